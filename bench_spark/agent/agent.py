@@ -1,0 +1,325 @@
+"""One agent: an Assignment carried out inside a Spark task. Imports no Spark.
+
+The agent walks through the steps of a run in time with all others, because the driver answers each
+report only when everyone has made it: probe, declare, open, start, produced, drained, closed,
+inspected. **It never raises**: in a barrier stage one exception kills every other task without its
+`finally`, so a failure is a report, and what was measured until then is still the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bench_spark.agent.host import host_facts, is_this_host
+from bench_spark.agent.link import Link, LinkLost, report
+from bench_spark.agent.loop import Lanes, LoadLoop
+from bench_spark.agent.recorder import Recorder, RecorderSetup
+from bench_spark.agent.rows import EventRow
+from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
+from bench_spark.errors import BenchError
+from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.measure.hdr import shape_for
+from bench_spark.measure.sequences import SequencePages, SequenceSets
+from bench_spark.plan import Assignment, Member
+from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.transports.base import (
+    Consumers,
+    Destination,
+    Lane,
+    Producers,
+    Transport,
+    TransportContext,
+)
+from bench_spark.transports.registry import make_transport
+
+STEP_TIMEOUT_SECONDS = 120.0
+START_TIMEOUT_SECONDS = 600.0
+"""Opening thousands of connections in other agents takes its time."""
+
+
+@dataclass(frozen=True)
+class AgentTask:
+    """Everything one task needs; travels inside the closure, credentials and all."""
+
+    assignment: Assignment
+    broker: Broker
+    credentials: Credentials
+    collector: tuple[str, int]
+    token: str = field(repr=False)
+
+
+@dataclass
+class AgentResult:
+    """What the task returns. The link has delivered most of it already; this is what it did not."""
+
+    agent: int
+    failure: tuple[str, str] | None = None
+    rows: list[EventRow] = field(default_factory=list)
+    report: dict[str, Any] = field(default_factory=dict)
+
+
+class _Stopped(Exception):
+    """The driver said stop before the load began."""
+
+
+def run_agent(
+    task: AgentTask, attempt: int = 0, preflight: Callable[[], None] | None = None
+) -> AgentResult:
+    """Carry out an assignment; whatever happens is in the result.
+
+    `preflight` is what else must hold on this machine; it raises a PreflightError if it does not.
+    """
+    result = AgentResult(agent=task.assignment.agent)
+    try:
+        link = Link(task.collector, task.token, task.assignment.agent, attempt)
+    except (OSError, BenchError) as error:
+        host, port = task.collector
+        result.failure = ("RunError", f"no link to the driver at {host}:{port}: {error}")
+        return result
+    try:
+        if preflight is not None:
+            preflight()
+        _Agent(task, link).run(result)
+    except _Stopped:
+        pass  # The driver knows why.
+    except Exception as error:
+        result.failure = _as_failure(error)
+        link.send({"type": "failed", "kind": result.failure[0], "text": result.failure[1]})
+        report(link, "inspected", depths={})
+    finally:
+        link.close()
+        result.rows = link.unacknowledged_rows()
+    return result
+
+
+def _as_failure(error: Exception) -> tuple[str, str]:
+    if isinstance(error, BenchError):
+        return error.kind, str(error)
+    # Only the type and place of an unforeseen error are safe to show: its text may hold anything.
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    place = f"{frame.tb_frame.f_code.co_qualname}:{frame.tb_lineno}" if frame else "unknown place"
+    return "BenchError", f"unexpected {type(error).__name__} in {place}"
+
+
+class _Agent:
+    def __init__(self, task: AgentTask, link: Link) -> None:
+        self._assignment = task.assignment
+        self._task = task
+        self._link = link
+        context = TransportContext(
+            task.assignment.run_id, task.assignment.scenario, task.broker, task.credentials
+        )
+        self._transport: Transport = make_transport(context)
+        self._declared: tuple[Destination, ...] = ()
+
+    def run(self, result: AgentResult) -> None:
+        with contextlib.closing(self._transport):
+            try:
+                destinations = self._prepare()
+                self._carry_load(destinations, result)
+            except Exception:
+                self._leave_nothing_behind()
+                raise
+            depths = self._inspect()
+            report(self._link, "inspected", depths=depths)
+
+    # -- before ----------------------------------------------------------------------------------
+
+    def _prepare(self) -> dict[int, Destination]:
+        facts = self._transport.probe()
+        host = host_facts() | {"shares_host_with_broker": is_this_host(self._task.broker.host)}
+        report(
+            self._link,
+            "probed",
+            broker={
+                "product": facts.product,
+                "version": facts.version,
+                "platform": facts.platform,
+                "capabilities": sorted(facts.capabilities),
+                "client_library": facts.client_library,
+            },
+            host=host,
+        )
+        self._expect("declare")
+        wanted = [Destination(index) for index in self._assignment.declares]
+        self._declared = self._transport.declare(wanted) if wanted else ()
+        report(
+            self._link,
+            "declared",
+            destinations=[[d.index, d.name, d.declared] for d in self._declared],
+        )
+        opened = self._expect("open")
+        return {
+            int(index): Destination(int(index), name, declared)
+            for index, name, declared in opened["destinations"]
+        }
+
+    def _expect(
+        self, command: str, timeout_seconds: float = STEP_TIMEOUT_SECONDS
+    ) -> dict[str, Any]:
+        message = self._link.wait_for(command, timeout_seconds)
+        if message["type"] == "stop":
+            report(self._link, "inspected", depths={})
+            raise _Stopped
+        return message
+
+    # -- during ----------------------------------------------------------------------------------
+
+    def _carry_load(self, destinations: dict[int, Destination], result: AgentResult) -> None:
+        now_ns = self._link.clock.now_ns
+        consumers: Consumers | None = None
+        producers: Producers | None = None
+        try:
+            if self._assignment.consumers:
+                lanes = _lanes_of(self._assignment.consumers, destinations)
+                consumers = self._transport.open_consumers(lanes, now_ns)
+            if self._assignment.producers:
+                lanes = _lanes_of(self._assignment.producers, destinations)
+                producers = self._transport.open_producers(lanes, now_ns)
+            if consumers is not None:
+                consumers.attach()
+            report(self._link, "ready", confirms=self._transport.confirms)
+            start = self._expect("start", START_TIMEOUT_SECONDS)
+            timeline = self._timeline(int(start["start_at_ns"]))
+            recorder = Recorder(self._recorder_setup(destinations), timeline)
+            lanes_open = Lanes(producers, consumers, self._subscription_of())
+            loop = LoadLoop(self._assignment, timeline, lanes_open, recorder, self._link, now_ns)
+            with _undisturbed():
+                loop.run()
+            if loop.failure is not None:
+                result.failure = (loop.failure.kind, str(loop.failure))
+        finally:
+            for end in (producers, consumers):
+                if end is not None:
+                    end.close()
+        totals, pages = self._closing_report(recorder)
+        result.report = totals
+        report(self._link, "closed", pages, **totals)
+
+    def _timeline(self, start_ns: int) -> Timeline:
+        phases = self._assignment.scenario.phases
+        return Timeline(
+            start_ns=start_ns,
+            warmup_ns=round(phases.warmup_seconds * NANOSECONDS),
+            measure_ns=round(self._assignment.measure_seconds * NANOSECONDS),
+            drain_ns=round(phases.drain_seconds * NANOSECONDS),
+        )
+
+    def _recorder_setup(self, destinations: dict[int, Destination]) -> RecorderSetup:
+        scenario = self._assignment.scenario
+        names = {index: destination.name or "" for index, destination in destinations.items()}
+        ranks = np.arange(scenario.producers, dtype=np.int64) // scenario.destinations
+        return RecorderSetup(
+            shape=shape_for(round(scenario.histogram.highest_seconds * 1_000_000)),
+            run_tag=self._assignment.run_tag,
+            producers=scenario.producers,
+            stream_of_producer=ranks,
+            streams_per_subscription=int(ranks[-1]) + 1,
+            subscriptions=tuple(names[index] for index in self._subscriptions),
+            destinations_by_producer=tuple(
+                names[member.destinations[0]] for member in self._assignment.producers
+            ),
+            body_bytes=scenario.message.bytes,
+            has_schedule=self._assignment.scenario.load.mode == "rate",
+            by_destination=scenario.breakdown == "destination",
+        )
+
+    @property
+    def _subscriptions(self) -> list[int]:
+        """Destinations this agent consumes; their places are the subscription numbers."""
+        return sorted({i for member in self._assignment.consumers for i in member.destinations})
+
+    def _subscription_of(self) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+        numbers = {destination: number for number, destination in enumerate(self._subscriptions)}
+        consumers = self._assignment.consumers
+        width = max((len(member.destinations) for member in consumers), default=1)
+        table = np.zeros((max(1, len(consumers)), width), dtype=np.int64)
+        for lane, member in enumerate(consumers):
+            table[lane, : len(member.destinations)] = [numbers[i] for i in member.destinations]
+        return table
+
+    # -- after -----------------------------------------------------------------------------------
+
+    def _closing_report(self, recorder: Recorder) -> tuple[dict[str, Any], bytes]:
+        """Per producer what was sent, and which sequence numbers arrived, were confirmed, failed.
+
+        Numbers of groups are made global here: destination and stream for what was received, the
+        producer for the rest.
+        """
+        recorder.fold()
+        streams = -(-self._assignment.scenario.producers // self._assignment.scenario.destinations)
+        subscriptions = np.array(self._subscriptions or [0], dtype=np.int64)
+        members = np.array([m.index for m in self._assignment.producers] or [0], dtype=np.int64)
+        blobs = [
+            _relabelled(
+                recorder.received_sets,
+                lambda group: subscriptions[group // streams] * streams + group % streams,
+            ),
+            _relabelled(recorder.confirmed_sets, lambda group: members[group]),
+            _relabelled(recorder.failed_sets, lambda group: members[group]),
+        ]
+        totals = {
+            "sent_by_producer": [
+                [
+                    member.index,
+                    int(recorder.sent_by_lane[WARMUP][lane]),
+                    int(recorder.sent_by_lane[MEASURE][lane]),
+                ]
+                for lane, member in enumerate(self._assignment.producers)
+            ],
+            "page_bytes": [len(blob) for blob in blobs],
+        }
+        return totals, b"".join(blobs)
+
+    def _inspect(self) -> dict[str, int | None]:
+        """Count what is left in the destinations this agent made, then delete them."""
+        with contextlib.suppress(LinkLost):
+            self._link.wait_for("inspect", STEP_TIMEOUT_SECONDS)
+        try:
+            found = self._transport.depths(self._declared)
+        except BenchError:
+            found = tuple(None for _ in self._declared)
+        self._leave_nothing_behind()
+        return {str(d.index): depth for d, depth in zip(self._declared, found, strict=True)}
+
+    def _leave_nothing_behind(self) -> None:
+        # A broker that is gone cannot be tidied up; the failure that says so is already reported.
+        with contextlib.suppress(BenchError):
+            self._transport.delete(self._declared)
+
+
+def _lanes_of(members: tuple[Member, ...], destinations: dict[int, Destination]) -> list[Lane]:
+    return [
+        Lane(member.index, tuple(destinations[index] for index in member.destinations))
+        for member in members
+    ]
+
+
+def _relabelled(sets: SequenceSets, label: Any) -> bytes:
+    pages = sets.export()
+    return SequencePages(group=label(pages.group), page=pages.page, bits=pages.bits).to_bytes()
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """No garbage collection and short thread switches while the load runs."""
+    interval = sys.getswitchinterval()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    sys.setswitchinterval(0.0005)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+        gc.enable()
+        gc.unfreeze()

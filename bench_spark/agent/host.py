@@ -1,0 +1,64 @@
+"""What kind of machine an agent runs on, for the record of the run (F6)."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench_spark.measure.clock import boot_id
+
+
+def host_facts() -> dict[str, Any]:
+    return {
+        "host": socket.gethostname(),
+        "kernel": platform.release(),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "link_speed_mbit": _link_speed_mbit(),
+        "python": platform.python_version(),
+        "boot_id": boot_id(),
+    }
+
+
+def local_addresses() -> set[str]:
+    """Every address of this host: tells whether the broker shares it."""
+    return {
+        address.address.split("%")[0]
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family in (socket.AF_INET, socket.AF_INET6)
+    }
+
+
+def is_this_host(host: str) -> bool:
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    return bool(found & local_addresses())
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass  # Not Linux: the generic name below is all there is.
+    return platform.processor() or platform.machine()
+
+
+def _link_speed_mbit() -> int | None:
+    """The fastest real network interface that is up; None where the system does not say."""
+    speeds = [
+        stats.speed
+        for name, stats in psutil.net_if_stats().items()
+        if stats.isup and stats.speed > 0 and name != "lo"
+    ]
+    return max(speeds, default=None)

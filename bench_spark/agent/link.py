@@ -1,0 +1,241 @@
+"""An agent's connection to the driver: commands in, reports and event rows out.
+
+A thread of its own does the sending and receiving, so that the agent's loop never waits for the
+driver. The loop learns of commands through `descriptor`, which it waits on beside its lanes.
+
+Event rows stay here until the driver has acknowledged them; what was not acknowledged when the
+agent ends goes back as the result of its Spark task, so no row depends on this connection alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from bench_spark.agent.rows import EventRow, encode_rows
+from bench_spark.agent.wire import (
+    CHALLENGE_BYTES,
+    FrameReader,
+    Message,
+    WireError,
+    answer,
+    encode_frame,
+    is_right_answer,
+    new_challenge,
+)
+from bench_spark.errors import RunError
+from bench_spark.measure.clock import Clock, ClockOffset, best_offset, boot_id
+
+CLOCK_EXCHANGES = 32
+CLOCK_CHECK_SECONDS = 1.0
+_RECEIVE_BYTES = 65536
+
+
+class LinkLost(RunError):
+    """The driver is gone: the agent cleans up and ends."""
+
+
+class Link:
+    def __init__(self, address: tuple[str, int], token: str, agent: int, attempt: int) -> None:
+        self._socket = socket.create_connection(address, timeout=10)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._reader = FrameReader()
+        self._outgoing: deque[bytes] = deque()
+        self._commands: deque[tuple[Message, bytes]] = deque()
+        self._unacknowledged: dict[int, EventRow] = {}
+        self._lock = threading.Lock()
+        self._lost = threading.Event()
+        self._closing = False
+        self._join(token, agent, attempt)
+        self._wake_out, self._wake_in = os.pipe()
+        self._bell_out, self._bell_in = os.pipe()
+        for end in (self._wake_out, self._wake_in, self._bell_out, self._bell_in):
+            os.set_blocking(end, False)
+        self._socket.setblocking(False)
+        self._thread = threading.Thread(target=self._work, name="link", daemon=True)
+        self._thread.start()
+
+    # -- joining ---------------------------------------------------------------------------------
+
+    def _join(self, token: str, agent: int, attempt: int) -> None:
+        challenge = self._read_exactly(CHALLENGE_BYTES)
+        ours = new_challenge()
+        hello = {
+            "type": "hello",
+            "agent": agent,
+            "attempt": attempt,
+            "answer": answer(token, challenge, "agent"),
+            "challenge": ours.hex(),
+            "boot_id": boot_id(),
+        }
+        self._socket.sendall(encode_frame(hello))
+        welcome = self._read_message("welcome")
+        if not is_right_answer(token, ours, "driver", welcome.get("answer")):
+            raise LinkLost("the collector did not prove that it belongs to this run")
+        driver_clock = Clock(int(welcome["anchor_ns"]))
+        self._shares_clock = welcome.get("boot_id") is not None and welcome["boot_id"] == boot_id()
+        if self._shares_clock:
+            # One kernel, one monotonic clock: the driver's anchor is exact here.
+            self.clock, self.clock_offset = driver_clock, ClockOffset(0, 0)
+            return
+        local = Clock.local()
+        measured = best_offset([self._exchange(local) for _ in range(CLOCK_EXCHANGES)])
+        self.clock = local.shifted(measured.offset_ns)
+        self.clock_offset = ClockOffset(0, measured.bound_ns)
+
+    def _exchange(self, clock: Clock) -> tuple[int, int, int]:
+        asked = clock.now_ns()
+        self._socket.sendall(encode_frame({"type": "ping", "asked": asked}))
+        pong = self._read_message("pong")
+        return asked, int(pong["answered"]), clock.now_ns()
+
+    def _read_exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            more = self._socket.recv(count - len(data))
+            if not more:
+                raise LinkLost("the collector closed the connection while the agent joined")
+            data += more
+        return data
+
+    def _read_message(self, wanted: str) -> Message:
+        while True:
+            data = self._socket.recv(_RECEIVE_BYTES)
+            if not data:
+                raise LinkLost("the collector closed the connection while the agent joined")
+            for message, _ in self._reader.feed(data):
+                if message["type"] == wanted:
+                    return message
+
+    # -- used by the agent's loop ----------------------------------------------------------------
+
+    @property
+    def descriptor(self) -> int:
+        return self._bell_out
+
+    @property
+    def is_lost(self) -> bool:
+        return self._lost.is_set()
+
+    def send(self, message: Message, payload: bytes = b"") -> None:
+        self._outgoing.append(encode_frame(message, payload))
+        self._ring(self._wake_in)
+
+    def send_rows(self, rows: list[EventRow]) -> None:
+        if not rows:
+            return
+        with self._lock:
+            self._unacknowledged |= {row.row_number: row for row in rows}
+        header, columns = encode_rows(rows)
+        self.send({"type": "rows", "rows": header}, columns)
+
+    def unacknowledged_rows(self) -> list[EventRow]:
+        with self._lock:
+            return [self._unacknowledged[number] for number in sorted(self._unacknowledged)]
+
+    def commands(self) -> list[Message]:
+        """What the driver has said since the last call; never waits."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._bell_out, 4096)
+        found = []
+        while self._commands:
+            found.append(self._commands.popleft()[0])
+        return found
+
+    def wait_for(self, wanted: str, timeout_seconds: float) -> Message:
+        """Wait for one command (or for `stop`); other commands are dropped."""
+        deadline = time.monotonic() + timeout_seconds
+        while time.monotonic() < deadline:
+            for message in self.commands():
+                if message["type"] in (wanted, "stop"):
+                    return message
+            if self.is_lost:
+                raise LinkLost("the connection to the driver ended")
+            time.sleep(0.002)
+        raise LinkLost(f"the driver did not say {wanted!r} within {timeout_seconds:g} s")
+
+    def close(self, timeout_seconds: float = 5.0) -> None:
+        """Send what is waiting, then hang up."""
+        self._closing = True
+        self._ring(self._wake_in)
+        self._thread.join(timeout_seconds)
+        self._socket.close()
+        for end in (self._wake_out, self._wake_in, self._bell_out, self._bell_in):
+            os.close(end)
+
+    # -- the link's own thread -------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            self._exchange_frames()
+        except (OSError, WireError):
+            pass  # Either way the driver cannot be reached any more, which is what `lost` says.
+        finally:
+            self._lost.set()
+            self._ring(self._bell_in)
+
+    def _exchange_frames(self) -> None:
+        selector = selectors.DefaultSelector()
+        selector.register(self._wake_out, selectors.EVENT_READ)
+        selector.register(self._socket, selectors.EVENT_READ)
+        pending = b""
+        next_check = time.monotonic() + CLOCK_CHECK_SECONDS
+        while True:
+            if not pending:
+                pending = self._next_outgoing()
+            if self._closing and not pending:
+                return
+            if not self._shares_clock and time.monotonic() >= next_check:
+                next_check += CLOCK_CHECK_SECONDS
+                self._outgoing.append(encode_frame({"type": "ping", "asked": self.clock.now_ns()}))
+                continue
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if pending else 0)
+            selector.modify(self._socket, events)
+            for key, ready in selector.select(0.25):
+                if key.fd == self._wake_out:
+                    os.read(self._wake_out, 4096)
+                    continue
+                if ready & selectors.EVENT_READ:
+                    heard_ns = self.clock.now_ns()
+                    data = self._socket.recv(_RECEIVE_BYTES)
+                    if not data:
+                        return
+                    self._handle(data, heard_ns)
+                if ready & selectors.EVENT_WRITE:
+                    pending = pending[self._socket.send(pending) :]
+
+    def _next_outgoing(self) -> bytes:
+        frames = []
+        while self._outgoing:
+            frames.append(self._outgoing.popleft())
+        return b"".join(frames)
+
+    def _handle(self, data: bytes, heard_ns: int) -> None:
+        for message, payload in self._reader.feed(data):
+            if message["type"] == "pong":
+                self.clock_offset = best_offset(
+                    [(int(message["asked"]), int(message["answered"]), heard_ns)]
+                )
+            elif message["type"] == "rows_kept":
+                with self._lock:
+                    for number in message["row_numbers"]:
+                        self._unacknowledged.pop(number, None)
+            else:
+                self._commands.append((message, payload))
+                self._ring(self._bell_in)
+
+    @staticmethod
+    def _ring(pipe: int) -> None:
+        with contextlib.suppress(BlockingIOError, OSError):
+            os.write(pipe, b"!")
+
+
+def report(link: Link, step: str, payload: bytes = b"", **fields: Any) -> None:
+    """Tell the driver that this agent has come to a step of the run."""
+    link.send({"type": "reached", "step": step, **fields}, payload)

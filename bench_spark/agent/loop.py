@@ -1,0 +1,418 @@
+"""The one loop that sends, receives, records and waits while a load runs.
+
+Everything happens in one thread: in the lab one thread for both ends beat two processes. The loop
+waits in a single place, `select`, for lanes, link and the schedule at once (`select` takes
+fractions of a millisecond where `epoll` rounds up to whole ones).
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench_spark.agent.dealing import Dealer, RoundRobin, Windows
+from bench_spark.agent.link import Link, report
+from bench_spark.agent.payload import head_bytes, padding
+from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
+from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
+from bench_spark.errors import BenchError, LaneLost, RunError
+from bench_spark.measure.clock import NANOSECONDS, NowNs
+from bench_spark.measure.envelope import empty_envelopes
+from bench_spark.plan import Assignment
+from bench_spark.transports.base import (
+    Batch,
+    Consumers,
+    OutcomeKind,
+    Producers,
+    Signal,
+    SignalKind,
+)
+
+LONGEST_WAIT_NS = 20_000_000
+REFUSED_WAIT_NS = 500_000
+"""How long to wait for a full socket or a full backlog before trying again."""
+HOUSEKEEPING_NS = 50_000_000
+PROGRESS_NS = 100_000_000
+STALL_NS = 5 * NANOSECONDS
+LATE_GRACE_NS = 250_000_000
+"""Messages due at the very end may still go out this much later; after that they are unsent."""
+BATCH_BYTES = 256 * 1024
+BATCH_MESSAGES = 1024
+DRAIN_MARGIN_NS = 2 * NANOSECONDS
+"""The driver says when the drain is over; an agent that hears nothing waits this much longer."""
+
+
+@dataclass
+class Lanes:
+    """The open connections of one agent; a role without members has None."""
+
+    producers: Producers | None
+    consumers: Consumers | None
+    subscription_of: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+    """[consumer lane, route] -> subscription number."""
+
+
+class LoadLoop:
+    def __init__(
+        self,
+        assignment: Assignment,
+        timeline: Timeline,
+        lanes: Lanes,
+        recorder: Recorder,
+        link: Link,
+        now_ns: NowNs,
+    ) -> None:
+        self._assignment = assignment
+        self._timeline = timeline
+        self._lanes = lanes
+        self._recorder = recorder
+        self._link = link
+        self._now_ns = now_ns
+        scenario = assignment.scenario
+        self._mode = scenario.load.mode
+        self._schedule = assignment.schedule
+        self._dealer = self._make_dealer()
+        self._tail = padding(scenario.message, seed=assignment.run_tag + assignment.agent)
+        self._head_bytes = head_bytes(scenario.message)
+        self._batch_messages = max(1, min(BATCH_MESSAGES, BATCH_BYTES // scenario.message.bytes))
+        self._member_of_lane = np.array([m.index for m in assignment.producers], dtype=np.uint32)
+        self._backlog_limit = max(1, scenario.load.backlog_limit_bytes // scenario.message.bytes)
+        self._is_self_limiting = any(
+            key in scenario.amqp.queue.arguments for key in ("x-max-length", "x-max-length-bytes")
+        )
+        self._sent = 0
+        self._sent_before_measure: int | None = None
+        self._received = 0
+        self._freed = 0
+        self._due_counted = 0
+        self._due_by_phase: dict[str, int] = {}
+        self._seen_progress = -1
+        self._progress_at_ns = 0
+        self._others_backlog = 0
+        self._sent_at_backlog_news = 0
+        self._next_housekeeping_ns = 0
+        self._next_progress_ns = 0
+        self._next_tick_ns = timeline.tick_end_ns(0)
+        self._blocked_since: dict[int, int] = {}
+        self._stopping = False
+        self._drained = False
+        self._cpu_seconds = time.process_time()
+        self.failure: BenchError | None = None
+
+    def _make_dealer(self) -> Dealer:
+        members = tuple(member.index for member in self._assignment.producers)
+        if self._mode == "window":
+            return Windows(members, self._assignment.scenario.load.in_flight)
+        return RoundRobin(max(1, len(members)))
+
+    # -- the two halves of a run -----------------------------------------------------------------
+
+    def run(self) -> None:
+        """Send until the measured phase is over, then wait for what is still on its way."""
+        self._wait_for_start()
+        self._load()
+        self._finish_production()
+        self._drain()
+        self._close_ticks(self._now_ns())
+        self._link.send_rows(self._recorder.all_rows())
+
+    def _wait_for_start(self) -> None:
+        while not self._stopping:
+            wait_ns = self._timeline.start_ns - self._now_ns()
+            if wait_ns <= 0:
+                return
+            # Sleep the bulk, then spin the last stretch: agents start within a millisecond.
+            if wait_ns > 2_000_000:
+                time.sleep((wait_ns - 1_000_000) / NANOSECONDS)
+            self._obey_commands()
+
+    def _load(self) -> None:
+        while not self._stopping:
+            now = self._now_ns()
+            if self._is_production_over(now):
+                return
+            wake_ns = self._produce(now) if self._lanes.producers else now + LONGEST_WAIT_NS
+            self._turn(wake_ns)
+
+    def _is_production_over(self, now: int) -> bool:
+        if self._assignment.producers and self._quota_left(now) <= 0:
+            return True
+        end = self._timeline.measure_end_ns
+        if self._schedule is not None and self._sent < self._scheduled_total:
+            end += LATE_GRACE_NS
+        return now >= end
+
+    def _finish_production(self) -> None:
+        producers = self._lanes.producers
+        if producers is not None:
+            producers.commit()
+            producers.flush(timeout_seconds=1.0)
+        self._recorder.fold()
+        self._count_due(self._now_ns())
+        report(self._link, "produced", sent=self._sent, ended_ns=self._now_ns())
+        self._send_progress()
+
+    def _drain(self) -> None:
+        deadline = self._now_ns() + self._timeline.drain_ns + DRAIN_MARGIN_NS
+        while not self._drained and not self._link.is_lost and self._now_ns() < deadline:
+            self._turn(self._now_ns() + LONGEST_WAIT_NS)
+
+    # -- one turn --------------------------------------------------------------------------------
+
+    def _turn(self, wake_ns: int) -> None:
+        consumers, producers = self._lanes.consumers, self._lanes.producers
+        waited_on = [self._link.descriptor]
+        if consumers is not None:
+            waited_on.append(consumers.descriptor)
+        if producers is not None:
+            waited_on.append(producers.descriptor)
+        wait_ns = min(max(0, wake_ns - self._now_ns()), LONGEST_WAIT_NS)
+        if wait_ns > 1_000_000 and self._recorder.waiting_rows > 512:
+            self._recorder.fold()
+        ready = select.select(waited_on, [], [], wait_ns / NANOSECONDS)[0]
+        now = self._now_ns()
+        is_housekeeping_due = now >= self._next_housekeeping_ns
+        if consumers is not None and (is_housekeeping_due or consumers.descriptor in ready):
+            self._consume(consumers)
+        if producers is not None and (is_housekeeping_due or producers.descriptor in ready):
+            self._collect_outcomes(producers)
+        if self._link.descriptor in ready or is_housekeeping_due:
+            self._obey_commands()
+        if is_housekeeping_due:
+            self._next_housekeeping_ns = now + HOUSEKEEPING_NS
+            self._keep_house(now)
+
+    def _keep_house(self, now: int) -> None:
+        self._heed_signals()
+        if now >= self._next_progress_ns:
+            self._next_progress_ns = now + PROGRESS_NS
+            self._send_progress()
+        if now >= self._next_tick_ns:
+            self._close_ticks(now)
+        if isinstance(self._dealer, Windows):
+            self._watch_for_stall(self._dealer, now)
+
+    # -- producing -------------------------------------------------------------------------------
+
+    def _produce(self, now: int) -> int:
+        """Send what may go now; when to come back."""
+        if self._schedule is not None:
+            return self._produce_on_schedule(now)
+        wanted = min(self._batch_messages, self._quota_left(now), self._room())
+        if wanted <= 0:
+            return now + REFUSED_WAIT_NS
+        accepted = self._send(wanted, intended_from_schedule=False)
+        return now if accepted else now + REFUSED_WAIT_NS
+
+    def _produce_on_schedule(self, now: int) -> int:
+        assert self._schedule is not None
+        elapsed = now - self._timeline.start_ns
+        due = min(self._schedule.messages_due(elapsed), self._scheduled_total)
+        behind = due - self._sent
+        if behind > 0:
+            accepted = self._send(min(behind, self._batch_messages), intended_from_schedule=True)
+            if not accepted:
+                return now + REFUSED_WAIT_NS
+            if accepted < behind:
+                return now
+        if self._sent >= self._scheduled_total:
+            return self._timeline.measure_end_ns
+        last = min(self._sent + self._schedule.batch_messages, self._scheduled_total) - 1
+        return self._timeline.start_ns + self._schedule.intended_ns(last)
+
+    @property
+    def _scheduled_total(self) -> int:
+        """Messages of warm-up and measured phase together, in mode `rate`."""
+        assert self._schedule is not None
+        warmup = self._schedule.messages_before(self._timeline.warmup_ns)
+        return warmup + (self._assignment.expected_messages or 0)
+
+    def _quota_left(self, now: int) -> int:
+        """What `load.messages` still allows in the measured phase."""
+        messages = self._assignment.messages
+        if messages is None or self._schedule is not None:
+            return self._batch_messages
+        if now < self._timeline.measure_start_ns:
+            return self._batch_messages
+        if self._sent_before_measure is None:
+            self._sent_before_measure = self._sent
+        return messages - (self._sent - self._sent_before_measure)
+
+    def _room(self) -> int:
+        """How many more messages the backlog limit allows."""
+        if self._mode != "maximum" or self._is_self_limiting:
+            return self._batch_messages
+        if self._assignment.shares_destinations:
+            backlog = self._others_backlog + self._sent - self._sent_at_backlog_news
+        else:
+            backlog = self._sent - self._received - self._freed
+        return self._backlog_limit - backlog
+
+    def _send(self, messages: int, *, intended_from_schedule: bool) -> int:
+        producers = self._lanes.producers
+        assert producers is not None
+        lane, sequence = self._dealer.deal(messages)
+        if not len(lane):
+            return 0
+        head = empty_envelopes(len(lane))
+        head["sequence"] = sequence
+        head["producer"] = self._member_of_lane[lane]
+        head["run_tag"] = self._assignment.run_tag
+        batch = Batch(
+            lane=lane,
+            head=head,
+            tail=self._tail,
+            route=np.zeros(len(lane), np.uint16),
+            head_bytes=self._head_bytes,
+        )
+        if intended_from_schedule:
+            assert self._schedule is not None
+            offsets = self._schedule.intended_many_ns(self._sent, len(lane))
+            head["intended_ns"] = offsets + self._timeline.start_ns
+        sent_ns = self._now_ns()
+        head["sent_ns"] = sent_ns
+        if not intended_from_schedule:
+            head["intended_ns"] = sent_ns
+        accepted = producers.send(batch)
+        if accepted:
+            self._recorder.insert_duration(sent_ns, self._now_ns() - sent_ns, accepted)
+            self._recorder.sent(lane[:accepted], head[:accepted])
+            self._dealer.accepted(lane[:accepted])
+            self._sent += accepted
+        return accepted
+
+    # -- consuming -------------------------------------------------------------------------------
+
+    def _consume(self, consumers: Consumers) -> None:
+        received = consumers.receive(0.0)
+        if not len(received):
+            return
+        subscription = self._lanes.subscription_of[received.lane, received.route]
+        self._recorder.received(received, subscription)
+        self._received += len(received)
+        self._dealer.consumed(received.head["producer"])
+        self._recorder.acknowledged(self._now_ns(), consumers.acknowledge(received))
+
+    def _collect_outcomes(self, producers: Producers) -> None:
+        outcomes = producers.outcomes()
+        if not len(outcomes):
+            return
+        self._recorder.outcomes(outcomes)
+        failed = (outcomes.kind == OutcomeKind.REFUSED) | (outcomes.kind == OutcomeKind.RETURNED)
+        if failed.any():
+            # A message that came back frees its place in the backlog and in the window.
+            self._freed += int(np.count_nonzero(failed))
+            self._dealer.consumed(outcomes.head["producer"][failed])
+
+    # -- signals, commands, ticks ----------------------------------------------------------------
+
+    def _heed_signals(self) -> None:
+        if self._lanes.producers is not None:
+            for signal in self._lanes.producers.signals():
+                self._heed(signal, PRODUCER)
+        if self._lanes.consumers is not None:
+            for signal in self._lanes.consumers.signals():
+                self._heed(signal, CONSUMER)
+
+    def _heed(self, signal: Signal, role: str) -> None:
+        if signal.kind is SignalKind.BLOCKED:
+            self._blocked_since.setdefault(signal.lane, signal.at_ns)
+        elif signal.kind is SignalKind.UNBLOCKED:
+            since = self._blocked_since.pop(signal.lane, signal.at_ns)
+            self._recorder.blocked(signal.at_ns, signal.at_ns - since)
+        elif signal.kind is SignalKind.LOST:
+            self._recorder.error(role, signal.at_ns)
+            self._fail(LaneLost(signal.reason))
+
+    def _fail(self, error: BenchError) -> None:
+        """Keep the first reason, tell the driver, stop sending; what was measured stays."""
+        if self.failure is None:
+            self.failure = error
+            self._link.send({"type": "failed", "kind": error.kind, "text": str(error)})
+        self._stopping = True
+
+    def _watch_for_stall(self, windows: Windows, now: int) -> None:
+        if windows.progress != self._seen_progress:
+            self._seen_progress, self._progress_at_ns = windows.progress, now
+        elif not self._stopping and now - self._progress_at_ns > STALL_NS:
+            self._fail(
+                RunError(
+                    "the window is stalled: no message of this agent arrived for "
+                    f"{STALL_NS // NANOSECONDS} s"
+                )
+            )
+
+    def _obey_commands(self) -> None:
+        if self._link.is_lost:
+            self._stopping = True
+        for command in self._link.commands():
+            if command["type"] == "stop":
+                self._stopping = True
+            elif command["type"] == "drained":
+                self._drained = True
+            elif command["type"] == "backlog":
+                self._others_backlog = int(command["messages"])
+                self._sent_at_backlog_news = self._sent
+
+    def _send_progress(self) -> None:
+        self._recorder.fold()
+        producers = self._lanes.producers
+        self._link.send(
+            {
+                "type": "progress",
+                "sent": self._sent,
+                "received_once": self._recorder.received_once,
+                "freed": self._freed,
+                "unsettled": producers.in_flight() if producers is not None else 0,
+            }
+        )
+
+    def _close_ticks(self, now: int) -> None:
+        self._count_due(now)
+        self._note_ongoing_blocks(now)
+        rows = self._recorder.rows_until(now)
+        if rows:
+            cpu_seconds = time.process_time()
+            rows[-1].cpu_seconds = cpu_seconds - self._cpu_seconds
+            self._cpu_seconds = cpu_seconds
+            rows[-1].clock_offset_ns = self._link.clock_offset.offset_ns
+            rows[-1].clock_bound_ns = self._link.clock_offset.bound_ns
+        self._link.send_rows(rows)
+        self._next_tick_ns = self._timeline.tick_end_ns(self._timeline.tick_at(now))
+
+    def _note_ongoing_blocks(self, now: int) -> None:
+        for lane, since in self._blocked_since.items():
+            self._recorder.blocked(now, now - since)
+            self._blocked_since[lane] = now
+
+    def _count_due(self, now: int) -> None:
+        """Book what fell due since the last time, each phase to its own ticks."""
+        if not self._assignment.producers:
+            return
+        if self._schedule is None:
+            self._count_due_as_sent(now)
+            return
+        elapsed = now - self._timeline.start_ns
+        while True:
+            start = self._timeline.start_ns + self._schedule.intended_ns(self._due_counted)
+            tick = self._timeline.tick_at(start)
+            until = min(self._timeline.tick_end_ns(tick) - self._timeline.start_ns, elapsed)
+            due = min(self._schedule.messages_before(until), self._scheduled_total)
+            if due <= self._due_counted:
+                return
+            phase = MEASURE if start >= self._timeline.measure_start_ns else WARMUP
+            self._recorder.due(phase, start, due - self._due_counted)
+            self._due_counted = due
+
+    def _count_due_as_sent(self, now: int) -> None:
+        """Without a schedule a message is due when it is sent."""
+        self._recorder.fold()
+        for phase, lanes in self._recorder.sent_by_lane.items():
+            counted = self._due_by_phase.get(phase, 0)
+            total = int(lanes.sum())
+            if total > counted:
+                self._recorder.due(phase, now, total - counted)
+                self._due_by_phase[phase] = total

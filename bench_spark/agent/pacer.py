@@ -1,0 +1,59 @@
+"""When messages are due. Pure: the caller owns the clock and does the waiting."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bench_spark.measure.clock import NANOSECONDS
+
+BATCH_NS = 500_000
+"""Longest stretch of schedule sent in one go: the resolution of the intended send times."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """An even stream: message k is due `shift_ns + k * period_ns` after the start.
+
+    Several agents on one total rate are shifted against each other, so that together they send an
+    even stream rather than bursts.
+    """
+
+    rate_per_second: float
+    shift_ns: float = 0.0
+
+    @property
+    def period_ns(self) -> float:
+        return NANOSECONDS / self.rate_per_second
+
+    @property
+    def batch_messages(self) -> int:
+        return max(1, int(BATCH_NS / self.period_ns))
+
+    def intended_ns(self, message: int) -> int:
+        return int(self.shift_ns + message * self.period_ns)
+
+    def intended_many_ns(self, first: int, count: int) -> npt.NDArray[np.int64]:
+        numbers = np.arange(first, first + count, dtype=np.float64)
+        return (self.shift_ns + numbers * self.period_ns).astype(np.int64)
+
+    def messages_before(self, elapsed_ns: int) -> int:
+        """How many messages are due strictly before that moment."""
+        guess = max(0, math.ceil((elapsed_ns - self.shift_ns) / self.period_ns))
+        # The division may be one off where the product is not; the product is what is sent.
+        while guess > 0 and self.intended_ns(guess - 1) >= elapsed_ns:
+            guess -= 1
+        while self.intended_ns(guess) < elapsed_ns:
+            guess += 1
+        return guess
+
+    def messages_due(self, elapsed_ns: int) -> int:
+        """How many messages should have been sent once that moment has come."""
+        return self.messages_before(elapsed_ns + 1)
+
+    def next_batch_ns(self, sent: int) -> int:
+        """When the next batch is complete: the moment its last message is due."""
+        return self.intended_ns(sent + self.batch_messages - 1)

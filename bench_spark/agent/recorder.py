@@ -1,0 +1,367 @@
+"""Counters and histograms of one agent: columns in, event rows out.
+
+The hot path only copies columns into preallocated buffers; they are folded thousands of rows at a
+time, because a fold has a price of its own whatever its size. Single-threaded by design: one
+recorder per agent, owned by the agent's loop, and merged exactly by the driver.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from bench_spark.agent.rows import EventRow
+from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
+from bench_spark.measure.envelope import (
+    ENVELOPE_BYTES,
+    ENVELOPE_DTYPE,
+    TIMESTAMP_BYTES,
+    Envelopes,
+)
+from bench_spark.measure.hdr import Histogram, HistogramShape
+from bench_spark.measure.sequences import SequenceSets, plausible
+from bench_spark.transports.base import OutcomeKind, Outcomes, Received
+
+FOLD_ROWS = 4096
+"""Rows gathered before they are folded: some 100 ns a row keeps a fold well below a millisecond."""
+
+PRODUCER = "producer"
+CONSUMER = "consumer"
+
+Mask = npt.NDArray[np.bool_]
+I64 = npt.NDArray[np.int64]
+
+_OUTCOME_COUNTERS = {
+    OutcomeKind.CONFIRMED: "confirmed",
+    OutcomeKind.REFUSED: "refused",
+    OutcomeKind.RETURNED: "returned",
+}
+
+_RECEIVED_DTYPE = np.dtype(
+    [
+        ("received_ns", "<i8"),
+        ("subscription", "<i4"),
+        ("size", "<u4"),
+        ("redelivered", "?"),
+        ("head", ENVELOPE_DTYPE),
+    ]
+)
+
+
+@dataclass
+class _Cell:
+    """One role, phase, tick and destination being added up."""
+
+    counters: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+
+
+CellKey = tuple[int, str, str, str | None]
+"""Tick, role, phase, destination."""
+
+
+@dataclass(frozen=True)
+class RecorderSetup:
+    """What the recorder must know of the run to judge a message."""
+
+    shape: HistogramShape
+    run_tag: int
+    producers: int
+    """Producers in the whole run: a higher number in an envelope is no message of ours."""
+    stream_of_producer: I64
+    """Per producer of the run: its rank among the producers of its destination."""
+    streams_per_subscription: int
+    subscriptions: tuple[str, ...]
+    """Names of the destinations this agent consumes, by subscription number."""
+    destinations_by_producer: tuple[str, ...]
+    """Per local producer lane: the name of its destination."""
+    body_bytes: int
+    has_schedule: bool
+    by_destination: bool = False
+
+    @property
+    def has_accounts(self) -> bool:
+        return self.body_bytes >= ENVELOPE_BYTES
+
+
+class Recorder:
+    def __init__(self, setup: RecorderSetup, timeline: Timeline) -> None:
+        self._setup = setup
+        self._timeline = timeline
+        self._cells: dict[CellKey, _Cell] = {}
+        self._sent = np.zeros(FOLD_ROWS, dtype=ENVELOPE_DTYPE)
+        self._sent_lane = np.zeros(FOLD_ROWS, dtype=np.uint32)
+        self._sent_rows = 0
+        self._received = np.zeros(FOLD_ROWS, dtype=_RECEIVED_DTYPE)
+        self._received_rows = 0
+        self._row_number = 0
+        groups = max(1, len(setup.subscriptions) * setup.streams_per_subscription)
+        self.received_sets = SequenceSets(groups)
+        lanes = max(1, len(setup.destinations_by_producer))
+        self.confirmed_sets = SequenceSets(lanes)
+        self.failed_sets = SequenceSets(lanes)
+        self.received_once = 0
+        self.sent_by_lane = {phase: np.zeros(lanes, np.int64) for phase in (WARMUP, MEASURE)}
+
+    # -- columns in ------------------------------------------------------------------------------
+
+    def sent(self, lane: npt.NDArray[np.uint32], head: Envelopes) -> None:
+        """Messages accepted by the transport; the arrays may be reused by the caller."""
+        first = 0
+        while first < len(head):
+            room = min(FOLD_ROWS - self._sent_rows, len(head) - first)
+            at = self._sent_rows
+            self._sent[at : at + room] = head[first : first + room]
+            self._sent_lane[at : at + room] = lane[first : first + room]
+            self._sent_rows += room
+            first += room
+            if self._sent_rows == FOLD_ROWS:
+                self._fold_sent()
+
+    def received(self, received: Received, subscription: I64) -> None:
+        """Messages received; `subscription` numbers the destination each one came from."""
+        first = 0
+        while first < len(received):
+            room = min(FOLD_ROWS - self._received_rows, len(received) - first)
+            rows = self._received[self._received_rows : self._received_rows + room]
+            chosen = slice(first, first + room)
+            rows["received_ns"] = received.received_ns[chosen]
+            rows["subscription"] = subscription[chosen]
+            rows["size"] = received.size[chosen]
+            rows["redelivered"] = received.redelivered[chosen]
+            rows["head"] = received.head[chosen]
+            self._received_rows += room
+            first += room
+            if self._received_rows == FOLD_ROWS:
+                self._fold_received()
+
+    def outcomes(self, outcomes: Outcomes) -> None:
+        """What became of messages sent earlier."""
+        if not len(outcomes):
+            return
+        head = outcomes.head
+        measured = self._timeline.phase_of(head["intended_ns"].astype(np.int64))
+        tick = self._timeline.tick_of(outcomes.at_ns)
+        lane = outcomes.lane.astype(np.int64)
+        for kind, counter in _OUTCOME_COUNTERS.items():
+            of_kind = outcomes.kind == kind
+            if not of_kind.any():
+                continue
+            for key, mask in self._cells_of(PRODUCER, measured, tick, lane, of_kind):
+                self._cells[key].counters[counter] += int(np.count_nonzero(mask))
+                if kind is OutcomeKind.CONFIRMED:
+                    latency_ns = outcomes.at_ns[mask] - head["sent_ns"][mask].astype(np.int64)
+                    self._histogram(key, "confirm_latency").record_ns(latency_ns)
+            if self._setup.has_accounts:
+                sets = self.confirmed_sets if kind is OutcomeKind.CONFIRMED else self.failed_sets
+                sets.add(lane[of_kind], head["sequence"][of_kind].astype(np.int64))
+
+    def due(self, phase: str, at_ns: int, messages: int) -> None:
+        self._count(PRODUCER, phase, at_ns, "due", messages)
+
+    def acknowledged(self, at_ns: int, messages: int) -> None:
+        if messages:
+            self._count(CONSUMER, self._phase_at(at_ns), at_ns, "acked", messages)
+
+    def error(self, role: str, at_ns: int) -> None:
+        self._count(role, self._phase_at(at_ns), at_ns, "errors", 1)
+
+    def blocked(self, at_ns: int, blocked_ns: int) -> None:
+        self._count(PRODUCER, self._phase_at(at_ns), at_ns, "blocked_ns", blocked_ns)
+
+    def insert_duration(self, at_ns: int, duration_ns: int, messages: int) -> None:
+        """The send call took that long for every message in it."""
+        phase = self._phase_at(at_ns)
+        key = (self._timeline.tick_at(at_ns), PRODUCER, phase, None)
+        self._cells.setdefault(key, _Cell())
+        self._histogram(key, "insert_duration").record_repeated_ns(duration_ns, messages)
+
+    # -- folding ---------------------------------------------------------------------------------
+
+    def fold(self) -> None:
+        self._fold_sent()
+        self._fold_received()
+
+    @property
+    def waiting_rows(self) -> int:
+        return self._sent_rows + self._received_rows
+
+    def _fold_sent(self) -> None:
+        rows, self._sent_rows = self._sent_rows, 0
+        if not rows:
+            return
+        head = self._sent[:rows]
+        lane = self._sent_lane[:rows].astype(np.int64)
+        sent_ns = head["sent_ns"].astype(np.int64)
+        intended_ns = head["intended_ns"].astype(np.int64)
+        measured = self._timeline.phase_of(intended_ns)
+        tick = self._timeline.tick_of(sent_ns)
+        lanes = len(self.sent_by_lane[MEASURE])
+        in_measure = np.bincount(lane[measured], minlength=lanes)
+        self.sent_by_lane[MEASURE] += in_measure
+        self.sent_by_lane[WARMUP] += np.bincount(lane, minlength=lanes) - in_measure
+        for key, mask in self._cells_of(PRODUCER, measured, tick, lane):
+            messages = int(np.count_nonzero(mask))
+            counters = self._cells[key].counters
+            counters["sent"] += messages
+            counters["bytes"] += messages * self._setup.body_bytes
+            if self._setup.has_schedule:
+                self._histogram(key, "send_lag").record_ns((sent_ns - intended_ns)[mask])
+
+    def _fold_received(self) -> None:
+        rows, self._received_rows = self._received_rows, 0
+        if not rows:
+            return
+        table = self._received[:rows]
+        received_ns, head, size = table["received_ns"], table["head"], table["size"]
+        subscription = table["subscription"].astype(np.int64)
+        sent_ns = head["sent_ns"].astype(np.int64)
+        if self._setup.has_accounts:
+            intended_ns = head["intended_ns"].astype(np.int64)
+            malformed, foreign = self._not_ours(head, size)
+        else:
+            # Bodies too small for an envelope: the send time is all there is.
+            intended_ns = sent_ns
+            malformed = size < TIMESTAMP_BYTES
+            foreign = np.zeros(rows, np.bool_)
+        ours = ~(malformed | foreign)
+        measured = self._timeline.phase_of(np.where(ours, intended_ns, received_ns))
+        tick = self._timeline.tick_of(received_ns)
+        duplicate = np.zeros(rows, np.bool_)
+        out_of_order = np.zeros(rows, np.bool_)
+        if self._setup.has_accounts and ours.any():
+            producer = head["producer"][ours].astype(np.int64)
+            group = (
+                subscription[ours] * self._setup.streams_per_subscription
+                + self._setup.stream_of_producer[producer]
+            )
+            added = self.received_sets.add(group, head["sequence"][ours].astype(np.int64))
+            duplicate[ours] = added.duplicate
+            out_of_order[ours] = added.out_of_order
+        once = ours & ~duplicate
+        self.received_once += int(np.count_nonzero(once))
+        for key, mask in self._cells_of(CONSUMER, measured, tick, subscription):
+            self._count_received(key, mask, table, (ours, malformed, foreign))
+            counters = self._cells[key].counters
+            counters["duplicates"] += int(np.count_nonzero(duplicate & mask))
+            counters["out_of_order"] += int(np.count_nonzero(out_of_order & mask))
+            timed = once & mask
+            self._histogram(key, "latency").record_ns((received_ns - sent_ns)[timed])
+            if self._setup.has_schedule and self._setup.has_accounts:
+                self._histogram(key, "delivery_latency").record_ns(
+                    (received_ns - intended_ns)[timed]
+                )
+
+    def _count_received(
+        self,
+        key: CellKey,
+        mask: Mask,
+        table: npt.NDArray[np.void],
+        judged: tuple[Mask, Mask, Mask],
+    ) -> None:
+        ours, malformed, foreign = judged
+        counters = self._cells[key].counters
+        counters["received"] += int(np.count_nonzero(ours & mask))
+        counters["malformed"] += int(np.count_nonzero(malformed & mask))
+        counters["foreign"] += int(np.count_nonzero(foreign & mask))
+        counters["redelivered"] += int(np.count_nonzero(table["redelivered"] & mask))
+        counters["bytes"] += int(table["size"][ours & mask].sum(dtype=np.int64))
+
+    def _not_ours(self, head: Envelopes, size: npt.NDArray[np.uint32]) -> tuple[Mask, Mask]:
+        """Malformed: cannot be a message of this tool. Foreign: one of another run."""
+        short = size < ENVELOPE_BYTES
+        foreign = ~short & (head["run_tag"] != self._setup.run_tag)
+        impossible = (head["producer"] >= self._setup.producers) | ~plausible(
+            head["sequence"].astype(np.int64)
+        )
+        return short | (~foreign & impossible), foreign
+
+    # -- cells -----------------------------------------------------------------------------------
+
+    def _cells_of(
+        self,
+        role: str,
+        measured: Mask,
+        tick: I64,
+        place: I64,
+        within: Mask | None = None,
+    ) -> list[tuple[CellKey, Mask]]:
+        """The cells that these rows fall into, each with the mask of its rows.
+
+        Nearly always that is one cell: a fold spans some milliseconds.
+        """
+        names = self._place_names(role)
+        code = tick * 2 + measured
+        if names:
+            code = code * len(names) + place
+        chosen = code if within is None else code[within]
+        found: list[tuple[CellKey, Mask]] = []
+        for value in np.unique(chosen):
+            mask = code == value
+            if within is not None:
+                mask &= within
+            rest, name = divmod(int(value), len(names)) if names else (int(value), None)
+            phase = MEASURE if rest & 1 else WARMUP
+            key = (rest >> 1, role, phase, names[name] if name is not None else None)
+            self._cells.setdefault(key, _Cell())
+            found.append((key, mask))
+        return found
+
+    def _place_names(self, role: str) -> tuple[str, ...]:
+        if not self._setup.by_destination:
+            return ()
+        setup = self._setup
+        return setup.subscriptions if role == CONSUMER else setup.destinations_by_producer
+
+    def _histogram(self, key: CellKey, measure: str) -> Histogram:
+        histograms = self._cells[key].histograms
+        if measure not in histograms:
+            histograms[measure] = Histogram(self._setup.shape)
+        return histograms[measure]
+
+    def _count(self, role: str, phase: str, at_ns: int, counter: str, amount: int) -> None:
+        key = (self._timeline.tick_at(at_ns), role, phase, None)
+        self._cells.setdefault(key, _Cell()).counters[counter] += amount
+
+    def _phase_at(self, at_ns: int) -> str:
+        return MEASURE if at_ns >= self._timeline.measure_start_ns else WARMUP
+
+    # -- rows out --------------------------------------------------------------------------------
+
+    def rows_until(self, at_ns: int) -> list[EventRow]:
+        """Rows of the ticks that are over; what arrives for them later makes further rows."""
+        self.fold()
+        current = self._timeline.tick_at(at_ns)
+        return self._take([key for key in self._cells if key[0] < current])
+
+    def all_rows(self) -> list[EventRow]:
+        self.fold()
+        return self._take(list(self._cells))
+
+    def _take(self, keys: list[CellKey]) -> list[EventRow]:
+        rows = []
+        for key in sorted(keys, key=lambda key: (key[0], key[1], key[2], key[3] or "")):
+            tick, role, phase, destination = key
+            cell = self._cells.pop(key)
+            rows.append(
+                EventRow(
+                    row_number=self._row_number,
+                    role=role,
+                    phase=phase,
+                    tick=tick,
+                    tick_start_ns=self._timeline.tick_start_ns(tick),
+                    tick_seconds=self._timeline.tick_seconds(tick),
+                    destination=destination,
+                    counters=dict(cell.counters),
+                    histograms={
+                        measure: histogram.sparse()
+                        for measure, histogram in cell.histograms.items()
+                        if histogram.count
+                    },
+                )
+            )
+            self._row_number += 1
+        return rows

@@ -1,0 +1,79 @@
+"""Phases and ticks of a run, counted from the common start. Pure.
+
+A message belongs to the phase of its *intended* time, whenever it arrives. A tick is one second
+from the start of a phase, cut where the phase ends, so that no tick belongs to two phases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bench_spark.measure.clock import NANOSECONDS
+
+WARMUP = "warmup"
+MEASURE = "measure"
+PHASES = (WARMUP, MEASURE)
+
+I64 = npt.NDArray[np.int64]
+
+
+def _ticks_in(length_ns: int) -> int:
+    return -(-length_ns // NANOSECONDS)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    start_ns: int
+    warmup_ns: int
+    measure_ns: int
+    drain_ns: int
+
+    @property
+    def measure_start_ns(self) -> int:
+        return self.start_ns + self.warmup_ns
+
+    @property
+    def measure_end_ns(self) -> int:
+        return self.measure_start_ns + self.measure_ns
+
+    def phase_of(self, intended_ns: I64) -> npt.NDArray[np.bool_]:
+        """True where the message belongs to the measured phase, False for warm-up."""
+        return intended_ns >= self.measure_start_ns
+
+    def tick_of(self, at_ns: I64) -> I64:
+        """The tick in which each moment lies; moments before the start count to the first."""
+        edges, firsts = self._edges_and_first_ticks()
+        segment = np.searchsorted(edges, at_ns, side="right") - 1
+        np.maximum(segment, 0, out=segment)
+        within = np.maximum(at_ns - edges[segment], 0) // NANOSECONDS
+        ticks: I64 = firsts[segment] + within
+        return ticks
+
+    def tick_at(self, at_ns: int) -> int:
+        return int(self.tick_of(np.array([at_ns], dtype=np.int64))[0])
+
+    def tick_start_ns(self, tick: int) -> int:
+        edges, firsts = self._edges_and_first_ticks()
+        segment = int(np.searchsorted(firsts, tick, side="right")) - 1
+        return int(edges[segment] + (tick - firsts[segment]) * NANOSECONDS)
+
+    def tick_end_ns(self, tick: int) -> int:
+        return self.tick_start_ns(tick + 1)
+
+    def tick_seconds(self, tick: int) -> float:
+        return (self.tick_end_ns(tick) - self.tick_start_ns(tick)) / NANOSECONDS
+
+    def is_measured_tick(self, tick: int) -> bool:
+        return self.measure_start_ns <= self.tick_start_ns(tick) < self.measure_end_ns
+
+    def _edges_and_first_ticks(self) -> tuple[I64, I64]:
+        """Where warm-up, measured phase and drain begin, and the number of their first ticks."""
+        warmup_ticks = _ticks_in(self.warmup_ns)
+        edges = [self.start_ns, self.measure_start_ns, self.measure_end_ns]
+        firsts = [0, warmup_ticks, warmup_ticks + _ticks_in(self.measure_ns)]
+        if self.warmup_ns == 0:
+            edges, firsts = edges[1:], firsts[1:]
+        return np.array(edges, dtype=np.int64), np.array(firsts, dtype=np.int64)

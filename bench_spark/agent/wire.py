@@ -1,0 +1,89 @@
+"""Frames between agents and the driver's collector, and how the two prove who they are.
+
+A frame is two lengths, a JSON object and raw bytes: nothing in it can be executed by reading it.
+Each side proves that it knows the run's token by answering the other's random challenge, so the
+token itself never crosses the network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import struct
+from typing import Any
+
+CHALLENGE_BYTES = 32
+MAX_HEADER_BYTES = 16 * 1024 * 1024
+MAX_PAYLOAD_BYTES = 256 * 1024 * 1024
+
+_LENGTHS = struct.Struct("<II")
+
+Message = dict[str, Any]
+
+
+class WireError(Exception):
+    """The peer does not speak this protocol; the connection is of no further use."""
+
+
+def new_token() -> str:
+    return secrets.token_hex(32)
+
+
+def new_challenge() -> bytes:
+    return secrets.token_bytes(CHALLENGE_BYTES)
+
+
+def answer(token: str, challenge: bytes, role: str) -> str:
+    """`role` keeps an answer of one side from being replayed as the other's."""
+    return hmac.new(token.encode(), role.encode() + challenge, hashlib.sha256).hexdigest()
+
+
+def is_right_answer(token: str, challenge: bytes, role: str, given: object) -> bool:
+    return isinstance(given, str) and hmac.compare_digest(answer(token, challenge, role), given)
+
+
+def encode_frame(message: Message, payload: bytes = b"") -> bytes:
+    header = json.dumps(message, separators=(",", ":")).encode()
+    return _LENGTHS.pack(len(header), len(payload)) + header + payload
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(
+        self,
+        max_header_bytes: int = MAX_HEADER_BYTES,
+        max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    ) -> None:
+        self._buffer = bytearray()
+        self._max_header_bytes = max_header_bytes
+        self._max_payload_bytes = max_payload_bytes
+
+    def feed(self, data: bytes) -> list[tuple[Message, bytes]]:
+        self._buffer += data
+        frames: list[tuple[Message, bytes]] = []
+        while (frame := self._next_frame()) is not None:
+            frames.append(frame)
+        return frames
+
+    def _next_frame(self) -> tuple[Message, bytes] | None:
+        if len(self._buffer) < _LENGTHS.size:
+            return None
+        header_bytes, payload_bytes = _LENGTHS.unpack_from(self._buffer)
+        if header_bytes > self._max_header_bytes or payload_bytes > self._max_payload_bytes:
+            raise WireError(f"a frame of {header_bytes} + {payload_bytes} bytes is too large")
+        end = _LENGTHS.size + header_bytes + payload_bytes
+        if len(self._buffer) < end:
+            return None
+        header = bytes(self._buffer[_LENGTHS.size : _LENGTHS.size + header_bytes])
+        payload = bytes(self._buffer[_LENGTHS.size + header_bytes : end])
+        del self._buffer[:end]
+        try:
+            message = json.loads(header)
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise WireError("a frame without a JSON header") from error
+        if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+            raise WireError("a frame whose header names no type")
+        return message, payload

@@ -1,0 +1,102 @@
+"""What an embedded broker is: how to start one program, and how to know that it answers."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from bench_spark.brokers.process import Command
+from bench_spark.scenario.broker import Broker
+
+HOST = "127.0.0.1"
+USER = "guest"
+PASSWORD = "guest"  # noqa: S105 - loopback only, and documented
+ANSWER_TIMEOUT_SECONDS = 2.0
+
+
+Say = Callable[[str], None]
+"""Takes a line about progress, for people."""
+
+
+class Recipe(Protocol):
+    """One kind of broker. Knows nothing of process ids, locks or waiting."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """Port by purpose, the clients' one first; 0 where any free one will do."""
+
+    def prepare(self, directory: Path, ports: Mapping[str, int], say: Say) -> Sequence[Command]:
+        """Write its files; the programs to start, the broker itself last.
+
+        Raises EnvironmentNotReady if the broker is not installed.
+        """
+
+    def answers(self, ports: Mapping[str, int]) -> bool:
+        """Whether a client could work now: asked in the broker's own protocol, with a login."""
+
+    def address(self, ports: Mapping[str, int]) -> dict[str, Any]:
+        """The fields of a broker file that points here."""
+
+
+@dataclass(frozen=True)
+class BrokerStatus:
+    name: str
+    state: Literal["running", "stopped"]
+    port: int
+    """Where clients connect, or would if it ran."""
+    ports: Mapping[str, int]
+    pid: int | None
+    directory: Path
+    broker: Broker
+    """What a broker file for it says."""
+    host: str = HOST
+
+    @property
+    def is_running(self) -> bool:
+        return self.state == "running"
+
+    @property
+    def line(self) -> str:
+        return f"{self.name} {self.state} {self.host}:{self.port}"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now, all different."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((HOST, 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As servers do: a port whose last connections linger in TIME_WAIT is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def exchange(port: int, request: bytes, reply_starts_with: bytes) -> bool:
+    """Whether whoever listens on the port answers `request` like a server of that protocol."""
+    try:
+        with socket.create_connection((HOST, port), ANSWER_TIMEOUT_SECONDS) as connection:
+            connection.sendall(request)
+            reply = b""
+            while len(reply) < len(reply_starts_with):
+                if not (received := connection.recv(64)):
+                    return False
+                reply += received
+            return reply.startswith(reply_starts_with)
+    except OSError:
+        return False

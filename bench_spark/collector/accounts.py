@@ -1,0 +1,141 @@
+"""Where every message of the measured phase went.
+
+The unit is the expected delivery, a message on a subscription:
+
+    sent = received_once + returned + refused + left_in_broker + lost + indeterminate
+    received = received_once + duplicates
+
+Agents report which sequence numbers they saw as sets, and the driver unites them, so a duplicate in
+one agent cannot hide a loss in another. *Lost* is a claim about the broker and made only where it
+holds: the message was confirmed (or confirms were not used), it was not received, and its
+destination is known to be empty. Where that cannot be known the message is *indeterminate*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from bench_spark.measure.sequences import SequencePages, SequenceSets
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What one producer sent; sequence numbers of the measured phase follow those of warm-up."""
+
+    producer: int
+    warmup: int
+    measured: int
+
+
+@dataclass(frozen=True)
+class Accounts:
+    sent: int = 0
+    received_once: int = 0
+    failed: int = 0
+    """Refused or returned, and not received all the same."""
+    left_in_broker: int = 0
+    lost: int = 0
+    indeterminate: int = 0
+    missing: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """Per producer the first ranges of sequence numbers that never arrived."""
+
+    @property
+    def settled(self) -> int:
+        return (
+            self.received_once + self.failed + self.left_in_broker + self.lost + self.indeterminate
+        )
+
+    @property
+    def closes(self) -> bool:
+        return self.sent == self.settled
+
+
+class Ledger:
+    """Unites what all agents report, then draws up the accounts."""
+
+    def __init__(self, producers: int, destinations: int, confirms: bool) -> None:
+        self._destinations = destinations
+        self._streams = -(-producers // destinations)
+        self._confirms = confirms
+        self._received = SequenceSets(destinations * self._streams)
+        self._confirmed = SequenceSets(producers)
+        self._failed = SequenceSets(producers)
+        self._sent: dict[int, Sent] = {}
+
+    def add_sent(self, sent: Sequence[Sent]) -> None:
+        self._sent |= {entry.producer: entry for entry in sent}
+
+    def add_pages(self, received: bytes, confirmed: bytes, failed: bytes) -> None:
+        """Raises ValueError when the bytes are not what an agent sends."""
+        self._received.absorb(SequencePages.from_bytes(received))
+        self._confirmed.absorb(SequencePages.from_bytes(confirmed))
+        self._failed.absorb(SequencePages.from_bytes(failed))
+
+    def accounts(self, depths: Mapping[int, int | None], is_complete: bool) -> Accounts:
+        """`depths`: messages left per destination (None or absent: unknown). `is_complete`: every
+        consumer reported, so a message that nobody reported was not received."""
+        total = Accounts(sent=sum(entry.measured for entry in self._sent.values()))
+        parts = [
+            self._destination(index, depths.get(index) if is_complete else None)
+            for index in range(self._destinations)
+        ]
+        return Accounts(
+            sent=total.sent,
+            received_once=sum(part.received_once for part in parts),
+            failed=sum(part.failed for part in parts),
+            left_in_broker=sum(part.left_in_broker for part in parts),
+            lost=sum(part.lost for part in parts),
+            indeterminate=sum(part.indeterminate for part in parts),
+            missing={key: value for part in parts for key, value in part.missing.items()},
+        )
+
+    def _destination(self, index: int, depth: int | None) -> Accounts:
+        received_once = failed = sure = unsure = 0
+        missing: dict[int, list[tuple[int, int]]] = {}
+        for sent in self._sent.values():
+            if sent.producer % self._destinations != index or not sent.measured:
+                continue
+            group = index * self._streams + sent.producer // self._destinations
+            first, end = sent.warmup, sent.warmup + sent.measured
+            arrived = self._received.count(group, first, end)
+            received_once += arrived
+            if arrived == sent.measured:
+                continue
+            absent = ~_members(self._received, group, first, end)
+            has_failed = _members(self._failed, sent.producer, first, end) & absent
+            is_open = absent & ~has_failed
+            failed += int(np.count_nonzero(has_failed))
+            is_sure = is_open
+            if self._confirms:
+                is_sure = is_open & _members(self._confirmed, sent.producer, first, end)
+            sure += int(np.count_nonzero(is_sure))
+            unsure += int(np.count_nonzero(is_open)) - int(np.count_nonzero(is_sure))
+            missing[sent.producer] = self._received.missing(group, first, end)
+        if depth is None:
+            return Accounts(0, received_once, failed, 0, 0, sure + unsure, missing)
+        # What is still in the broker is not lost: it excuses confirmed messages first.
+        left = min(depth, sure + unsure)
+        lost = max(0, sure - left)
+        return Accounts(
+            sent=0,
+            received_once=received_once,
+            failed=failed,
+            left_in_broker=left,
+            lost=lost,
+            indeterminate=sure + unsure - left - lost,
+            missing=missing,
+        )
+
+
+def _members(
+    sets: SequenceSets, group: int, first: int, end: int
+) -> npt.NDArray[np.bool_]:
+    """Which of the sequence numbers from `first` to `end` are in a set; False for any gap."""
+    mask = np.ones(end - first, dtype=np.bool_)
+    for gap_first, gap_end in sets.missing(group, first, end, limit=end - first):
+        mask[gap_first - first : gap_end - first] = False
+    return mask

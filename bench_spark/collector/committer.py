@@ -1,0 +1,115 @@
+"""The one writer of the `events` table: rows from all agents, one append per second.
+
+A single committer means no conflicting commits however many executors there are. Every row is kept
+exactly once: it is known by agent, attempt and number, whether it came over the link or, later, as
+the result of a task.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from bench_spark.agent.rows import EventRow
+from bench_spark.errors import BenchError
+from bench_spark.spark.merge import histogram_array
+from bench_spark.store import Store
+from bench_spark.tables import COUNTERS, EVENTS
+
+COMMIT_SECONDS = 1.0
+
+
+def timestamp(ns: int) -> datetime:
+    """Microseconds are what tables hold; integer arithmetic keeps them exact."""
+    return datetime.fromtimestamp(ns // 1_000_000_000, UTC).replace(
+        microsecond=ns % 1_000_000_000 // 1000
+    )
+
+
+class Committer:
+    """Gathers rows from any thread; commits them in a thread of its own while the run goes on."""
+
+    def __init__(self, store: Store, run_id: str, live: bool = True) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._waiting: list[tuple[int, int, EventRow]] = []
+        self._known: set[tuple[int, int, int]] = set()
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._commits = 0
+        self.error: BenchError | None = None
+        self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
+        if live:
+            self._thread.start()
+
+    def add(self, agent: int, attempt: int, rows: list[EventRow]) -> None:
+        with self._lock:
+            for row in rows:
+                key = (agent, attempt, row.row_number)
+                if key not in self._known:
+                    self._known.add(key)
+                    self._waiting.append((agent, attempt, row))
+
+    def close(self) -> None:
+        """Commit what is left; raises the error of any commit that failed."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._commit_waiting()
+        if self.error is not None:
+            raise self.error
+
+    def _work(self) -> None:
+        while not self._stop.wait(COMMIT_SECONDS):
+            self._commit_waiting()
+
+    def _commit_waiting(self) -> None:
+        with self._lock:
+            rows, self._waiting = self._waiting, []
+        if not rows:
+            return
+        try:
+            self._store.append(
+                "events",
+                events_table(self._run_id, rows),
+                app_id=self._run_id,
+                version=self._commits,
+            )
+        except BenchError as error:
+            self.error = error
+            return
+        self._commits += 1
+
+
+def events_table(run_id: str, rows: list[tuple[int, int, EventRow]]) -> pa.Table:
+    """Event rows as Arrow; histogram columns are copied as blocks, not number by number."""
+    plain: dict[str, list[Any]] = {name: [] for name in EVENTS.names if name != "histograms"}
+    for agent, attempt, row in rows:
+        plain["run_id"].append(run_id)
+        plain["agent"].append(agent)
+        plain["attempt"].append(attempt)
+        plain["tick_start"].append(timestamp(row.tick_start_ns))
+        for name in (
+            "row_number",
+            "role",
+            "phase",
+            "tick",
+            "tick_seconds",
+            "destination",
+            "cpu_seconds",
+            "clock_offset_ns",
+            "clock_bound_ns",
+        ):
+            plain[name].append(getattr(row, name))
+        for name in COUNTERS:
+            plain[name].append(row.counters.get(name, 0))
+    columns = [
+        histogram_array([row.histograms for _, _, row in rows])
+        if field.name == "histograms"
+        else pa.array(plain[field.name], field.type)
+        for field in EVENTS
+    ]
+    return pa.Table.from_arrays(columns, schema=EVENTS)

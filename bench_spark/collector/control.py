@@ -1,0 +1,201 @@
+"""The driver's part in the steps of a run. A state machine without sockets or threads.
+
+Agents report each step they have reached; when all that are still there have reported it, everyone
+is told to go on. A failure or an interruption only shortens the run: agents stop sending, wait
+briefly for what is on its way, and go through the same closing steps, so that what was measured is
+kept and what was declared is deleted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench_spark.agent.rows import EventRow, decode_rows
+from bench_spark.agent.wire import Message
+from bench_spark.measure.clock import NANOSECONDS, NowNs
+from bench_spark.plan import Plan
+
+START_DELAY_NS = 100_000_000
+"""Time for the start command to reach every agent before the moment it names."""
+STOPPED_DRAIN_NS = 2 * NANOSECONDS
+BACKLOG_NEWS_NS = 50_000_000
+
+_NEXT_COMMAND = {"probed": "declare", "declared": "open", "ready": "start", "closed": "inspect"}
+
+
+@dataclass(frozen=True)
+class Failure:
+    agent: int
+    kind: str
+    text: str
+
+
+@dataclass
+class AgentState:
+    """What the driver knows of one agent."""
+
+    attempt: int = 0
+    is_here: bool = False
+    has_left: bool = False
+    reached: set[str] = field(default_factory=set)
+    progress: dict[str, int] = field(default_factory=dict)
+    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pages: bytes = b""
+
+    @property
+    def is_over(self) -> bool:
+        return self.has_left or "inspected" in self.reached
+
+
+class RunControl:
+    """Used only from the collector's thread, but for the events and the fields they announce."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        now_ns: NowNs,
+        send: Callable[[int, Message], None],
+        on_rows: Callable[[int, int, list[EventRow]], None],
+    ) -> None:
+        self._plan = plan
+        self._now_ns = now_ns
+        self._send = send
+        self._on_rows = on_rows
+        self.agents = [AgentState() for _ in plan.assignments]
+        self.failures: list[Failure] = []
+        self.destinations: dict[int, tuple[str, bool]] = {}
+        self.start_at_ns: int | None = None
+        self.stop_reason: str | None = None
+        self.all_joined = threading.Event()
+        self.started = threading.Event()
+        self.produced = threading.Event()
+        self.finished = threading.Event()
+        self._said: set[str] = set()
+        self._drain_deadline_ns: int | None = None
+        self._next_backlog_news_ns = 0
+        self._shares_destinations = any(a.shares_destinations for a in plan.assignments)
+
+    # -- what agents say -------------------------------------------------------------------------
+
+    def on_joined(self, agent: int, attempt: int) -> None:
+        self.agents[agent].is_here = True
+        self.agents[agent].attempt = attempt
+        if all(state.is_here for state in self.agents):
+            self.all_joined.set()
+        if self.stop_reason is not None:
+            self._send(agent, {"type": "stop", "reason": self.stop_reason})
+
+    def on_left(self, agent: int) -> None:
+        state = self.agents[agent]
+        state.has_left = True
+        if "inspected" not in state.reached and not self._has_failed(agent):
+            self._fail(Failure(agent, "RunError", f"agent {agent}: its connection ended"))
+        self._advance()
+
+    def on_message(self, agent: int, message: Message, payload: bytes) -> None:
+        state = self.agents[agent]
+        match message["type"]:
+            case "reached":
+                step = str(message["step"])
+                state.reached.add(step)
+                state.reports[step] = message
+                self._note_step(state, step, message, payload)
+                self._advance()
+            case "progress":
+                state.progress = message
+            case "rows":
+                rows = decode_rows(message["rows"], payload)
+                self._on_rows(agent, state.attempt, rows)
+                numbers = [row.row_number for row in rows]
+                self._send(agent, {"type": "rows_kept", "row_numbers": numbers})
+            case "failed":
+                self._fail(Failure(agent, str(message["kind"]), str(message["text"])))
+
+    def _note_step(self, state: AgentState, step: str, message: Message, payload: bytes) -> None:
+        if step == "declared":
+            for index, name, declared in message["destinations"]:
+                self.destinations[int(index)] = (str(name), bool(declared))
+        elif step == "closed":
+            state.pages = payload
+
+    # -- what the driver does --------------------------------------------------------------------
+
+    def stop(self, reason: str) -> None:
+        """End the run early; the agents go through the closing steps."""
+        if self.stop_reason is not None:
+            return
+        self.stop_reason = reason
+        for agent in range(len(self.agents)):
+            self._send(agent, {"type": "stop", "reason": reason})
+        self._limit_drain(STOPPED_DRAIN_NS)
+
+    def on_time(self) -> None:
+        now = self._now_ns()
+        if self._drain_deadline_ns is not None and not self._was_said("drained"):
+            if now >= self._drain_deadline_ns or self._has_everything_arrived():
+                self._say("drained")
+        elif self._shares_destinations and now >= self._next_backlog_news_ns:
+            self._next_backlog_news_ns = now + BACKLOG_NEWS_NS
+            self._broadcast({"type": "backlog", "messages": self._backlog()})
+
+    def _advance(self) -> None:
+        for step, command in _NEXT_COMMAND.items():
+            if self._all_reached(step) and not self._was_said(command):
+                self._say(command)
+        if self._all_reached("produced") and self._drain_deadline_ns is None:
+            self.produced.set()
+            self._limit_drain(round(self._plan.scenario.phases.drain_seconds * NANOSECONDS))
+        if all(state.is_over for state in self.agents):
+            self.finished.set()
+
+    def _say(self, command: str) -> None:
+        self._said.add(command)
+        message: Message = {"type": command}
+        if command == "open":
+            message["destinations"] = [
+                [index, name, declared] for index, (name, declared) in self.destinations.items()
+            ]
+        elif command == "start":
+            self.start_at_ns = self._now_ns() + START_DELAY_NS
+            message["start_at_ns"] = self.start_at_ns
+            self.started.set()
+        self._broadcast(message)
+
+    def _broadcast(self, message: Message) -> None:
+        for agent in range(len(self.agents)):
+            self._send(agent, message)
+
+    def _was_said(self, command: str) -> bool:
+        return command in self._said
+
+    def _all_reached(self, step: str) -> bool:
+        """Whether every agent that still takes part has come to this step."""
+        taking_part = [state for state in self.agents if not state.is_over]
+        return bool(taking_part) and all(step in state.reached for state in taking_part)
+
+    def _limit_drain(self, length_ns: int) -> None:
+        deadline = self._now_ns() + length_ns
+        if self._drain_deadline_ns is None or deadline < self._drain_deadline_ns:
+            self._drain_deadline_ns = deadline
+
+    def _backlog(self) -> int:
+        progress = [state.progress for state in self.agents]
+        return sum(
+            p.get("sent", 0) - p.get("received_once", 0) - p.get("freed", 0) for p in progress
+        )
+
+    def _has_everything_arrived(self) -> bool:
+        if not self._all_reached("produced"):
+            return False
+        unsettled = sum(state.progress.get("unsettled", 0) for state in self.agents)
+        return self._backlog() <= 0 and unsettled == 0
+
+    def _has_failed(self, agent: int) -> bool:
+        return any(failure.agent == agent for failure in self.failures)
+
+    def _fail(self, failure: Failure) -> None:
+        self.failures.append(failure)
+        self.stop(f"agent {failure.agent} failed: {failure.text}")

@@ -1,0 +1,229 @@
+"""The driver's end of the links: one listening socket, one thread, one run.
+
+Every connection must answer a challenge with the run's token before anything it says is looked at.
+What agents say is handed to a `Handler` in this thread only, so the handler needs no locks; other
+threads reach it through `call`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from bench_spark.agent.wire import (
+    FrameReader,
+    Message,
+    WireError,
+    answer,
+    encode_frame,
+    is_right_answer,
+    new_challenge,
+)
+from bench_spark.measure.clock import Clock, boot_id
+
+HANDSHAKE_SECONDS = 5.0
+_STRANGER_HEADER_BYTES = 4096
+_RECEIVE_BYTES = 1 << 20
+_TURN_SECONDS = 0.05
+
+
+class Handler(Protocol):
+    def on_joined(self, agent: int, attempt: int) -> None: ...
+
+    def on_message(self, agent: int, message: Message, payload: bytes) -> None: ...
+
+    def on_left(self, agent: int) -> None: ...
+
+    def on_time(self) -> None:
+        """Called some twenty times a second."""
+
+
+@dataclass(eq=False)
+class _Peer:
+    socket: socket.socket
+    challenge: bytes
+    deadline: float
+    reader: FrameReader
+    agent: int | None = None
+    outgoing: bytearray = field(default_factory=bytearray)
+
+
+class CollectorServer:
+    def __init__(self, bind_host: str, token: str, agents: int, clock: Clock) -> None:
+        self._token = token
+        self._agents = agents
+        self._clock = clock
+        self._listener = socket.create_server((bind_host, 0), backlog=1024)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._selector = selectors.DefaultSelector()
+        self._wake_out, self._wake_in = os.pipe()
+        os.set_blocking(self._wake_out, False)
+        self._peers: set[_Peer] = set()
+        self._by_agent: dict[int, _Peer] = {}
+        self._calls: deque[Callable[[], None]] = deque()
+        self._closing = False
+        self._handler: Handler | None = None
+        self._thread = threading.Thread(target=self._work, name="collector", daemon=True)
+
+    def start(self, handler: Handler) -> None:
+        self._handler = handler
+        self._thread.start()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Run a function in the server's thread, where the handler lives."""
+        self._calls.append(function)
+        with contextlib.suppress(OSError):
+            os.write(self._wake_in, b"!")
+
+    def send(self, agent: int, message: Message) -> None:
+        """Only from the server's own thread (that is, from the handler)."""
+        peer = self._by_agent.get(agent)
+        if peer is not None:
+            peer.outgoing += encode_frame(message)
+            self._flush(peer)
+
+    def close(self) -> None:
+        self._closing = True
+        self.call(lambda: None)
+        if self._thread.is_alive():
+            self._thread.join(5.0)
+        self._listener.close()
+        for end in (self._wake_out, self._wake_in):
+            with contextlib.suppress(OSError):
+                os.close(end)
+
+    # -- the server's thread ---------------------------------------------------------------------
+
+    def _work(self) -> None:
+        assert self._handler is not None
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._wake_out, selectors.EVENT_READ)
+        while not self._closing:
+            for key, events in self._selector.select(_TURN_SECONDS):
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif key.fileobj == self._wake_out:
+                    os.read(self._wake_out, 4096)
+                else:
+                    self._serve(key.data, events)
+            while self._calls:
+                self._calls.popleft()()
+            self._hang_up_on_silent_strangers()
+            self._handler.on_time()
+        for peer in list(self._peers):
+            self._drop(peer)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            connection, _ = self._listener.accept()
+            if len(self._peers) >= 2 * self._agents + 16:
+                connection.close()
+                return
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            peer = _Peer(
+                socket=connection,
+                challenge=new_challenge(),
+                deadline=time.monotonic() + HANDSHAKE_SECONDS,
+                reader=FrameReader(_STRANGER_HEADER_BYTES, 0),
+            )
+            self._peers.add(peer)
+            self._selector.register(connection, selectors.EVENT_READ, peer)
+            peer.outgoing += peer.challenge
+            self._flush(peer)
+
+    def _serve(self, peer: _Peer, events: int) -> None:
+        if events & selectors.EVENT_WRITE:
+            self._flush(peer)
+        if not events & selectors.EVENT_READ or peer not in self._peers:
+            return
+        try:
+            data = peer.socket.recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(peer)
+            return
+        heard_ns = self._clock.now_ns()
+        try:
+            for message, payload in peer.reader.feed(data):
+                self._take(peer, message, payload, heard_ns)
+                if peer not in self._peers:
+                    return
+        except (WireError, KeyError, TypeError, ValueError):
+            # Not our protocol, or a broken agent: either way nothing more can be learnt from it.
+            self._drop(peer)
+
+    def _take(self, peer: _Peer, message: Message, payload: bytes, heard_ns: int) -> None:
+        assert self._handler is not None
+        if peer.agent is None:
+            self._welcome(peer, message)
+        elif message["type"] == "ping":
+            pong = {"type": "pong", "asked": message["asked"], "answered": heard_ns}
+            self.send(peer.agent, pong)
+        else:
+            self._handler.on_message(peer.agent, message, payload)
+
+    def _welcome(self, peer: _Peer, hello: Message) -> None:
+        agent = hello.get("agent")
+        if (
+            hello["type"] != "hello"
+            or not isinstance(agent, int)
+            or not 0 <= agent < self._agents
+            or agent in self._by_agent
+            or not is_right_answer(self._token, peer.challenge, "agent", hello.get("answer"))
+        ):
+            self._drop(peer)
+            return
+        peer.agent = agent
+        peer.reader = FrameReader()
+        self._by_agent[agent] = peer
+        welcome = {
+            "type": "welcome",
+            "answer": answer(self._token, bytes.fromhex(hello["challenge"]), "driver"),
+            "anchor_ns": self._clock.anchor_ns,
+            "boot_id": boot_id(),
+        }
+        self.send(agent, welcome)
+        assert self._handler is not None
+        self._handler.on_joined(agent, int(hello.get("attempt", 0)))
+
+    def _flush(self, peer: _Peer) -> None:
+        try:
+            while peer.outgoing:
+                sent = peer.socket.send(peer.outgoing)
+                del peer.outgoing[:sent]
+        except BlockingIOError:
+            pass  # The rest goes out when the socket is writable again.
+        except OSError:
+            self._drop(peer)
+            return
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.outgoing else 0)
+        self._selector.modify(peer.socket, events, peer)
+
+    def _drop(self, peer: _Peer) -> None:
+        if peer not in self._peers:
+            return
+        self._peers.discard(peer)
+        self._selector.unregister(peer.socket)
+        peer.socket.close()
+        if peer.agent is not None:
+            del self._by_agent[peer.agent]
+            assert self._handler is not None
+            self._handler.on_left(peer.agent)
+
+    def _hang_up_on_silent_strangers(self) -> None:
+        now = time.monotonic()
+        for peer in [p for p in self._peers if p.agent is None and now > p.deadline]:
+            self._drop(peer)

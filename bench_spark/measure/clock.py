@@ -1,0 +1,73 @@
+"""One clock for pacing and for timestamps.
+
+`now_ns` is the monotonic clock plus an anchor fixed when the clock was made, so it reads like the
+epoch but never steps: an NTP correction in mid-run moves neither the schedule nor a latency. Clocks
+on one host that share an anchor agree exactly, because CLOCK_MONOTONIC is one clock per machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+NANOSECONDS = 1_000_000_000
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Epoch nanoseconds = monotonic nanoseconds + `anchor_ns`."""
+
+    anchor_ns: int
+
+    @classmethod
+    def local(cls) -> Clock:
+        """Anchored at this host's wall clock: the tightest of several paired readings."""
+        best = min(_paired_reading() for _ in range(16))
+        return cls(anchor_ns=best[1])
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns() + self.anchor_ns
+
+    def shifted(self, offset_ns: int) -> Clock:
+        """This clock corrected by an offset measured against another one."""
+        return Clock(self.anchor_ns + offset_ns)
+
+
+def _paired_reading() -> tuple[int, int]:
+    before = time.monotonic_ns()
+    wall = time.time_ns()
+    after = time.monotonic_ns()
+    return after - before, wall - (before + after) // 2
+
+
+@dataclass(frozen=True)
+class ClockOffset:
+    """How far a peer's clock is ahead of ours, and by how much that estimate may be wrong."""
+
+    offset_ns: int
+    bound_ns: int
+
+
+def best_offset(exchanges: list[tuple[int, int, int]]) -> ClockOffset:
+    """The offset of the peer's clock from exchanges of (asked, answered by the peer, heard).
+
+    The peer answered somewhere between `asked` and `heard`, so the middle is wrong by at most half
+    the round trip: the exchange with the shortest round trip gives the tightest bound.
+    """
+    asked, answered, heard = min(exchanges, key=lambda exchange: exchange[2] - exchange[0])
+    return ClockOffset(offset_ns=answered - (asked + heard) // 2, bound_ns=(heard - asked + 1) // 2)
+
+
+def boot_id() -> str | None:
+    """Identifies the running kernel: equal on two processes means they share a monotonic clock."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return None
+
+
+NowNs = Callable[[], int]

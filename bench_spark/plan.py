@@ -1,0 +1,289 @@
+"""Splits a scenario into one Assignment per Spark task. Pure: no broker, no Spark, no clock.
+
+Destinations tie members together: producer i and consumer i use destination i modulo the number of
+destinations. Whole groups (a destination with its producers and consumers) stay in one assignment
+where they can, so that one clock measures both ends and the accounts close inside one process; only
+when there are more agents than groups are a group's members spread over several agents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from bench_spark.agent.pacer import Schedule
+from bench_spark.errors import ConfigurationError
+from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.measure.envelope import ENVELOPE_BYTES, run_tag
+from bench_spark.scenario.models import Scenario
+
+SLOTS_FOR_STREAMING = 1
+"""Spark slots that the rolling metrics need beside the agents."""
+UNBOUNDED_PHASE_SECONDS = 3600.0
+"""Time limit of a measured phase that is bounded by a number of messages."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A producer or consumer, by its number in the whole run."""
+
+    index: int
+    destinations: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One Spark task's share of a run."""
+
+    run_id: str
+    run_tag: int
+    agent: int
+    agents: int
+    scenario: Scenario
+    producers: tuple[Member, ...]
+    consumers: tuple[Member, ...]
+    declares: tuple[int, ...]
+    """Destinations this agent makes before the start and deletes after the end."""
+    shares_destinations: bool
+    """Whether some destination also has members in another agent."""
+    messages: int | None
+    """This agent's share of `load.messages`."""
+
+    @property
+    def destinations(self) -> tuple[int, ...]:
+        used = {
+            index for member in self.producers + self.consumers for index in member.destinations
+        }
+        return tuple(sorted(used))
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The stream this agent sends in mode `rate`; None where the load has no schedule."""
+        load = self.scenario.load
+        if load.mode != "rate" or not self.producers:
+            return None
+        rate = total_rate_per_second(self.scenario) * len(self.producers) / self.scenario.producers
+        period_ns = NANOSECONDS / rate
+        return Schedule(rate, shift_ns=period_ns * self.agent / self.agents)
+
+    @property
+    def measure_seconds(self) -> float:
+        return measured_seconds(self.scenario)
+
+    @property
+    def expected_messages(self) -> int | None:
+        """Messages this agent sends in the measured phase, where that is known beforehand."""
+        if self.messages is not None:
+            return self.messages
+        schedule = self.schedule
+        if schedule is None:
+            return None if self.producers else 0
+        start = round(self.scenario.phases.warmup_seconds * NANOSECONDS)
+        end = start + round(self.measure_seconds * NANOSECONDS)
+        return schedule.messages_before(end) - schedule.messages_before(start)
+
+
+@dataclass(frozen=True)
+class Plan:
+    run_id: str
+    scenario: Scenario
+    """As it will run: `agents` is a number, and `per_agent` counts are multiplied out."""
+    assignments: tuple[Assignment, ...]
+
+    @property
+    def slots_needed(self) -> int:
+        return len(self.assignments) + SLOTS_FOR_STREAMING
+
+    @property
+    def expected_messages(self) -> int | None:
+        """Deliveries expected in the measured phase; None when the load finds its own speed."""
+        shares = [assignment.expected_messages for assignment in self.assignments]
+        return None if None in shares else sum(share or 0 for share in shares)
+
+    @property
+    def load_seconds(self) -> float:
+        return self.scenario.phases.warmup_seconds + measured_seconds(self.scenario)
+
+    @property
+    def longest_seconds(self) -> float:
+        return self.load_seconds + self.scenario.phases.drain_seconds
+
+    @property
+    def has_accounts(self) -> bool:
+        """Whether bodies are large enough to carry sequence numbers."""
+        return self.scenario.message.bytes >= ENVELOPE_BYTES
+
+
+def total_rate_per_second(scenario: Scenario) -> float:
+    load = scenario.load
+    return load.rate_per_second * (scenario.producers if load.scope == "per_producer" else 1)
+
+
+def measured_seconds(scenario: Scenario) -> float:
+    """Length of the measured phase; an upper limit when messages bound an unpaced load."""
+    load = scenario.load
+    if load.messages is None:
+        return scenario.phases.measure_seconds
+    if load.mode == "rate":
+        return load.messages / total_rate_per_second(scenario)
+    return UNBOUNDED_PHASE_SECONDS
+
+
+def resolve_agents(scenario: Scenario, free_slots: int) -> int:
+    """How many agents to run: as asked, or for `auto` all that slots and members allow."""
+    if scenario.agents != "auto":
+        return scenario.agents
+    most = max(1, free_slots - SLOTS_FOR_STREAMING)
+    if scenario.load.scope == "per_agent":
+        return most
+    members = min(scenario.producers, scenario.consumers)
+    if scenario.placement == "split":
+        members = scenario.producers + scenario.consumers
+    return min(most, members)
+
+
+def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2) -> Plan:
+    """The whole plan; raises ConfigurationError for a load that cannot be split as asked."""
+    effective = _multiplied_out(scenario, resolve_agents(scenario, free_slots))
+    agents = int(effective.agents)
+    placed = _place_split(effective) if effective.placement == "split" else _place_paired(effective)
+    _refuse_idle_agents(effective, placed)
+    shared = _shared_destinations(placed)
+    if shared and effective.load.mode == "window":
+        raise ConfigurationError(
+            "load.mode: window needs both ends of a destination in one agent, but "
+            f"{agents} agents share {effective.destinations} destination(s); use at least as many "
+            "destinations as agents"
+        )
+    declared: set[int] = set()
+    assignments = []
+    message_shares = _message_shares(effective, placed)
+    for agent, (producers, consumers) in enumerate(placed):
+        assignment = Assignment(
+            run_id=run_id,
+            run_tag=run_tag(run_id),
+            agent=agent,
+            agents=agents,
+            scenario=effective,
+            producers=producers,
+            consumers=consumers,
+            declares=(),
+            shares_destinations=False,
+            messages=message_shares[agent],
+        )
+        used = assignment.destinations
+        assignments.append(
+            replace(
+                assignment,
+                declares=tuple(index for index in used if index not in declared),
+                shares_destinations=any(index in shared for index in used),
+            )
+        )
+        declared.update(used)
+    return Plan(run_id, effective, tuple(assignments))
+
+
+Placed = list[tuple[tuple[Member, ...], tuple[Member, ...]]]
+
+
+def _multiplied_out(scenario: Scenario, agents: int) -> Scenario:
+    update: dict[str, object] = {"agents": agents}
+    if scenario.load.scope == "per_agent":
+        load = scenario.load
+        update |= {
+            "producers": scenario.producers * agents,
+            "consumers": scenario.consumers * agents,
+            "destinations": scenario.destinations * agents,
+            "load": load.model_copy(
+                update={
+                    "scope": "total",
+                    "rate_per_second": load.rate_per_second * agents,
+                    "messages": None if load.messages is None else load.messages * agents,
+                }
+            ),
+        }
+    return scenario.model_copy(update=update)
+
+
+def _members(count: int, destinations: int) -> list[Member]:
+    return [Member(index, (index % destinations,)) for index in range(count)]
+
+
+def _dealt(members: Sequence[Member], hands: int) -> list[list[Member]]:
+    return [list(members[hand::hands]) for hand in range(hands)]
+
+
+def _place_paired(scenario: Scenario) -> Placed:
+    agents, groups = int(scenario.agents), scenario.destinations
+    producers: list[list[Member]] = [[] for _ in range(agents)]
+    consumers: list[list[Member]] = [[] for _ in range(agents)]
+    for group in range(groups):
+        hosts = (
+            range(group % agents, group % agents + 1)
+            if groups >= agents
+            else range(group, agents, groups)
+        )
+        for role, count in ((producers, scenario.producers), (consumers, scenario.consumers)):
+            for host, share in zip(
+                hosts, _dealt(_members(count, groups)[group::groups], len(hosts)), strict=True
+            ):
+                role[host].extend(share)
+    return [(tuple(made), tuple(used)) for made, used in zip(producers, consumers, strict=True)]
+
+
+def _place_split(scenario: Scenario) -> Placed:
+    agents = int(scenario.agents)
+    members = scenario.producers + scenario.consumers
+    producing = round(agents * scenario.producers / members)
+    producing = min(max(producing, 1, agents - scenario.consumers), agents - 1, scenario.producers)
+    placed: Placed = [
+        (tuple(share), ())
+        for share in _dealt(_members(scenario.producers, scenario.destinations), producing)
+    ]
+    placed += [
+        ((), tuple(share))
+        for share in _dealt(
+            _members(scenario.consumers, scenario.destinations), max(1, agents - producing)
+        )
+    ]
+    return placed
+
+
+def _refuse_idle_agents(scenario: Scenario, placed: Placed) -> None:
+    idle = sum(1 for producers, consumers in placed if not producers and not consumers)
+    if idle:
+        raise ConfigurationError(
+            f"agents: {scenario.agents} agents, but {scenario.producers} producer(s) and "
+            f"{scenario.consumers} consumer(s) leave {idle} of them without work; use fewer "
+            "agents, more producers and consumers, or load.scope: per_agent"
+        )
+
+
+def _shared_destinations(placed: Placed) -> set[int]:
+    seen: set[int] = set()
+    shared: set[int] = set()
+    for producers, consumers in placed:
+        used = {index for member in producers + consumers for index in member.destinations}
+        shared |= used & seen
+        seen |= used
+    return shared
+
+
+def _message_shares(scenario: Scenario, placed: Placed) -> list[int | None]:
+    """`load.messages` dealt over agents in proportion to their producers, adding up exactly."""
+    messages = scenario.load.messages
+    if messages is None:
+        return [None] * len(placed)
+    counts = [len(producers) for producers, _ in placed]
+    return list(_proportional(messages, counts))
+
+
+def _proportional(total: int, weights: Iterable[int]) -> Iterable[int]:
+    weights = list(weights)
+    whole, given, seen = sum(weights), 0, 0
+    for weight in weights:
+        seen += weight
+        upto = math.floor(total * seen / whole)
+        yield upto - given
+        given = upto

@@ -1,0 +1,241 @@
+"""What a broker file may say: where a broker is and how to log in, never how it is loaded.
+
+Passwords come from the environment, from a file, or from a URI in the broker file itself; they live
+in `SecretStr` and in nothing that is printed. `masked()` is the only form that leaves the driver's
+memory other than inside a task's closure.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.parse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from bench_spark.errors import ConfigurationError
+from bench_spark.scenario.models import ClientProperties, Conflict, Name, Section, refuse
+
+DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671, "mqtt": 1883, "mqtts": 8883, "loopback": 0}
+
+
+MASK = "***"
+
+_SECRET_WORDS = ("password", "passwd", "passphrase", "secret", "token", "jaas", "key.pem")
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_BOOTSTRAP_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
+
+
+def is_secret_key(key: str) -> bool:
+    """Whether values under this name are kept out of whatever is printed."""
+    return any(word in key.lower() for word in _SECRET_WORDS)
+
+
+def mask_uri(uri: str) -> str:
+    """The URI without its password. One that cannot be read is masked as far as one may lie."""
+    try:
+        parts = urllib.parse.urlsplit(uri)
+        if parts.password is not None:
+            host = parts.netloc.rpartition("@")[2]
+            return parts._replace(netloc=f"{parts.username}:{MASK}@{host}").geturl()
+    except ValueError:
+        return MASK
+    before, at, after = uri.rpartition("@")
+    scheme, colon, user_info = before.partition("://")
+    if not at or ":" not in (user_info if colon else scheme):
+        return uri
+    # A raw '/', '#' or '?' in a password hides it from urlsplit.
+    return f"{scheme}{colon}{MASK}@{after}" if colon else f"{MASK}@{after}"
+
+
+def _environment_name(value: str) -> str:
+    if not _ENVIRONMENT_NAME.fullmatch(value):
+        raise ValueError("allowed: the name of an environment variable, not the password itself")
+    return value
+
+
+def _uri_problem(uri: str, schemes: Iterable[str]) -> str | None:
+    """What is wrong with a URI, in words that hold nothing of it: it may contain a password."""
+    try:
+        parts = urllib.parse.urlsplit(uri)
+        port_is_valid = parts.port is None or parts.port > 0
+    except ValueError:
+        return "is no valid URI; escape special characters of user and password, as in %40 for @"
+    if parts.scheme not in schemes:
+        return "must start with " + " or ".join(f"{scheme}://" for scheme in schemes)
+    if not parts.hostname:
+        return f"names no host; write {parts.scheme}://HOST:PORT"
+    if not port_is_valid:
+        return "has port 0; allowed: 1 to 65535"
+    if parts.query or parts.fragment:
+        return "has a '?' or '#' part, which is not supported; in a password write %3F or %23"
+    return None
+
+
+def _bootstrap_problem(servers: str) -> str | None:
+    for server in servers.split(","):
+        match = _BOOTSTRAP_SERVER.fullmatch(server.strip())
+        if match is None or not 1 <= int(match["port"] or 9092) <= 65535:
+            return "is not a list of servers; allowed: HOST:PORT, several separated by commas"
+    return None
+
+
+class Tls(Section):
+    """Encryption; present means on, for schemes without an `s` too."""
+
+    ca_file: str | None = None
+    """Certificate authorities to trust, PEM; unset: the system's."""
+    certificate_file: str | None = None
+    """The client's own certificate, PEM, for brokers that ask for one."""
+    key_file: str | None = None
+    """The private key of `certificate_file`, PEM; unset: it is in the same file."""
+    server_name: str | None = None
+    """Name the server's certificate must carry; unset: the host connected to."""
+    insecure: bool = False
+    """Accept any certificate. Recorded in the result."""
+
+    @model_validator(mode="after")
+    def _key_has_certificate(self) -> Tls:
+        if self.key_file and not self.certificate_file:
+            refuse([Conflict(("key_file", "certificate_file"), "needs certificate_file")])
+        return self
+
+
+class Broker(Section):
+    """Where a broker is, and how to log in."""
+
+    name: Name = "unnamed"
+    """What results call this broker; unset: the file's name."""
+    kind: Literal["amqp", "kafka", "mqtt", "loopback"]
+    """The protocol to speak. `loopback` is no broker: it measures the generator's own limit."""
+    uri: str | None = None
+    """amqp://host:port/vhost, amqps://..., mqtt://... A password in it is accepted and masked."""
+    bootstrap_servers: str | None = None
+    """Kafka: host:port, several separated by commas."""
+    username: str | None = None
+    """User to log in as; unset: the one in `uri`."""
+    password_env: Annotated[str, AfterValidator(_environment_name)] | None = None
+    """Name of the environment variable that holds the password."""
+    password_file: str | None = None
+    """File whose first line is the password."""
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    """Kafka: how the user and password are presented."""
+    tls: Tls | None = None
+    """Encryption; unset: only where the URI's scheme says so."""
+    properties: ClientProperties = Field(default_factory=dict)
+    """Kafka: client properties common to producers, consumers and administration."""
+    management_uri: str | None = None
+    """RabbitMQ's management API, for the broker's own counters."""
+    connect_timeout_seconds: float = Field(5.0, gt=0, le=60, allow_inf_nan=False)
+    """How long a connection and its login may take."""
+
+    @model_validator(mode="after")
+    def _keys_agree(self) -> Broker:
+        refuse([*self._address_conflicts(), *self._login_conflicts()])
+        return self
+
+    def _address_conflicts(self) -> Iterable[Conflict]:
+        needed = {"kafka": "bootstrap_servers", "loopback": None}.get(self.kind, "uri")
+        if needed and not getattr(self, needed):
+            yield Conflict((needed, "kind"), f"missing; kind {self.kind} needs it")
+        for key in ("uri", "bootstrap_servers"):
+            if key != needed and getattr(self, key) is not None:
+                yield Conflict((key, "kind"), f"does not go with kind {self.kind}")
+        if self.uri and needed == "uri":
+            problem = _uri_problem(self.uri, (self.kind, self.kind + "s"))
+            if problem:
+                yield Conflict(("uri",), problem)
+        if self.bootstrap_servers and needed == "bootstrap_servers":
+            problem = _bootstrap_problem(self.bootstrap_servers)
+            if problem:
+                yield Conflict(("bootstrap_servers",), problem)
+        if self.management_uri is not None:
+            problem = _uri_problem(self.management_uri, ("http", "https"))
+            if problem:
+                yield Conflict(("management_uri",), problem)
+
+    def _login_conflicts(self) -> Iterable[Conflict]:
+        if self.password_env and self.password_file:
+            yield Conflict(("password_env", "password_file"), "excludes password_file")
+        if self.kind != "kafka" and self.properties:
+            yield Conflict(("properties", "kind"), f"does not go with kind {self.kind}")
+        if self.kind != "kafka" and self.sasl_mechanism != "PLAIN":
+            yield Conflict(("sasl_mechanism", "kind"), f"does not go with kind {self.kind}")
+
+    @property
+    def host(self) -> str:
+        return self.address()[0]
+
+    @property
+    def port(self) -> int:
+        return self.address()[1]
+
+    def address(self) -> tuple[str, int]:
+        """The first host and port, for messages to people."""
+        if self.kind == "kafka":
+            first = (self.bootstrap_servers or "").split(",")[0].strip()
+            host, _, port = first.rpartition(":")
+            return (host.strip("[]"), int(port)) if port.isdigit() else (first, 9092)
+        if self.uri is None:
+            return "loopback", 0
+        parts = urllib.parse.urlsplit(self.uri)
+        return parts.hostname or "localhost", parts.port or DEFAULT_PORTS[parts.scheme]
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.tls is not None or urllib.parse.urlsplit(self.uri or "").scheme in (
+            "amqps",
+            "mqtts",
+        )
+
+    @property
+    def virtual_host(self) -> str:
+        path = urllib.parse.urlsplit(self.uri or "").path
+        return urllib.parse.unquote(path[1:]) if len(path) > 1 else "/"
+
+    def masked(self) -> dict[str, Any]:
+        """For printing and storing: no password, not even an encoded one."""
+        shown = self.model_dump(mode="json", exclude_none=True)
+        for key in ("uri", "management_uri"):
+            if shown.get(key):
+                shown[key] = mask_uri(shown[key])
+        shown["properties"] = {
+            key: MASK if is_secret_key(key) else value for key, value in self.properties.items()
+        }
+        return shown
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """`repr` and `str` end up in logs and in test reports."""
+        yield from self.masked().items()
+
+
+class Credentials(Section):
+    """User and password as resolved in the driver; travels to executors only inside the task."""
+
+    username: str | None = None
+    password: SecretStr | None = None
+
+
+def resolve_credentials(broker: Broker) -> Credentials:
+    """Find the password where the broker file says it is."""
+    parts = urllib.parse.urlsplit(broker.uri or "")
+    username = broker.username or (urllib.parse.unquote(parts.username) if parts.username else None)
+    password = urllib.parse.unquote(parts.password) if parts.password else None
+    if broker.password_env:
+        password = os.environ.get(broker.password_env)
+        if password is None:
+            raise ConfigurationError(
+                f"broker {broker.name}: password_env: the environment has no {broker.password_env}"
+            )
+    elif broker.password_file:
+        try:
+            password = Path(broker.password_file).read_text().splitlines()[0]
+        except (OSError, IndexError) as error:
+            raise ConfigurationError(
+                f"broker {broker.name}: password_file: cannot read a password from "
+                f"{broker.password_file} ({error.__class__.__name__})"
+            ) from None
+    return Credentials(username=username, password=SecretStr(password) if password else None)

@@ -1,0 +1,145 @@
+"""Scenario and broker files: found by path or shipped name, read, overridden, validated.
+
+Whatever is wrong ends in one ConfigurationError with a line per problem, so that a file is mended
+in one go. The error never holds a password; see `shown.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import ValidationError
+
+from bench_spark.conf_files import conf_path, shipped
+from bench_spark.errors import ConfigurationError
+from bench_spark.scenario import keys
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.models import PLAIN_NAME, PLAIN_NAME_RULE, Scenario, Section
+from bench_spark.scenario.nearest import nearest
+from bench_spark.scenario.overrides import Override, apply_overrides, parse_overrides
+from bench_spark.scenario.problems import Problem, problems_of
+from bench_spark.scenario.shown import shown_path, shown_text, shown_value
+from bench_spark.scenario.yaml_text import MAX_BYTES, YamlTextError, read_yaml
+
+_SUFFIXES = (".yaml", ".yml")
+
+_Model = TypeVar("_Model", bound=Section)
+
+
+def load_scenario(reference: str, overrides: Sequence[str] = ()) -> Scenario:
+    """The scenario of a path or a shipped name, with `KEY=VALUE` overrides on top."""
+    return _load(Scenario, _locate("scenarios", reference), overrides)
+
+
+def load_broker(reference: str, overrides: Sequence[str] = ()) -> Broker:
+    """The broker of a path or a shipped name, with `KEY=VALUE` overrides on top."""
+    return _load(Broker, _locate("brokers", reference), overrides)
+
+
+def check_run_id(text: str) -> str:
+    """A run id becomes part of queue names, directories and SQL: only plain names will do."""
+    if not PLAIN_NAME.fullmatch(text):
+        raise ConfigurationError(
+            f"--run-id: {shown_value(text)} is not a plain name; allowed: {PLAIN_NAME_RULE}"
+        )
+    return text
+
+
+class _File(NamedTuple):
+    path: Path
+    shown: str
+
+
+def _locate(kind: str, reference: str) -> _File:
+    if "://" in reference:
+        raise ConfigurationError(
+            f"{shown_value(reference)}: is a URI; allowed: a path, or one of "
+            f"{', '.join(shipped(kind))}"
+        )
+    looks_like_path = "/" in reference or reference.endswith(_SUFFIXES)
+    names = shipped(kind)
+    if not looks_like_path and reference in names:
+        return _File(conf_path(kind, f"{reference}.yaml"), f"conf/{kind}/{reference}.yaml")
+    if looks_like_path or _is_file(reference):
+        return _File(Path(reference), shown_path(reference))
+    guess = nearest(reference, names)
+    raise ConfigurationError(
+        f"{shown_text(reference)}: unknown {kind.removesuffix('s')}; "
+        f"allowed: a path, or one of {', '.join(names)}"
+        + (f"; did you mean {guess}?" if guess else "")
+    )
+
+
+def _is_file(reference: str) -> bool:
+    try:
+        return Path(reference).is_file()
+    except (OSError, ValueError):  # too long for a name, or a NUL inside
+        return False
+
+
+def _load(model: type[_Model], file: _File, override_texts: Sequence[str]) -> _Model:
+    document = _read_mapping(file)
+    if PLAIN_NAME.fullmatch(file.path.stem):
+        document.setdefault("name", file.path.stem)
+    overrides, problems = parse_overrides(model, override_texts)
+    apply_overrides(document, overrides)
+
+    def source_of(paths: Sequence[keys.Path]) -> str:
+        return _source(file, overrides, paths)
+
+    try:
+        loaded = model.model_validate(document, strict=True)
+    except ValidationError as error:
+        problems += problems_of(error, model, source_of)
+    # Raised here and not above: a chained ValidationError would carry the document's secrets along.
+    if problems:
+        raise ConfigurationError("\n".join(map(str, problems)))
+    return loaded
+
+
+def _source(file: _File, overrides: Sequence[Override], paths: Sequence[keys.Path]) -> str:
+    """The option that last set one of these keys, else the file."""
+    for path in paths:
+        for override in reversed(overrides):
+            if path[: len(override.path)] == override.path:
+                return override.source
+    return file.shown
+
+
+def _read_mapping(file: _File) -> dict[str, Any]:
+    text = _read_text(file)
+    try:
+        document = read_yaml(text)
+    except YamlTextError as error:
+        raise ConfigurationError(
+            "\n".join(
+                str(Problem(f"{file.shown}:{flaw.line}", flaw.key, flaw.problem))
+                for flaw in error.flaws
+            )
+        ) from None
+    if document is None:
+        raise ConfigurationError(f"{file.shown}: is empty; allowed: KEY: VALUE lines")
+    if not isinstance(document, dict):
+        raise ConfigurationError(
+            f"{file.shown}: holds {shown_value(document)}; allowed: KEY: VALUE lines"
+        )
+    return document
+
+
+def _read_text(file: _File) -> str:
+    """Bounded, whatever the path leads to: a pipe or a device has no size to ask for first."""
+    try:
+        with file.path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{file.shown}: cannot be read: {error.strerror}") from None
+    except ValueError:  # a NUL in the path
+        raise ConfigurationError(f"{file.shown}: is no file name") from None
+    if len(content) > MAX_BYTES:
+        raise ConfigurationError(f"{file.shown}: is larger than the limit of {MAX_BYTES} bytes")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{file.shown}: is not UTF-8 text") from None

@@ -1,0 +1,354 @@
+"""What a scenario file may say. Frozen values: nothing changes after parsing.
+
+A scenario describes a load and never names a broker; `broker.py` describes a broker and never a
+load, so any scenario runs on any broker. The sections `amqp` and `kafka` tune one protocol and are
+ignored by the others. Reading files, overrides and error texts live in `loader.py` and the modules
+it uses; the docstring below each key is its explanation in docs/reference.md.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from bench_spark.measure.envelope import TIMESTAMP_BYTES
+
+PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
+PLAIN_NAME_RULE = "letters, digits, '.', '_' and '-', at most 120, the first a letter or digit"
+
+_KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_WIRE_NAME_BYTES = 200
+
+
+class Conflict(NamedTuple):
+    """Keys that contradict each other: the first is the one to name, relative to its section."""
+
+    keys: tuple[str, ...]
+    problem: str
+
+
+def refuse(conflicts: Sequence[Conflict]) -> None:
+    """Raise for all conflicts at once, in a form from which `problems.py` can name each key."""
+    if conflicts:
+        text = "; ".join(
+            f"{'.'.join(conflict.keys[:1])}: {conflict.problem}" for conflict in conflicts
+        )
+        raise PydanticCustomError("conflict", "{text}", {"text": text, "conflicts": conflicts})
+
+
+def plain_name(value: str) -> str:
+    if not PLAIN_NAME.fullmatch(value):
+        raise ValueError(f"allowed: {PLAIN_NAME_RULE}")
+    return value
+
+
+def _wire_name(value: str) -> str:
+    """AMQP carries names in 255 bytes; the run's own additions need some of them."""
+    if len(value.encode("utf-8", "replace")) > _WIRE_NAME_BYTES or not value.isprintable():
+        raise ValueError(f"allowed: printable text of at most {_WIRE_NAME_BYTES} bytes")
+    return value
+
+
+def _kafka_topic(value: str) -> str:
+    if not _KAFKA_TOPIC.fullmatch(value.replace("%d", "0")):
+        raise ValueError("allowed: letters, digits, '.', '_', '-' and '%d', at most 200")
+    return value
+
+
+def _plain_value(value: object) -> object:
+    """One refusal for all of `str | int | float | bool`, where the union would give four."""
+    is_plain = (
+        isinstance(value, str)
+        or (isinstance(value, int) and abs(value) < 2**63)
+        or (isinstance(value, float) and math.isfinite(value))
+    )
+    if not is_plain:
+        raise ValueError("allowed: text, a number, true or false")
+    return value
+
+
+Name = Annotated[str, AfterValidator(plain_name)]
+WireName = Annotated[str, AfterValidator(_wire_name)]
+Seconds = Annotated[float, Field(ge=0, le=30 * 86400, allow_inf_nan=False)]
+Rate = Annotated[float, Field(gt=0, le=100_000_000, allow_inf_nan=False)]
+PropertyName = Annotated[str, Field(min_length=1, max_length=255)]
+PropertyValue = Annotated[str | int | float | bool, BeforeValidator(_plain_value)]
+ClientProperties = dict[PropertyName, PropertyValue]
+
+
+class Section(BaseModel):
+    """Keys that belong together. Inputs stay out of errors: a broker's URI may hold a password."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True
+    )
+
+
+class Message(Section):
+    """What is sent."""
+
+    bytes: int = Field(1000, ge=TIMESTAMP_BYTES, le=128 * 1024 * 1024)
+    """Size of the body. From 32 bytes on, losses and duplicates are accounted for."""
+    padding: Literal["random", "zero"] = "random"
+    """What fills the body behind the measurement data."""
+
+
+class Load(Section):
+    """How much is sent, and what decides when."""
+
+    mode: Literal["rate", "maximum", "window"] = "rate"
+    """`rate`: open loop on a fixed schedule. `maximum`: as fast as back-pressure and
+    `backlog_limit_bytes` allow. `window`: closed loop of `in_flight` messages per producer."""
+    rate_per_second: Rate = 10_000.0
+    """Messages per second asked for in mode `rate`, counted as `scope` says."""
+    scope: Literal["total", "per_producer", "per_agent"] = "total"
+    """What `rate_per_second` counts. With `per_agent`, producers, consumers, destinations and
+    messages are per agent too, so that adding executors adds load."""
+    in_flight: int = Field(100, ge=1, le=10_000_000)
+    """Messages in flight per producer in mode `window`."""
+    messages: int | None = Field(None, ge=1, le=10**15)
+    """End the measured phase after this many messages instead of after `measure_seconds`."""
+    backlog_limit_bytes: int = Field(64 * 1024 * 1024, ge=1, le=2**50)
+    """Mode `maximum` pauses while more than this is sent but not yet received."""
+
+
+class Phases(Section):
+    """How long it lasts."""
+
+    warmup_seconds: Seconds = 5.0
+    """Sent and recorded, but left out of the results."""
+    measure_seconds: Annotated[float, Field(gt=0, le=30 * 86400, allow_inf_nan=False)] = 10.0
+    """What the results are about."""
+    drain_seconds: Seconds = 5.0
+    """How long to wait, at most, for messages still on their way after the last was sent."""
+
+
+class HistogramRange(Section):
+    """What the latency histograms can hold."""
+
+    highest_seconds: Annotated[float, Field(ge=0.001, le=2000, allow_inf_nan=False)] = 10.0
+    """Upper end of the latency histograms; slower messages are counted as overflow."""
+
+
+class AmqpQueue(Section):
+    """The queues that are declared for the run."""
+
+    name: Annotated[WireName, Field(min_length=1)] | None = None
+    """Queue name; `%d` stands for the destination's number. Unset: a name of the run's own."""
+    server_named: bool = False
+    """Let the broker choose the names."""
+    durable: bool = False
+    """The queue survives a restart of the broker."""
+    auto_delete: bool = False
+    """The broker deletes the queue when its last consumer leaves."""
+    arguments: ClientProperties = Field(default_factory=dict)
+    """Queue arguments such as `x-max-length: 10000`, passed as they are."""
+
+    @model_validator(mode="after")
+    def _one_name(self) -> AmqpQueue:
+        if self.server_named and self.name is not None:
+            refuse([Conflict(("server_named", "name"), "excludes name; give one of the two")])
+        return self
+
+
+class AmqpExchange(Section):
+    """Where messages are published."""
+
+    name: WireName = ""
+    """The exchange published to; empty is the default exchange, which needs no binding."""
+    type: Literal["direct", "topic", "fanout", "headers"] = "direct"
+    """Type of a named exchange, which is declared for the run."""
+    durable: bool = False
+    """A named exchange survives a restart of the broker."""
+
+
+class Amqp(Section):
+    """AMQP 0-9-1 only; other protocols ignore it."""
+
+    queue: AmqpQueue = Field(default_factory=AmqpQueue)
+    exchange: AmqpExchange = Field(default_factory=AmqpExchange)
+    routing_key: WireName | None = None
+    """Routing key, also the binding's; `%d` stands for the destination's number. Unset: the
+    queue's name."""
+    confirms: int = Field(0, ge=0, le=10_000_000)
+    """Publisher confirms: most messages unconfirmed per producer; 0 turns confirms off."""
+    mandatory: bool = False
+    """Ask the broker to return messages that reach no queue; they are counted as `returned`."""
+    persistent: bool = False
+    """Delivery mode: persistent instead of transient."""
+    ack: Literal["auto", "manual"] = "auto"
+    """`auto`: the broker forgets a message once it is sent to a consumer. `manual`: only when the
+    consumer has acknowledged it."""
+    ack_every: int = Field(1, ge=1, le=65535)
+    """With manual acks: acknowledge every so many messages at once (multiple=true above 1)."""
+    prefetch: int | None = Field(None, ge=0, le=65535)
+    """Unacknowledged messages per consumer, 0 for no limit; unset: twice `ack_every`, at least
+    200."""
+    heartbeat_seconds: int = Field(30, ge=0, le=3600)
+    """How often both sides prove that they are alive; 0 turns heartbeats off."""
+    plane: Literal["pika"] = "pika"
+    """Who moves the data."""
+
+    @model_validator(mode="after")
+    def _prefetch_covers_acks(self) -> Amqp:
+        if self.ack == "manual" and self.prefetch and self.prefetch < self.ack_every:
+            below = f"{self.prefetch} is below ack_every, which is {self.ack_every}"
+            refuse([Conflict(("prefetch", "ack_every"), f"{below}: nothing would be acknowledged")])
+        return self
+
+    @property
+    def effective_prefetch(self) -> int:
+        if self.prefetch is not None:
+            return self.prefetch
+        return min(65535, max(200, 2 * self.ack_every))
+
+
+class KafkaTopic(Section):
+    """The topics that are created for the run."""
+
+    name: Annotated[str, AfterValidator(_kafka_topic)] | None = None
+    """Topic name; `%d` stands for the destination's number. Unset: a name of the run's own."""
+    partitions: int = Field(1, ge=1, le=100_000)
+    """Topic partitions of each topic."""
+    replication_factor: int = Field(1, ge=1, le=100)
+    """Brokers that hold a copy of each topic partition."""
+    properties: ClientProperties = Field(default_factory=dict)
+    """Topic properties such as `flush.messages: 1`, passed as they are."""
+
+
+class Kafka(Section):
+    """Kafka only; other protocols ignore it."""
+
+    topic: KafkaTopic = Field(default_factory=KafkaTopic)
+    producer: ClientProperties = Field(default_factory=dict)
+    """Any librdkafka producer property (`acks`, `linger.ms`, `batch.size` ...)."""
+    consumer: ClientProperties = Field(default_factory=dict)
+    """Any librdkafka consumer property."""
+    keys: Literal["none", "producer", "sequence"] = "none"
+    """Message key: none, the producer's number, or the sequence number."""
+
+    @field_validator("producer", "consumer")
+    @classmethod
+    def _no_credentials(cls, properties: ClientProperties) -> ClientProperties:
+        refuse(
+            [
+                Conflict((key,), "says where the broker is or how to log in; broker files say that")
+                for key in properties
+                if key.startswith(("sasl.", "ssl."))
+                or key in ("bootstrap.servers", "security.protocol", "metadata.broker.list")
+            ]
+        )
+        return properties
+
+
+class Scenario(Section):
+    """A load, and how long it lasts."""
+
+    name: Name = "unnamed"
+    """What results call this scenario; unset: the file's name."""
+    description: str = Field("", max_length=2000)
+    """For people."""
+    agents: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = 1
+    """Spark tasks that generate load; `auto`: one per free slot."""
+    producers: int = Field(1, ge=1, le=1_000_000)
+    """Producers in the whole run (per agent with `load.scope: per_agent`), a connection each."""
+    consumers: int = Field(1, ge=1, le=1_000_000)
+    """Consumers, counted in the same way."""
+    destinations: int = Field(1, ge=1, le=1_000_000)
+    """Queues or topics. Producer i and consumer i use destination i modulo this number; several
+    consumers of one destination share its messages."""
+    placement: Literal["paired", "split"] = "paired"
+    """`paired`: both ends of a destination in one task where possible, so one clock measures.
+    `split`: producers and consumers in different tasks."""
+    message: Message = Field(default_factory=Message)
+    load: Load = Field(default_factory=Load)
+    phases: Phases = Field(default_factory=Phases)
+    interval_seconds: int = Field(1, ge=1, le=3600)
+    """Length of the intervals over which `interval_max` and `interval_mean` are taken."""
+    histogram: HistogramRange = Field(default_factory=HistogramRange)
+    breakdown: Literal["none", "destination"] = "none"
+    """`destination`: event rows per destination (at most 100 per agent)."""
+    tags: dict[PropertyName, str] = Field(default_factory=dict)
+    """Free names and values stored with the run, for finding it again by SQL."""
+    amqp: Amqp = Field(default_factory=Amqp)
+    kafka: Kafka = Field(default_factory=Kafka)
+
+    @model_validator(mode="after")
+    def _keys_agree(self) -> Scenario:
+        refuse([*self._destination_conflicts(), *self._placement_conflicts()])
+        return self
+
+    def _destination_conflicts(self) -> list[Conflict]:
+        conflicts = []
+        ends = min(self.producers, self.consumers)
+        if self.destinations > ends:
+            conflicts.append(
+                Conflict(
+                    ("destinations", "producers", "consumers"),
+                    f"{self.destinations} is too many: each needs a producer and a consumer, and "
+                    f"there are {self.producers} and {self.consumers}",
+                )
+            )
+        for key, name in (
+            ("amqp.queue.name", self.amqp.queue.name),
+            ("kafka.topic.name", self.kafka.topic.name),
+        ):
+            if name is not None and "%d" not in name and self.destinations > 1:
+                conflicts.append(
+                    Conflict(
+                        (key, "destinations"),
+                        f"one name for {self.destinations} destinations; put %d where the "
+                        "destination's number goes",
+                    )
+                )
+        return conflicts
+
+    def _placement_conflicts(self) -> list[Conflict]:
+        if self.placement != "split":
+            return []
+        conflicts = []
+        if self.agents == 1:
+            conflicts.append(
+                Conflict(("placement", "agents"), "split needs agents of at least 2, not 1")
+            )
+        if self.load.mode == "window":
+            conflicts.append(
+                Conflict(
+                    ("load.mode", "placement"),
+                    "window needs placement paired: its credit stays inside one task",
+                )
+            )
+        # Backlog is sent minus received, which only a task that has both ends can know.
+        if self.load.mode == "maximum" and self.load.messages is None and not self._limits_length:
+            conflicts.append(
+                Conflict(
+                    ("load.mode", "placement"),
+                    "maximum with placement split needs a bound: load.messages, "
+                    "x-max-length or x-max-length-bytes in amqp.queue.arguments, or "
+                    "retention.bytes in kafka.topic.properties",
+                )
+            )
+        return conflicts
+
+    @property
+    def _limits_length(self) -> bool:
+        return (
+            not self.amqp.queue.arguments.keys().isdisjoint(("x-max-length", "x-max-length-bytes"))
+            or "retention.bytes" in self.kafka.topic.properties
+        )
+
+    def dump(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")

@@ -1,0 +1,163 @@
+"""From what pydantic found wrong to one line per problem that names file, key and what is allowed.
+
+    conf/scenarios/steady.yaml: load.rate_per_secnd: unknown key; did you mean rate_per_second?
+    --set message.bytes=4: message.bytes: 4 is below the minimum of 8
+
+Pydantic's own texts are for programmers, and they repeat the input, which may be a password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from bench_spark.scenario.keys import Key, Path, all_keys, follow, keys_of, number
+from bench_spark.scenario.models import Section
+from bench_spark.scenario.nearest import nearest
+from bench_spark.scenario.shown import is_secret, shown_key, shown_value
+from bench_spark.scenario.yaml_text import plain_scalar
+
+SourceOf = Callable[[Sequence[Path]], str]
+"""Which file or option gave one of these keys."""
+
+_PASSWORD_KEYS = ("password", "passwd", "secret")
+
+
+class Problem(NamedTuple):
+    source: str
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.source, shown_key(self.key), self.text) if part)
+
+
+def problems_of(error: ValidationError, model: type[Section], source_of: SourceOf) -> list[Problem]:
+    found = [
+        (_path_of(model, detail["loc"]), detail)
+        for detail in error.errors(include_url=False, include_context=True)
+    ]
+    problems = []
+    # A union reports once per alternative, one after the other, for the same key.
+    for path, details in groupby(found, key=lambda item: item[0]):
+        problems += _problems_at(model, path, [detail for _, detail in details], source_of)
+    return problems
+
+
+def unknown_key(model: type[Section], section: type[Section], path: Path, name: str) -> str:
+    """Why `name` is wrong inside `section`, which lies at `path` of `model`."""
+    siblings = list(section.model_fields)
+    if name.lower() in _PASSWORD_KEYS and "password_env" in siblings:
+        return (
+            "passwords are not taken from here; name the environment variable that holds it in "
+            "password_env, or its file in password_file"
+        )
+    guess = nearest(name, siblings)
+    if guess is None:
+        elsewhere = {key.path[-1]: key.dotted for key in all_keys(model) if key.path[:-1] != path}
+        guess = elsewhere.get(name)
+    if guess is not None:
+        return f"unknown key; did you mean {guess}?"
+    return f"unknown key; allowed: {', '.join(siblings)}"
+
+
+def _path_of(model: type[Section], location: Sequence[int | str]) -> Path:
+    """Pydantic's location without what is not a key: the names it gives to union members."""
+    path: Path = ()
+    for name in map(str, location):
+        if path:
+            key = follow(model, path)
+            if key is None or not (key.section or key.is_map):
+                break
+        path = (*path, name)
+    return path
+
+
+def _problems_at(
+    model: type[Section], path: Path, details: list[Any], source_of: SourceOf
+) -> list[Problem]:
+    kind, context, value = details[0]["type"], details[0].get("ctx", {}), details[0]["input"]
+    key = follow(model, path)
+    if kind == "conflict":
+        in_map = key is not None and key.is_map
+        return [
+            Problem(
+                source_of([_joined(path, name, in_map) for name in conflict.keys]),
+                ".".join((*path, conflict.keys[0])),
+                conflict.problem,
+            )
+            for conflict in context["conflicts"]
+        ]
+    dotted = ".".join(path)
+    if kind == "extra_forbidden":
+        parent = follow(model, path[:-1])
+        section = (parent.section if parent else None) or model
+        text = unknown_key(model, section, path[:-1], path[-1])
+    else:
+        text = _sentence(key, shown_value(value, dotted), details) if key else details[0]["msg"]
+    return [Problem(source_of([path]), dotted, text)]
+
+
+def _joined(path: Path, dotted: str, in_map: bool) -> Path:
+    """A map's keys are names with dots inside them; elsewhere dots lead into sections."""
+    return (*path, dotted) if in_map else (*path, *dotted.split("."))
+
+
+def _sentence(key: Key, value: str, details: list[Any]) -> str:
+    if len(details) > 1:
+        return f"{value} is not allowed; allowed: {key.allowed}"
+    detail = details[0]
+    context = detail.get("ctx", {})
+    match detail["type"]:
+        case "missing":
+            return f"missing; allowed: {key.allowed}"
+        case "greater_than_equal":
+            return f"{value} is below the minimum of {number(context['ge'])}"
+        case "less_than_equal":
+            return f"{value} is above the maximum of {number(context['le'])}"
+        case "greater_than":
+            return f"{value} is too low; allowed: {key.allowed}"
+        case "finite_number":
+            return f"{value} is not finite; allowed: {key.allowed}"
+        case "literal_error":
+            return _unknown_choice(key, value, detail["input"])
+        case "model_type" | "model_attributes_type":
+            inside = ", ".join(keys_of(key.section)) if key.section else ""
+            return f"{value} is not a section; keys inside: {inside}"
+        case "dict_type":
+            return f"{value} is not a map; allowed: NAME: VALUE lines"
+        case "string_too_short":
+            return "is empty; allowed: at least one character"
+        case "string_too_long":
+            return f"is too long; allowed: at most {context['max_length']} characters"
+        case "value_error":
+            nested = (
+                "; write dotted names in one piece" if isinstance(detail["input"], dict) else ""
+            )
+            return f"{value} is not allowed; {context['error']}{nested}"
+        case _:
+            return _wrong_type(key, value, detail["input"])
+
+
+def _unknown_choice(key: Key, value: str, given: object) -> str:
+    text = f"{value} is unknown; allowed: {key.allowed}"
+    guess = nearest(given, key.choices) if isinstance(given, str) else None
+    return f"{text}; did you mean {guess}?" if guess else text
+
+
+def _wrong_type(key: Key, value: str, given: object) -> str:
+    text = f"{value} is not {_with_article(key.type_name)}; allowed: {key.allowed}"
+    if isinstance(given, str) and not is_secret(key.dotted):
+        meant = plain_scalar(given)
+        if isinstance(meant, int | float):
+            return f"{text}, without quotes"
+    if key.is_text and isinstance(given, bool | int | float):
+        return f"{text} in quotes"
+    return text
+
+
+def _with_article(type_name: str) -> str:
+    return type_name if type_name in ("text", "true or false") else f"a {type_name}"

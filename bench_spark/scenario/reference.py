@@ -1,0 +1,105 @@
+"""docs/reference.md and JSON schemas, made from the models so that they cannot fall behind.
+
+python -m bench_spark.scenario.reference > docs/reference.md
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic_core import PydanticUndefined
+
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.keys import Key, all_keys
+from bench_spark.scenario.models import Scenario, Section
+
+_INTRODUCTION = """\
+# Reference: scenario and broker files
+
+<!-- Made by `python -m bench_spark.scenario.reference`; edit the models' docstrings instead. -->
+
+Files are YAML 1.2. Unknown keys, keys given twice, numbers in quotes and values out of range are
+refused before anything starts, each with the file and the key. Any key can be set on the command
+line: `--set load.rate_per_second=5000`, `--set kafka.producer.linger.ms=5`. Scenarios never name a
+broker and brokers never a load, so that every scenario runs on every broker.
+"""
+
+_CHAPTERS: tuple[tuple[str, str, type[Section]], ...] = (
+    (
+        "Scenario files",
+        "A load, and how long it lasts. Every key has a default; shipped ones are in "
+        "`conf/scenarios/`.",
+        Scenario,
+    ),
+    (
+        "Broker files",
+        "Where a broker is, and how to log in. Only `kind` and an address are needed; shipped ones "
+        "are in `conf/brokers/`. There is no key for a password itself: name the environment "
+        "variable or the file that holds it. Wherever a broker is printed its passwords are `***`.",
+        Broker,
+    ),
+)
+
+
+def reference_markdown() -> str:
+    return "\n".join([_INTRODUCTION, *(_chapter(*chapter) for chapter in _CHAPTERS)])
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of each kind of file, for editors and other programs."""
+    return {"scenario": Scenario.model_json_schema(), "broker": Broker.model_json_schema()}
+
+
+def _chapter(title: str, introduction: str, model: type[Section]) -> str:
+    return "\n".join(
+        [
+            f"## {title}",
+            "",
+            introduction,
+            "",
+            "| Key | Type | Default | Allowed | Meaning |",
+            "|---|---|---|---|---|",
+            *(_row(*cells) for cells in map(_cells, all_keys(model))),
+            "",
+        ]
+    )
+
+
+def _cells(key: Key) -> Iterator[str]:
+    if key.section:
+        yield from (f"**`{key.dotted}`**", "section", "", "", _explanation(key))
+        return
+    yield f"`{key.dotted}.NAME`" if key.is_map else f"`{key.dotted}`"
+    described = key.member if key.is_map else key
+    yield described.type_name
+    yield _default(key)
+    yield described.range
+    yield _explanation(key)
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default(key: Key) -> str:
+    default = key.field.get_default(call_default_factory=True, validated_data={})
+    if default is PydanticUndefined:
+        return "required"
+    if default is None or default == {}:
+        return "unset"
+    if isinstance(default, float) and default.is_integer():
+        default = int(default)
+    return f"`{default if isinstance(default, str) and default else json.dumps(default)}`"
+
+
+def _explanation(key: Key) -> str:
+    """The key's own docstring, else that of its section's class."""
+    text = key.field.description or (key.section.__doc__ if key.section else None) or ""
+    return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference_markdown())

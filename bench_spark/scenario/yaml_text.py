@@ -1,0 +1,203 @@
+"""YAML text to plain values, safely: mappings, lists and scalars of YAML 1.2's core schema only.
+
+The text may come from anybody, so everything is bounded while it is read: size, depth, and the
+number of values after aliases are expanded (a "billion laughs" file is a few hundred bytes long).
+Tags are refused, so no object is ever made, and a key given twice is an error instead of a silent
+choice.
+
+PyYAML's own resolver follows YAML 1.1, where `no` is false, `12:30` is 750 and `1e4` is a string.
+Files of this project follow YAML 1.2, as JSON and most editors do: only `true` and `false` are
+booleans, and `1e4` is a number.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import yaml
+from yaml.reader import Reader
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 20
+MAX_VALUES = 10_000
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_NULLS = frozenset(("", "~", "null", "Null", "NULL"))
+_BOOLEANS = {
+    text: value
+    for value, texts in ((True, ("true", "True", "TRUE")), (False, ("false", "False", "FALSE")))
+    for text in texts
+}
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_BASED_INTEGER = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_SPECIAL_FLOAT = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+
+
+class Flaw(NamedTuple):
+    """What is wrong with the text, and where; `key` is empty unless one key is meant."""
+
+    line: int
+    key: str
+    problem: str
+
+
+class YamlTextError(Exception):
+    def __init__(self, *flaws: Flaw) -> None:
+        super().__init__(*(flaw.problem for flaw in flaws))
+        self.flaws = flaws
+
+
+def read_yaml(text: str) -> Any:
+    """The one document in `text`; None if there is none. Raises YamlTextError and nothing else."""
+    if len(text) > MAX_BYTES:
+        raise YamlTextError(Flaw(1, "", f"is longer than the limit of {MAX_BYTES} characters"))
+    refuse_unprintable(text)
+    try:
+        return _Document(text).read()
+    except yaml.MarkedYAMLError as error:
+        raise YamlTextError(_syntax_flaw(text, error)) from None
+    except yaml.YAMLError:
+        raise YamlTextError(Flaw(1, "", "is not valid YAML")) from None
+
+
+def refuse_unprintable(text: str) -> None:
+    """Control characters and lone surrogates are no text that anything behind us could carry."""
+    unprintable = Reader.NON_PRINTABLE.search(text)
+    if unprintable:
+        line = text.count("\n", 0, unprintable.start()) + 1
+        problem = f"holds the character U+{ord(unprintable[0]):04X}, which is not printable"
+        raise YamlTextError(Flaw(line, "", problem))
+
+
+def plain_scalar(text: str) -> str | int | float | bool | None:
+    """What an unquoted scalar means (YAML 1.2 core schema)."""
+    if text in _NULLS:
+        return None
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
+    try:
+        if _INTEGER.fullmatch(text):
+            return int(text)
+        if _BASED_INTEGER.fullmatch(text):
+            return int(text, 0)
+    except ValueError:  # thousands of digits: Python refuses, and no key takes such a number
+        return text
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if _SPECIAL_FLOAT.fullmatch(text):
+        return float(text.replace(".", ""))
+    return text
+
+
+def _syntax_flaw(text: str, error: yaml.MarkedYAMLError) -> Flaw:
+    line_index = error.problem_mark.line if error.problem_mark else 0
+    problem = ", ".join(part for part in (error.context, error.problem) if part)
+    lines = text.splitlines()
+    if line_index < len(lines) and lines[line_index].lstrip(" ").startswith("\t"):
+        problem += " (tabs cannot indent YAML)"
+    return Flaw(line_index + 1, "", f"is not valid YAML: {problem}")
+
+
+class _Document:
+    """Builds values from parser events, so that each bound is checked before memory is spent."""
+
+    def __init__(self, text: str) -> None:
+        self._events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
+        self._values_read = 0
+        self._anchored: dict[str, tuple[Any, int]] = {}
+        self._duplicates: list[Flaw] = []
+
+    def read(self) -> Any:
+        value = None
+        documents = 0
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    raise _flaw(event, "starts a second document; a file holds one")
+                value = self._value(next(self._events), ())
+        if self._duplicates:
+            raise YamlTextError(*self._duplicates)
+        return value
+
+    def _value(self, event: Any, path: tuple[str, ...]) -> Any:
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event)
+        _refuse_tag(event)
+        before = self._values_read
+        self._count(event, 1)
+        if len(path) >= MAX_DEPTH:
+            raise _flaw(event, f"is nested deeper than the limit of {MAX_DEPTH}")
+        value: Any
+        if isinstance(event, yaml.ScalarEvent):
+            value = self._scalar(event)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            value = self._sequence(path)
+        else:
+            value = self._mapping(path)
+        if event.anchor is not None:
+            self._anchored[event.anchor] = (value, self._values_read - before)
+        return value
+
+    def _alias(self, event: Any) -> Any:
+        if event.anchor not in self._anchored:
+            raise _flaw(event, "has an alias ('*...') without a finished anchor before it")
+        value, size = self._anchored[event.anchor]
+        self._count(event, size)
+        return copy.deepcopy(value)
+
+    def _count(self, event: Any, values: int) -> None:
+        self._values_read += values
+        if self._values_read > MAX_VALUES:
+            raise _flaw(event, f"holds more than {MAX_VALUES} values, aliases expanded")
+
+    def _scalar(self, event: Any) -> Any:
+        _refuse_surrogates(event)
+        is_plain = event.implicit[0]
+        return plain_scalar(event.value) if is_plain else event.value
+
+    def _sequence(self, path: tuple[str, ...]) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            items.append(self._value(event, (*path, str(len(items)))))
+        return items
+
+    def _mapping(self, path: tuple[str, ...]) -> dict[str, Any]:
+        """Keys are text, whatever they look like: `5: x` has the key "5"."""
+        values: dict[str, Any] = {}
+        first_lines: dict[str, int] = {}
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent):
+                raise _flaw(event, "has a key that is not plain text")
+            _refuse_tag(event)
+            _refuse_surrogates(event)
+            key, line = event.value, _line(event)
+            if key in values:
+                problem = f"given twice, first in line {first_lines[key]}"
+                self._duplicates.append(Flaw(line, ".".join((*path, key)), problem))
+            first_lines.setdefault(key, line)
+            values[key] = self._value(next(self._events), (*path, key))
+        return values
+
+
+def _refuse_tag(event: Any) -> None:
+    if event.tag is not None:
+        raise _flaw(event, "has a tag ('!...'), which is not allowed")
+
+
+def _refuse_surrogates(event: Any) -> None:
+    if any("\ud800" <= character <= "\udfff" for character in event.value):
+        raise _flaw(event, "holds half of a surrogate pair, which is no character")
+
+
+def _flaw(event: Any, problem: str) -> YamlTextError:
+    return YamlTextError(Flaw(_line(event), "", problem))
+
+
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1

@@ -1,0 +1,472 @@
+"""Runs a plan: one barrier stage of agents, steered over their links, summed up from the tables.
+
+The main thread stays in Python and only watches, so that Ctrl-C and SIGTERM are acted on at once;
+the Spark job runs in a thread of its own, the collector and the committer in theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import FrameType
+from typing import Any, Protocol
+
+from pyspark import BarrierTaskContext, InheritableThread
+from pyspark.sql import SparkSession
+
+from bench_spark import __version__
+from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
+from bench_spark.agent.rows import EventRow
+from bench_spark.agent.timeline import Timeline
+from bench_spark.agent.wire import new_token
+from bench_spark.collector.accounts import Accounts, Ledger, Sent
+from bench_spark.collector.committer import Committer
+from bench_spark.collector.control import Failure, RunControl
+from bench_spark.collector.server import CollectorServer
+from bench_spark.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    BenchError,
+    RunError,
+    TooFewSlots,
+    error_of_kind,
+)
+from bench_spark.measure.clock import NANOSECONDS, Clock
+from bench_spark.plan import Plan
+from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.spark.environment import driver_environment
+from bench_spark.spark.marker import StoreMarker, store_marker
+from bench_spark.spark.metrics import RollingMetrics
+from bench_spark.spark.session import free_slots, wait_for_slots
+from bench_spark.spark.ticks import merged_ticks
+from bench_spark.spark.windows import LiveWindow, RunWindows
+from bench_spark.store import Store
+from bench_spark.summary.document import RunFacts, RunSummary, summarise
+from bench_spark.summary.rows import run_row, summary_rows
+
+SLOTS_TIMEOUT_SECONDS = 10.0
+JOIN_TIMEOUT_SECONDS = 60.0
+"""How long tasks may take to start their Python workers and join."""
+CLOSING_SECONDS = 10.0
+WATCH_SECONDS = 0.1
+
+
+class Display(Protocol):
+    """What the engine tells the person who waits."""
+
+    def step(self, text: str) -> None: ...
+
+    def started(self, plan: Plan, timeline: Timeline, now_ns: Callable[[], int]) -> None: ...
+
+    def update(self, window: LiveWindow | None, is_draining: bool) -> None: ...
+
+    def ended(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    plan: Plan
+    broker: Broker
+    credentials: Credentials
+    live: bool = True
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class _ClockError:
+    """How wrong an agent's clock may be: its tightest bound, and the drift that is proved."""
+
+    bound_ns: int
+    drift_ns: int = 0
+
+    def add(self, offset_ns: int, bound_ns: int) -> None:
+        self.bound_ns = min(self.bound_ns, bound_ns)
+        self.drift_ns = max(self.drift_ns, abs(offset_ns) - bound_ns)
+
+
+@dataclass
+class _Health:
+    """What the agents' rows say of the agents themselves."""
+
+    busiest_share: float | None = None
+    cpu_seconds: dict[int, float] = field(default_factory=dict)
+    _clocks: dict[int, _ClockError] = field(default_factory=dict)
+
+    def add(self, agent: int, rows: list[EventRow]) -> None:
+        for row in rows:
+            if row.cpu_seconds is None:
+                continue
+            self.cpu_seconds[agent] = self.cpu_seconds.get(agent, 0.0) + row.cpu_seconds
+            bound_ns = row.clock_bound_ns or 0
+            clock = self._clocks.setdefault(agent, _ClockError(bound_ns))
+            clock.add(row.clock_offset_ns or 0, bound_ns)
+            if row.phase == "measure" and row.tick_seconds >= 0.5:
+                share = row.cpu_seconds / row.tick_seconds
+                self.busiest_share = max(self.busiest_share or 0.0, share)
+
+    @property
+    def clock_bound_ns(self) -> int:
+        return max((clock.bound_ns + clock.drift_ns for clock in self._clocks.values()), default=0)
+
+
+class Engine:
+    """One Spark session, one store and one rolling-metrics query, for any number of runs."""
+
+    def __init__(self, spark: SparkSession, store: Store, display: Display) -> None:
+        self._spark = spark
+        self._store = store
+        self._display = display
+        self._metrics: RollingMetrics | None = None
+
+    def close(self) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+
+    def run(self, request: RunRequest) -> RunSummary:
+        """Run, summarise, store. Raises a PreflightError when the load could not start."""
+        plan = request.plan
+        self._check_slots(plan)
+        metrics = self._ready_metrics(request) if request.live else None
+        started_at = datetime.now(UTC)
+        run = _Run(self._spark, self._store, self._display, request, metrics)
+        self._store.replace_run(
+            run_row(plan, request.broker.masked(), started_at, tags=request.tags)
+        )
+        try:
+            summary = run.carry_out(started_at)
+        except BenchError as error:
+            self._store.replace_run(
+                run_row(
+                    plan,
+                    request.broker.masked(),
+                    started_at,
+                    tags=request.tags,
+                    failure=error,
+                )
+            )
+            raise
+        if metrics is None:
+            self._publish_afterwards(run)
+        return summary
+
+    def _check_slots(self, plan: Plan) -> None:
+        needed = plan.slots_needed
+        slots = free_slots(self._spark)
+        is_local = _master(self._spark).startswith("local")
+        if slots < needed and not is_local:
+            slots = wait_for_slots(self._spark, needed, SLOTS_TIMEOUT_SECONDS)
+        if slots < needed:
+            raise TooFewSlots(
+                f"{len(plan.assignments)} agents and the rolling metrics need {needed} slots, "
+                f"but {_master(self._spark)} offers {slots}: add executors or cores, or use fewer "
+                "agents"
+            )
+
+    def _ready_metrics(self, request: RunRequest) -> RollingMetrics:
+        """The query, started and warm: unwarmed, a short run ends before its first batch."""
+        if self._metrics is None:
+            self._display.step("starting the rolling metrics")
+            self._metrics = RollingMetrics(self._spark, self._store)
+            self._metrics.start()
+        self._metrics.warm(request.plan.run_id)
+        return self._metrics
+
+    def _publish_afterwards(self, run: _Run) -> None:
+        if run.windows is None:
+            return
+        once = RollingMetrics(
+            self._spark,
+            self._store,
+            checkpoint=f"{self._store.uri}/_checkpoints/{run.windows.run_id}",
+        )
+        once.register_run(run.windows)
+        once.run_once()
+        once.close()
+
+
+class _Run:
+    """The life of one run in the driver."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: Store,
+        display: Display,
+        request: RunRequest,
+        metrics: RollingMetrics | None,
+    ) -> None:
+        self._spark = spark
+        self._store = store
+        self._display = display
+        self._request = request
+        self._plan = request.plan
+        self._metrics = metrics
+        self._clock = Clock.local()
+        self._health = _Health()
+        self._results: list[AgentResult] = []
+        self._job_error: Exception | None = None
+        self._interrupted_by: int | None = None
+        self.windows: RunWindows | None = None
+
+    def carry_out(self, started_at: datetime) -> RunSummary:
+        context = self._spark.sparkContext
+        is_local = _master(self._spark).startswith("local")
+        host = "127.0.0.1" if is_local else context.getConf().get("spark.driver.host")
+        token = new_token()
+        server = CollectorServer(
+            "127.0.0.1" if is_local else "0.0.0.0",  # noqa: S104 (executors are elsewhere)
+            token,
+            len(self._plan.assignments),
+            self._clock,
+        )
+        committer = Committer(self._store, self._plan.run_id, live=self._request.live)
+        control = RunControl(self._plan, self._clock.now_ns, server.send, self._rows_to(committer))
+        try:
+            server.start(control)
+            with store_marker(self._store, is_local) as marker:
+                job = self._start_job((str(host), server.port), token, marker)
+                with self._heed_signals(server, control):
+                    self._watch(control, server, job)
+                job.join(CLOSING_SECONDS)
+                if job.is_alive():
+                    context.cancelJobGroup(self._plan.run_id)
+                    job.join(CLOSING_SECONDS)
+        finally:
+            server.close()
+            self._display.ended()
+        self._take_back_results(control, committer)
+        committer.close()
+        self._refuse_if_never_started(control)
+        return self._sum_up(control, started_at)
+
+    # -- the stage -------------------------------------------------------------------------------
+
+    def _start_job(
+        self, collector: tuple[str, int], token: str, marker: StoreMarker | None
+    ) -> threading.Thread:
+        tasks = [
+            AgentTask(a, self._request.broker, self._request.credentials, collector, token)
+            for a in self._plan.assignments
+        ]
+        context = self._spark.sparkContext
+        run_id = self._plan.run_id
+        # Credentials travel in the closure of the tasks: never in a conf value or a description.
+        stage = context.parallelize(range(len(tasks)), len(tasks)).barrier()
+        job = stage.mapPartitions(_in_task(tasks, marker))
+
+        def collect() -> None:
+            context.setJobGroup(run_id, f"bench-spark run {run_id}", interruptOnCancel=False)
+            try:
+                self._results = job.collect()
+            except Exception as error:  # Spark's own errors have no common type here.
+                self._job_error = error
+
+        thread = InheritableThread(target=collect, name="agents", daemon=True)
+        thread.start()
+        return thread
+
+    def _rows_to(self, committer: Committer) -> Callable[[int, int, list[EventRow]], None]:
+        def take(agent: int, attempt: int, rows: list[EventRow]) -> None:
+            self._health.add(agent, rows)
+            committer.add(agent, attempt, rows)
+
+        return take
+
+    # -- watching --------------------------------------------------------------------------------
+
+    def _watch(self, control: RunControl, server: CollectorServer, job: threading.Thread) -> None:
+        self._display.step(f"starting {len(control.agents)} agent(s)")
+        join_deadline = time.monotonic() + JOIN_TIMEOUT_SECONDS
+        is_started = False
+        while not control.finished.wait(WATCH_SECONDS):
+            if control.started.is_set() and not is_started:
+                is_started = True
+                self._begin(control)
+            if is_started:
+                window = self._metrics.latest(self._plan.run_id) if self._metrics else None
+                self._display.update(window, is_draining=control.produced.is_set())
+            if not job.is_alive():
+                return
+            if not control.all_joined.is_set() and time.monotonic() > join_deadline:
+                server.call(lambda: control.stop("not every agent started"))
+                self._spark.sparkContext.cancelJobGroup(self._plan.run_id)
+                return
+
+    def _begin(self, control: RunControl) -> None:
+        timeline = self._timeline(control)
+        scenario = self._plan.scenario
+        self.windows = RunWindows(
+            run_id=self._plan.run_id,
+            timeline=timeline,
+            interval_seconds=scenario.interval_seconds,
+            highest_us=round(scenario.histogram.highest_seconds * 1_000_000),
+        )
+        if self._metrics is not None:
+            self._metrics.register_run(self.windows)
+        self._display.started(self._plan, timeline, self._clock.now_ns)
+
+    def _timeline(self, control: RunControl) -> Timeline:
+        assert control.start_at_ns is not None
+        phases = self._plan.scenario.phases
+        return Timeline(
+            start_ns=control.start_at_ns,
+            warmup_ns=round(phases.warmup_seconds * NANOSECONDS),
+            measure_ns=round(self._plan.assignments[0].measure_seconds * NANOSECONDS),
+            drain_ns=round(phases.drain_seconds * NANOSECONDS),
+        )
+
+    @contextmanager
+    def _heed_signals(self, server: CollectorServer, control: RunControl) -> Iterator[None]:
+        """Ctrl-C and SIGTERM stop the load; PySpark's own handler would kill the agents."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            code = EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED
+            self._interrupted_by = self._interrupted_by or code
+            server.call(lambda: control.stop("interrupted"))
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    # -- afterwards ------------------------------------------------------------------------------
+
+    def _take_back_results(self, control: RunControl, committer: Committer) -> None:
+        """What the links did not deliver comes back as the results of the tasks."""
+        for result in self._results:
+            state = control.agents[result.agent]
+            self._rows_to(committer)(result.agent, state.attempt, result.rows)
+            reported = {failure.agent for failure in control.failures}
+            if result.failure is not None and result.agent not in reported:
+                control.failures.append(Failure(result.agent, *result.failure))
+        if self._job_error is not None and not control.failures:
+            text = str(self._job_error).splitlines()[0][:300]
+            control.failures.append(Failure(0, "RunError", f"the Spark stage failed: {text}"))
+
+    def _refuse_if_never_started(self, control: RunControl) -> None:
+        if control.start_at_ns is not None or self._interrupted_by is not None:
+            return
+        if not control.failures:
+            raise RunError(control.stop_reason or "the agents ended before the load started")
+        first = control.failures[0]
+        raise error_of_kind(first.kind, first.text)
+
+    def _sum_up(self, control: RunControl, started_at: datetime) -> RunSummary:
+        self._display.step("summing up")
+        if self._metrics is not None:
+            self._metrics.catch_up()
+            self._metrics.forget_run(self._plan.run_id)
+        facts = self._facts(control)
+        summary = summarise(merged_ticks(self._spark, self._store, self._plan.run_id), facts)
+        self._store.append("summary", summary_rows(self._plan, summary))
+        self._store.replace_run(
+            run_row(
+                self._plan,
+                self._request.broker.masked(),
+                started_at,
+                tags=self._request.tags,
+                summary=summary,
+                measured=(facts.measured_from, facts.measured_until),
+            )
+        )
+        self._store.compact("events")
+        return summary
+
+    def _facts(self, control: RunControl) -> RunFacts:
+        confirms = any(s.reports.get("ready", {}).get("confirms") for s in control.agents)
+        measured_from = measured_until = None
+        if control.start_at_ns is not None:
+            timeline = self._timeline(control)
+            ended = [
+                int(state.reports["produced"]["ended_ns"])
+                for agent, state in enumerate(control.agents)
+                if "produced" in state.reports and self._plan.assignments[agent].producers
+            ]
+            until = min(timeline.measure_end_ns, max(ended, default=timeline.measure_end_ns))
+            measured_from = timeline.measure_start_ns / NANOSECONDS
+            measured_until = max(until, timeline.measure_start_ns) / NANOSECONDS
+        return RunFacts(
+            plan=self._plan,
+            broker=self._request.broker.masked(),
+            measured_from=measured_from,
+            measured_until=measured_until,
+            accounts=self._accounts(control, confirms),
+            confirms=confirms,
+            failures=tuple(control.failures),
+            interrupted_by=self._interrupted_by,
+            busiest_agent_share=self._health.busiest_share,
+            clock_bound_ns=self._health.clock_bound_ns,
+            environment=self._environment(control),
+            agents=[
+                {
+                    "agent": agent,
+                    "host": state.reports.get("probed", {}).get("host", {}).get("host"),
+                    "cpu_seconds": self._health.cpu_seconds.get(agent),
+                    "sent": state.progress.get("sent"),
+                    "received_once": state.progress.get("received_once"),
+                }
+                for agent, state in enumerate(control.agents)
+            ],
+        )
+
+    def _accounts(self, control: RunControl, confirms: bool) -> Accounts | None:
+        if not self._plan.has_accounts or control.start_at_ns is None:
+            return None
+        scenario = self._plan.scenario
+        ledger = Ledger(scenario.producers, scenario.destinations, confirms)
+        depths: dict[int, int | None] = {}
+        for state in control.agents:
+            closed = state.reports.get("closed")
+            if closed is None:
+                continue
+            ledger.add_sent([Sent(*entry) for entry in closed["sent_by_producer"]])
+            ends = [sum(closed["page_bytes"][: n + 1]) for n in range(3)]
+            pages = state.pages
+            ledger.add_pages(pages[: ends[0]], pages[ends[0] : ends[1]], pages[ends[1] : ends[2]])
+            inspected = state.reports.get("inspected", {}).get("depths", {})
+            depths |= {int(index): depth for index, depth in inspected.items()}
+        is_complete = all(
+            "closed" in state.reports
+            for agent, state in enumerate(control.agents)
+            if self._plan.assignments[agent].consumers
+        )
+        return ledger.accounts(depths, is_complete)
+
+    def _environment(self, control: RunControl) -> dict[str, Any]:
+        probed = [state.reports["probed"] for state in control.agents if "probed" in state.reports]
+        hosts = {json.dumps(report["host"], sort_keys=True): report["host"] for report in probed}
+        return driver_environment(self._spark) | {
+            "bench_spark": __version__,
+            "broker": probed[0]["broker"] if probed else None,
+            "hosts": list(hosts.values()),
+        }
+
+
+def _master(spark: SparkSession) -> str:
+    return spark.sparkContext.master or ""
+
+
+def _in_task(
+    tasks: list[AgentTask], marker: StoreMarker | None
+) -> Callable[[Iterable[int]], Iterable[AgentResult]]:
+    def work(numbers: Iterable[int]) -> Iterable[AgentResult]:
+        context = BarrierTaskContext.get()
+        for number in numbers:
+            yield run_agent(
+                tasks[number],
+                attempt=context.attemptNumber(),
+                preflight=marker.prove_readable if marker is not None else None,
+            )
+
+    return work

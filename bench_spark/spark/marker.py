@@ -1,0 +1,57 @@
+"""Proof that every executor sees the same store as the driver.
+
+On a cluster a local path names a different directory on every machine. The driver leaves a marker
+with a random content in the store, and every agent reads it before it touches the broker.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyarrow import fs
+
+from bench_spark.errors import StoreNotReady
+from bench_spark.store import Store
+
+
+@dataclass(frozen=True)
+class StoreMarker:
+    uri: str
+    content: str
+
+    def prove_readable(self) -> None:
+        """Raises StoreNotReady on a machine that does not see the driver's store."""
+        host = socket.gethostname()
+        try:
+            filesystem, path = fs.FileSystem.from_uri(self.uri)
+            with filesystem.open_input_stream(path) as stream:
+                found = stream.read().decode()
+        except (OSError, ValueError) as error:
+            raise StoreNotReady(
+                f"the executor on {host} cannot read the store ({type(error).__name__}): with a "
+                "master that is not local the store must be a URI or path that every machine shares"
+            ) from None
+        if found != self.content:
+            raise StoreNotReady(f"the executor on {host} sees another store than the driver")
+
+
+@contextmanager
+def store_marker(store: Store, is_local_master: bool) -> Iterator[StoreMarker | None]:
+    """A marker in the store while the agents start; None where all share one machine."""
+    if is_local_master:
+        yield None
+        return
+    name = f"_marker-{secrets.token_hex(8)}"
+    uri = f"file://{store.uri}/{name}" if store.is_local else f"{store.uri}/{name}"
+    marker = StoreMarker(uri, secrets.token_hex(16))
+    filesystem, path = fs.FileSystem.from_uri(uri)
+    with filesystem.open_output_stream(path) as stream:
+        stream.write(marker.content.encode())
+    try:
+        yield marker
+    finally:
+        filesystem.delete_file(path)

@@ -1,0 +1,301 @@
+"""Event rows of many agents, merged exactly into one row per run, role, phase and tick.
+
+Runs on the executors inside `mapInArrow` and once more in the driver over the few rows that come
+back. numpy and pyarrow only: nothing here needs a JVM, and no Python statement runs per bucket
+(a real row has three histograms of some 3 000 buckets; they stay views of Arrow's buffers).
+
+A merged row remembers which event rows it consists of. That makes merging exactly-once: a row that
+comes twice within a partition is dropped here, and whoever unites merged rows of several partitions
+can see an overlap (`TickRows.overlaps`) and go back to `events`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bench_spark.measure.hdr import SparseHistogram, merge_sparse
+from bench_spark.tables import COUNTERS, EVENTS, HISTOGRAM
+
+FOLD_PARTS = 32
+"""Histograms of one tick and measure that are held back, to be merged at once."""
+
+FOLD_BYTES = 64 * 1024 * 1024
+"""Event rows held back by one worker, in bytes of Arrow buffers: bounds its memory."""
+
+_ROW = pa.struct([(name, EVENTS.field(name).type) for name in ("agent", "attempt", "row_number")])
+
+TICK_ROWS = pa.schema(
+    [
+        *(EVENTS.field(name) for name in ("run_id", "role", "phase")),
+        *(EVENTS.field(name) for name in ("tick", "tick_start", "tick_seconds")),
+        *(EVENTS.field(name) for name in COUNTERS),
+        EVENTS.field("histograms"),
+        EVENTS.field("cpu_seconds"),
+        pa.field("rows", pa.list_(_ROW)),
+    ]
+)
+"""What `merge_event_batches` yields; `rows` names the event rows that were added up."""
+
+EVENT_COLUMNS = [
+    *("run_id", "agent", "attempt", "row_number", "role", "phase"),
+    *("tick", "tick_start", "tick_seconds"),
+    *COUNTERS,
+    "histograms",
+    "cpu_seconds",
+]
+"""The columns of `events` that merging needs."""
+
+
+class TickKey(NamedTuple):
+    run_id: str
+    role: str
+    phase: str
+    tick: int
+
+
+class RowIdentity(NamedTuple):
+    """Names one row of `events` within its run; see the exactly-once rule in docs/architecture."""
+
+    agent: int
+    attempt: int
+    row_number: int
+
+
+@dataclass
+class TickRows:
+    """Everything that was counted for one run, role, phase and tick."""
+
+    key: TickKey
+    tick_start_us: int
+    tick_seconds: float
+    counters: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(len(COUNTERS), dtype=np.int64)
+    )
+    cpu_seconds: float = 0.0
+    rows: set[RowIdentity] = field(default_factory=set)
+    _parts: dict[str, list[SparseHistogram]] = field(default_factory=dict)
+
+    @property
+    def role(self) -> str:
+        return self.key.role
+
+    @property
+    def phase(self) -> str:
+        return self.key.phase
+
+    @property
+    def start_seconds(self) -> float:
+        return self.tick_start_us / 1_000_000
+
+    def counter(self, name: str) -> int:
+        return int(self.counters[COUNTERS.index(name)])
+
+    @property
+    def measures(self) -> Iterable[str]:
+        return self._parts.keys()
+
+    def histogram(self, measure: str) -> SparseHistogram:
+        parts = self._parts.get(measure)
+        if not parts:
+            return SparseHistogram.empty()
+        if len(parts) > 1:
+            parts[:] = [merge_sparse(parts)]
+        return parts[0]
+
+    def histograms(self) -> dict[str, SparseHistogram]:
+        return {measure: self.histogram(measure) for measure in self._parts}
+
+    def overlaps(self, other: TickRows) -> bool:
+        return not self.rows.isdisjoint(other.rows)
+
+    def add(self, other: TickRows) -> None:
+        """Add rows of the same key that are not in yet: the caller has asked `overlaps`."""
+        self.counters = self.counters + other.counters
+        self.cpu_seconds += other.cpu_seconds
+        self.rows |= other.rows
+        for measure, parts in other._parts.items():
+            for part in parts:
+                self.add_histogram(measure, part)
+
+    def add_histogram(self, measure: str, histogram: SparseHistogram) -> None:
+        parts = self._parts.setdefault(measure, [])
+        parts.append(histogram)
+        if len(parts) >= FOLD_PARTS:
+            parts[:] = [merge_sparse(parts)]
+
+    def release_buffers(self) -> None:
+        """Merge what is held back, so that no view keeps an Arrow batch alive."""
+        for parts in self._parts.values():
+            parts[:] = [merge_sparse(parts)]
+
+
+def merge_event_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: rows of `events` in, rows of `TICK_ROWS` out, duplicates dropped."""
+    merged: dict[TickKey, TickRows] = {}
+    held_bytes = 0
+    for batch in batches:
+        for part in read_event_batch(batch):
+            present = merged.setdefault(part.key, part)
+            if present is not part and not present.overlaps(part):
+                present.add(part)
+        held_bytes += batch.nbytes
+        if held_bytes >= FOLD_BYTES:
+            held_bytes = 0
+            for tick in merged.values():
+                tick.release_buffers()
+    if merged:
+        yield tick_rows_batch(list(merged.values()))
+
+
+def read_event_batch(batch: pa.RecordBatch) -> Iterator[TickRows]:
+    """The rows of a batch of `events`, one by one; histograms are views of the batch."""
+    identities = zip(
+        *(batch.column(name).to_pylist() for name in ("agent", "attempt", "row_number")),
+        strict=True,
+    )
+    return _read(batch, [{RowIdentity(*identity)} for identity in identities])
+
+
+def read_tick_rows(table: pa.Table) -> Iterator[TickRows]:
+    """Rows of `TICK_ROWS`, as merged by one or several executors."""
+    for batch in table.to_batches():
+        rows = batch.column("rows")
+        starts = rows.offsets.to_pylist()
+        columns = (rows.values.field(name).to_pylist() for name in RowIdentity._fields)
+        identities = [RowIdentity(*identity) for identity in zip(*columns, strict=True)]
+        yield from _read(
+            batch,
+            [set(identities[first:last]) for first, last in itertools.pairwise(starts)],
+        )
+
+
+def unite(parts: Iterable[TickRows]) -> dict[TickKey, TickRows] | None:
+    """Merge rows of several partitions; None when some event row is in two of them."""
+    united: dict[TickKey, TickRows] = {}
+    for part in parts:
+        present = united.setdefault(part.key, part)
+        if present is part:
+            continue
+        if present.overlaps(part):
+            return None
+        present.add(part)
+    return united
+
+
+def _read(batch: pa.RecordBatch, rows: Sequence[set[RowIdentity]]) -> Iterator[TickRows]:
+    keys = zip(*(batch.column(name).to_pylist() for name in TickKey._fields), strict=True)
+    starts_us = batch.column("tick_start").cast(pa.int64()).to_pylist()
+    seconds = batch.column("tick_seconds").to_pylist()
+    counters = np.column_stack(
+        [pc.fill_null(batch.column(name), 0).to_numpy(zero_copy_only=False) for name in COUNTERS]
+    )
+    cpu_seconds = pc.fill_null(batch.column("cpu_seconds"), 0.0).to_pylist()
+    histograms = _HistogramColumn(batch.column("histograms"))
+    for index, key in enumerate(keys):
+        row = TickRows(
+            key=TickKey(*key),
+            tick_start_us=starts_us[index],
+            tick_seconds=seconds[index],
+            counters=counters[index],
+            cpu_seconds=cpu_seconds[index],
+            rows=rows[index],
+        )
+        for measure, histogram in histograms.of_row(index):
+            row.add_histogram(measure, histogram)
+        yield row
+
+
+class _HistogramColumn:
+    """A column `histograms` read without copying a bucket."""
+
+    _TOTALS = ("min_us", "max_us", "sum_us", "negative", "overflow")
+
+    def __init__(self, column: pa.ListArray) -> None:
+        self._present = column.is_valid().to_pylist()
+        self._starts = column.offsets.to_pylist()
+        structs = column.values
+        self._measures = structs.field("measure").to_pylist()
+        self._totals = {name: structs.field(name).to_pylist() for name in self._TOTALS}
+        self._values = _Lists(structs.field("values_us"))
+        self._counts = _Lists(structs.field("counts"))
+
+    def of_row(self, row: int) -> Iterator[tuple[str, SparseHistogram]]:
+        if not self._present[row]:
+            return
+        for index in range(self._starts[row], self._starts[row + 1]):
+            totals = {name: column[index] for name, column in self._totals.items()}
+            histogram = SparseHistogram(
+                **totals, values_us=self._values[index], counts=self._counts[index]
+            )
+            yield self._measures[index], histogram
+
+
+class _Lists:
+    """A list column as numpy slices of its one flat buffer."""
+
+    def __init__(self, column: pa.ListArray) -> None:
+        self._starts = column.offsets.to_pylist()
+        self._flat: npt.NDArray[Any] = column.values.to_numpy()
+
+    def __getitem__(self, index: int) -> npt.NDArray[Any]:
+        return self._flat[self._starts[index] : self._starts[index + 1]]
+
+
+def tick_rows_batch(ticks: Sequence[TickRows]) -> pa.RecordBatch:
+    """The rows as one Arrow batch of `TICK_ROWS`."""
+    counters = np.array([tick.counters for tick in ticks], dtype=np.int64).T
+    return pa.RecordBatch.from_arrays(
+        [
+            *(
+                pa.array([getattr(tick.key, name) for tick in ticks], TICK_ROWS.field(name).type)
+                for name in ("run_id", "role", "phase", "tick")
+            ),
+            pa.array([tick.tick_start_us for tick in ticks], TICK_ROWS.field("tick_start").type),
+            pa.array([tick.tick_seconds for tick in ticks], pa.float64()),
+            *(pa.array(column) for column in counters),
+            histogram_array([tick.histograms() for tick in ticks]),
+            pa.array([tick.cpu_seconds for tick in ticks], pa.float64()),
+            pa.array(
+                [[identity._asdict() for identity in sorted(tick.rows)] for tick in ticks],
+                pa.list_(_ROW),
+            ),
+        ],
+        schema=TICK_ROWS,
+    )
+
+
+def histogram_array(rows: Sequence[dict[str, SparseHistogram]]) -> pa.ListArray:
+    """The column `histograms`: per row its histograms by measure."""
+    histograms = [histogram for row in rows for histogram in row.values()]
+    structs = pa.StructArray.from_arrays(
+        [
+            pa.array([measure for row in rows for measure in row], pa.string()),
+            *(
+                pa.array([getattr(histogram, name) for histogram in histograms], pa.int64())
+                for name in _HistogramColumn._TOTALS
+            ),
+            _list_array([histogram.values_us for histogram in histograms], np.int32),
+            _list_array([histogram.counts for histogram in histograms], np.int64),
+        ],
+        fields=list(HISTOGRAM),
+    )
+    return pa.ListArray.from_arrays(_offsets([len(row) for row in rows]), structs)
+
+
+def _list_array(parts: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike) -> pa.ListArray:
+    flat = np.concatenate(parts) if parts else np.zeros(0, dtype)
+    return pa.ListArray.from_arrays(
+        _offsets([len(part) for part in parts]), pa.array(flat.astype(dtype, copy=False))
+    )
+
+
+def _offsets(lengths: Sequence[int]) -> pa.Array:
+    return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))

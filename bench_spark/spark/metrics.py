@@ -1,0 +1,284 @@
+"""Rolling metrics: one streaming query from `events` to `metrics`, for all runs of an application.
+
+Executors merge each micro-batch (`merge.py`), the driver keeps the last ticks of every run, slides
+the windows over them (`windows.py`) and appends the windows that changed by deltalake.
+
+The query is disposable and `events` is the truth. Its checkpoint belongs to this application; after
+a restart the ticks it needs are read back from `events`, and a batch that had reached `metrics`
+before the end is not written twice, because each carries the query's id and its own number.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from bench_spark import tables
+from bench_spark.errors import RunError
+from bench_spark.spark.delta import spark_uri
+from bench_spark.spark.merge import TickRows, read_tick_rows
+from bench_spark.spark.ticks import merge_on_executors, ticks_between
+from bench_spark.spark.windows import (
+    ROLLING,
+    LiveWindow,
+    RunWindows,
+    TickSlots,
+    metric_rows,
+)
+from bench_spark.store import Store
+
+SETUP = "setup"
+"""Role and phase of the marker rows: they count nothing, but their batch can be awaited."""
+
+DEFAULT_TRIGGER_SECONDS = 2.0
+
+_Marker = tuple[str, int]
+"""Run id and row number of a marker row."""
+
+
+class RollingMetrics:
+    """Keeps `metrics` up to date with `events` for the runs that are registered here.
+
+    Runs of other applications in the same store are theirs to publish. Methods may be called from
+    any thread; the windows are made in the thread that Spark calls back.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: Store,
+        trigger_seconds: float = DEFAULT_TRIGGER_SECONDS,
+        checkpoint: str | None = None,
+    ) -> None:
+        self._spark = spark
+        self._store = store
+        self._trigger_seconds = trigger_seconds
+        application = spark.sparkContext.applicationId
+        self._application = application
+        self._checkpoint = checkpoint or spark_uri(f"{store.uri}/_checkpoints/{application}")
+        self._lock = threading.RLock()
+        self._progress = threading.Condition(self._lock)
+        self._slots: dict[str, TickSlots] = {}
+        self._latest: dict[str, LiveWindow] = {}
+        self._seen_markers: set[_Marker] = set()
+        self._marker_numbers = itertools.count()
+        self._first_version: int | None = None
+        self._query: StreamingQuery | None = None
+        self._query_id = ""
+        self._has_id = threading.Event()
+
+    # -- runs ------------------------------------------------------------------------------------
+
+    def register_run(self, windows: RunWindows) -> None:
+        """From now on publish this run. To be called before its load starts.
+
+        Registering a run again changes where its windows lie and keeps what is known of its ticks.
+        """
+        with self._lock:
+            self._starting_version()
+            known = self._slots.get(windows.run_id)
+            if known is not None:
+                known.windows = windows
+            else:
+                self._slots[windows.run_id] = TickSlots(windows)
+
+    def forget_run(self, run_id: str) -> None:
+        """The run is over and caught up with: keep nothing of it."""
+        with self._lock:
+            self._slots.pop(run_id, None)
+            self._latest.pop(run_id, None)
+            self._seen_markers = {marker for marker in self._seen_markers if marker[0] != run_id}
+
+    def latest(self, run_id: str) -> LiveWindow | None:
+        """The newest rolling window of a run, as soon as there is one."""
+        return self._latest.get(run_id)
+
+    # -- the query -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the query, or start it again where its checkpoint says it was stopped."""
+        if not self._prepare_start():
+            # The first version to be read must exist before the query asks for it.
+            self._append_marker(self._application)
+        self._begin(is_live=True)
+
+    def run_once(self, timeout_seconds: int = 600) -> None:
+        """Publish everything up to now and end: the same rows, without a live query."""
+        has_checkpoint = self._prepare_start()
+        if not has_checkpoint and self._store.version("events") < self._starting_version():
+            return
+        query = self._begin(is_live=False)
+        if not query.awaitTermination(timeout_seconds):
+            raise RunError(f"rolling metrics did not end within {timeout_seconds} s")
+        self.raise_if_failed()
+
+    def warm(self, run_id: str, timeout_seconds: float = 60.0) -> None:
+        """Send one marker row of this run all the way through, and wait for it.
+
+        The first batch of a cold query takes seconds; without this a short run would be over
+        before anyone has seen a window of it.
+        """
+        self._await_marker(self._append_marker(run_id), timeout_seconds)
+
+    def catch_up(self, timeout_seconds: float = 60.0) -> None:
+        """Return when every event committed before this call is in `metrics`."""
+        self._await_marker(self._append_marker(self._application), timeout_seconds)
+
+    def stop(self) -> None:
+        """End the query as it is; `start` goes on from its checkpoint."""
+        query, self._query = self._query, None
+        if query is not None:
+            query.stop()
+
+    def close(self) -> None:
+        """End the query for good and remove its checkpoint."""
+        self.stop()
+        path = self._hadoop_path(self._checkpoint)
+        path.getFileSystem(self._hadoop_conf).delete(path, True)
+
+    def raise_if_failed(self) -> None:
+        query = self._query
+        error = query.exception() if query is not None else None
+        if error is not None:
+            raise RunError(f"rolling metrics stopped: {_first_line(error)}") from error
+
+    def _prepare_start(self) -> bool:
+        """Get ready for a query; says whether there is a checkpoint it will go on from."""
+        self.stop()
+        offsets = self._hadoop_path(f"{self._checkpoint}/offsets")
+        has_checkpoint = bool(offsets.getFileSystem(self._hadoop_conf).exists(offsets))
+        with self._lock:
+            self._starting_version()
+            if has_checkpoint:
+                self._slots = {
+                    run_id: TickSlots(slots.windows, is_restarted=True)
+                    for run_id, slots in self._slots.items()
+                }
+        return has_checkpoint
+
+    def _begin(self, is_live: bool) -> StreamingQuery:
+        events = (
+            self._spark.readStream.format("delta")
+            .option("startingVersion", str(self._starting_version()))
+            .load(spark_uri(self._store.table_uri("events")))
+        )
+        writer = (
+            merge_on_executors(events)
+            .writeStream.queryName("rolling-metrics")
+            .option("checkpointLocation", self._checkpoint)
+            .foreachBatch(self._on_batch)
+        )
+        if is_live:
+            writer = writer.trigger(processingTime=f"{self._trigger_seconds} seconds")
+        else:
+            writer = writer.trigger(availableNow=True)
+        self._has_id.clear()
+        self._query = writer.start()
+        self._query_id = str(self._query.id)
+        self._has_id.set()
+        return self._query
+
+    def _starting_version(self) -> int:
+        """What `events` held when this was first asked was there before us: start behind it."""
+        if self._first_version is None:
+            self._first_version = self._store.version("events") + 1
+        return self._first_version
+
+    @property
+    def _hadoop_conf(self) -> Any:
+        return self._spark.sparkContext._jsc.hadoopConfiguration()
+
+    def _hadoop_path(self, path: str) -> Any:
+        jvm: Any = self._spark.sparkContext._jvm
+        return jvm.org.apache.hadoop.fs.Path(path)
+
+    # -- markers ---------------------------------------------------------------------------------
+
+    def _append_marker(self, run_id: str) -> _Marker:
+        marker = (run_id, next(self._marker_numbers))
+        row = {
+            "run_id": run_id,
+            "agent": -1,
+            "attempt": 0,
+            "row_number": marker[1],
+            "role": SETUP,
+            "phase": SETUP,
+            "tick": -1,
+            "tick_start": datetime.now(UTC),
+            "tick_seconds": 0.0,
+        }
+        self._store.append("events", pa.Table.from_pylist([row], schema=tables.EVENTS))
+        return marker
+
+    def _await_marker(self, marker: _Marker, timeout_seconds: float) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        with self._progress:
+            while marker not in self._seen_markers:
+                self.raise_if_failed()
+                if self._query is None:
+                    raise RunError("rolling metrics are not running")
+                if time.monotonic() > deadline:
+                    raise RunError(f"rolling metrics did not catch up within {timeout_seconds:g} s")
+                self._progress.wait(0.2)
+            self._seen_markers.discard(marker)
+
+    # -- one batch -------------------------------------------------------------------------------
+
+    def _on_batch(self, merged: DataFrame, batch_id: int) -> None:
+        parts = list(read_tick_rows(merged.toArrow()))
+        self._has_id.wait()
+        with self._lock:
+            rows = [
+                row
+                for run_id, slots in self._slots.items()
+                for row in self._rows_of_run(slots, [p for p in parts if p.key.run_id == run_id])
+            ]
+            if rows:
+                self._publish(rows, batch_id)
+            self._seen_markers.update(
+                (part.key.run_id, row.row_number)
+                for part in parts
+                if part.key.phase == SETUP
+                for row in part.rows
+            )
+            self._progress.notify_all()
+
+    def _rows_of_run(self, slots: TickSlots, parts: list[TickRows]) -> list[dict[str, Any]]:
+        counted = [part for part in parts if part.key.phase != SETUP]
+        if not counted:
+            return []
+        run_id = slots.windows.run_id
+        if doubtful := slots.add(counted):
+            first, last = slots.range_to_read(doubtful)
+            slots.replace(first, last, ticks_between(self._spark, self._store, run_id, first, last))
+        rows: list[dict[str, Any]] = []
+        for window in slots.windows_touched({part.key.tick for part in counted}):
+            total = slots.sum_of(window)
+            seconds = slots.windows.seconds_covered(window, slots.newest_tick)
+            made = metric_rows(slots.windows, window, total, seconds)
+            rows += made
+            if window.kind == ROLLING and window.last_tick == slots.newest_tick:
+                self._latest[run_id] = LiveWindow.of_rows(made)
+        slots.forget_old()
+        return rows
+
+    def _publish(self, rows: list[dict[str, Any]], batch_id: int) -> None:
+        now = datetime.now(UTC)
+        stamp = {"query_id": self._query_id, "batch_id": batch_id, "written_at": now}
+        self._store.append(
+            "metrics",
+            pa.Table.from_pylist([row | stamp for row in rows], schema=tables.METRICS),
+            app_id=self._query_id,
+            version=batch_id,
+        )
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,0 +1,159 @@
+"""The Spark session of every command, and how many agents it can run at once.
+
+Two ways in. A command started by hand (`bench-spark run`) launches its own JVM here, so everything
+about that JVM is decided here. A job started by spark-submit finds a JVM that spark-defaults.conf
+and the submit command have already configured: then only what nobody has set is filled in.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from bench_spark import jars
+from bench_spark.conf_files import conf_path
+from bench_spark.errors import EnvironmentNotReady
+from bench_spark.java import require_java
+
+LOCAL_SPARE_SLOTS = 2
+"""Slots beside the agents on this machine: the rolling metrics need one and use two."""
+
+_SPARKS_OWN_REDACTION = "(?i)secret|password|token|access[.]?key"
+_OUR_REDACTION = r"credential|passwd|sasl|://[^/\s:@]*:[^/\s@]+@"
+"""Names of settings, and any value that holds a URI with a password in it."""
+
+_EVERYWHERE = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Our tables' logs are small: fifty tasks to read one cost more than the reading.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.session.timeZone": "UTC",
+    # An agent must run once, and as many of them as the plan says: no copies, no changing crowd.
+    "spark.speculation": "false",
+    "spark.dynamicAllocation.enabled": "false",
+    # Too few slots for the barrier stage: say so in seconds (the default is ten minutes).
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "5",
+    # A cancelled agent drains and deletes what it declared before its process is ended.
+    "spark.python.task.killTimeout": "15s",
+    "spark.python.worker.reuse": "true",
+    # A real event row is some 100 kB: thousands of them at once would fill a small heap.
+    "spark.sql.parquet.columnarReaderBatchSize": "256",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "256",
+    # The streaming query is disposable (`events` is the truth), so it keeps little of its past.
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def local_session_master(agents: int) -> str:
+    """The local master that can run so many agents and the rolling metrics beside them."""
+    return f"local[{agents + LOCAL_SPARE_SLOTS}]"
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit started this program, and its JVM before it."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def build_session(
+    master: str | None, app_name: str, extra_conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session of this process, made if there is none.
+
+    `master` counts only where spark-submit has not chosen one; None then means this machine.
+    `extra_conf` wins over everything written here, but not over what spark-submit was given.
+    """
+    conf = _submitted_conf() if is_submitted() else _own_conf(master or "local[*]")
+    for key, value in (dict(extra_conf or {}) | {"spark.app.name": app_name}).items():
+        if is_submitted():
+            conf.setIfMissing(key, value)
+        else:
+            conf.set(key, value)
+    session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
+    return session
+
+
+def free_slots(spark: SparkSession) -> int:
+    """How many tasks can run at once with the executors that are there now."""
+    context = spark.sparkContext._jsc.sc()
+    profile = context.resourceProfileManager().defaultResourceProfile()
+    return int(context.maxNumConcurrentTasks(profile))
+
+
+def wait_for_slots(spark: SparkSession, wanted: int, timeout_seconds: float) -> int:
+    """`free_slots`, once there are as many as wanted: a cluster's executors register one by one."""
+    deadline = time.monotonic() + timeout_seconds
+    while (slots := free_slots(spark)) < wanted and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return slots
+
+
+def _submitted_conf() -> SparkConf:
+    # Without this the conf would not see the JVM's properties, where spark-submit has put them.
+    SparkContext._ensure_initialized()
+    conf = SparkConf()
+    for key, value in _EVERYWHERE.items():
+        conf.setIfMissing(key, value)
+    redaction = conf.get("spark.redaction.regex", _SPARKS_OWN_REDACTION)
+    return conf.set("spark.redaction.regex", f"{redaction}|{_OUR_REDACTION}")
+
+
+def _own_conf(master: str) -> SparkConf:
+    # The JVM is launched from SPARK_HOME's Java: name the one that was found good.
+    os.environ["JAVA_HOME"] = str(require_java().parent.parent)
+    conf = SparkConf(loadDefaults=False).setMaster(master)
+    for key, value in _EVERYWHERE.items():
+        conf.set(key, value)
+    conf.set("spark.redaction.regex", f"{_SPARKS_OWN_REDACTION}|{_OUR_REDACTION}")
+    is_local = master.startswith("local")
+    delta = [str(jar) for jar in jars.delta_jars()]
+    if is_local:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        conf.set("spark.driver.extraClassPath", ":".join(delta))
+        for key, value in _on_this_machine().items():
+            conf.set(key, value)
+    else:
+        # Workers elsewhere may have their interpreter in another place: the user can say where.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        conf.set("spark.jars", ",".join(delta))
+    conf.set("spark.driver.extraJavaOptions", " ".join(_java_options(is_local)))
+    return conf
+
+
+def _on_this_machine() -> dict[str, str]:
+    return {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        # Slots outnumber the cores by far (an agent mostly waits), but a scan does not wait.
+        "spark.sql.files.minPartitionNum": str(os.cpu_count() or 1),
+        # Nothing is stored there; the default would make a directory where the command was called.
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "bench-spark-warehouse"),
+    }
+
+
+def _java_options(is_local: bool) -> list[str]:
+    logging = conf_path("log4j2.properties")
+    if not logging.is_file():
+        raise EnvironmentNotReady(f"{logging} is missing: bench-spark is not installed completely")
+    options = [f"-Dlog4j2.configurationFile=file:{logging}"]
+    if is_local:
+        # A local run is over before the optimising compiler would pay (0.74 core against 0.33).
+        options.append("-XX:TieredStopAtLevel=1")
+        if archive := getattr(jars,"class_data_archive",lambda:None)():
+            # An archive that no longer fits is left aside, and Java need not say so.
+            options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
+            options += ["-Xlog:disable", "-Xlog:all=error:stderr"]
+    return options

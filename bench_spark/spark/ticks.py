@@ -1,0 +1,71 @@
+"""Ticks of a run, merged over all agents: the batch read of `events` behind every result.
+
+Merging happens on the executors (`merge.py`); the driver unites one row per partition and tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from bench_spark.agent.timeline import PHASES
+from bench_spark.spark.delta import read_table
+from bench_spark.spark.merge import (
+    EVENT_COLUMNS,
+    TICK_ROWS,
+    TickRows,
+    merge_event_batches,
+    read_tick_rows,
+    unite,
+)
+from bench_spark.store import Store
+
+TICKS_AT_ONCE = 600
+"""Ticks united in the driver at a time: some 100 kB per role, whatever the number of agents."""
+
+TICK_ROWS_TYPE: StructType = from_arrow_schema(TICK_ROWS)
+
+
+def merge_on_executors(events: DataFrame) -> DataFrame:
+    """Rows of `events` as rows of `TICK_ROWS`, one per partition and key; batch or streaming."""
+    return events.select(*EVENT_COLUMNS).mapInArrow(merge_event_batches, TICK_ROWS_TYPE)
+
+
+def merged_ticks(spark: SparkSession, store: Store, run_id: str) -> Iterator[TickRows]:
+    """Every (role, phase, tick) of a run, merged exactly, in order of time.
+
+    Reads a stretch of the run at a time, so that a soak of days needs no more memory than ten
+    minutes of it: consume it as it comes.
+    """
+    events = events_of(spark, store, run_id)
+    bounds = events.agg(f.min("tick"), f.max("tick")).first()
+    if bounds is None or bounds[0] is None:
+        return
+    first, last = int(bounds[0]), int(bounds[1])
+    for begin in range(first, last + 1, TICKS_AT_ONCE):
+        yield from ticks_between(spark, store, run_id, begin, min(begin + TICKS_AT_ONCE - 1, last))
+
+
+def ticks_between(
+    spark: SparkSession, store: Store, run_id: str, first: int, last: int
+) -> list[TickRows]:
+    """The merged rows of the ticks `first` to `last`, both included."""
+    events = events_of(spark, store, run_id).where(f.col("tick").between(first, last))
+    united = unite(read_tick_rows(merge_on_executors(events).toArrow()))
+    if united is None:
+        # Some row is in two partitions. Bringing each tick's rows together lets the merge drop the
+        # copies; that moves every bucket through a shuffle, so it is not the usual way.
+        together = merge_on_executors(events.repartition("tick"))
+        united = unite(read_tick_rows(together.toArrow()))
+        assert united is not None, "a tick's rows are in one partition"
+    return sorted(united.values(), key=lambda row: (row.key.tick, row.key.role, row.key.phase))
+
+
+def events_of(spark: SparkSession, store: Store, run_id: str) -> DataFrame:
+    """The rows that count: without the one that only wakes the rolling metrics."""
+    events = read_table(spark, store, "events")
+    return events.where((f.col("run_id") == run_id) & f.col("phase").isin(*PHASES))

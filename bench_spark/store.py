@@ -1,0 +1,255 @@
+"""A store: the Delta tables of `tables.py` under one path or URI, written by deltalake.
+
+One `Store` object is the only writer of its tables in this process: the collector appends events,
+the rolling metrics append their rows, the end of a run replaces its row in `runs`. Nothing here
+needs a JVM: a commit costs some 10 ms, against seconds for the first ones of Spark's own writer.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from bench_spark import tables
+from bench_spark.errors import StoreError, StoreNotReady
+
+REOPEN_AFTER_COMMITS = 100
+"""A reused handle grows slower with every commit (11 ms at first, 206 ms after 1 500)."""
+
+MERGE_ATTEMPTS = 8
+"""Another process that replaces a run's row at the same moment makes the commit conflict."""
+
+_URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+_TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_USER_INFO = re.compile(r"(://)[^/@\s]+@")
+
+T = TypeVar("T")
+
+
+class Store:
+    """The tables of one store. Safe to use from several threads: one lock per table."""
+
+    def __init__(self, uri: str | Path, storage_options: Mapping[str, str] | None = None) -> None:
+        text = str(uri)
+        self.uri = text.rstrip("/") if _URI.match(text) else str(Path(text).absolute())
+        self._storage_options = dict(storage_options) if storage_options else None
+        self._tables = {name: _Table() for name in tables.TABLES}
+
+    def __repr__(self) -> str:
+        return f"Store({self._shown!r})"
+
+    @property
+    def is_local(self) -> bool:
+        return not _URI.match(self.uri)
+
+    def table_uri(self, name: str) -> str:
+        return tables.table_uri(self.uri, name)
+
+    def open(self) -> Store:
+        """Create the tables that are missing and bring older ones up to this program's schemas."""
+        self._prove_writable()
+        for name, schema in tables.TABLES.items():
+            table = self._tables[name]
+            with table.lock:
+                table.handle = self._open_or_create(name, schema)
+                table.commits = 0
+        return self
+
+    def append(
+        self, name: str, rows: pa.Table, app_id: str | None = None, version: int | None = None
+    ) -> bool:
+        """Append rows; with an `app_id`, at most once per `version` of it.
+
+        Returns False, having written nothing, when that version (or a later one) is already in.
+        Versions of one `app_id` must grow.
+        """
+        if (app_id is None) != (version is None):
+            raise ValueError("app_id and version go together")
+        once = Transaction(app_id, version) if app_id is not None and version is not None else None
+        properties = CommitProperties(app_transactions=[once]) if once else None
+
+        def commit(handle: DeltaTable) -> bool:
+            if once and _is_in(handle, once):
+                return False
+            try:
+                write_deltalake(handle, rows, mode="append", commit_properties=properties)
+            except CommitFailedError:
+                # Another writer of the same app_id came first: it may have brought this version.
+                handle.update_incremental()
+                if once and _is_in(handle, once):
+                    return False
+                raise
+            return True
+
+        return self._with_handle(name, commit)
+
+    def replace_run(self, row: Mapping[str, Any]) -> None:
+        """Put this row into `runs` in place of the one with the same run_id, if there is one."""
+        source = pa.Table.from_pylist([dict(row)], schema=tables.RUNS)
+
+        def commit(handle: DeltaTable) -> None:
+            for attempt in range(1, MERGE_ATTEMPTS + 1):
+                handle.update_incremental()
+                try:
+                    (
+                        handle.merge(
+                            source,
+                            predicate="target.run_id = source.run_id",
+                            source_alias="source",
+                            target_alias="target",
+                        )
+                        .when_matched_update_all()
+                        .when_not_matched_insert_all()
+                        .execute()
+                    )
+                    return
+                except CommitFailedError:
+                    if attempt == MERGE_ATTEMPTS:
+                        raise
+                    time.sleep(random.uniform(0.01, 0.05) * attempt)
+
+        self._with_handle("runs", commit)
+
+    def read(
+        self, name: str, columns: list[str] | None = None, **equals: str | int | None
+    ) -> pa.Table:
+        """The newest rows of a table, whole, or those whose columns equal the values given."""
+
+        def scan(handle: DeltaTable) -> pa.Table:
+            handle.update_incremental()
+            filters = [(column, "=", value) for column, value in equals.items()]
+            return handle.to_pyarrow_table(columns=columns, filters=filters or None)
+
+        return self._with_handle(name, scan)
+
+    def version(self, name: str) -> int:
+        """The newest version of a table, whoever committed it."""
+
+        def newest(handle: DeltaTable) -> int:
+            handle.update_incremental()
+            return int(handle.version())
+
+        return self._with_handle(name, newest)
+
+    def compact(self, name: str) -> None:
+        """Rewrite small files as large ones. No data changes: streaming readers do not notice."""
+
+        def optimize(handle: DeltaTable) -> None:
+            handle.update_incremental()
+            handle.optimize.compact()
+
+        self._with_handle(name, optimize)
+
+    # -- handles ---------------------------------------------------------------------------------
+
+    def _with_handle(self, name: str, action: Callable[[DeltaTable], T]) -> T:
+        table = self._tables[name]
+        with table.lock:
+            try:
+                if table.handle is None or table.commits >= REOPEN_AFTER_COMMITS:
+                    table.handle = DeltaTable(
+                        self.table_uri(name), storage_options=self._storage_options
+                    )
+                    table.commits = 0
+                table.commits += 1
+                return action(table.handle)
+            except TableNotFoundError as error:
+                raise StoreError(f"store {self._shown}: no table {name!r} in it") from error
+            except (DeltaError, OSError) as error:
+                # The handle may be in any state now; the next call opens a new one.
+                table.handle = None
+                raise StoreError(f"store {self._shown}: {name}: {_one_line(error)}") from error
+
+    @property
+    def _shown(self) -> str:
+        return _USER_INFO.sub(r"\1", self.uri)
+
+    # -- opening ---------------------------------------------------------------------------------
+
+    def _prove_writable(self) -> None:
+        """A local store is tried with a file of its own; a remote one by creating its tables."""
+        if not self.is_local:
+            return
+        probe = Path(self.uri) / f".writable-{os.getpid()}-{threading.get_ident()}"
+        try:
+            probe.parent.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise StoreNotReady(
+                f"store {self._shown} cannot be written: {error.strerror}"
+            ) from error
+
+    def _open_or_create(self, name: str, schema: pa.Schema) -> DeltaTable:
+        uri = self.table_uri(name)
+        try:
+            handle = DeltaTable.create(
+                uri,
+                schema=schema,
+                mode="ignore",
+                configuration={tables.SCHEMA_PROPERTY: str(tables.SCHEMA_NUMBER)},
+                storage_options=self._storage_options,
+                raise_if_key_not_exists=False,
+            )
+            handle.update_incremental()
+        except (DeltaError, OSError) as error:
+            raise StoreNotReady(
+                f"store {self._shown}: table {name} cannot be opened or created: {_one_line(error)}"
+            ) from error
+        self._migrate(name, handle, schema)
+        return handle
+
+    def _migrate(self, name: str, handle: DeltaTable, schema: pa.Schema) -> None:
+        """The one migration step: columns that this program knows and the table lacks."""
+        number = int(handle.metadata().configuration.get(tables.SCHEMA_PROPERTY) or 0)
+        if number > tables.SCHEMA_NUMBER:
+            raise StoreError(
+                f"store {self._shown}: table {name} has schema {number}, this program knows "
+                f"{tables.SCHEMA_NUMBER}: use a newer bench-spark"
+            )
+        present = {field.name for field in handle.schema().fields}
+        missing: list[Field] = [
+            field for field in Schema.from_arrow(schema).fields if field.name not in present
+        ]
+        try:
+            if missing:
+                handle.alter.add_columns(missing)
+            if number < tables.SCHEMA_NUMBER:
+                handle.alter.set_table_properties(
+                    {tables.SCHEMA_PROPERTY: str(tables.SCHEMA_NUMBER)}, raise_if_not_exists=False
+                )
+        except (DeltaError, OSError) as error:
+            raise StoreNotReady(
+                f"store {self._shown}: table {name} could not be brought to schema "
+                f"{tables.SCHEMA_NUMBER}: {_one_line(error)}"
+            ) from error
+
+
+class _Table:
+    """An open handle and how often it was used; guarded by its lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.handle: DeltaTable | None = None
+        self.commits = 0
+
+
+def _is_in(handle: DeltaTable, transaction: Transaction) -> bool:
+    newest = handle.transaction_version(transaction.app_id)
+    return newest is not None and newest >= transaction.version
+
+
+def _one_line(error: BaseException) -> str:
+    """deltalake draws coloured trees of causes over several lines; credentials stay out of them."""
+    text = _TERMINAL_COLOUR.sub("", str(error)).replace("↳", ":")
+    return _USER_INFO.sub(r"\1", " ".join(text.split()))[:300]

@@ -1,0 +1,1 @@
+"""From merged events to a result people can trust. Pure: no Spark, no broker, no clock."""

@@ -1,0 +1,200 @@
+"""The run audits itself (F4): can its numbers be trusted, and was it the broker or the generator?
+
+Each check is a sentence with a verdict. `fail` makes the run degraded, `warn` is for the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bench_spark.collector.accounts import Accounts
+
+Verdict = Literal["pass", "warn", "fail"]
+
+MOST_UNSENT = 0.001
+"""Share of due messages that may stay unsent before the schedule counts as missed."""
+LEAST_RATE = 0.99
+BUSY_CORE = 0.9
+"""Share of one core above which an agent's single thread may be what was slow."""
+RECOMMENDED_WARMUP_SECONDS = 5.0
+NEAR_LINK_SPEED = 0.8
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    verdict: Verdict
+    text: str
+
+    def as_dict(self) -> dict[str, str]:
+        return {"name": self.name, "verdict": self.verdict, "text": self.text}
+
+
+@dataclass(frozen=True)
+class AuditInput:
+    mode: str
+    due: int
+    sent: int
+    wanted_rate_per_second: float | None
+    send_rate_per_second: float
+    blocked_seconds: float
+    busiest_agent_share: float | None
+    """Highest share of one core that any agent used in a measured second."""
+    accounts: Accounts | None
+    received: int
+    lost_is_explained_by: str | None
+    confirms: bool
+    clock_bound_ns: int
+    negative: int
+    latency_p50_us: int | None
+    warmup_seconds: float
+    shares_host: bool
+    bytes_per_second: float
+    link_speed_mbit: int | None
+    lower_bounds: dict[str, list[str]]
+
+
+def audit(run: AuditInput) -> list[Check]:
+    return [check for part in _PARTS for check in part(run)]
+
+
+def _schedule(run: AuditInput) -> Iterator[Check]:
+    if run.wanted_rate_per_second is None:
+        return
+    unsent = run.due - run.sent
+    kept = run.send_rate_per_second >= LEAST_RATE * run.wanted_rate_per_second
+    if run.due and unsent <= MOST_UNSENT * run.due and kept:
+        yield Check(
+            "schedule", "pass", f"sent {run.sent} of {run.due} messages due, {unsent} unsent"
+        )
+        return
+    yield Check(
+        "schedule",
+        "fail",
+        f"the rate was not kept: {run.send_rate_per_second:.0f} of "
+        f"{run.wanted_rate_per_second:.0f} msg/s, {unsent} of {run.due} messages stayed unsent; "
+        + _who_was_slow(run),
+    )
+
+
+def _who_was_slow(run: AuditInput) -> str:
+    if run.blocked_seconds > 0:
+        return f"the broker blocked its producers for {run.blocked_seconds:.1f} s"
+    if run.busiest_agent_share is not None and run.busiest_agent_share >= BUSY_CORE:
+        return "an agent used a whole core, so the generator was the limit: use more agents"
+    return "the agents had time to spare, so the broker (or the network) took no more"
+
+
+def _generator(run: AuditInput) -> Iterator[Check]:
+    share = run.busiest_agent_share
+    if share is None:
+        yield Check("generator_cpu", "warn", "the agents' CPU use is not known")
+    elif share >= BUSY_CORE and run.mode == "rate":
+        yield Check(
+            "generator_cpu",
+            "warn",
+            f"an agent used {share:.0%} of a core: latencies may contain its own queueing",
+        )
+    elif share >= BUSY_CORE:
+        yield Check(
+            "generator_cpu",
+            "warn",
+            f"an agent used {share:.0%} of a core: the maximum may be the generator's; "
+            "compare with more agents",
+        )
+    else:
+        yield Check("generator_cpu", "pass", f"the busiest agent used {share:.0%} of a core")
+
+
+def _accounts(run: AuditInput) -> Iterator[Check]:
+    accounts = run.accounts
+    if accounts is None:
+        yield Check(
+            "accounts", "warn", "bodies below 32 bytes carry no sequence: losses are not counted"
+        )
+        return
+    if not accounts.closes or run.received < accounts.received_once:
+        yield Check(
+            "accounts",
+            "fail",
+            f"{accounts.sent} sent, but {accounts.settled} accounted for",
+        )
+    elif accounts.indeterminate:
+        yield Check("accounts", "warn", f"the fate of {accounts.indeterminate} messages is unknown")
+    else:
+        yield Check("accounts", "pass", f"all {accounts.sent} messages sent are accounted for")
+    if accounts.lost and run.lost_is_explained_by:
+        yield Check(
+            "loss", "warn", f"{accounts.lost} messages lost, as {run.lost_is_explained_by} allows"
+        )
+    elif accounts.lost:
+        kind = "confirmed messages" if run.confirms else "messages"
+        yield Check(
+            "loss", "fail", f"{accounts.lost} {kind} lost, and no declared limit explains it"
+        )
+    if accounts.left_in_broker:
+        yield Check(
+            "drain",
+            "warn",
+            f"{accounts.left_in_broker} messages were still in the broker when the drain ended",
+        )
+
+
+def _clocks(run: AuditInput) -> Iterator[Check]:
+    bound_us = run.clock_bound_ns / 1000
+    error = f"the clocks' error of {bound_us:.0f} us"
+    if run.negative and run.clock_bound_ns == 0:
+        yield Check("clocks", "fail", f"{run.negative} latencies were negative on one clock")
+    elif run.negative:
+        yield Check(
+            "clocks", "warn", f"{run.negative} latencies were negative, taken as 0; {error}"
+        )
+    elif run.latency_p50_us is not None and bound_us > run.latency_p50_us:
+        yield Check(
+            "clocks", "warn", f"{error} exceeds the median latency: one-way latency is unreliable"
+        )
+    else:
+        yield Check("clocks", "pass", f"clocks agree within {bound_us:.0f} us")
+
+
+def _surroundings(run: AuditInput) -> Iterator[Check]:
+    if run.warmup_seconds < RECOMMENDED_WARMUP_SECONDS:
+        yield Check(
+            "warmup",
+            "warn",
+            f"a warm-up of {run.warmup_seconds:g} s is short: 5 s at least, 10-30 s at high rates",
+        )
+    if run.shares_host:
+        yield Check("host", "warn", "broker and generator share a host and compete for its CPU")
+    elif run.link_speed_mbit:
+        used = run.bytes_per_second * 8 / (run.link_speed_mbit * 1_000_000)
+        if used >= NEAR_LINK_SPEED:
+            yield Check(
+                "link",
+                "warn",
+                f"bodies alone used {used:.0%} of the {run.link_speed_mbit} Mbit/s link",
+            )
+
+
+def _bounds(run: AuditInput) -> Iterator[Check]:
+    for measure, names in run.lower_bounds.items():
+        if names:
+            shown = ", ".join(name.removesuffix("_us") for name in names)
+            yield Check(
+                "lower_bounds",
+                "warn",
+                f"{measure}: {shown} are lower bounds; slower messages were unsent, still on their "
+                "way, or above the histogram's range",
+            )
+
+
+_PARTS = (_schedule, _accounts, _generator, _clocks, _bounds, _surroundings)
+
+
+def verdict_of(checks: list[Check]) -> dict[str, Any]:
+    return {
+        "passed": all(check.verdict != "fail" for check in checks),
+        "checks": [check.as_dict() for check in checks],
+    }

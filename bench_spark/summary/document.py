@@ -1,0 +1,343 @@
+"""The result of a run as one JSON document: counts, rates, measures, audit, status.
+
+Built from merged events (the tables are the truth) and from what only the driver saw: accounts,
+failures, the machines. Counts and latencies are about messages of the measured phase whenever they
+arrived; rates are about the seconds of the measured phase whatever they carried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.agent.timeline import MEASURE
+from bench_spark.collector.accounts import Accounts
+from bench_spark.collector.control import Failure
+from bench_spark.errors import (
+    EXIT_DATA_LOST,
+    EXIT_DEGRADED,
+    EXIT_VALID,
+)
+from bench_spark.measure.hdr import SparseHistogram, merge_sparse
+from bench_spark.plan import Plan, total_rate_per_second
+from bench_spark.summary.audit import AuditInput, Check, audit, verdict_of
+from bench_spark.summary.statistics import interval_statistics, statistics
+
+Document = dict[str, Any]
+
+VALID, DEGRADED, FAILED, ABORTED = "valid", "degraded", "failed", "aborted"
+
+_CENSORED_MEASURES = ("latency", "delivery_latency")
+
+
+class Tick(Protocol):
+    """What one role saw of one phase in one tick, all agents together."""
+
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def phase(self) -> str: ...
+
+    @property
+    def start_seconds(self) -> float:
+        """Seconds between the epoch and the start of the tick."""
+
+    @property
+    def tick_seconds(self) -> float: ...
+
+    @property
+    def measures(self) -> Iterable[str]: ...
+
+    def counter(self, name: str) -> int: ...
+
+    def histogram(self, measure: str) -> SparseHistogram: ...
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What the driver saw of a run beside its events."""
+
+    plan: Plan
+    broker: dict[str, Any]
+    measured_from: float | None
+    """Seconds since the epoch; None when the load never started."""
+    measured_until: float | None
+    accounts: Accounts | None
+    confirms: bool
+    failures: tuple[Failure, ...]
+    interrupted_by: int | None
+    """Exit code of the signal that ended the run early."""
+    busiest_agent_share: float | None
+    clock_bound_ns: int
+    environment: dict[str, Any]
+    agents: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    document: Document
+    exit_code: int
+    histograms: Mapping[str, SparseHistogram]
+
+
+def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
+    ticks = list(ticks)
+    scenario = facts.plan.scenario
+    highest_us = round(scenario.histogram.highest_seconds * 1_000_000)
+    counts = _counts(ticks, facts)
+    rates = _rates(ticks, facts)
+    histograms = _histograms(ticks)
+    intervals = _interval_histograms(ticks, facts)
+    never_seen = _never_seen(counts, facts)
+    measures = {
+        measure: statistics(histogram, highest_us, never_seen.get(measure, 0))
+        for measure, histogram in histograms.items()
+    }
+    percentiles: dict[str, dict[str, Any]] = {"run": {}, "interval_max": {}, "interval_mean": {}}
+    for measure, found in measures.items():
+        percentiles["run"][measure] = {k: v for k, v in found.items() if k.startswith("p")}
+        worst, mean = interval_statistics(intervals.get(measure, []), highest_us)
+        percentiles["interval_max"][measure] = worst
+        percentiles["interval_mean"][measure] = mean
+    checks = audit(_audit_input(ticks, facts, counts, rates, measures))
+    status, reasons, exit_code = _judge(facts, checks)
+    expected = _expected(facts, counts)
+    delivery_rate = (counts["received_once"] or 0) / expected if expected else None
+    document: Document = {
+        "run_id": facts.plan.run_id,
+        "status": status,
+        "exit_code": exit_code,
+        "reasons": reasons,
+        "scenario": scenario.dump(),
+        "broker": facts.broker,
+        "measured_seconds": _measured_seconds(facts),
+        "counts": counts,
+        "rates": rates,
+        "expected": expected,
+        "delivery_rate": delivery_rate,
+        "measures": measures,
+        "percentiles": percentiles,
+        "spec": _spec(facts, counts, rates, measures.get("latency"), delivery_rate),
+        "audit": verdict_of(checks),
+        "agents": facts.agents,
+        "resources": {"busiest_agent_share_of_core": facts.busiest_agent_share},
+        "environment": facts.environment,
+    }
+    return RunSummary(document, exit_code, histograms)
+
+
+def _measured_seconds(facts: RunFacts) -> float:
+    if facts.measured_from is None or facts.measured_until is None:
+        return 0.0
+    return max(0.0, facts.measured_until - facts.measured_from)
+
+
+def _sum(ticks: Iterable[Tick], role: str, counter: str) -> int:
+    return sum(tick.counter(counter) for tick in ticks if tick.role == role)
+
+
+def _counts(ticks: list[Tick], facts: RunFacts) -> dict[str, int | None]:
+    measured = [tick for tick in ticks if tick.phase == MEASURE]
+    due, sent = _sum(measured, PRODUCER, "due"), _sum(measured, PRODUCER, "sent")
+    received = _sum(measured, CONSUMER, "received")
+    counts: dict[str, int | None] = {
+        "due": due,
+        "unsent": max(0, due - sent),
+        "sent": sent,
+        "confirmed": _sum(measured, PRODUCER, "confirmed") if facts.confirms else None,
+        "refused": _sum(measured, PRODUCER, "refused"),
+        "returned": _sum(measured, PRODUCER, "returned"),
+        "received": received,
+        "acked": _sum(measured, CONSUMER, "acked"),
+        "redelivered": _sum(measured, CONSUMER, "redelivered"),
+        "out_of_order": _sum(measured, CONSUMER, "out_of_order"),
+        "malformed": _sum(ticks, CONSUMER, "malformed"),
+        "foreign": _sum(ticks, CONSUMER, "foreign"),
+        "errors": _sum(ticks, PRODUCER, "errors") + _sum(ticks, CONSUMER, "errors"),
+        "bytes_sent": _sum(measured, PRODUCER, "bytes"),
+        "bytes_received": _sum(measured, CONSUMER, "bytes"),
+    }
+    accounts = facts.accounts
+    if accounts is None:
+        return counts | {
+            "received_once": received,
+            "duplicates": None,
+            "left_in_broker": None,
+            "lost": None,
+            "indeterminate": None,
+        }
+    return counts | {
+        "received_once": accounts.received_once,
+        "duplicates": received - accounts.received_once,
+        "left_in_broker": accounts.left_in_broker,
+        "lost": accounts.lost,
+        "indeterminate": accounts.indeterminate,
+    }
+
+
+def _in_window(tick: Tick, facts: RunFacts) -> bool:
+    if facts.measured_from is None or facts.measured_until is None:
+        return False
+    # Ticks begin exactly at the phase's start; half a microsecond forgives the float.
+    return facts.measured_from - 5e-7 <= tick.start_seconds < facts.measured_until - 5e-7
+
+
+def _rates(ticks: list[Tick], facts: RunFacts) -> dict[str, float]:
+    seconds = _measured_seconds(facts)
+    window = [tick for tick in ticks if _in_window(tick, facts)]
+    if not seconds:
+        return {"send_rate": 0.0, "receive_rate": 0.0}
+    return {
+        "send_rate": _sum(window, PRODUCER, "sent") / seconds,
+        "receive_rate": _sum(window, CONSUMER, "received") / seconds,
+    }
+
+
+def _histograms(ticks: list[Tick]) -> dict[str, SparseHistogram]:
+    parts: dict[str, list[SparseHistogram]] = {}
+    for tick in ticks:
+        if tick.phase == MEASURE:
+            for measure in tick.measures:
+                parts.setdefault(measure, []).append(tick.histogram(measure))
+    return {measure: merge_sparse(found) for measure, found in sorted(parts.items())}
+
+
+def _interval_histograms(ticks: list[Tick], facts: RunFacts) -> dict[str, list[SparseHistogram]]:
+    """Per measure the intervals of the measured phase; a last one below half length is left out."""
+    length = facts.plan.scenario.interval_seconds
+    parts: dict[str, dict[int, list[SparseHistogram]]] = {}
+    for tick in ticks:
+        if tick.phase != MEASURE or not _in_window(tick, facts):
+            continue
+        assert facts.measured_from is not None
+        interval = int((tick.start_seconds - facts.measured_from + 5e-7) // length)
+        for measure in tick.measures:
+            parts.setdefault(measure, {}).setdefault(interval, []).append(tick.histogram(measure))
+    whole, rest = divmod(_measured_seconds(facts) + 5e-7, length)
+    kept = int(whole) + (1 if rest >= length / 2 else 0)
+    return {
+        measure: [merge_sparse(found[i]) for i in sorted(found) if i < max(1, kept)]
+        for measure, found in parts.items()
+    }
+
+
+def _expected(facts: RunFacts, counts: dict[str, int | None]) -> int:
+    """Deliveries the load asked for; what was sent where the load finds its own speed."""
+    planned = facts.plan.expected_messages
+    sent = counts["sent"] or 0
+    if planned is None or facts.interrupted_by is not None:
+        return sent
+    return planned
+
+
+def _never_seen(counts: dict[str, int | None], facts: RunFacts) -> dict[str, int]:
+    """Messages that belong to a measure but have no value in it."""
+    accounts = facts.accounts
+    if accounts is None:
+        return {}
+    on_their_way = accounts.left_in_broker + accounts.indeterminate
+    unsent = counts["unsent"] or 0
+    return {"latency": on_their_way, "delivery_latency": on_their_way + unsent}
+
+
+def _spec(
+    facts: RunFacts,
+    counts: dict[str, int | None],
+    rates: dict[str, float],
+    latency: dict[str, Any] | None,
+    delivery_rate: float | None,
+) -> dict[str, Any]:
+    """The fields of the metrics specification under its own names."""
+    names = ("min_us", "max_us", "mean_us", "p50_us", "p95_us", "p99_us", "p999_us")
+    return {
+        **{f"latency_{name}": latency[name] if latency else None for name in names},
+        "messages_sent": counts["sent"],
+        "messages_received": counts["received"],
+        "messages_acked": counts["confirmed"],
+        "bytes_sent": counts["bytes_sent"],
+        "bytes_received": counts["bytes_received"],
+        "errors": counts["errors"],
+        "send_rate": rates["send_rate"],
+        "receive_rate": rates["receive_rate"],
+        "delivery_rate": delivery_rate,
+    }
+
+
+def _audit_input(
+    ticks: list[Tick],
+    facts: RunFacts,
+    counts: dict[str, int | None],
+    rates: dict[str, float],
+    measures: dict[str, dict[str, Any]],
+) -> AuditInput:
+    scenario = facts.plan.scenario
+    seconds = _measured_seconds(facts)
+    hosts = facts.environment.get("hosts", [])
+    latency = measures.get("latency", {})
+    return AuditInput(
+        mode=scenario.load.mode,
+        due=counts["due"] or 0,
+        sent=counts["sent"] or 0,
+        wanted_rate_per_second=(
+            total_rate_per_second(scenario) if scenario.load.mode == "rate" and seconds else None
+        ),
+        send_rate_per_second=rates["send_rate"],
+        blocked_seconds=_sum(ticks, PRODUCER, "blocked_ns") / 1e9,
+        busiest_agent_share=facts.busiest_agent_share,
+        accounts=facts.accounts,
+        received=counts["received"] or 0,
+        lost_is_explained_by=declared_limit(facts.plan),
+        confirms=facts.confirms,
+        clock_bound_ns=facts.clock_bound_ns,
+        negative=latency.get("negative", 0),
+        latency_p50_us=latency.get("p50_us"),
+        warmup_seconds=scenario.phases.warmup_seconds,
+        shares_host=any(host.get("shares_host_with_broker") for host in hosts),
+        bytes_per_second=((counts["bytes_sent"] or 0) / seconds) if seconds else 0.0,
+        link_speed_mbit=min(
+            (host["link_speed_mbit"] for host in hosts if host.get("link_speed_mbit")),
+            default=None,
+        ),
+        lower_bounds={
+            measure: found["lower_bounds"]
+            for measure, found in measures.items()
+            if measure in _CENSORED_MEASURES
+        },
+    )
+
+
+def declared_limit(plan: Plan) -> str | None:
+    """A limit in the scenario that lets a healthy broker drop messages; None if there is none."""
+    arguments = plan.scenario.amqp.queue.arguments
+    for name in ("x-max-length", "x-max-length-bytes", "x-message-ttl", "x-expires"):
+        if name in arguments:
+            return f"{name}={arguments[name]}"
+    properties = plan.scenario.kafka.topic.properties
+    for name in ("retention.bytes", "retention.ms"):
+        if name in properties:
+            return f"{name}={properties[name]}"
+    return None
+
+
+def _judge(facts: RunFacts, checks: list[Check]) -> tuple[str, list[str], int]:
+    reasons = [f"agent {failure.agent}: {failure.text}" for failure in facts.failures]
+    reasons += [check.text for check in checks if check.verdict == "fail"]
+    accounts = facts.accounts
+    lost_confirmed = (
+        accounts is not None
+        and accounts.lost > 0
+        and facts.confirms
+        and declared_limit(facts.plan) is None
+    )
+    if facts.interrupted_by is not None:
+        return ABORTED, ["interrupted", *reasons], facts.interrupted_by
+    if facts.measured_from is None:
+        return FAILED, reasons or ["the load never started"], EXIT_DEGRADED
+    if lost_confirmed:
+        return DEGRADED, reasons, EXIT_DATA_LOST
+    if reasons:
+        return DEGRADED, reasons, EXIT_DEGRADED
+    return VALID, [], EXIT_VALID

@@ -1,0 +1,93 @@
+"""A run's rows in the tables `runs` and `summary`."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from bench_spark import __version__
+from bench_spark.errors import BenchError
+from bench_spark.plan import Plan
+from bench_spark.summary.document import FAILED, RunSummary
+from bench_spark.tables import PERCENTILES, SUMMARY
+
+RUNNING = "running"
+
+
+def run_row(
+    plan: Plan,
+    broker: dict[str, Any],
+    started_at: datetime,
+    *,
+    tags: dict[str, str] | None = None,
+    summary: RunSummary | None = None,
+    measured: tuple[float | None, float | None] = (None, None),
+    failure: BenchError | None = None,
+) -> dict[str, Any]:
+    """The row of a run that is running, has ended with a summary, or has failed to start."""
+    document = summary.document if summary is not None else {}
+    status, reasons = RUNNING, list[str]()
+    exit_code: int | None = None
+    if summary is not None:
+        status, reasons = document["status"], document["reasons"]
+        exit_code = summary.exit_code
+    elif failure is not None:
+        status, reasons, exit_code = FAILED, [str(failure)], failure.exit_code
+    return {
+        "run_id": plan.run_id,
+        "scenario": plan.scenario.name,
+        "broker": broker.get("name"),
+        "status": status,
+        "reasons": reasons,
+        "exit_code": exit_code,
+        "started_at": started_at,
+        "measured_from": _moment(measured[0]),
+        "measured_until": _moment(measured[1]),
+        "ended_at": None if status == RUNNING else datetime.now(UTC),
+        "parameters": [],
+        "tags": sorted((plan.scenario.tags | (tags or {})).items()),
+        "counts": [item for item in document.get("counts", {}).items() if item[1] is not None],
+        "rates": list(document.get("rates", {}).items()),
+        "expected": document.get("expected"),
+        "delivery_rate": document.get("delivery_rate"),
+        "scenario_json": json.dumps(plan.scenario.dump()),
+        "broker_json": json.dumps(broker),
+        "environment_json": json.dumps(document.get("environment", {})),
+        "result_json": json.dumps(document) if document else None,
+        "bench_spark_version": __version__,
+    }
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def summary_rows(plan: Plan, summary: RunSummary) -> pa.Table:
+    highest_us = round(plan.scenario.histogram.highest_seconds * 1_000_000)
+    rows = []
+    for measure, found in summary.document["measures"].items():
+        rows.append(
+            _row(plan.run_id, "run", measure, found)
+            | {"hdr_encoded": summary.histograms[measure].encode(highest_us)}
+        )
+        for aggregation in ("interval_max", "interval_mean"):
+            entry = summary.document["percentiles"][aggregation][measure]
+            rows.append(_row(plan.run_id, aggregation, measure, entry))
+    return pa.Table.from_pylist(rows, schema=SUMMARY)
+
+
+def _row(run_id: str, aggregation: str, measure: str, found: dict[str, Any]) -> dict[str, Any]:
+    names = ["mean_us", *(name for name, _ in PERCENTILES)]
+    row = {name: None if found[name] is None else float(found[name]) for name in names}
+    extremes = {
+        name: None if found[name] is None else round(found[name]) for name in ("min_us", "max_us")
+    }
+    return (
+        row
+        | extremes
+        | {name: found.get(name) for name in ("count", "negative", "overflow", "lower_bounds")}
+        | {"run_id": run_id, "aggregation": aggregation, "measure": measure}
+    )

@@ -1,0 +1,165 @@
+"""Names and schemas of every table in a store.
+
+A store is a directory (or URI) with one Delta table per name below. Rows are only ever appended,
+except in `runs`, whose one row per run is replaced when the run ends. Schemas only grow by nullable
+top-level columns; `SCHEMA_NUMBER` is kept as a table property so that an older program refuses a
+newer store instead of misreading it.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+SCHEMA_NUMBER = 1
+SCHEMA_PROPERTY = "bench_spark.schema"
+
+PERCENTILES: tuple[tuple[str, float], ...] = (
+    ("p50_us", 50.0),
+    ("p75_us", 75.0),
+    ("p90_us", 90.0),
+    ("p95_us", 95.0),
+    ("p99_us", 99.0),
+    ("p999_us", 99.9),
+)
+"""Every percentile the product reports: name of the field, and the percentile."""
+
+COUNTERS = (
+    "due",
+    "sent",
+    "confirmed",
+    "refused",
+    "returned",
+    "received",
+    "acked",
+    "redelivered",
+    "duplicates",
+    "out_of_order",
+    "malformed",
+    "foreign",
+    "errors",
+    "blocked_ns",
+    "bytes",
+)
+"""Counters of one event row; they add up over rows."""
+
+HISTOGRAM = pa.struct(
+    [
+        pa.field("measure", pa.string()),
+        pa.field("min_us", pa.int64()),
+        pa.field("max_us", pa.int64()),
+        pa.field("sum_us", pa.int64()),
+        pa.field("negative", pa.int64()),
+        pa.field("overflow", pa.int64()),
+        pa.field("values_us", pa.list_(pa.int32())),
+        pa.field("counts", pa.list_(pa.int64())),
+    ]
+)
+"""A sparse histogram: `values_us` are the highest equivalent values of its filled buckets."""
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+EVENTS = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("agent", pa.int32()),
+        ("attempt", pa.int32()),
+        ("row_number", pa.int64()),
+        ("role", pa.string()),  # producer, consumer, or setup (one row before the load starts)
+        ("phase", pa.string()),  # of the messages counted: warmup or measure (setup: setup)
+        ("tick", pa.int32()),
+        ("tick_start", _TIMESTAMP),
+        ("tick_seconds", pa.float64()),
+        ("destination", pa.string()),
+        *((name, pa.int64()) for name in COUNTERS),
+        ("histograms", pa.list_(HISTOGRAM)),
+        ("cpu_seconds", pa.float64()),
+        ("clock_offset_ns", pa.int64()),
+        ("clock_bound_ns", pa.int64()),
+    ]
+)
+"""One row per agent, role, phase and tick (second). A tick may have several rows: they add up."""
+
+METRICS = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("query_id", pa.string()),
+        ("batch_id", pa.int64()),
+        ("window", pa.string()),  # rolling (10 s, sliding by 1 s) or interval
+        ("window_start", _TIMESTAMP),
+        ("window_end", _TIMESTAMP),
+        ("window_seconds", pa.float64()),
+        ("measure", pa.string()),
+        ("sent", pa.int64()),
+        ("received", pa.int64()),
+        ("sent_per_second", pa.float64()),
+        ("received_per_second", pa.float64()),
+        ("count", pa.int64()),
+        ("negative", pa.int64()),
+        ("overflow", pa.int64()),
+        ("min_us", pa.int64()),
+        ("mean_us", pa.float64()),
+        *((name, pa.int64()) for name, _ in PERCENTILES),
+        ("max_us", pa.int64()),
+        ("written_at", _TIMESTAMP),
+    ]
+)
+"""Rolling metrics: one row per run, window and measure; the newest batch of a window counts."""
+
+RUNS = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("scenario", pa.string()),
+        ("broker", pa.string()),
+        ("status", pa.string()),  # running, valid, degraded, failed, aborted
+        ("reasons", pa.list_(pa.string())),
+        ("exit_code", pa.int32()),
+        ("started_at", _TIMESTAMP),
+        ("measured_from", _TIMESTAMP),
+        ("measured_until", _TIMESTAMP),
+        ("ended_at", _TIMESTAMP),
+        ("suite", pa.string()),
+        ("trial", pa.int32()),
+        ("parameters", pa.map_(pa.string(), pa.string())),
+        ("tags", pa.map_(pa.string(), pa.string())),
+        ("counts", pa.map_(pa.string(), pa.int64())),
+        ("rates", pa.map_(pa.string(), pa.float64())),
+        ("expected", pa.int64()),
+        ("delivery_rate", pa.float64()),
+        ("scenario_json", pa.string()),
+        ("broker_json", pa.string()),
+        ("environment_json", pa.string()),
+        ("result_json", pa.string()),
+        ("bench_spark_version", pa.string()),
+    ]
+)
+"""One row per run, with the whole result document in `result_json`."""
+
+SUMMARY = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("aggregation", pa.string()),  # run, interval_max or interval_mean
+        ("measure", pa.string()),
+        ("count", pa.int64()),
+        ("negative", pa.int64()),
+        ("overflow", pa.int64()),
+        ("min_us", pa.int64()),
+        ("mean_us", pa.float64()),
+        *((name, pa.float64()) for name, _ in PERCENTILES),
+        ("max_us", pa.int64()),
+        ("lower_bounds", pa.list_(pa.string())),
+        ("hdr_encoded", pa.string()),
+    ]
+)
+"""One row per run, aggregation and measure. `lower_bounds` names the columns to be read as ">=";
+`hdr_encoded` (aggregation `run`) is HdrHistogram's own compressed form, for other tools."""
+
+TABLES: dict[str, pa.Schema] = {
+    "runs": RUNS,
+    "events": EVENTS,
+    "metrics": METRICS,
+    "summary": SUMMARY,
+}
+
+
+def table_uri(store: str, table: str) -> str:
+    return f"{store.rstrip('/')}/{table}"

@@ -1,0 +1,99 @@
+"""Which messages of one channel the broker has settled. Pure.
+
+Tags count from 1 in the order of publishing. A broker may settle them one by one, many at once
+(`multiple`: everything still open up to this tag) and in any order, so what is open is a set with
+gaps, kept as a ring over the tags between the oldest open one and the next to be sent. RabbitMQ
+restarts tags at 1 on every channel: a ledger belongs to one channel and dies with it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from bench_spark.measure.envelope import Envelopes, empty_envelopes
+
+_FIRST_CAPACITY = 1024
+
+
+class ConfirmLedger:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._heads = empty_envelopes(_FIRST_CAPACITY)
+        self._is_open: npt.NDArray[np.bool_] = np.zeros(_FIRST_CAPACITY, np.bool_)
+        self._oldest = 1
+        """No tag below this one is open."""
+        self._next = 1
+        self.open_count = 0
+
+    @property
+    def room(self) -> int:
+        """How many more may be sent now."""
+        return self._limit - self.open_count
+
+    def sent(self, heads: Envelopes) -> None:
+        """These were published, in this order, on this channel."""
+        first, self._next = self._next, self._next + len(heads)
+        self._make_space(self._next - self._oldest, first)
+        slots = self._slots(first, self._next)
+        self._heads[slots] = heads
+        self._is_open[slots] = True
+        self.open_count += len(heads)
+
+    def settle(self, tag: int, multiple: bool) -> Envelopes:
+        """The heads newly settled, oldest first. A tag that is not open settles nothing; with
+        `multiple`, tag 0 means all."""
+        if multiple:
+            end = self._next if tag == 0 else min(tag + 1, self._next)
+            first = self._oldest
+        else:
+            first, end = max(tag, self._oldest), min(tag + 1, self._next)
+        if first >= end:
+            return empty_envelopes(0)
+        slots = self._slots(first, end)
+        settled = slots[self._is_open[slots]]
+        heads: Envelopes = self._heads[settled]
+        self._is_open[settled] = False
+        self.open_count -= len(settled)
+        if first == self._oldest:
+            self._advance(end)
+        return heads
+
+    def abandon(self) -> Envelopes:
+        """The heads of all that is still open; nothing is open afterwards."""
+        return self.settle(0, multiple=True)
+
+    def _advance(self, settled_up_to: int) -> None:
+        """Move the oldest tag past everything settled, also past gaps filled earlier."""
+        self._oldest = settled_up_to
+        if self.open_count == 0:
+            self._oldest = self._next
+            return
+        step = 64
+        while True:
+            slots = self._slots(self._oldest, min(self._oldest + step, self._next))
+            still_open = self._is_open[slots]
+            ahead = int(still_open.argmax())
+            if still_open[ahead]:
+                self._oldest += ahead
+                return
+            self._oldest += len(slots)
+            step *= 2
+
+    def _slots(self, first: int, end: int) -> npt.NDArray[np.int64]:
+        return np.arange(first, end, dtype=np.int64) % len(self._heads)
+
+    def _make_space(self, needed: int, next_tag: int) -> None:
+        """Grow by doubling: the limit may be millions, and is rarely reached."""
+        capacity = len(self._heads)
+        if needed <= capacity:
+            return
+        old_heads, old_open = self._heads, self._is_open
+        old_slots = self._slots(self._oldest, next_tag)
+        while capacity < needed:
+            capacity *= 2
+        self._heads = empty_envelopes(capacity)
+        self._is_open = np.zeros(capacity, np.bool_)
+        new_slots = self._slots(self._oldest, next_tag)
+        self._heads[new_slots] = old_heads[old_slots]
+        self._is_open[new_slots] = old_open[old_slots]

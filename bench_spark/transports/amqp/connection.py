@@ -1,0 +1,243 @@
+"""pika's protocol engine on our own non-blocking socket.
+
+pika's ready-made connections each want to own the waiting, and BlockingConnection waits inside
+every call. A load generator has thousands of connections and one thread, so this adapter leaves
+waiting to `loop.Loop`: bytes that arrive are handed to pika, bytes that pika wants to send are
+collected and written when `flush` is called or the socket has room.
+
+Nothing here opens sockets (opening.py) or knows queues and messages (control.py, pika_plane.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pika.connection
+import pika.exceptions
+
+from bench_spark.measure.clock import NowNs
+from bench_spark.transports.amqp.loop import Loop, Timer
+
+# pika logs every lost connection with a traceback, and says critical things about ordinary ends.
+# Its exceptions reach us anyway and are told in our own words.
+_PIKA_LOGGER = logging.getLogger("pika")
+_PIKA_LOGGER.addHandler(logging.NullHandler())
+_PIKA_LOGGER.setLevel(logging.CRITICAL + 1)
+
+READ_BYTES = 16 * 1024
+"""pika copies what is left of a read after each frame, so bigger reads cost more per message."""
+READS_PER_TURN = 8
+"""After these, other lanes get their turn; the socket stays readable."""
+
+_METHOD_FRAME = 1
+_WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class ForeignProtocol(pika.exceptions.AMQPConnectionError):  # type: ignore[misc]  # pika is untyped
+    """The peer's first bytes are not AMQP 0-9-1."""
+
+
+class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika is untyped
+    """One connection; state and failures are read from its attributes, not raised."""
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        loop: Loop,
+        parameters: pika.ConnectionParameters,
+        now_ns: NowNs = time.monotonic_ns,
+    ) -> None:
+        self._socket = connected
+        self._loop = loop
+        self._now_ns = now_ns
+        self._outbound = bytearray()
+        self._watches_writing = False
+        self._is_disconnecting = False
+        self._heard_first_byte = False
+        self.read_ns = 0
+        """When the bytes being decoded now were read."""
+        self.failure: Exception | None = None
+        """Why it ended, or could not open; None while it lives."""
+        self.closed_by_broker: tuple[int, str] | None = None
+        """The broker's own code and text, if it said goodbye."""
+        self.advertised_capabilities: dict[str, Any] = {}
+        self.on_end: Callable[[Exception], None] = lambda failure: None
+        """Called once, when an open connection has ended."""
+        loop.add(self)
+        super().__init__(
+            parameters,
+            on_open_callback=AmqpConnection._opened_now,
+            on_open_error_callback=AmqpConnection._ended_now,
+            on_close_callback=AmqpConnection._ended_now,
+        )
+
+    # -- for the loop and the planes ---------------------------------------------------------------
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def unsent_bytes(self) -> int:
+        return len(self._outbound)
+
+    def on_ready(self, events: int) -> None:
+        # Reading is tried first, whatever the events: a hang-up often follows the broker's reason.
+        self._read()
+        if self._outbound:
+            self.flush()
+
+    def flush(self) -> bool:
+        """Write what the socket takes now; whether all is written."""
+        while self._outbound:
+            try:
+                written = self._socket.send(self._outbound)
+            except _WOULD_BLOCK:
+                break
+            except OSError as error:
+                self._writing_failed(error)
+                return True
+            del self._outbound[:written]
+        has_rest = bool(self._outbound)
+        if has_rest != self._watches_writing:
+            self._watches_writing = has_rest
+            self._loop.watch_writing(self, has_rest)
+        return not has_rest
+
+    def abort(self, reason: str) -> None:
+        """End at once, without a word to the broker."""
+        if self.failure is None:
+            self._stream_ended(pika.exceptions.ConnectionClosedByClient(0, reason))
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        reads_left = READS_PER_TURN
+        while not self._is_disconnecting:
+            try:
+                data = self._socket.recv(READ_BYTES)
+            except _WOULD_BLOCK:
+                return
+            except OSError as error:
+                self._stream_ended(_lost(error.strerror or str(error)))
+                return
+            if not data:
+                self._stream_ended(_lost("connection closed by the peer"))
+                return
+            self.read_ns = self._now_ns()
+            self._decode(data)
+            reads_left -= 1
+            # What TLS has decrypted already is invisible to epoll: it must be read now.
+            if reads_left <= 0 and not self._has_decrypted_bytes():
+                return
+
+    def _has_decrypted_bytes(self) -> bool:
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def _decode(self, data: bytes) -> None:
+        try:
+            if not self._heard_first_byte:
+                self._heard_first_byte = True
+                _check_first_bytes(data)
+            self._on_data_available(data)
+        except (pika.exceptions.AMQPError, struct.error, IndexError) as error:
+            self._terminate_stream(error)
+
+    def _writing_failed(self, error: OSError) -> None:
+        # The broker may have told its reason before it stopped listening: read that first.
+        self._outbound.clear()
+        self._read()
+        if self.failure is None and not self._is_disconnecting:
+            self._stream_ended(_lost(error.strerror or str(error)))
+
+    def _stream_ended(self, error: Exception) -> None:
+        # Once pika has begun to disconnect, the end of the stream is the expected answer and pika
+        # already holds the true reason.
+        self._release()
+        self._on_stream_terminated(None if self._is_disconnecting else error)
+
+    def _release(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.remove(self)
+            self._socket.close()
+        self._outbound.clear()
+
+    # -- what pika asks of an adapter --------------------------------------------------------------
+
+    def _adapter_connect_stream(self) -> None:
+        self._on_stream_connected()
+
+    def _adapter_disconnect_stream(self) -> None:
+        if not self._is_disconnecting:
+            self._is_disconnecting = True
+            self.flush()
+            self._loop.call_soon(self._disconnect)
+
+    def _disconnect(self) -> None:
+        if self.failure is None:
+            self._release()
+            self._on_stream_terminated(None)
+
+    def _adapter_emit_data(self, data: bytes) -> None:
+        if not self._outbound:
+            self._loop.call_soon(self.flush)
+        self._outbound += data
+
+    def _adapter_call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
+        return self._loop.call_later(delay, callback)
+
+    def _adapter_remove_timeout(self, timer: Timer) -> None:
+        timer.cancel()
+
+    def _adapter_add_callback_threadsafe(self, callback: Callable[[], object]) -> None:
+        self._loop.call_soon(callback)
+
+    # -- what pika tells ---------------------------------------------------------------------------
+
+    def _on_connection_close_from_broker(self, method_frame: Any) -> None:
+        method = method_frame.method
+        self.closed_by_broker = (method.reply_code, method.reply_text)
+        super()._on_connection_close_from_broker(method_frame)
+
+    def _opened_now(self) -> None:
+        # pika asks for confirms only where the broker advertises them, and Qpid Broker-J has them
+        # without saying so. Asking on the wire is the only way to know.
+        self.advertised_capabilities = dict(self.server_capabilities)
+        self.server_capabilities.update({"publisher_confirms": True, "basic.nack": True})
+
+    def _ended_now(self, failure: Exception) -> None:
+        was_open = self._opened
+        self.failure = failure
+        if was_open:
+            self.on_end(failure)
+
+
+def _check_first_bytes(data: bytes) -> None:
+    if data[:4] == b"AMQP":
+        offered = "-".join(str(number) for number in data[5:8])
+        raise ForeignProtocol(f"speaks AMQP {offered}, not 0-9-1")
+    if data[0] != _METHOD_FRAME:
+        raise ForeignProtocol("answers, but not in AMQP")
+
+
+def _lost(why: str) -> pika.exceptions.StreamLostError:
+    return pika.exceptions.StreamLostError(why)
+
+
+def describe_end(connection: AmqpConnection, failure: Exception) -> str:
+    """Why a connection or channel ended, in one line and in the broker's words where it has any."""
+    if connection.closed_by_broker is not None:
+        code, text = connection.closed_by_broker
+        return f"connection closed by the broker: {code} {text}"
+    if isinstance(failure, pika.exceptions.ChannelClosedByBroker):
+        return f"channel closed by the broker: {failure.reply_code} {failure.reply_text}"
+    if isinstance(failure, pika.exceptions.StreamLostError):
+        return f"connection lost: {failure.args[0]}"
+    if isinstance(failure, pika.exceptions.AMQPHeartbeatTimeout):
+        return f"connection lost: {failure.args[0]}"
+    return f"connection lost: {type(failure).__name__}: {failure}"

@@ -1,0 +1,276 @@
+"""From an address to open channels: name, TCP, TLS, login; what went wrong, in words for people.
+
+The AMQP handshakes of a group of connections run side by side on one loop, so that hundreds of
+lanes open in the time of a few. Every wait has a deadline; there are no retries here.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pika
+import pika.exceptions
+
+import bench_spark
+from bench_spark.errors import (
+    BenchError,
+    BrokerRefused,
+    BrokerUnreachable,
+    ConfigurationError,
+    LoginRefused,
+    PreflightError,
+)
+from bench_spark.measure.clock import NowNs
+from bench_spark.scenario.broker import Tls
+from bench_spark.transports.amqp.connection import AmqpConnection, ForeignProtocol, describe_end
+from bench_spark.transports.amqp.loop import Loop
+from bench_spark.transports.base import TransportContext
+
+OPENED_TOGETHER = 32
+"""Connections that shake hands side by side: enough to hide round trips, below any accept queue."""
+
+LOGIN_REFUSALS = frozenset({402, 403, 404, 530})
+"""Reply codes by which brokers refuse a user or a vhost while a connection opens."""
+ACCESS_REFUSED = 403
+"""The reply code for a missing right, once logged in."""
+
+_DEFAULT_USER = "guest"  # what AMQP clients present when told nothing
+_ADDRESS_INFO = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where the broker is and who we are there; made once per transport."""
+
+    host: str
+    port: int
+    timeout_seconds: float
+    virtual_host: str
+    username: str
+    parameters: pika.ConnectionParameters
+    tls_context: ssl.SSLContext | None
+    tls_name: str
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def __repr__(self) -> str:
+        return f"Access({self.username}@{self.address}{self.virtual_host})"
+
+
+def access_for(context: TransportContext) -> Access:
+    broker, credentials = context.broker, context.credentials
+    username = credentials.username or _DEFAULT_USER
+    password = credentials.password.get_secret_value() if credentials.password else _DEFAULT_USER
+    tls = (broker.tls or Tls()) if broker.uses_tls else None
+    return Access(
+        host=broker.host,
+        port=broker.port,
+        timeout_seconds=broker.connect_timeout_seconds,
+        virtual_host=broker.virtual_host,
+        username=username,
+        parameters=pika.ConnectionParameters(
+            host=broker.host,
+            port=broker.port,
+            virtual_host=broker.virtual_host,
+            credentials=pika.PlainCredentials(username, password, erase_on_connect=True),
+            heartbeat=context.scenario.amqp.heartbeat_seconds,
+            client_properties={
+                "product": "bench-spark",
+                "version": bench_spark.__version__,
+                "connection_name": f"bench-spark {context.run_id}",
+            },
+        ),
+        tls_context=_tls_context(tls) if tls else None,
+        tls_name=(tls.server_name if tls and tls.server_name else broker.host),
+    )
+
+
+def _tls_context(tls: Tls) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file)
+        if tls.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if tls.certificate_file:
+            context.load_cert_chain(tls.certificate_file, tls.key_file)
+    except (OSError, ssl.SSLError) as error:
+        files = ", ".join(filter(None, (tls.ca_file, tls.certificate_file, tls.key_file)))
+        raise ConfigurationError(f"tls: cannot load {files}: {_reason(error)}") from error
+    return context
+
+
+def open_connections(
+    access: Access, count: int, loop: Loop, now_ns: NowNs = time.monotonic_ns
+) -> list[AmqpConnection]:
+    """All of them, logged in; or none, and the error says why."""
+    connections: list[AmqpConnection] = []
+    try:
+        while len(connections) < count:
+            group_end = min(count, len(connections) + OPENED_TOGETHER)
+            group_start = len(connections)
+            deadline = time.monotonic() + access.timeout_seconds
+            addresses = _resolve(access, deadline)
+            while len(connections) < group_end:
+                connected = _connect(access, addresses, deadline)
+                connections.append(AmqpConnection(connected, loop, access.parameters, now_ns))
+            _await_logins(access, connections[group_start:], loop, deadline)
+    except BaseException:
+        for connection in connections:
+            connection.abort("another connection could not be opened")
+        raise
+    return connections
+
+
+def open_channels(access: Access, connections: Sequence[AmqpConnection], loop: Loop) -> list[Any]:
+    """One pika channel on each connection."""
+    channels = [connection.channel(on_open_callback=_ignore) for connection in connections]
+
+    def all_settled() -> bool:
+        return not any(channel.is_opening for channel in channels)
+
+    loop.run_until(all_settled, access.timeout_seconds)
+    for connection, channel in zip(connections, channels, strict=True):
+        if not channel.is_open:
+            raise refusal(access, connection, connection.failure, "channel.open")
+    return channels
+
+
+def _ignore(_channel: Any) -> None:
+    """pika insists on a callback; the loop watches the channel's state instead."""
+
+
+def _await_logins(
+    access: Access, group: Sequence[AmqpConnection], loop: Loop, deadline: float
+) -> None:
+    def all_settled() -> bool:
+        return all(one.is_open or one.failure is not None for one in group)
+
+    loop.run_until(all_settled, max(0.0, deadline - time.monotonic()))
+    for connection in group:
+        if connection.failure is not None:
+            raise _login_failure(access, connection, connection.failure)
+        if not connection.is_open:
+            raise BrokerUnreachable(
+                f"{access.address}: accepted the connection, but gave no answer in AMQP within "
+                f"{access.timeout_seconds:g} s"
+            )
+
+
+def _resolve(access: Access, deadline: float) -> list[_ADDRESS_INFO]:
+    """Addresses of the host. In a thread: the system's resolver has no timeout of its own."""
+    answers: queue.SimpleQueue[list[_ADDRESS_INFO] | OSError] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            found = socket.getaddrinfo(access.host, access.port, type=socket.SOCK_STREAM)
+            answers.put(list(found))
+        except OSError as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, name="resolve", daemon=True).start()
+    try:
+        answer = answers.get(timeout=max(0.01, deadline - time.monotonic()))
+    except queue.Empty:
+        raise _no_answer(access, "name not resolved") from None
+    if isinstance(answer, OSError):
+        raise BrokerUnreachable(f"{access.address}: {_reason(answer)}") from answer
+    return answer
+
+
+def _connect(access: Access, addresses: Sequence[_ADDRESS_INFO], deadline: float) -> socket.socket:
+    """A socket, connected and encrypted where asked for, that never blocks."""
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in addresses:
+        candidate = socket.socket(family, kind, protocol)
+        try:
+            candidate.settimeout(max(0.01, deadline - time.monotonic()))
+            candidate.connect(address)
+            candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if access.tls_context is not None:
+                candidate = access.tls_context.wrap_socket(
+                    candidate, server_hostname=access.tls_name
+                )
+            candidate.setblocking(False)
+            return candidate
+        except OSError as error:
+            candidate.close()
+            failure = error
+    if isinstance(failure, TimeoutError):
+        raise _no_answer(access, "no answer") from failure
+    tls = "TLS: " if isinstance(failure, ssl.SSLError) else ""
+    raise BrokerUnreachable(f"{access.address}: {tls}{_reason(failure)}") from failure
+
+
+def _no_answer(access: Access, what: str) -> BrokerUnreachable:
+    return BrokerUnreachable(f"{access.address}: {what} within {access.timeout_seconds:g} s")
+
+
+def _reason(error: OSError | None) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    return (error.strerror if error else None) or str(error)
+
+
+def _login_failure(
+    access: Access, connection: AmqpConnection, failure: Exception
+) -> PreflightError:
+    who = f"{access.address}: user {access.username!r}, vhost {access.virtual_host!r}"
+    if connection.closed_by_broker is not None:
+        code, text = connection.closed_by_broker
+        kind = LoginRefused if code in LOGIN_REFUSALS else BrokerRefused
+        return kind(f"{who}: {code} {text}")
+    if isinstance(failure, pika.exceptions.AuthenticationError):
+        return LoginRefused(f"{who}: the broker does not offer login by user and password (PLAIN)")
+    if isinstance(failure, pika.exceptions.ProbableAuthenticationError):
+        return LoginRefused(f"{who}: the broker hung up at the login (wrong user or password?)")
+    if isinstance(failure, pika.exceptions.ProbableAccessDeniedError):
+        return LoginRefused(f"{who}: the broker hung up at the vhost (missing, or no right to it?)")
+    if isinstance(failure, ForeignProtocol):
+        return BrokerUnreachable(f"{access.address}: {failure.args[0]}")
+    if isinstance(
+        failure,
+        pika.exceptions.IncompatibleProtocolError | pika.exceptions.ProtocolVersionMismatch,
+    ):
+        return BrokerUnreachable(f"{access.address}: does not speak AMQP 0-9-1")
+    return BrokerUnreachable(f"{access.address}: {describe_end(connection, failure)}")
+
+
+def refusal(
+    access: Access, connection: AmqpConnection, failure: Exception | None, what: str
+) -> BenchError:
+    """The error for a request (`what`) that the broker did not grant."""
+    if failure is None and connection.closed_by_broker is None:
+        return BrokerUnreachable(
+            f"{access.address}: {what}: no answer within {access.timeout_seconds:g} s"
+        )
+    answer = broker_answer(connection, failure)
+    if answer is None:
+        why = describe_end(connection, failure) if failure else "no answer"
+        return BrokerUnreachable(f"{access.address}: {what}: {why}")
+    code, text = answer
+    if code == ACCESS_REFUSED:
+        return LoginRefused(
+            f"{access.address}: user {access.username!r}, vhost {access.virtual_host!r}: "
+            f"{what}: {code} {text}"
+        )
+    return BrokerRefused(f"{access.address}: {what}: {code} {text}")
+
+
+def broker_answer(connection: AmqpConnection, failure: Exception | None) -> tuple[int, str] | None:
+    """The broker's reply code and text behind a failure, if the broker said anything."""
+    if connection.closed_by_broker is not None:
+        return connection.closed_by_broker
+    if isinstance(failure, pika.exceptions.ChannelClosedByBroker):
+        return failure.reply_code, failure.reply_text
+    return None

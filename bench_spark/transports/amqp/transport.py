@@ -1,0 +1,54 @@
+"""The AMQP 0-9-1 transport: puts access, topology and a data plane together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench_spark.measure.clock import NowNs
+from bench_spark.transports.amqp import control
+from bench_spark.transports.amqp.opening import access_for
+from bench_spark.transports.amqp.pika_plane import PikaConsumers, PikaProducers
+from bench_spark.transports.base import (
+    HEAD_ONLY,
+    BrokerFacts,
+    Consumers,
+    Destination,
+    Lane,
+    Part,
+    Producers,
+    TransportContext,
+)
+
+
+class AmqpTransport:
+    def __init__(self, context: TransportContext) -> None:
+        self._amqp = context.scenario.amqp
+        self._access = access_for(context)
+        self._topology = control.Topology(self._access, self._amqp, context.run_id)
+
+    @property
+    def confirms(self) -> bool:
+        return self._amqp.confirms > 0
+
+    def probe(self) -> BrokerFacts:
+        return control.probe(self._access, self._amqp)
+
+    def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        return self._topology.declare(destinations)
+
+    def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers:
+        return PikaProducers(self._access, self._amqp, lanes, now_ns)
+
+    def open_consumers(
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
+    ) -> Consumers:
+        return PikaConsumers(self._access, self._amqp, lanes, now_ns, want)
+
+    def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
+        return self._topology.depths(destinations)
+
+    def delete(self, destinations: Sequence[Destination]) -> None:
+        self._topology.delete(destinations)
+
+    def close(self) -> None:
+        """Nothing stays open between calls."""

@@ -1,0 +1,267 @@
+"""The contract between an agent and a broker protocol.
+
+A transport drives many *lanes* (connections) at once and passes columns, not messages: Python per
+message is what makes a load generator slow. It moves bytes and says what became of them; it never
+paces, never decides what a phase is, never counts for the result.
+
+One rule about time: `received_ns` and `Outcomes.at_ns` are taken before anything is decoded, with the
+clock given to `open_*`; `sent_ns` is stamped by the agent just before `send`.
+
+One rule about waiting: `descriptor` becomes readable when `receive`, `outcomes` or `signals` may have
+something new, or when a refused `send` may succeed, so that the agent waits in one place for everything. A transport whose library owns
+threads hands columns over inside and rings a pipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bench_spark.measure.clock import NowNs
+from bench_spark.measure.envelope import Envelopes, empty_envelopes
+from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.scenario.models import Scenario
+
+I64 = npt.NDArray[np.int64]
+U32 = npt.NDArray[np.uint32]
+U16 = npt.NDArray[np.uint16]
+U8 = npt.NDArray[np.uint8]
+Bool = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A queue or topic. `name` is None until the broker has resolved it."""
+
+    index: int
+    name: str | None = None
+    declared: bool = False
+    """Whether this run made it: whoever declares deletes, and nothing else is ever deleted."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One connection of a producer or a consumer.
+
+    `member` is the producer's or consumer's number in the whole run; `route` in batches indexes
+    `destinations`.
+    """
+
+    member: int
+    destinations: tuple[Destination, ...]
+
+
+@dataclass(frozen=True)
+class BrokerFacts:
+    """What the broker said of itself, and what it turned out to be able to do."""
+
+    product: str
+    version: str
+    platform: str = ""
+    capabilities: frozenset[str] = frozenset()
+    """Names such as `confirms`, `blocked_notification`, `queue_arguments`, `transactions`."""
+    client_library: str = ""
+
+
+class Part(Enum):
+    BODY = "body"
+    KEY = "key"
+    HEADERS = "headers"
+
+
+HEAD_ONLY: frozenset[Part] = frozenset()
+
+
+@dataclass
+class Batch:
+    """Messages to send, in order. Body = head (cut to the body's size) + tail."""
+
+    lane: U32
+    head: Envelopes
+    tail: bytes | Sequence[bytes]
+    """One shared by all (frames may be cached), or one per message."""
+    route: U16
+    keys: Sequence[bytes] | None = None
+    head_bytes: int = 32
+    """How many bytes of each head go into the body: 32, or fewer for tiny bodies."""
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+    def starting_at(self, first: int) -> Batch:
+        """What is left after `first` messages were accepted (views, no copies of heads)."""
+        return Batch(
+            lane=self.lane[first:],
+            head=self.head[first:],
+            tail=self.tail if isinstance(self.tail, bytes) else self.tail[first:],
+            route=self.route[first:],
+            keys=None if self.keys is None else self.keys[first:],
+            head_bytes=self.head_bytes,
+        )
+
+
+class OutcomeKind(IntEnum):
+    CONFIRMED = 0
+    REFUSED = 1
+    RETURNED = 2
+    UNKNOWN = 3
+
+
+@dataclass
+class Outcomes:
+    """What became of messages sent earlier, with the heads they were sent with."""
+
+    at_ns: I64
+    lane: U32
+    kind: U8
+    head: Envelopes
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+
+@dataclass
+class Received:
+    """Messages received, in order per lane. Bodies are views until the next receive.
+
+    `head` holds the first bytes of the body, padded with zeros where the body is shorter than 32
+    bytes; `size` is the true body size.
+    """
+
+    received_ns: I64
+    lane: U32
+    route: U16
+    head: Envelopes
+    size: U32
+    redelivered: Bool
+    bodies: Sequence[bytes] | None = None
+    keys: Sequence[bytes | None] | None = None
+    headers: Sequence[Any] | None = None
+    token: Any = None
+    """What the transport needs to acknowledge exactly these messages."""
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+
+def no_outcomes() -> Outcomes:
+    return Outcomes(
+        np.zeros(0, np.int64), np.zeros(0, np.uint32), np.zeros(0, np.uint8), empty_envelopes(0)
+    )
+
+
+def nothing_received() -> Received:
+    return Received(
+        received_ns=np.zeros(0, np.int64),
+        lane=np.zeros(0, np.uint32),
+        route=np.zeros(0, np.uint16),
+        head=empty_envelopes(0),
+        size=np.zeros(0, np.uint32),
+        redelivered=np.zeros(0, np.bool_),
+    )
+
+
+class SignalKind(Enum):
+    BLOCKED = "blocked"
+    UNBLOCKED = "unblocked"
+    LOST = "lost"
+    REOPENED = "reopened"
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Something that happened to a lane. `reason` is fit for people and free of credentials."""
+
+    kind: SignalKind
+    at_ns: int
+    lane: int
+    generation: int = 0
+    reason: str = ""
+
+
+class Producers(Protocol):
+    @property
+    def descriptor(self) -> int: ...
+
+    def send(self, batch: Batch) -> int:
+        """Hand over as many messages as possible without waiting; how many, from the front.
+
+        Accepted means handed to the socket or the library. The agent stamps a refused tail again.
+        """
+
+    def commit(self) -> None:
+        """End the open transaction, if there is one; also called at the end of a phase."""
+
+    def outcomes(self) -> Outcomes: ...
+
+    def in_flight(self) -> int:
+        """Messages accepted whose outcome is still to come (0 where outcomes are not asked for)."""
+
+    def flush(self, timeout_seconds: float) -> None:
+        """Push out what is buffered, waiting for at most that long."""
+
+    def signals(self) -> list[Signal]: ...
+
+    def close(self) -> None: ...
+
+
+class Consumers(Protocol):
+    @property
+    def descriptor(self) -> int: ...
+
+    def attach(self) -> None:
+        """Start deliveries; returns when the broker has agreed (Kafka: assigned and positioned)."""
+
+    def receive(self, timeout_seconds: float) -> Received:
+        """What has arrived; waits at most that long for the first message."""
+
+    def acknowledge(self, received: Received) -> int:
+        """Acknowledge as the scenario asks; how many messages were acknowledged by this call."""
+
+    def signals(self) -> list[Signal]: ...
+
+    def close(self) -> None:
+        """Stop deliveries, acknowledge what was received, disconnect."""
+
+
+class Transport(Protocol):
+    @property
+    def confirms(self) -> bool:
+        """Whether every message sent will have an outcome in this scenario."""
+
+    def probe(self) -> BrokerFacts:
+        """Connect, log in, ask what the broker can do; raises a PreflightError that names host and
+        port, or what the scenario needs and this broker lacks."""
+
+    def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        """Make the destinations; names as the broker resolved them."""
+
+    def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers: ...
+
+    def open_consumers(
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
+    ) -> Consumers:
+        """Connected, but nothing is delivered before `attach`."""
+
+    def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
+        """Messages left in each destination once all lanes are closed; None where unknown."""
+
+    def delete(self, destinations: Sequence[Destination]) -> None:
+        """Delete those that this run declared; a destination already gone is no error."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class TransportContext:
+    """What a transport is made from; see `registry.make_transport`."""
+
+    run_id: str
+    scenario: Scenario
+    broker: Broker
+    credentials: Credentials

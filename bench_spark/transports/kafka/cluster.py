@@ -1,0 +1,255 @@
+"""Questions and orders to the cluster outside the load: topics, offsets, groups.
+
+**Where a run starts to read.** A topic made by this run is read from its beginning. A topic that was
+there before is used, never deleted, and read from where it ended when it was declared: that place is
+committed for the run's group at once, so that every consumer in every process starts there, however
+often the group rebalances while its members join.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from bench_spark.errors import BenchError, BrokerRefused, BrokerUnreachable, LoginRefused
+from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.transports.kafka.quiet_log import QuietLog
+from bench_spark.transports.kafka.settings import admin_properties
+
+_SHORT_QUESTION_SECONDS = 0.5
+_PAUSE_SECONDS = 0.05
+
+_UNREACHABLE = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError._SSL,
+    }
+)
+_LOGIN = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+_COORDINATOR_NOT_YET = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+
+T = TypeVar("T")
+Ask = Callable[[], "Future[T]"]
+
+
+class Cluster:
+    """One administrative client; `close` ends it."""
+
+    def __init__(self, broker: Broker, credentials: Credentials) -> None:
+        self._broker = broker
+        self._username = credentials.username
+        self._timeout_seconds = broker.connect_timeout_seconds
+        self._errors: list[KafkaError] = []
+        properties = admin_properties(broker, credentials) | {"error_cb": self._errors.append}
+        try:
+            self._client: Any = AdminClient(properties, logger=QuietLog())
+        except KafkaException as error:
+            raise BrokerUnreachable(f"{self.address}: {error.args[0].str()}") from None
+
+    @property
+    def address(self) -> str:
+        return f"{self._broker.host}:{self._broker.port}"
+
+    def close(self) -> None:
+        self._client = None
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def count_brokers(self) -> int:
+        """Ask until somebody answers, or until it is clear that nobody will."""
+        deadline = time.monotonic() + self._timeout_seconds
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                metadata = self._client.list_topics(
+                    timeout=max(0.1, min(left, _SHORT_QUESTION_SECONDS))
+                )
+                return len(metadata.brokers)
+            except KafkaException as error:
+                self._client.poll(0)  # librdkafka tells its reasons here
+                told = {each.code() for each in self._errors}
+                is_certain = not told.isdisjoint(_LOGIN | {KafkaError._ALL_BROKERS_DOWN})
+                if is_certain or left <= 0:
+                    raise self._explained(error.args[0]) from None
+
+    def _answer(self, ask: Ask[T], doing: str) -> T:
+        future, error = self._asked(ask, doing)
+        if error is not None:
+            raise self._explained(error, doing)
+        return future.result()
+
+    def _is_done(self, ask: Ask[Any], doing: str, tolerated: frozenset[int]) -> bool:
+        """Whether the order was carried out; False where the answer was a `tolerated` error."""
+        _, error = self._asked(ask, doing)
+        if error is not None and error.code() not in tolerated:
+            raise self._explained(error, doing)
+        return error is None
+
+    def _asked(self, ask: Ask[T], doing: str) -> tuple[Future[T], KafkaError | None]:
+        """Ask, and ask again while the group's coordinator is still being appointed."""
+        deadline = time.monotonic() + self._timeout_seconds
+        while True:
+            future = ask()
+            try:
+                future.result(timeout=self._timeout_seconds + 1)
+                return future, None
+            except TimeoutError:
+                raise BrokerUnreachable(f"{self.address}: {doing}no answer") from None
+            except KafkaException as raised:
+                error = raised.args[0]
+            if error.code() not in _COORDINATOR_NOT_YET or time.monotonic() > deadline:
+                return future, error
+            time.sleep(_PAUSE_SECONDS)
+
+    def _explained(self, error: KafkaError, doing: str = "") -> BenchError:
+        self._client.poll(0)
+        told = [each for each in self._errors if each.code() != KafkaError._ALL_BROKERS_DOWN]
+        for each in (error, *told):
+            if each.code() in _LOGIN:
+                who = f"user {self._username}" if self._username else "a client without a user"
+                return LoginRefused(f"{self.address}: {who}: {doing}{each.str()}")
+        if error.code() not in _UNREACHABLE:
+            return BrokerRefused(f"{self.address}: {doing}{error.str()}")
+        reason = told[-1].str() if told else "no answer in Kafka's protocol"
+        return BrokerUnreachable(f"{self.address}: {doing}{reason}")
+
+    # -- topics ----------------------------------------------------------------------------------
+
+    def create_topics(self, topics: Sequence[NewTopic]) -> set[str]:
+        """Create them; the names of those that did not exist before."""
+        futures = self._client.create_topics(list(topics), request_timeout=self._timeout_seconds)
+        already = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
+        return {
+            name
+            for name, future in futures.items()
+            if self._is_done(_once(future), f"topic {name}: ", already)
+        }
+
+    def wait_for_leaders(self, partitions_by_topic: Mapping[str, int]) -> None:
+        """Return once at least so many topic partitions, and all of them, can be written to."""
+        deadline = time.monotonic() + self._timeout_seconds
+        waiting = dict(partitions_by_topic)
+        while waiting:
+            known = self._topics()
+            for name, expected in partitions_by_topic.items():
+                leaders = [p.leader for p in known[name].partitions.values()] if name in known else []
+                if len(leaders) >= expected and -1 not in leaders:
+                    waiting.pop(name, None)
+            if waiting:
+                if time.monotonic() > deadline:
+                    raise BrokerRefused(
+                        f"{self.address}: topic {min(waiting)}: not every topic partition has a "
+                        f"leader after {self._timeout_seconds:g} s"
+                    )
+                time.sleep(_PAUSE_SECONDS)
+
+    def partitions_of(self, topics: Iterable[str]) -> dict[str, list[TopicPartition]]:
+        """Their topic partitions; topics that do not exist are missing."""
+        known = self._topics()
+        return {
+            name: [TopicPartition(name, number) for number in sorted(known[name].partitions)]
+            for name in topics
+            if name in known
+        }
+
+    def _topics(self) -> dict[str, Any]:
+        try:
+            topics = self._client.list_topics(timeout=self._timeout_seconds).topics
+        except KafkaException as error:
+            raise self._explained(error.args[0]) from None
+        return {name: topic for name, topic in topics.items() if topic.error is None}
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """A topic already gone is no error."""
+        futures = self._client.delete_topics(list(names), request_timeout=self._timeout_seconds)
+        gone = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
+        for name, future in futures.items():
+            self._is_done(_once(future), f"deleting topic {name}: ", gone)
+
+    # -- offsets and groups ----------------------------------------------------------------------
+
+    def offsets(self, partitions: Sequence[TopicPartition], spec: OffsetSpec) -> list[int]:
+        futures = self._client.list_offsets(
+            {partition: spec for partition in partitions}, request_timeout=self._timeout_seconds
+        )
+        return [
+            self._answer(_once(futures[partition]), "asking for offsets: ").offset
+            for partition in partitions
+        ]
+
+    def start_group_at_end(self, group: str, partitions: Sequence[TopicPartition]) -> None:
+        """Commit for `group` that everything written so far needs no reading."""
+        ends = self.offsets(partitions, OffsetSpec.latest())
+        places = ConsumerGroupTopicPartitions(
+            group,
+            [
+                TopicPartition(partition.topic, partition.partition, end)
+                for partition, end in zip(partitions, ends, strict=True)
+            ],
+        )
+        doing = f"group {group}: "
+        answer = self._answer(
+            lambda: self._client.alter_consumer_group_offsets(
+                [places], request_timeout=self._timeout_seconds
+            )[group],
+            doing,
+        )
+        for place in answer.topic_partitions:
+            if place.error is not None:
+                raise self._explained(place.error, doing)
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """How far the group has read, by topic and topic partition."""
+        answer = self._answer(
+            lambda: self._client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group)], request_timeout=self._timeout_seconds
+            )[group],
+            f"group {group}: ",
+        )
+        return {
+            (place.topic, place.partition): place.offset
+            for place in answer.topic_partitions
+            if place.error is None and place.offset >= 0
+        }
+
+    def delete_group(self, group: str) -> None:
+        """A group already gone is no error, nor one that still has members: they outlive us."""
+        self._is_done(
+            lambda: self._client.delete_consumer_groups(
+                [group], request_timeout=self._timeout_seconds
+            )[group],
+            f"deleting group {group}: ",
+            frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NON_EMPTY_GROUP}),
+        )
+
+
+def _once(future: Future[T]) -> Ask[T]:
+    """A question already asked."""
+    return lambda: future

@@ -1,0 +1,411 @@
+"""Consumers: one librdkafka client, and one thread, per lane; all are members of the run's group.
+
+**Receiving.** Each thread blocks in `poll(0.1)` for the first message and then takes what else is there
+by `consume(n, 0)`: a half-full batch never waits for more, and nothing spins. The time is read right
+after each call returned, before anything is decoded; reading it before the second call would date
+messages that arrive in between before they were sent. The thread turns messages into columns, puts
+them down and rings; `receive` only joins columns.
+
+**A real group.** Users of Kafka measure groups, so topic partitions are assigned by the group's own
+protocol, and members in other processes may still be joining when `attach` returns: partitions then
+move. Nothing is skipped or read twice, because reading starts at an explicit place: the group's
+committed offset, else the beginning (`cluster.py` says why that is right). A partition that moves is
+committed first, up to the last message its old owner has taken, and the new owner goes on from there.
+
+**Ready** means assigned and positioned: the callback that receives the assignment resolves the places
+to start from before it hands them to librdkafka. A group with more members than topic partitions
+leaves some of them idle; those are ready when the group has told them so.
+
+**Acknowledging** is committing: what the agent has received, once a second in the background, and
+finally by `close`. What a thread has taken but the agent has not received by then stays uncommitted,
+and is thus counted as left in the broker.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from bench_spark.errors import BrokerRefused, BrokerUnreachable, ConfigurationError
+from bench_spark.measure.clock import NowNs
+from bench_spark.transports.base import (
+    I64,
+    Lane,
+    Part,
+    Received,
+    Signal,
+    nothing_received,
+)
+from bench_spark.transports.kafka.bell import Bell
+from bench_spark.transports.kafka.columns import Columns, Position, columns_of
+from bench_spark.transports.kafka.health import Health
+from bench_spark.transports.kafka.quiet_log import LOGGER, QuietLog
+from bench_spark.transports.kafka.settings import Properties, moves_partitions_one_by_one
+
+ATTACH_SECONDS = 20.0
+"""Brokers wait 3 s for more members before they assign the first time."""
+
+_POLL_SECONDS = 0.1
+_BATCH_MESSAGES = 1000
+_MOST_WAITING_ROWS = 50_000
+_FULL_PAUSE_SECONDS = 0.002
+_COMMIT_SECONDS = 1.0
+_QUESTION_SECONDS = 5.0
+_IDLE_MEMBER_SECONDS = 3.0
+_CLOSE_SECONDS = 5.0
+
+
+@dataclass
+class _Chunk:
+    """What one thread took in one go."""
+
+    lane: int
+    received_ns: I64
+    columns: Columns
+
+
+class _Inbox:
+    """Where the threads put chunks down and the agent picks them up."""
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self._chunks: deque[_Chunk] = deque()
+        self._rows_in = 0
+        self._rows_out = 0
+        self._counting = threading.Lock()
+
+    @property
+    def is_full(self) -> bool:
+        return self._rows_in - self._rows_out > _MOST_WAITING_ROWS
+
+    def put(self, chunk: _Chunk) -> None:
+        with self._counting:
+            self._rows_in += len(chunk.received_ns)
+        self._chunks.append(chunk)
+        self._bell.ring()
+
+    def take(self) -> list[_Chunk]:
+        taken = []
+        while self._chunks:
+            taken.append(self._chunks.popleft())
+        self._rows_out += sum(len(chunk.received_ns) for chunk in taken)
+        return taken
+
+
+class _Member:
+    """One consumer of the group, and the thread that is the only one to call it."""
+
+    def __init__(
+        self,
+        number: int,
+        lane: Lane,
+        properties: Properties,
+        *,
+        want: frozenset[Part],
+        may_idle: bool,
+        address: str,
+        now_ns: NowNs,
+        bell: Bell,
+        inbox: _Inbox,
+    ) -> None:
+        self._number = number
+        self._route_of_topic = {str(d.name): route for route, d in enumerate(lane.destinations)}
+        self._want = want
+        self._may_idle = may_idle
+        self._now_ns = now_ns
+        self._inbox = inbox
+        self._is_incremental = moves_partitions_one_by_one(properties)
+        self.health = Health([number], address, now_ns, bell)
+        self.is_ready = threading.Event()
+        self._is_ending = threading.Event()
+        self._assigned: set[Position] = set()
+        self._taken: dict[Position, int] = {}
+        self._received: dict[Position, int] = {}
+        self._committed: dict[Position, int] = {}
+        self._next_commit = time.monotonic() + _COMMIT_SECONDS
+        try:
+            self._consumer = Consumer(
+                properties | {"error_cb": self.health.on_error}, logger=QuietLog()
+            )
+        except KafkaException as error:
+            raise ConfigurationError(f"kafka.consumer: {error.args[0].str()}") from None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    # -- called by the agent ---------------------------------------------------------------------
+
+    def connect(self, timeout_seconds: float) -> None:
+        self._consumer.list_topics(timeout=timeout_seconds)
+
+    def join_group(self) -> None:
+        self._thread.start()
+
+    def note_received(self, next_offsets: Mapping[Position, int]) -> None:
+        self._received |= next_offsets
+
+    def leave(self) -> None:
+        """Ask the thread to commit and close; `has_left` says when it has."""
+        self._is_ending.set()
+        if self._thread.ident is None:
+            self._consumer.close()
+
+    def has_left(self, timeout_seconds: float) -> bool:
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    # -- the thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._consumer.subscribe(
+                list(self._route_of_topic),
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
+            )
+            joined = time.monotonic()
+            while not self._is_ending.is_set():
+                self._take_messages()
+                self._commit_now_and_then()
+                if self.health.is_suspect:
+                    self.health.examine(self._consumer)
+                if self._may_idle and not self.is_ready.is_set():
+                    self._accept_idleness(joined)
+        except KafkaException as error:
+            self.health.lost(error.args[0].str())
+        finally:
+            self._say_goodbye()
+
+    def _take_messages(self) -> None:
+        if self._inbox.is_full:
+            self._is_ending.wait(_FULL_PAUSE_SECONDS)
+            return
+        first = self._consumer.poll(_POLL_SECONDS)
+        first_ns = self._now_ns()
+        if first is None:
+            return
+        more = self._consumer.consume(_BATCH_MESSAGES - 1, 0)
+        more_ns = self._now_ns()
+        messages = [first, *more]
+        received_ns = np.full(len(messages), more_ns, dtype=np.int64)
+        received_ns[0] = first_ns
+        if any(map(Message.error, messages)):
+            is_good = np.array([self._is_good(message) for message in messages])
+            received_ns = received_ns[is_good]
+            messages = [message for message, good in zip(messages, is_good, strict=True) if good]
+        if messages:
+            self._put(messages, received_ns)
+
+    def _put(self, messages: list[Message], received_ns: I64) -> None:
+        columns = columns_of(messages, self._route_of_topic, self._want)
+        self._taken |= columns.next_offsets
+        self._inbox.put(_Chunk(self._number, received_ns, columns))
+        self.health.alive(int(received_ns[-1]))
+
+    def _is_good(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return True
+        if error.code() != KafkaError._PARTITION_EOF:
+            self.health.lost(f"topic {message.topic()}: {error.str()}")
+        return False
+
+    def _accept_idleness(self, joined: float) -> None:
+        """With incremental protocols a member that gets nothing is told nothing."""
+        if time.monotonic() - joined > _IDLE_MEMBER_SECONDS and self._consumer.memberid():
+            self.is_ready.set()
+
+    # -- the group's decisions -------------------------------------------------------------------
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if partitions:
+            committed = consumer.committed(partitions, timeout=_QUESTION_SECONDS)
+            for partition, place in zip(partitions, committed, strict=True):
+                partition.offset = place.offset if place.offset >= 0 else OFFSET_BEGINNING
+        self._assigned |= _positions(partitions)
+        if self._is_incremental:
+            consumer.incremental_assign(partitions)
+        else:
+            consumer.assign(partitions)
+        if partitions or self._may_idle:
+            self.is_ready.set()
+
+    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        leaving = _positions(partitions)
+        if not self._is_ending.is_set():
+            self._commit({p: at for p, at in self._taken.items() if p in leaving}, wait=True)
+        self._forget(leaving)
+
+    def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        # Somebody else may own them already, so there is nothing to commit.
+        self._forget(_positions(partitions))
+
+    def _forget(self, leaving: set[Position]) -> None:
+        self._assigned -= leaving
+        for position in leaving:
+            self._taken.pop(position, None)
+            self._committed.pop(position, None)
+
+    # -- committing ------------------------------------------------------------------------------
+
+    def _commit_now_and_then(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_commit:
+            self._next_commit = now + _COMMIT_SECONDS
+            self._commit(dict(self._received), wait=False)
+
+    def _commit(self, next_offsets: Mapping[Position, int], *, wait: bool) -> None:
+        news = {
+            position: offset
+            for position, offset in next_offsets.items()
+            if position in self._assigned and self._committed.get(position) != offset
+        }
+        if not news:
+            return
+        places = [TopicPartition(topic, number, at) for (topic, number), at in news.items()]
+        try:
+            self._consumer.commit(offsets=places, asynchronous=not wait)
+        except KafkaException as error:
+            LOGGER.info("offsets not committed: %s", error.args[0].str())
+        else:
+            self._committed |= news
+
+    def _say_goodbye(self) -> None:
+        if not self.health.is_lost:
+            self._commit(dict(self._received), wait=True)
+        self._consumer.close()
+
+
+def _positions(partitions: Sequence[TopicPartition]) -> set[Position]:
+    return {(partition.topic, partition.partition) for partition in partitions}
+
+
+class KafkaConsumers:
+    """See `bench_spark.transports.base.Consumers`."""
+
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        properties: Properties,
+        *,
+        want: frozenset[Part],
+        may_idle: Sequence[bool],
+        address: str,
+        now_ns: NowNs,
+    ) -> None:
+        self._address = address
+        self._bell = Bell()
+        self._inbox = _Inbox(self._bell)
+        self._is_closed = False
+        self._members = [
+            _Member(
+                number,
+                lane,
+                properties,
+                want=want,
+                may_idle=may_idle[number],
+                address=address,
+                now_ns=now_ns,
+                bell=self._bell,
+                inbox=self._inbox,
+            )
+            for number, lane in enumerate(lanes)
+        ]
+
+    def connect(self, timeout_seconds: float) -> None:
+        try:
+            for member in self._members:
+                member.connect(timeout_seconds)
+        except KafkaException as error:
+            self.close()
+            raise BrokerUnreachable(f"{self._address}: {error.args[0].str()}") from None
+
+    @property
+    def clients(self) -> int:
+        """How many librdkafka clients, each with a connection per broker, carry the lanes."""
+        return len(self._members)
+
+    @property
+    def descriptor(self) -> int:
+        return self._bell.descriptor
+
+    def attach(self) -> None:
+        for member in self._members:
+            member.join_group()
+        deadline = time.monotonic() + ATTACH_SECONDS
+        for member in self._members:
+            while not member.is_ready.wait(_POLL_SECONDS):
+                if member.health.is_lost:
+                    raise BrokerUnreachable(member.health.take_signals()[-1].reason)
+                if time.monotonic() > deadline:
+                    raise BrokerRefused(
+                        f"{self._address}: the consumer group has not assigned topic partitions to "
+                        f"every consumer within {ATTACH_SECONDS:g} s"
+                    )
+
+    def receive(self, timeout_seconds: float) -> Received:
+        self._bell.hush()
+        chunks = self._inbox.take()
+        if not chunks and timeout_seconds > 0:
+            bell = select.poll()
+            bell.register(self._bell.descriptor, select.POLLIN)
+            bell.poll(timeout_seconds * 1000)
+            self._bell.hush()
+            chunks = self._inbox.take()
+        if not chunks:
+            return nothing_received()
+        for chunk in chunks:
+            self._members[chunk.lane].note_received(chunk.columns.next_offsets)
+        return _joined(chunks)
+
+    def acknowledge(self, received: Received) -> int:
+        return len(received)
+
+    def signals(self) -> list[Signal]:
+        return [signal for member in self._members for signal in member.health.take_signals()]
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for member in self._members:
+            member.leave()
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        have_left = [m.has_left(max(0.0, deadline - time.monotonic())) for m in self._members]
+        # A thread that waits for a broker which is gone may still ring: then the pipe stays open.
+        if all(have_left):
+            self._bell.close()
+
+
+def _joined(chunks: Sequence[_Chunk]) -> Received:
+    columns = [chunk.columns for chunk in chunks]
+    counts = [len(chunk.received_ns) for chunk in chunks]
+    lanes = np.array([chunk.lane for chunk in chunks], dtype=np.uint32)
+    first = columns[0]
+    return Received(
+        received_ns=np.concatenate([chunk.received_ns for chunk in chunks]),
+        lane=np.repeat(lanes, counts),
+        route=np.concatenate([each.route for each in columns]),
+        head=np.concatenate([each.head for each in columns]),
+        size=np.concatenate([each.size for each in columns]),
+        redelivered=np.zeros(sum(counts), dtype=np.bool_),
+        bodies=None if first.bodies is None else [b for each in columns for b in each.bodies or ()],
+        keys=None if first.keys is None else [k for each in columns for k in each.keys or ()],
+        headers=None
+        if first.headers is None
+        else [h for each in columns for h in each.headers or ()],
+    )

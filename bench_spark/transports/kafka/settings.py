@@ -1,0 +1,240 @@
+"""From scenario and broker to librdkafka's properties. Pure, apart from `check_properties`.
+
+librdkafka's own defaults (acks=all, linger.ms=5, batch.size=1000000 ...) stay as they are, because
+they are what users of the library get. Only what a load generator needs differs, and everything in
+the scenario overrides it:
+
+- `queue.buffering.max.messages/kbytes` are bounded to what an executor can spare, and large enough to
+  bridge a pause of the broker at full rate;
+- `fetch.queue.backoff.ms` is 5, not 1000: a consumer that has emptied its local queue would sit idle;
+- `auto.offset.reset` is earliest: a run's own topic is read from its first message on, and for a
+  topic that was there before the start is committed explicitly (see `cluster.py`);
+- sizes that bodies of `message.bytes` would not fit through are raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from bench_spark.errors import ConfigurationError
+from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.scenario.models import ClientProperties, Scenario
+from bench_spark.scenario.nearest import nearest
+from bench_spark.transports.base import TransportContext
+from bench_spark.transports.kafka.property_names import PROPERTY_NAMES
+
+Properties = dict[str, Any]
+
+ENVELOPE_OF_RECORD_BYTES = 1024
+"""More than a record batch of one message adds to its body and key."""
+LARGEST_BODY_BY_DEFAULT_BYTES = 1_000_000 - ENVELOPE_OF_RECORD_BYTES
+LARGEST_RESPONSE_BY_DEFAULT_BYTES = 100_000_000
+
+_ONLY_ERRORS = "delivery.report.only.error"
+
+_OWNED: Mapping[str, str] = {
+    "bootstrap.servers": "the broker file's bootstrap_servers say where the broker is",
+    "metadata.broker.list": "the broker file's bootstrap_servers say where the broker is",
+    "group.id": "every run has a consumer group of its own",
+    "group.instance.id": "all consumers of the run would share it",
+    "enable.auto.offset.store": "what was received is committed, not what was fetched",
+    "transactional.id": "transactions are not available on this transport",
+}
+"""Properties that are the transport's business, and why."""
+
+
+def group_of(run_id: str) -> str:
+    return f"bench-{run_id}"
+
+
+def topic_name(scenario: Scenario, run_id: str, index: int) -> str:
+    name = scenario.kafka.topic.name
+    return f"bench-{run_id}-{index}" if name is None else name.replace("%d", str(index))
+
+
+def topic_properties(scenario: Scenario) -> dict[str, str]:
+    """The topic's own properties; bodies that brokers refuse by default are allowed."""
+    needed: ClientProperties = {}
+    if scenario.message.bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
+        needed["max.message.bytes"] = scenario.message.bytes + ENVELOPE_OF_RECORD_BYTES
+    return {key: _text(value) for key, value in (needed | scenario.kafka.topic.properties).items()}
+
+
+def admin_properties(broker: Broker, credentials: Credentials) -> Properties:
+    """What every client of this broker has in common."""
+    timeout_ms = max(1000, round(broker.connect_timeout_seconds * 1000))
+    settings: ClientProperties = {
+        "bootstrap.servers": broker.bootstrap_servers or "",
+        "client.id": "bench-spark",
+        "socket.connection.setup.timeout.ms": timeout_ms,
+        "socket.nagle.disable": True,
+        "log.connection.close": False,
+    }
+    return _as_text(settings | _security(broker, credentials) | broker.properties)
+
+
+def producer_properties(context: TransportContext) -> Properties:
+    scenario = context.scenario
+    defaults: ClientProperties = {
+        "queue.buffering.max.messages": 500_000,
+        "queue.buffering.max.kbytes": 262_144,
+    }
+    if scenario.message.bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
+        defaults["message.max.bytes"] = scenario.message.bytes + ENVELOPE_OF_RECORD_BYTES
+    properties = _as_text(defaults | scenario.kafka.producer)
+    if not wants_reports(scenario):
+        properties[_ONLY_ERRORS] = True
+    return admin_properties(context.broker, context.credentials) | properties
+
+
+def consumer_properties(context: TransportContext) -> Properties:
+    scenario = context.scenario
+    defaults: ClientProperties = {
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "fetch.queue.backoff.ms": 5,
+    }
+    if 2 * scenario.message.bytes > LARGEST_RESPONSE_BY_DEFAULT_BYTES:
+        defaults["receive.message.max.bytes"] = 2 * scenario.message.bytes
+    properties = _as_text(defaults | scenario.kafka.consumer)
+    properties["group.id"] = group_of(context.run_id)
+    return admin_properties(context.broker, context.credentials) | properties
+
+
+def wants_reports(scenario: Scenario) -> bool:
+    """Whether a delivery report means that the broker has the message.
+
+    With acks=0 librdkafka reports a message when it is written to the socket: that confirms nothing.
+    """
+    producer = scenario.kafka.producer
+    acks = producer.get("acks", producer.get("request.required.acks", "all"))
+    return _text(acks) != "0" and _text(producer.get(_ONLY_ERRORS, False)) != "true"
+
+
+def moves_partitions_one_by_one(consumer: Mapping[str, Any]) -> bool:
+    """Whether the group rebalances incrementally, which needs other calls in the callbacks."""
+    return (
+        consumer.get("group.protocol") == "consumer"
+        or consumer.get("partition.assignment.strategy") == "cooperative-sticky"
+    )
+
+
+def _security(broker: Broker, credentials: Credentials) -> ClientProperties:
+    has_login = credentials.username is not None
+    if broker.tls is None and not has_login:
+        return {}
+    security: ClientProperties = {
+        "security.protocol": ("SASL_" if has_login else "")
+        + ("SSL" if broker.tls is not None else "PLAINTEXT")
+    }
+    if credentials.username is not None:
+        security["sasl.mechanism"] = broker.sasl_mechanism
+        security["sasl.username"] = credentials.username
+        password = credentials.password
+        security["sasl.password"] = password.get_secret_value() if password else ""
+    if broker.tls is not None:
+        for key, path in (
+            ("ssl.ca.location", broker.tls.ca_file),
+            ("ssl.certificate.location", broker.tls.certificate_file),
+            ("ssl.key.location", broker.tls.key_file),
+        ):
+            if path is not None:
+                security[key] = path
+        if broker.tls.insecure:
+            security["enable.ssl.certificate.verification"] = False
+    return security
+
+
+def _as_text(properties: ClientProperties) -> Properties:
+    # The one property that confluent-kafka reads itself must stay a bool; librdkafka reads text.
+    return {
+        key: _text(value) == "true" if key == _ONLY_ERRORS else _text(value)
+        for key, value in properties.items()
+    }
+
+
+def _text(value: str | int | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# -- refusing what librdkafka would refuse, or silently ignore ------------------------------------
+
+
+def check_properties(scenario: Scenario, broker: Broker) -> None:
+    """Refuse properties that librdkafka does not know or would ignore, before anything connects.
+
+    Clients are made to find out, without an address, so that nothing is contacted.
+    """
+    if broker.tls is not None and broker.tls.server_name is not None:
+        raise ConfigurationError(
+            f"broker {broker.name}: tls.server_name: Kafka's client library always checks for the "
+            "name it connects to; give that name in bootstrap_servers"
+        )
+    own_login = "sasl.password" in broker.properties
+    if broker.username and not (broker.password_env or broker.password_file or own_login):
+        raise ConfigurationError(
+            f"broker {broker.name}: username: needs password_env or password_file"
+        )
+    kafka = scenario.kafka
+    _check(f"broker {broker.name}: properties", Producer, broker.properties, is_shared=True)
+    _check("kafka.producer", Producer, kafka.producer)
+    _check("kafka.consumer", Consumer, kafka.consumer)
+
+
+def _check(
+    place: str,
+    client_class: type[Producer] | type[Consumer],
+    properties: ClientProperties,
+    *,
+    is_shared: bool = False,
+) -> None:
+    kind = client_class.__name__.lower()
+    for key in properties:
+        if key in _OWNED:
+            raise ConfigurationError(f"{place}.{key}: {_OWNED[key]}")
+    for key, value in properties.items():
+        ignored = _Ignored()
+        problem = _problem_with(client_class, {key: value}, ignored)
+        if problem is not None:
+            raise ConfigurationError(f"{place}.{key}: {_explained(key, problem)}")
+        if ignored.is_heard and not is_shared:
+            raise ConfigurationError(f"{place}.{key}: does nothing in a {kind}")
+    together = _problem_with(client_class, properties, _Ignored())
+    if together is not None:
+        raise ConfigurationError(f"{place}: {together}")
+
+
+def _problem_with(
+    client_class: type[Producer] | type[Consumer], properties: ClientProperties, log: _Ignored
+) -> str | None:
+    group = {"group.id": "check"} if client_class is Consumer else {}
+    try:
+        client = client_class(_as_text(properties) | group, logger=log)
+    except KafkaException as error:
+        return str(error.args[0].str())
+    except (TypeError, ValueError) as error:
+        return str(error)
+    client.poll(0)  # log lines are handed over here
+    client.close()
+    return None
+
+
+def _explained(key: str, problem: str) -> str:
+    if "No such configuration property" in problem:
+        meant = nearest(key, PROPERTY_NAMES)
+        return "no such property" + (f"; did you mean {meant}?" if meant else "")
+    is_secret = any(word in key for word in ("password", "secret", "pem", "passphrase"))
+    return "not accepted by the client library" if is_secret else problem
+
+
+class _Ignored:
+    """Listens for librdkafka's warning that a property does nothing in this kind of client."""
+
+    is_heard = False
+
+    def log(self, _level: int, _format: str, facility: str, _client: str, line: str) -> None:
+        if facility == "CONFWARN" and "will be ignored" in line:
+            self.is_heard = True

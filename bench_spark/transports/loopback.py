@@ -1,0 +1,398 @@
+"""A transport without a broker: what this process sends, it receives.
+
+It serves tests, and it measures the ceiling of the harness itself: no socket, no copy of a body, no
+Python per message. Each process has its own loopback "broker" per run, so a destination must have
+both its ends in one agent (`placement: paired`).
+
+A destination is a bounded queue of chunks; a full one refuses, which is back-pressure. Its messages
+are dealt in turn to the lanes that consume it. Settings, in the broker file's `properties`:
+`capacity_messages` (per destination, default 65536) and `confirms` (default false: no outcomes).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+import bench_spark
+from bench_spark.errors import BrokerRefused, ConfigurationError
+from bench_spark.measure.clock import NowNs
+from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, envelope_bytes
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.models import Scenario
+from bench_spark.transports.base import (
+    HEAD_ONLY,
+    U32,
+    Batch,
+    BrokerFacts,
+    Destination,
+    Lane,
+    OutcomeKind,
+    Outcomes,
+    Part,
+    Received,
+    Signal,
+    TransportContext,
+    no_outcomes,
+    nothing_received,
+)
+
+DEFAULT_CAPACITY = 65536
+
+
+def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
+    if scenario.placement == "split":
+        raise ConfigurationError("placement: kind loopback works inside one process; use paired")
+    _settings(broker)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    capacity_messages: int = DEFAULT_CAPACITY
+    confirms: bool = False
+
+
+def _settings(broker: Broker) -> _Settings:
+    given = dict(broker.properties)
+    capacity = given.pop("capacity_messages", DEFAULT_CAPACITY)
+    confirms = given.pop("confirms", False)
+    if given:
+        raise ConfigurationError(
+            f"broker {broker.name}: properties.{min(given)}: unknown; kind loopback knows "
+            "capacity_messages and confirms"
+        )
+    if not isinstance(capacity, int) or isinstance(capacity, bool) or capacity < 1:
+        raise ConfigurationError(
+            f"broker {broker.name}: properties.capacity_messages: must be a whole number above 0"
+        )
+    if not isinstance(confirms, bool):
+        raise ConfigurationError(
+            f"broker {broker.name}: properties.confirms: must be true or false"
+        )
+    return _Settings(capacity, confirms)
+
+
+class _Bell:
+    """A descriptor that is readable while somebody has something to fetch."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._is_ringing = False
+        self._is_closed = False
+
+    def set(self, is_ringing: bool) -> None:
+        if is_ringing == self._is_ringing or self._is_closed:
+            return
+        self._is_ringing = is_ringing
+        if is_ringing:
+            os.eventfd_write(self.descriptor, 1)
+        else:
+            os.eventfd_read(self.descriptor)
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            os.close(self.descriptor)
+
+
+@dataclass
+class _Chunk:
+    """Messages of one batch that went to one queue; tails are shared with the sender."""
+
+    head: Envelopes
+    size: U32
+    tail: bytes | Sequence[bytes]
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+    def bodies(self) -> list[bytes]:
+        tails = [self.tail] * len(self) if isinstance(self.tail, bytes) else self.tail
+        return [
+            row.tobytes()[: size - len(tail)] + tail
+            for row, size, tail in zip(
+                envelope_bytes(self.head), self.size.tolist(), tails, strict=True
+            )
+        ]
+
+
+@dataclass
+class _Queue:
+    name: str
+    capacity: int
+    chunks: deque[_Chunk] = field(default_factory=deque)
+    depth: int = 0
+    readers: list[_Bell] = field(default_factory=list)
+
+    def put(self, chunk: _Chunk) -> None:
+        self.chunks.append(chunk)
+        self.depth += len(chunk)
+        for bell in self.readers:
+            bell.set(True)
+
+    def take_all(self) -> list[_Chunk]:
+        taken = list(self.chunks)
+        self.chunks.clear()
+        self.depth = 0
+        return taken
+
+
+class _MemoryBroker:
+    def __init__(self) -> None:
+        self.queues: dict[str, _Queue] = {}
+        self.users = 0
+
+    def find(self, destination: Destination) -> _Queue:
+        queue = self.queues.get(destination.name or "")
+        if queue is None:
+            raise BrokerRefused(f"loopback: no destination {destination.name!r} in this process")
+        return queue
+
+
+_BROKERS: dict[str, _MemoryBroker] = {}
+"""By run id: transports of one run in one process meet here."""
+
+
+class LoopbackTransport:
+    def __init__(self, context: TransportContext) -> None:
+        self._run_id = context.run_id
+        self._settings = _settings(context.broker)
+        self._broker = _BROKERS.setdefault(context.run_id, _MemoryBroker())
+        self._broker.users += 1
+        self._is_closed = False
+
+    @property
+    def confirms(self) -> bool:
+        return self._settings.confirms
+
+    def probe(self) -> BrokerFacts:
+        return BrokerFacts(
+            product="loopback",
+            version=bench_spark.__version__,
+            capabilities=frozenset({"confirms"}),
+        )
+
+    def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        return tuple(self._declare(destination) for destination in destinations)
+
+    def _declare(self, destination: Destination) -> Destination:
+        name = destination.name or f"loopback-{destination.index}"
+        existed = name in self._broker.queues
+        self._broker.queues.setdefault(name, _Queue(name, self._settings.capacity_messages))
+        return replace(destination, name=name, declared=not existed)
+
+    def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> LoopbackProducers:
+        return LoopbackProducers(self._broker, lanes, now_ns, self._settings.confirms)
+
+    def open_consumers(
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
+    ) -> LoopbackConsumers:
+        return LoopbackConsumers(self._broker, lanes, now_ns, want)
+
+    def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
+        queues = (self._broker.queues.get(one.name or "") for one in destinations)
+        return tuple(None if queue is None else queue.depth for queue in queues)
+
+    def delete(self, destinations: Sequence[Destination]) -> None:
+        for destination in destinations:
+            if destination.declared:
+                self._broker.queues.pop(destination.name or "", None)
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._broker.users -= 1
+            if not self._broker.users:
+                _BROKERS.pop(self._run_id, None)
+
+
+class LoopbackProducers:
+    def __init__(
+        self, broker: _MemoryBroker, lanes: Sequence[Lane], now_ns: NowNs, confirms: bool
+    ) -> None:
+        self._now_ns = now_ns
+        self._confirms = confirms
+        self._bell = _Bell()
+        self._settled: list[Outcomes] = []
+        names = sorted({one.name or "" for lane in lanes for one in lane.destinations})
+        number = {name: place for place, name in enumerate(names)}
+        self._queues = [broker.find(Destination(0, name)) for name in names]
+        width = max((len(lane.destinations) for lane in lanes), default=0)
+        self._queue_of = np.zeros((len(lanes), width), np.int64)
+        """Which queue a lane's route leads to."""
+        for place, lane in enumerate(lanes):
+            for route, destination in enumerate(lane.destinations):
+                self._queue_of[place, route] = number[destination.name or ""]
+
+    @property
+    def descriptor(self) -> int:
+        return self._bell.descriptor
+
+    def send(self, batch: Batch) -> int:
+        targets = self._queue_of[batch.lane, batch.route]
+        used = np.unique(targets)
+        accepted = len(batch)
+        for target in used:
+            places = np.flatnonzero(targets == target)
+            room = self._queues[target].capacity - self._queues[target].depth
+            if room < len(places):
+                accepted = min(accepted, int(places[room]))
+        for target in used:
+            places = np.flatnonzero(targets[:accepted] == target)
+            if len(places):
+                self._queues[target].put(_chunk(batch, places))
+        if self._confirms and accepted:
+            self._confirm(batch, accepted)
+        return accepted
+
+    def _confirm(self, batch: Batch, accepted: int) -> None:
+        self._settled.append(
+            Outcomes(
+                at_ns=np.full(accepted, self._now_ns(), np.int64),
+                lane=batch.lane[:accepted].copy(),
+                kind=np.full(accepted, OutcomeKind.CONFIRMED, np.uint8),
+                head=batch.head[:accepted].copy(),
+            )
+        )
+        self._bell.set(True)
+
+    def commit(self) -> None:
+        """Every send is final: there is no transaction to end."""
+
+    def outcomes(self) -> Outcomes:
+        self._bell.set(False)
+        settled, self._settled = self._settled, []
+        if not settled:
+            return no_outcomes()
+        return Outcomes(
+            at_ns=np.concatenate([one.at_ns for one in settled]),
+            lane=np.concatenate([one.lane for one in settled]),
+            kind=np.concatenate([one.kind for one in settled]),
+            head=np.concatenate([one.head for one in settled]),
+        )
+
+    def in_flight(self) -> int:
+        return sum(len(one) for one in self._settled)
+
+    def flush(self, timeout_seconds: float) -> None:
+        """Nothing is ever buffered."""
+
+    def signals(self) -> list[Signal]:
+        return []
+
+    def close(self) -> None:
+        self._bell.close()
+
+
+def _chunk(batch: Batch, places: np.typing.NDArray[np.int64]) -> _Chunk:
+    """A copy of these messages' heads, cut as they would be in a body; tails are not copied."""
+    head = batch.head[places]
+    if batch.head_bytes < ENVELOPE_BYTES:
+        envelope_bytes(head)[:, batch.head_bytes :] = 0
+    if isinstance(batch.tail, bytes):
+        size = np.full(len(places), batch.head_bytes + len(batch.tail), np.uint32)
+        return _Chunk(head, size, batch.tail)
+    tails = [batch.tail[place] for place in places]
+    lengths = np.fromiter(map(len, tails), np.uint32, len(tails))
+    return _Chunk(head, lengths + np.uint32(batch.head_bytes), tails)
+
+
+@dataclass
+class _Inlet:
+    """A queue, and the lanes of one `LoopbackConsumers` among which its messages are dealt."""
+
+    queue: _Queue
+    lanes: list[int] = field(default_factory=list)
+    routes: list[int] = field(default_factory=list)
+    dealt: int = 0
+
+
+class LoopbackConsumers:
+    def __init__(
+        self,
+        broker: _MemoryBroker,
+        lanes: Sequence[Lane],
+        now_ns: NowNs,
+        want: frozenset[Part],
+    ) -> None:
+        self._now_ns = now_ns
+        self._want = want
+        self._bell = _Bell()
+        self._is_attached = False
+        inlets: dict[str, _Inlet] = {}
+        for place, lane in enumerate(lanes):
+            for route, destination in enumerate(lane.destinations):
+                queue = broker.find(destination)
+                inlet = inlets.setdefault(queue.name, _Inlet(queue))
+                inlet.lanes.append(place)
+                inlet.routes.append(route)
+        self._inlets = list(inlets.values())
+
+    @property
+    def descriptor(self) -> int:
+        return self._bell.descriptor
+
+    def attach(self) -> None:
+        self._is_attached = True
+        for inlet in self._inlets:
+            inlet.queue.readers.append(self._bell)
+        self._bell.set(any(inlet.queue.depth for inlet in self._inlets))
+
+    def receive(self, timeout_seconds: float) -> Received:
+        if not self._is_attached:
+            return nothing_received()
+        if timeout_seconds > 0:
+            select.select([self._bell.descriptor], [], [], timeout_seconds)
+        received_ns = self._now_ns()
+        self._bell.set(False)
+        parts = [self._deal(inlet, received_ns) for inlet in self._inlets if inlet.queue.depth]
+        if not parts:
+            return nothing_received()
+        if len(parts) == 1:
+            return parts[0]
+        bodies = [body for part in parts for body in part.bodies or ()]
+        return Received(
+            received_ns=np.concatenate([part.received_ns for part in parts]),
+            lane=np.concatenate([part.lane for part in parts]),
+            route=np.concatenate([part.route for part in parts]),
+            head=np.concatenate([part.head for part in parts]),
+            size=np.concatenate([part.size for part in parts]),
+            redelivered=np.concatenate([part.redelivered for part in parts]),
+            bodies=bodies if Part.BODY in self._want else None,
+        )
+
+    def _deal(self, inlet: _Inlet, received_ns: int) -> Received:
+        chunks = inlet.queue.take_all()
+        count = sum(len(chunk) for chunk in chunks)
+        turns = (inlet.dealt + np.arange(count)) % len(inlet.lanes)
+        inlet.dealt += count
+        return Received(
+            received_ns=np.full(count, received_ns, np.int64),
+            lane=np.array(inlet.lanes, np.uint32)[turns],
+            route=np.array(inlet.routes, np.uint16)[turns],
+            head=np.concatenate([chunk.head for chunk in chunks]),
+            size=np.concatenate([chunk.size for chunk in chunks]),
+            redelivered=np.zeros(count, np.bool_),
+            bodies=[body for chunk in chunks for body in chunk.bodies()]
+            if Part.BODY in self._want
+            else None,
+        )
+
+    def acknowledge(self, received: Received) -> int:
+        """Taken is gone: there is nothing to acknowledge."""
+        return 0
+
+    def signals(self) -> list[Signal]:
+        return []
+
+    def close(self) -> None:
+        for inlet in self._inlets:
+            if self._bell in inlet.queue.readers:
+                inlet.queue.readers.remove(self._bell)
+        self._is_attached = False
+        self._bell.close()

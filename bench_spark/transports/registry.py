@@ -1,0 +1,58 @@
+"""Which transport serves which kind of broker.
+
+Transports are imported only when asked for, so that a run on one broker never loads the client
+library of another. Others add a kind by an entry point of the group `bench_spark.transports`, named
+like the kind, that gives a function from TransportContext to Transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+
+from bench_spark.errors import ConfigurationError
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.models import Scenario
+from bench_spark.transports.base import Transport, TransportContext
+
+ENTRY_POINTS = "bench_spark.transports"
+
+TransportFactory = Callable[[TransportContext], Transport]
+
+
+def make_transport(context: TransportContext) -> Transport:
+    """The transport for this broker. Connects to nothing yet."""
+    return _factory(context.broker)(context)
+
+
+def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
+    """Raise ConfigurationError for what this protocol can never do, from the files alone."""
+    if broker.kind == "amqp":
+        from bench_spark.transports.amqp import naming
+
+        naming.refuse_impossible(scenario)
+    elif broker.kind == "loopback":
+        from bench_spark.transports import loopback
+
+        loopback.refuse_impossible(scenario, broker)
+    elif broker.kind != "kafka":
+        _factory(broker)
+
+
+def _factory(broker: Broker) -> TransportFactory:
+    if broker.kind == "amqp":
+        from bench_spark.transports.amqp.transport import AmqpTransport
+
+        return AmqpTransport
+    if broker.kind == "kafka":
+        from bench_spark.transports.kafka import KafkaTransport
+
+        return KafkaTransport
+    if broker.kind == "loopback":
+        from bench_spark.transports.loopback import LoopbackTransport
+
+        return LoopbackTransport
+    for entry_point in entry_points(group=ENTRY_POINTS, name=broker.kind):
+        factory: TransportFactory = entry_point.load()
+        return factory
+    raise ConfigurationError(f"broker {broker.name}: kind {broker.kind} is not yet supported")

@@ -1,0 +1,229 @@
+"""What the tests of transports share: making one, sending messages, collecting them again."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench_spark import brokers
+from bench_spark.brokers import BrokerStatus
+from bench_spark.errors import EnvironmentNotReady
+from bench_spark.measure.clock import Clock
+from bench_spark.measure.envelope import (
+    ENVELOPE_BYTES,
+    TIMESTAMP_BYTES,
+    Envelopes,
+    empty_envelopes,
+    run_tag,
+)
+from bench_spark.scenario.broker import Broker, resolve_credentials
+from bench_spark.scenario.models import Scenario
+from bench_spark.transports.base import (
+    HEAD_ONLY,
+    Batch,
+    Consumers,
+    Destination,
+    Lane,
+    Outcomes,
+    Part,
+    Producers,
+    Received,
+    Transport,
+    TransportContext,
+)
+from bench_spark.transports.registry import make_transport
+
+PATIENCE_SECONDS = 20.0
+"""How long a test waits for what must come; only a failing one waits that long."""
+
+CLOCK = Clock.local()
+_run_numbers = itertools.count()
+
+
+def open_transport(broker: Broker, run_id: str | None = None, **scenario: Any) -> Transport:
+    return make_transport(
+        TransportContext(
+            run_id=run_id or f"contract-{time.time_ns()}-{next(_run_numbers)}",
+            scenario=Scenario.model_validate(scenario),
+            broker=broker,
+            credentials=resolve_credentials(broker),
+        )
+    )
+
+
+def with_confirms(broker: Broker, in_flight: int = 50) -> tuple[Broker, dict[str, Any]]:
+    """The broker and the scenario by which this kind of transport gives outcomes."""
+    if broker.kind == "loopback":
+        return broker.model_copy(update={"properties": {"confirms": True}}), {}
+    return broker, {"amqp": {"confirms": in_flight}} if broker.kind == "amqp" else {}
+
+
+@contextmanager
+def declared(transport: Transport, count: int = 1) -> Iterator[tuple[Destination, ...]]:
+    """Destinations that are gone afterwards."""
+    destinations = transport.declare([Destination(index) for index in range(count)])
+    try:
+        yield destinations
+    finally:
+        transport.delete(destinations)
+        transport.close()
+
+
+@contextmanager
+def producing(transport: Transport, *lanes: Sequence[Destination]) -> Iterator[Producers]:
+    producers = transport.open_producers(numbered(lanes), CLOCK.now_ns)
+    try:
+        yield producers
+    finally:
+        producers.close()
+
+
+@contextmanager
+def consuming(
+    transport: Transport, *lanes: Sequence[Destination], want: frozenset[Part] = HEAD_ONLY
+) -> Iterator[Consumers]:
+    consumers = transport.open_consumers(numbered(lanes), CLOCK.now_ns, want)
+    try:
+        consumers.attach()
+        yield consumers
+    finally:
+        consumers.close()
+
+
+@contextmanager
+def exchanging(
+    transport: Transport,
+    producer_lanes: int = 1,
+    consumer_lanes: int = 1,
+    want: frozenset[Part] = HEAD_ONLY,
+) -> Iterator[tuple[Producers, Consumers]]:
+    """Both ends of one destination."""
+    with (
+        declared(transport) as made,
+        consuming(transport, *[made] * consumer_lanes, want=want) as consumers,
+        producing(transport, *[made] * producer_lanes) as producers,
+    ):
+        yield producers, consumers
+
+
+def numbered(lanes: Sequence[Sequence[Destination]]) -> list[Lane]:
+    return [Lane(member, tuple(destinations)) for member, destinations in enumerate(lanes)]
+
+
+def heads(count: int, producer: int | Sequence[int] = 0, first: int = 0) -> Envelopes:
+    """Envelopes with every field set, numbered from `first`."""
+    made = empty_envelopes(count)
+    made["sent_ns"] = CLOCK.now_ns()
+    made["intended_ns"] = made["sent_ns"] - 1
+    made["sequence"] = np.arange(first, first + count)
+    made["producer"] = producer
+    made["run_tag"] = run_tag("contract")
+    return made
+
+
+def batch(
+    made: Envelopes,
+    lane: int | Sequence[int] = 0,
+    route: int | Sequence[int] = 0,
+    body_bytes: int = 64,
+    tails: Sequence[bytes] | None = None,
+) -> Batch:
+    """One batch; the tail is shared unless `tails` are given."""
+    head_bytes = ENVELOPE_BYTES if body_bytes >= ENVELOPE_BYTES else TIMESTAMP_BYTES
+    return Batch(
+        lane=np.broadcast_to(np.asarray(lane, np.uint32), len(made)).copy(),
+        head=made,
+        tail=bytes(body_bytes - head_bytes) if tails is None else tails,
+        route=np.broadcast_to(np.asarray(route, np.uint16), len(made)).copy(),
+        head_bytes=head_bytes,
+    )
+
+
+@dataclass
+class Settled:
+    """Outcomes collected while sending."""
+
+    parts: list[Outcomes]
+
+    @property
+    def kinds(self) -> list[int]:
+        return [int(kind) for part in self.parts for kind in part.kind]
+
+    @property
+    def heads(self) -> Envelopes:
+        return np.concatenate([part.head for part in self.parts] or [empty_envelopes(0)])
+
+
+def send_all(producers: Producers, whole: Batch, expected_outcomes: int = 0) -> Settled:
+    """Send until all is accepted, then wait for that many outcomes."""
+    settled = Settled([])
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    rest = whole
+    while len(rest) or len(settled.kinds) < expected_outcomes:
+        assert time.monotonic() < deadline, f"{len(rest)} unsent, outcomes {settled.kinds}"
+        if len(rest):
+            rest = rest.starting_at(producers.send(rest))
+        outcomes = producers.outcomes()
+        if len(outcomes):
+            settled.parts.append(replace(outcomes, head=outcomes.head.copy()))
+    producers.flush(PATIENCE_SECONDS)
+    return settled
+
+
+def collect(
+    consumers: Consumers, count: int, acknowledge: bool = True, extra_seconds: float = 0.1
+) -> list[Received]:
+    """Receive that many messages, and a moment longer to see that no more come."""
+    parts: list[Received] = []
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    seen = 0
+    while seen < count and time.monotonic() < deadline:
+        seen += receive_into(parts, consumers, 0.05, acknowledge)
+    moment = time.monotonic() + extra_seconds
+    while time.monotonic() < moment:
+        seen += receive_into(parts, consumers, 0.02, acknowledge)
+    assert seen == count
+    return parts
+
+
+def receive_into(
+    parts: list[Received], consumers: Consumers, timeout_seconds: float, acknowledge: bool
+) -> int:
+    received = consumers.receive(timeout_seconds)
+    if len(received):
+        bodies = None if received.bodies is None else [bytes(body) for body in received.bodies]
+        parts.append(replace(received, bodies=bodies))
+        if acknowledge:
+            consumers.acknowledge(received)
+    return len(received)
+
+
+def joined(parts: list[Received], column: str) -> Any:
+    return np.concatenate([getattr(part, column) for part in parts])
+
+
+@contextmanager
+def running(name: str) -> Iterator[BrokerStatus]:
+    """A broker of one's own; the test is skipped where it is not installed."""
+    try:
+        with brokers.embedded(name) as started:
+            yield started[name]
+    except EnvironmentNotReady as missing:
+        pytest.skip(str(missing))
+
+
+def eventually(is_true: Callable[[], object]) -> bool:
+    """Brokers settle some things a moment after they have answered."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

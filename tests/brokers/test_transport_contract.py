@@ -1,0 +1,304 @@
+"""One suite over every transport and every broker: what an agent may rely on."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from contract import (
+    CLOCK,
+    PATIENCE_SECONDS,
+    batch,
+    collect,
+    consuming,
+    declared,
+    eventually,
+    exchanging,
+    heads,
+    joined,
+    numbered,
+    open_transport,
+    producing,
+    running,
+    send_all,
+    with_confirms,
+)
+
+from bench_spark.errors import BrokerUnreachable
+from bench_spark.scenario.broker import Broker
+from bench_spark.transports.base import Destination, OutcomeKind, Part, SignalKind
+
+EVERYWHERE = ("loopback", "rabbitmq", "qpid", "kafka")
+QUEUES = ("loopback", "rabbitmq", "qpid")
+
+
+@pytest.fixture(params=EVERYWHERE)
+def broker(request: pytest.FixtureRequest) -> Broker:
+    found: Broker = request.getfixturevalue(f"{request.param}_broker")
+    return found
+
+
+def test_a_probe_says_what_the_broker_is(broker: Broker) -> None:
+    facts = open_transport(broker).probe()
+    assert facts.product
+    assert facts.version
+
+
+def test_declared_destinations_have_names_and_deleted_ones_are_gone(broker: Broker) -> None:
+    transport = open_transport(broker, destinations=2, producers=2, consumers=2)
+    with declared(transport, 2) as made:
+        assert len({one.name for one in made}) == 2
+        assert all(one.name and one.declared for one in made)
+        assert transport.depths(made) == (0, 0)
+    assert eventually(lambda: transport.depths(made) == (None, None))
+
+
+def test_deleting_twice_is_no_error(broker: Broker) -> None:
+    transport = open_transport(broker)
+    with declared(transport) as made:
+        transport.delete(made)
+
+
+def test_every_message_arrives_once_with_its_head_size_lane_and_route(broker: Broker) -> None:
+    transport = open_transport(broker, destinations=2, producers=3, consumers=2)
+    count = 3000
+    with declared(transport, 2) as (one, two):
+        # Producer lanes 0 and 1 have a destination each, lane 2 has both; on the other side lane 0
+        # consumes the first destination and lane 1 the second.
+        lanes = np.arange(count) % 3
+        routes = np.where(lanes == 2, np.arange(count) // 3 % 2, 0)
+        target = np.where(lanes == 2, routes, lanes)
+        made = heads(count, producer=target.tolist())
+        with (
+            consuming(transport, [one], [two]) as consumers,
+            producing(transport, [one], [two], [one, two]) as producers,
+        ):
+            send_all(producers, batch(made, lanes.tolist(), routes.tolist(), body_bytes=200))
+            parts = collect(consumers, count)
+            assert producers.signals() == []
+            assert consumers.signals() == []
+    received = joined(parts, "head")
+    assert np.array_equal(np.sort(received, order="sequence"), made)
+    assert set(joined(parts, "size").tolist()) == {200}
+    assert np.array_equal(joined(parts, "lane"), received["producer"])
+    assert set(joined(parts, "route").tolist()) == {0}
+
+
+def test_one_consumer_lane_tells_its_destinations_apart_by_route(broker: Broker) -> None:
+    transport = open_transport(broker, destinations=2, producers=2, consumers=2)
+    with declared(transport, 2) as made:
+        routes = [0, 1, 1, 0, 1]
+        with consuming(transport, made) as consumers, producing(transport, made) as producers:
+            send_all(producers, batch(heads(5, producer=routes), route=routes))
+            parts = collect(consumers, 5)
+    assert np.array_equal(joined(parts, "route"), joined(parts, "head")["producer"])
+    assert set(joined(parts, "lane").tolist()) == {0}
+
+
+def test_each_producer_lane_keeps_its_order(broker: Broker) -> None:
+    transport = open_transport(broker, producers=2)
+    with exchanging(transport, producer_lanes=2) as (producers, consumers):
+        for first in range(0, 2000, 100):
+            lanes = np.arange(100) % 2
+            send_all(producers, batch(heads(100, lanes.tolist(), first), lanes.tolist()))
+        parts = collect(consumers, 2000)
+    received = joined(parts, "head")
+    for producer in (0, 1):
+        own = received["sequence"][received["producer"] == producer].astype(np.int64)
+        assert np.all(np.diff(own) > 0)
+
+
+def test_consumers_of_one_destination_share_its_messages(broker: Broker) -> None:
+    transport = open_transport(broker, consumers=2)
+    with exchanging(transport, consumer_lanes=2) as (producers, consumers):
+        send_all(producers, batch(heads(1000)))
+        parts = collect(consumers, 1000)
+    assert np.array_equal(np.sort(joined(parts, "head")["sequence"]), np.arange(1000))
+    if broker.kind != "kafka":  # one topic partition has one consumer
+        assert set(joined(parts, "lane").tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("body_bytes", [8, 31, 32, 1000, 200_000])
+def test_bodies_of_every_size_arrive_whole(broker: Broker, body_bytes: int) -> None:
+    transport = open_transport(broker)
+    made = heads(20)
+    sent = batch(made, body_bytes=body_bytes, tails=None)
+    sent.tail = os.urandom(len(sent.tail))
+    with exchanging(transport, want=frozenset({Part.BODY})) as (producers, consumers):
+        send_all(producers, sent)
+        parts = collect(consumers, 20)
+    assert joined(parts, "size").tolist() == [body_bytes] * 20
+    bodies = [body for part in parts for body in part.bodies or ()]
+    rows = made.view(np.uint8).reshape(20, 32)
+    assert bodies == [row.tobytes()[: sent.head_bytes] + sent.tail for row in rows]
+    received = joined(parts, "head")
+    assert np.array_equal(received["sent_ns"], made["sent_ns"])
+    if body_bytes >= 32:
+        assert np.array_equal(received, made)
+    else:
+        assert not received.view(np.uint8).reshape(20, 32)[:, body_bytes:].any()
+
+
+def test_each_message_may_have_its_own_tail(broker: Broker) -> None:
+    transport = open_transport(broker)
+    tails = [os.urandom(size) for size in (0, 1, 500, 70_000, 3)]
+    with exchanging(transport, want=frozenset({Part.BODY})) as (producers, consumers):
+        send_all(producers, batch(heads(5), tails=tails))
+        parts = collect(consumers, 5)
+    assert [body[32:] for part in parts for body in part.bodies or ()] == tails
+    assert joined(parts, "size").tolist() == [32 + len(tail) for tail in tails]
+
+
+def test_with_confirms_every_message_has_one_outcome_with_its_head(broker: Broker) -> None:
+    broker, scenario = with_confirms(broker)
+    transport = open_transport(broker, producers=2, **scenario)
+    assert transport.confirms
+    with declared(transport) as destinations:
+        lanes = (np.arange(500) % 2).tolist()
+        made = heads(500, producer=lanes)
+        with producing(transport, destinations, destinations) as producers:
+            before_ns = CLOCK.now_ns()
+            settled = send_all(producers, batch(made, lanes), expected_outcomes=500)
+            assert producers.in_flight() == 0
+            assert len(producers.outcomes()) == 0
+    assert set(settled.kinds) == {OutcomeKind.CONFIRMED}
+    assert np.array_equal(np.sort(settled.heads, order="sequence"), made)
+    for part in settled.parts:
+        assert np.array_equal(part.lane, part.head["producer"])
+        assert np.all((part.at_ns >= before_ns) & (part.at_ns <= CLOCK.now_ns()))
+
+
+def test_receive_times_lie_between_sending_and_the_return_of_receive(broker: Broker) -> None:
+    transport = open_transport(broker)
+    with exchanging(transport) as (producers, consumers):
+        send_all(producers, batch(heads(100)))
+        parts = collect(consumers, 100)
+        after_ns = CLOCK.now_ns()
+    received_ns = joined(parts, "received_ns")
+    assert np.all(received_ns >= joined(parts, "head")["sent_ns"].astype(np.int64))
+    assert np.all(received_ns <= after_ns)
+
+
+def test_the_descriptor_becomes_readable_when_there_is_something_to_receive(
+    broker: Broker,
+) -> None:
+    transport = open_transport(broker)
+    with exchanging(transport) as (producers, consumers):
+        while select.select([consumers.descriptor], [], [], 0.2)[0]:
+            assert len(consumers.receive(0)) == 0
+        send_all(producers, batch(heads(3)))
+        seen = 0
+        while seen < 3:
+            ready, _, _ = select.select([consumers.descriptor], [], [], PATIENCE_SECONDS)
+            assert ready
+            seen += len(consumers.receive(0))
+    assert seen == 3
+
+
+def test_nothing_is_delivered_before_attach(broker: Broker) -> None:
+    transport = open_transport(broker)
+    with declared(transport) as made:
+        consumers = transport.open_consumers(numbered([made]), CLOCK.now_ns)
+        try:
+            with producing(transport, made) as producers:
+                send_all(producers, batch(heads(3)))
+            assert len(consumers.receive(0.2)) == 0
+            consumers.attach()
+            if broker.kind != "kafka":  # a new consumer group starts at the end of its topic
+                collect(consumers, 3)
+        finally:
+            consumers.close()
+
+
+def test_receive_waits_no_longer_than_asked(broker: Broker) -> None:
+    transport = open_transport(broker)
+    with declared(transport) as made, consuming(transport, made) as consumers:
+        started = time.monotonic()
+        assert len(consumers.receive(0.2)) == 0
+        assert 0.15 <= time.monotonic() - started < PATIENCE_SECONDS
+
+
+def test_closing_twice_is_harmless(broker: Broker) -> None:
+    transport = open_transport(broker)
+    with exchanging(transport) as (producers, consumers):
+        producers.close()
+        consumers.close()
+
+
+@pytest.mark.parametrize("broker", QUEUES, indirect=True)
+def test_the_depth_counts_what_was_left(broker: Broker) -> None:
+    transport = open_transport(broker)
+    with declared(transport) as made:
+        with producing(transport, made) as producers:
+            send_all(producers, batch(heads(7)))
+        assert eventually(lambda: transport.depths(made) == (7,))
+        with consuming(transport, made) as consumers:
+            collect(consumers, 7)
+        assert eventually(lambda: transport.depths(made) == (0,))
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def broker_at(kind: str, port: int) -> Broker:
+    address = f"127.0.0.1:{port}"
+    if kind == "kafka":
+        return Broker(kind="kafka", bootstrap_servers=address)
+    return Broker(kind="amqp", uri=f"amqp://guest:guest@{address}")
+
+
+@pytest.mark.parametrize("kind", ["amqp", "kafka"])
+@pytest.mark.parametrize("peer", ["closed_port", "silent_port"])
+def test_a_broker_that_does_not_answer_is_named_within_ten_seconds(
+    kind: str, peer: str, request: pytest.FixtureRequest
+) -> None:
+    port = request.getfixturevalue(peer)
+    started = time.monotonic()
+    with pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{port}"):
+        open_transport(broker_at(kind, port)).probe()
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("name", ["rabbitmq", "qpid", "kafka"])
+def test_a_broker_that_goes_away_is_lost_on_both_ends(name: str) -> None:
+    with running(name) as status:
+        broker, scenario = with_confirms(status.broker)
+        transport = open_transport(broker, **scenario)
+        made = transport.declare([Destination(0)])
+        with consuming(transport, made) as consumers, producing(transport, made) as producers:
+            send_all(producers, batch(heads(5)), expected_outcomes=5)
+            collect(consumers, 5)
+            assert status.pid is not None
+            os.kill(status.pid, signal.SIGKILL)
+            lost = {"producers": [], "consumers": []}
+
+            def both_lost() -> bool:
+                producers.outcomes()
+                consumers.receive(0)
+                for end, side in (("producers", producers), ("consumers", consumers)):
+                    lost[end] += [one for one in side.signals() if one.kind is SignalKind.LOST]
+                return all(lost.values())
+
+            assert eventually(both_lost)
+            for signals in lost.values():
+                assert [one.lane for one in signals] == [0]
+                assert signals[0].reason
+        transport.close()

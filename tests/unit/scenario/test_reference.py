@@ -1,0 +1,42 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.keys import all_keys
+from bench_spark.scenario.models import Scenario, Section
+from bench_spark.scenario.reference import json_schema, reference_markdown
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "reference.md"
+
+
+def test_the_reference_in_docs_is_current() -> None:
+    assert DOCUMENT.read_text() == reference_markdown(), (
+        "run: python -m bench_spark.scenario.reference > docs/reference.md"
+    )
+
+
+@pytest.mark.parametrize("model", [Scenario, Broker])
+def test_every_key_is_explained(model: type[Section]) -> None:
+    unexplained = [
+        key.dotted
+        for key in all_keys(model)
+        if not (key.field.description or (key.section and key.section.__doc__))
+    ]
+    assert unexplained == []
+
+
+def test_a_row_has_type_default_range_and_meaning() -> None:
+    assert (
+        "| `message.bytes` | whole number | `1000` | 8 to 134217728 | Size of the body. From 32 "
+        "bytes on, losses and duplicates are accounted for. |"
+    ) in reference_markdown()
+
+
+def test_the_json_schemas_refuse_unknown_keys_as_the_models_do() -> None:
+    schemas = json.loads(json.dumps(json_schema()))
+    assert set(schemas) == {"scenario", "broker"}
+    assert schemas["scenario"]["additionalProperties"] is False
+    assert schemas["scenario"]["$defs"]["Message"]["properties"]["bytes"]["minimum"] == 8
+    assert schemas["broker"]["required"] == ["kind"]

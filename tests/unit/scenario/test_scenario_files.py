@@ -1,0 +1,379 @@
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench_spark.conf_files import conf_path, shipped
+from bench_spark.errors import ConfigurationError
+from bench_spark.scenario.loader import check_run_id, load_broker, load_scenario
+from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.yaml_text import MAX_BYTES
+
+CONTRACT_KEYS = (
+    *("agents", "producers", "consumers", "destinations", "bytes"),
+    *("mode", "rate_per_second", "in_flight"),
+    *("warmup_seconds", "measure_seconds", "drain_seconds", "interval_seconds"),
+)
+TOP_KEYS = ", ".join(Scenario.model_fields)
+
+
+def errors_in(tmp_path: Path, text: str | bytes) -> list[str]:
+    """What is said about a scenario file of this text, without the file's name."""
+    file = tmp_path / "x.yaml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigurationError) as caught:
+        load_scenario(str(file))
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith(str(file)) for line in lines)
+    return [line.removeprefix(str(file)).removeprefix(": ") for line in lines]
+
+
+@pytest.mark.parametrize("name", ["steady", "maximum", "window", "confirmed", "demo"])
+def test_every_shipped_scenario_loads_under_its_own_name(name: str) -> None:
+    scenario = load_scenario(name)
+    assert scenario.name == name
+    assert scenario.description
+    assert name in shipped("scenarios")
+
+
+def test_no_shipped_scenario_is_left_untested() -> None:
+    for name in shipped("scenarios"):
+        load_scenario(name)
+
+
+def test_steady_is_one_pair_of_1000_bytes_at_10_000_a_second() -> None:
+    steady = load_scenario("steady")
+    assert (steady.agents, steady.producers, steady.consumers, steady.destinations) == (1, 1, 1, 1)
+    assert steady.message.bytes == 1000
+    assert (steady.load.mode, steady.load.rate_per_second) == ("rate", 10_000)
+    assert (steady.phases.warmup_seconds, steady.phases.measure_seconds) == (5, 10)
+    assert (steady.phases.drain_seconds, steady.interval_seconds) == (5, 1)
+
+
+def test_steady_spells_out_the_keys_of_the_command_line_contract() -> None:
+    text = conf_path("scenarios", "steady.yaml").read_text()
+    for key in CONTRACT_KEYS:
+        assert f"{key}: " in text
+
+
+def test_confirmed_asks_for_at_least_once_in_both_protocols() -> None:
+    confirmed = load_scenario("confirmed")
+    amqp = confirmed.amqp
+    assert (amqp.confirms, amqp.ack, amqp.ack_every) == (100, "manual", 100)
+    assert amqp.persistent
+    assert amqp.queue.durable
+    assert confirmed.kafka.producer["acks"] == "all"
+
+
+def test_a_file_is_found_by_path_and_named_by_its_stem(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yml"
+    file.write_text("message: {bytes: 32}\n")
+    scenario = load_scenario(str(file))
+    assert (scenario.name, scenario.message.bytes) == ("mine", 32)
+
+
+def test_a_name_inside_the_file_goes_before_the_files_name(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: other\n")
+    assert load_scenario(str(file)).name == "other"
+
+
+def test_a_file_without_a_suffix_is_found_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plain").write_text("agents: 3\n")
+    assert load_scenario("plain").agents == 3
+
+
+def test_a_shipped_name_is_not_hidden_by_a_folder_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("steady").mkdir()
+    assert load_scenario("steady").name == "steady"
+
+
+def test_an_unknown_name_lists_the_shipped_ones_and_the_nearest() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_scenario("stedy")
+    names = ", ".join(shipped("scenarios"))
+    assert str(caught.value) == (
+        f"stedy: unknown scenario; allowed: a path, or one of {names}; did you mean steady?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("/no/such/file.yaml", "/no/such/file.yaml: cannot be read: No such file or directory"),
+        ("/", "/: cannot be read: Is a directory"),
+        ("/a\0b", "/a\\x00b: is no file name"),
+        ("/dev/zero", f"/dev/zero: is larger than the limit of {MAX_BYTES} bytes"),
+    ],
+)
+def test_an_unreadable_path_is_named(reference: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_scenario(reference)
+    assert str(caught.value) == message
+
+
+def test_a_uri_in_place_of_a_broker_file_is_refused_without_its_password() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_broker("amqp://guest:hunter2@host/")
+    assert "is a URI" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("reference", ["", "x" * 10_000, "a\0b", "\udcff"])
+def test_a_hostile_reference_is_refused_in_a_short_text(reference: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_scenario(reference)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        ("", ["is empty; allowed: KEY: VALUE lines"]),
+        ("# nothing\n", ["is empty; allowed: KEY: VALUE lines"]),
+        ("- a\n", ["holds a list; allowed: KEY: VALUE lines"]),
+        ("steady", ["holds 'steady'; allowed: KEY: VALUE lines"]),
+        (b"\xff\xfe", ["is not UTF-8 text"]),
+        (b"#" * (MAX_BYTES + 1), [f"is larger than the limit of {MAX_BYTES} bytes"]),
+        ("agents: 1\nagents: 2", [":2: agents: given twice, first in line 1"]),
+        (
+            "load: {rate_per_secnd: 5}",
+            ["load.rate_per_secnd: unknown key; did you mean rate_per_second?"],
+        ),
+        ("bandwidth: 5", [f"bandwidth: unknown key; allowed: {TOP_KEYS}"]),
+        (
+            "message: {bytes: '500'}",
+            [
+                "message.bytes: '500' is not a whole number; "
+                "allowed: a whole number from 8 to 134217728, without quotes"
+            ],
+        ),
+        ("message: {bytes: 7}", ["message.bytes: 7 is below the minimum of 8"]),
+        (
+            "message: {bytes: 999999999}",
+            ["message.bytes: 999999999 is above the maximum of 134217728"],
+        ),
+        (
+            "message: {bytes: 1000.0}",
+            [
+                "message.bytes: 1000.0 is not a whole number; "
+                "allowed: a whole number from 8 to 134217728"
+            ],
+        ),
+        (
+            "producers: true",
+            ["producers: true is not a whole number; allowed: a whole number from 1 to 1000000"],
+        ),
+        (
+            "load: {rate_per_second: true}",
+            [
+                "load.rate_per_second: true is not a number; "
+                "allowed: a number above 0 up to 100000000"
+            ],
+        ),
+        (
+            "phases: {drain_seconds: .inf}",
+            ["phases.drain_seconds: inf is not finite; allowed: a number from 0 to 2592000"],
+        ),
+        (
+            "agents: many",
+            ["agents: 'many' is not allowed; allowed: a whole number from 1 to 100000, or auto"],
+        ),
+        (
+            "agents: 0",
+            ["agents: 0 is not allowed; allowed: a whole number from 1 to 100000, or auto"],
+        ),
+        (
+            "load: {mode: maximun}",
+            [
+                "load.mode: 'maximun' is unknown; allowed: rate, maximum, window; "
+                "did you mean maximum?"
+            ],
+        ),
+        (
+            "amqp: {mandatory: yes}",
+            ["amqp.mandatory: 'yes' is not true or false; allowed: true or false"],
+        ),
+        ("tags: {release: 5}", ["tags.release: 5 is not text; allowed: text in quotes"]),
+        ("tags: x", ["tags: 'x' is not a map; allowed: NAME: VALUE lines"]),
+        (
+            "phases:\n",
+            [
+                "phases: null is not a section; "
+                "keys inside: warmup_seconds, measure_seconds, drain_seconds"
+            ],
+        ),
+        (
+            "name: ../x",
+            [
+                "name: '../x' is not allowed; allowed: letters, digits, '.', '_' and '-', "
+                "at most 120, the first a letter or digit"
+            ],
+        ),
+        (
+            "kafka: {producer: {linger: {ms: 5}}}",
+            [
+                "kafka.producer.linger: a mapping is not allowed; allowed: text, a number, "
+                "true or false; write dotted names in one piece"
+            ],
+        ),
+        (
+            "kafka: {consumer: {x: .nan}}",
+            ["kafka.consumer.x: nan is not allowed; allowed: text, a number, true or false"],
+        ),
+        (
+            "kafka: {topic: {name: 'a b'}}",
+            [
+                "kafka.topic.name: 'a b' is not allowed; "
+                "allowed: letters, digits, '.', '_', '-' and '%d', at most 200"
+            ],
+        ),
+        (
+            "kafka: {producer: {security.protocol: ssl, ssl.key.password: hunter2}}",
+            [
+                "kafka.producer.security.protocol: says where the broker is or how to log in; "
+                "broker files say that",
+                "kafka.producer.ssl.key.password: says where the broker is or how to log in; "
+                "broker files say that",
+            ],
+        ),
+        (
+            "amqp: {queue: {name: q, server_named: true}}",
+            ["amqp.queue.server_named: excludes name; give one of the two"],
+        ),
+        (
+            "amqp: {ack: manual, ack_every: 100, prefetch: 50}",
+            ["amqp.prefetch: 50 is below ack_every, which is 100: nothing would be acknowledged"],
+        ),
+        (
+            "{producers: 2, consumers: 2, destinations: 2, amqp: {queue: {name: q}}}",
+            [
+                "amqp.queue.name: one name for 2 destinations; put %d where the destination's "
+                "number goes"
+            ],
+        ),
+        (
+            "{placement: split, agents: 1, load: {mode: window}, destinations: 3}",
+            [
+                "destinations: 3 is too many: each needs a producer and a consumer, and there are "
+                "1 and 1",
+                "placement: split needs agents of at least 2, not 1",
+                "load.mode: window needs placement paired: its credit stays inside one task",
+            ],
+        ),
+        (
+            "{placement: split, agents: 2, load: {mode: maximum}}",
+            [
+                "load.mode: maximum with placement split needs a bound: load.messages, "
+                "x-max-length or x-max-length-bytes in amqp.queue.arguments, or "
+                "retention.bytes in kafka.topic.properties"
+            ],
+        ),
+        (
+            "message: {bytes: 4}\nload: {mod: rate}\nphases: {warmup_seconds: -1}\n",
+            [
+                "message.bytes: 4 is below the minimum of 8",
+                "load.mod: unknown key; did you mean mode?",
+                "phases.warmup_seconds: -1 is below the minimum of 0",
+            ],
+        ),
+    ],
+)
+def test_a_bad_file_is_refused_with_every_key_named(
+    tmp_path: Path, text: str | bytes, messages: list[str]
+) -> None:
+    assert errors_in(tmp_path, text) == messages
+
+
+def test_a_bounded_maximum_may_be_split(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("{placement: split, agents: 2, load: {mode: maximum, messages: 1000}}")
+    assert load_scenario(str(file)).placement == "split"
+
+
+def test_a_whole_number_is_a_number_too(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("load: {rate_per_second: 5000}")
+    assert load_scenario(str(file)).load.rate_per_second == 5000.0
+
+
+def test_a_huge_key_or_value_is_not_repeated_in_full(tmp_path: Path) -> None:
+    assert len(errors_in(tmp_path, f"load: {{mode: {'x' * 100_000}}}")[0]) < 300
+    assert len(errors_in(tmp_path, f"{'x' * 500}: 1")[0]) < 400
+
+
+@pytest.mark.parametrize("text", ["a", "run-1", "2024.01.01_x", "x" * 120])
+def test_a_plain_run_id_is_taken_as_it_is(text: str) -> None:
+    assert check_run_id(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "../x", "a/b", "a b", "'; DROP", 'a"b', "a\0b", "a\n", ".a", "-a", "é", "x" * 10_240],
+)
+def test_a_run_id_that_is_no_plain_name_is_refused_briefly(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"--run-id: .* is not a plain name") as caught:
+        check_run_id(text)
+    assert len(str(caught.value)) < 250
+    assert str(caught.value).isprintable()
+
+
+NAMES = st.from_regex(r"[a-z][a-z0-9.-]{0,15}", fullmatch=True)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), max_size=20)
+PROPERTIES = st.dictionaries(
+    NAMES.filter(lambda name: not name.startswith(("sasl.", "ssl."))),
+    TEXTS | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(-1e9, 1e9),
+    max_size=3,
+)
+SCENARIOS = st.fixed_dictionaries(
+    {
+        "name": st.from_regex(r"[a-z0-9][a-zA-Z0-9._-]{0,20}", fullmatch=True),
+        "description": TEXTS,
+        "agents": st.integers(2, 100) | st.just("auto"),
+        "producers": st.integers(5, 50),
+        "consumers": st.integers(5, 50),
+        "destinations": st.integers(1, 5),
+        "message": st.fixed_dictionaries({"bytes": st.integers(8, 10_000)}),
+        "load": st.fixed_dictionaries(
+            {
+                "mode": st.sampled_from(["rate", "maximum", "window"]),
+                "rate_per_second": st.floats(0.001, 1e8),
+                "messages": st.none() | st.integers(1, 10**15),
+            }
+        ),
+        "phases": st.fixed_dictionaries({"warmup_seconds": st.floats(0, 1e6)}),
+        "tags": st.dictionaries(NAMES, TEXTS, max_size=3),
+        "kafka": st.fixed_dictionaries({"producer": PROPERTIES}),
+        "amqp": st.fixed_dictionaries(
+            {"queue": st.fixed_dictionaries({"arguments": PROPERTIES, "durable": st.booleans()})}
+        ),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SCENARIOS)
+def test_a_dumped_scenario_loads_as_the_same_scenario(
+    tmp_path_factory: pytest.TempPathFactory, document: dict[str, Any]
+) -> None:
+    """JSON is YAML 1.2, so a scenario taken from a result file can be run again."""
+    scenario = Scenario.model_validate(document)
+    file = tmp_path_factory.getbasetemp() / "dumped.yaml"
+    file.write_text(json.dumps(scenario.dump(), ensure_ascii=False))
+    assert load_scenario(str(file)) == scenario
+
+
+def test_no_limit_of_a_model_lets_a_number_through_that_is_none() -> None:
+    for value in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="finite"):
+            Scenario.model_validate({"load": {"rate_per_second": value}})

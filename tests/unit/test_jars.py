@@ -1,0 +1,181 @@
+"""Jar sets, without a network: whatever would be fetched is refused or already there."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bench_spark import jars
+from bench_spark.errors import EnvironmentNotReady
+from bench_spark.jars import JarSet, file_name, jar_set, known_sets
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("BENCH_SPARK_CACHE", str(tmp_path))
+    monkeypatch.delenv("BENCH_SPARK_JARS", raising=False)
+    return tmp_path
+
+
+class FakeCentral:
+    """Stands for Maven Central: what `_fetch_jar` would bring, as files."""
+
+    def __init__(self, fail_at: str = "") -> None:
+        self.fail_at = fail_at
+        self.fetched: list[str] = []
+
+    def __call__(self, coordinate: str, digest: str, directory: Path) -> None:
+        if coordinate == self.fail_at:
+            raise EnvironmentNotReady("no network")
+        (directory / "repository").mkdir(exist_ok=True)
+        (directory / file_name(coordinate)).write_bytes(b"jar")
+        self.fetched.append(coordinate)
+
+
+@pytest.fixture
+def central(monkeypatch: pytest.MonkeyPatch) -> FakeCentral:
+    fake = FakeCentral()
+    monkeypatch.setattr(jars, "_fetch_jar", fake)
+    return fake
+
+
+def test_delta_is_exactly_the_seven_jars_that_spark_lacks() -> None:
+    names = {
+        re.sub(r"(_[\d._]+)?-[\d.]+\.jar$", "", file_name(c)) for c in known_sets()["delta"].sha256
+    }
+    assert names == {
+        "delta-spark",
+        "delta-storage",
+        "delta-kernel-api",
+        "delta-kernel-defaults",
+        "delta-kernel-unitycatalog",
+        "unitycatalog-client",
+        "unitycatalog-hadoop",
+    }
+
+
+def test_the_jars_of_delta_have_the_version_of_its_wheel() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert f"delta-spark=={known_sets()['delta'].version}" in project["dependencies"]
+
+
+@pytest.mark.parametrize("name", ["delta", "kafka", "qpid"])
+def test_a_set_holds_one_version_of_each_artifact(name: str) -> None:
+    artifacts = [coordinate.rpartition(":")[0] for coordinate in known_sets()[name].sha256]
+    assert len(set(artifacts)) == len(artifacts)
+
+
+def test_kafka_and_its_clients_have_the_same_version() -> None:
+    versions = {
+        c.split(":")[2] for c in known_sets()["kafka"].sha256 if c.startswith("org.apache.kafka:")
+    }
+    assert versions == {known_sets()["kafka"].version}
+
+
+def test_a_missing_set_that_must_not_be_fetched_is_one_clear_sentence(cache: Path) -> None:
+    with pytest.raises(EnvironmentNotReady, match=r"the jars of Delta Lake .* run `make setup`"):
+        jar_set("delta", fetch=False)
+
+
+def test_a_set_is_fetched_once_with_a_word_about_it(cache: Path, central: FakeCentral) -> None:
+    said: list[str] = []
+    first = jar_set("qpid", say=said.append)
+    second = jar_set("qpid", fetch=False, say=said.append)
+    assert first == second
+    assert said == ["fetching Qpid Broker-J 10.1.0 from Maven Central (19 MB, once)"]
+    assert sorted(central.fetched) == sorted(known_sets()["qpid"].sha256)
+    assert {path.name for path in first[0].parent.iterdir()} == {jar.name for jar in first}
+
+
+def test_an_interrupted_fetch_leaves_nothing_that_looks_complete(
+    cache: Path, central: FakeCentral
+) -> None:
+    central.fail_at = "org.apache.qpid:qpid-broker:10.1.0"
+    with pytest.raises(EnvironmentNotReady, match="no network"):
+        jar_set("qpid")
+    assert [path for path in (cache / "jars").iterdir() if path.is_dir()] == []
+    central.fail_at = ""
+    assert len(jar_set("qpid")) == len(known_sets()["qpid"].sha256)
+
+
+def test_a_set_with_a_jar_missing_is_fetched_again(cache: Path, central: FakeCentral) -> None:
+    jar_set("qpid")[3].unlink()
+    with pytest.raises(EnvironmentNotReady):
+        jar_set("qpid", fetch=False)
+    assert all(jar.exists() for jar in jar_set("qpid"))
+
+
+def test_an_image_brings_its_own_jars(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    image = tmp_path / "image"
+    (image / "delta").mkdir(parents=True)
+    (image / "delta" / "delta-spark.jar").touch()
+    monkeypatch.setenv("BENCH_SPARK_JARS", str(image))
+    assert jar_set("delta") == [image / "delta" / "delta-spark.jar"]
+    with pytest.raises(EnvironmentNotReady, match=r"no jars of Kafka 4\.3\.1 in its folder kafka/"):
+        jar_set("kafka")
+
+
+class Remote:
+    """A coordinate as jgo sees it, whose bytes are given."""
+
+    def __init__(self, directory: Path, answers: list[bytes | Exception]) -> None:
+        self.file = directory / "repository" / "a-1.jar"
+        self.answers = answers
+
+    def resolve(self) -> Path:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        self.file.parent.mkdir(exist_ok=True)
+        self.file.write_bytes(answer)
+        return self.file
+
+
+@pytest.mark.parametrize(
+    ("answers", "complaint"),
+    [
+        ([b"right"], None),
+        ([ConnectionError("reset"), b"wrong", b"right"], None),
+        ([b"wrong"] * jars.ATTEMPTS, "SHA-256"),
+        ([RuntimeError("not found")] * jars.ATTEMPTS, "not found"),
+        ([ConnectionError("no route")] * jars.ATTEMPTS, "needs the network once .no route"),
+    ],
+)
+def test_a_jar_is_taken_only_with_the_right_bytes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answers: list[bytes | Exception],
+    complaint: str | None,
+) -> None:
+    remote = Remote(tmp_path, list(answers))
+    monkeypatch.setattr("jgo.maven.Component.artifact", lambda self: remote)
+    digest = hashlib.sha256(b"right").hexdigest()
+    if complaint is None:
+        jars._fetch_jar("g:a:1", digest, tmp_path)
+        assert (tmp_path / "a-1.jar").read_bytes() == b"right"
+    else:
+        with pytest.raises(EnvironmentNotReady, match=f"(?s)g:a:1.*{complaint}"):
+            jars._fetch_jar("g:a:1", digest, tmp_path)
+        assert not (tmp_path / "a-1.jar").exists()
+
+
+def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    delta: JarSet = known_sets()["delta"]
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.delenv("BENCH_SPARK_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert delta.directory == Path("/home/somebody/.cache/bench-spark/jars/delta-4.4.0")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
+    assert delta.directory == Path("/home/somebody/.cache/bench-spark/jars/delta-4.4.0")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert delta.directory == tmp_path / "bench-spark" / "jars" / "delta-4.4.0"
+    monkeypatch.setenv("BENCH_SPARK_CACHE", str(tmp_path / "own"))
+    assert delta.directory == tmp_path / "own" / "jars" / "delta-4.4.0"

@@ -1,0 +1,112 @@
+"""Write bench_spark/jars.toml anew: every jar of every set, with its SHA-256.
+
+Run by whoever changes a version below (`.venv/bin/python tools/lock_jars.py`, needs the network).
+Everyone else only reads the result: a set-up fetches exactly these files, asks for no POMs and
+refuses a file with other bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from jgo.maven import Artifact, Dependency, MavenContext
+from jgo.parse import Coordinate
+
+LOCK_FILE = Path(__file__).parent.parent / "bench_spark" / "jars.toml"
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    title: str
+    version: str
+    roots: tuple[str, ...]
+    """Coordinates taken with everything they depend on."""
+    alone: tuple[str, ...] = ()
+    """Coordinates taken without their dependencies."""
+    only: tuple[str, ...] = ()
+    """If given, keep only the artifacts whose id starts with one of these."""
+
+
+DELTA, KAFKA, QPID = "4.4.0", "4.3.1", "10.1.0"
+
+WANTED = {
+    # The other 27 dependencies of Delta are older twins of jars that Spark brings itself.
+    "delta": Wanted(
+        "Delta Lake",
+        DELTA,
+        roots=(f"io.delta:delta-spark_4.2_2.13:{DELTA}",),
+        only=("delta-", "unitycatalog-"),
+    ),
+    # Without log4j-slf4j-impl a broker that cannot start says nothing about it. It is taken alone
+    # because the versions that its parent manages (an older kafka-clients among them) would win.
+    "kafka": Wanted(
+        "Kafka",
+        KAFKA,
+        roots=(f"org.apache.kafka:kafka_2.13:{KAFKA}",),
+        alone=("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",),
+    ),
+    # qpid-broker itself is only the main class; it depends on a store that Maven Central lacks.
+    "qpid": Wanted(
+        "Qpid Broker-J",
+        QPID,
+        roots=(
+            f"org.apache.qpid:qpid-broker-core:{QPID}",
+            f"org.apache.qpid:qpid-broker-plugins-amqp-0-8-protocol:{QPID}",
+            f"org.apache.qpid:qpid-broker-plugins-memory-store:{QPID}",
+            f"org.apache.qpid:qpid-broker-plugins-logging-logback:{QPID}",
+        ),
+        alone=(f"org.apache.qpid:qpid-broker:{QPID}", "commons-cli:commons-cli:1.11.0"),
+    ),
+}
+
+
+def resolve(context: MavenContext, wanted: Wanted) -> list[Artifact]:
+    def dependency(text: str) -> Dependency:
+        return context.create_dependency(
+            dataclasses.replace(Coordinate.parse(text), scope="compile")
+        )
+
+    inputs, transitive = context.resolver.resolve([dependency(text) for text in wanted.roots])
+    needed = [*inputs, *(found for found in transitive if found.scope in ("compile", "runtime"))]
+    artifacts = [found.artifact for found in needed]
+    artifacts += [dependency(text).artifact for text in wanted.alone]
+    if not wanted.only:
+        return artifacts
+    return [found for found in artifacts if found.artifactId.startswith(wanted.only)]
+
+
+def table(name: str, wanted: Wanted, files: Iterable[tuple[str, Path]]) -> str:
+    jars = sorted(files)
+    megabytes = round(sum(path.stat().st_size for _, path in jars) / 1e6)
+    lines = [
+        f"[{name}]",
+        f'title = "{wanted.title} {wanted.version}"',
+        f'version = "{wanted.version}"',
+        f"megabytes = {megabytes}",
+        "",
+        f"[{name}.sha256]",
+    ]
+    for coordinate, path in jars:
+        lines.append(f'"{coordinate}" = "{hashlib.sha256(path.read_bytes()).hexdigest()}"')
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    tables = ["# Written by tools/lock_jars.py; change versions there, not here.\n"]
+    with tempfile.TemporaryDirectory() as repository, ThreadPoolExecutor(8) as pool:
+        context = MavenContext(repo_cache=Path(repository))
+        for name, wanted in WANTED.items():
+            artifacts = resolve(context, wanted)
+            coordinates = [f"{a.groupId}:{a.artifactId}:{a.version}" for a in artifacts]
+            paths = pool.map(Artifact.resolve, artifacts)
+            tables.append(table(name, wanted, zip(coordinates, paths, strict=True)))
+    LOCK_FILE.write_text("\n".join(tables))
+
+
+if __name__ == "__main__":
+    main()
