@@ -15,6 +15,7 @@ import numpy as np
 
 from bench_spark.agent.dealing import Dealer, RoundRobin, Windows
 from bench_spark.agent.link import Link, report
+from bench_spark.agent.pacer import Schedule
 from bench_spark.agent.payload import head_bytes, padding
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
@@ -74,6 +75,7 @@ class LoadLoop:
         scenario = assignment.scenario
         self._mode = scenario.load.mode
         self._schedule = assignment.schedule
+        self._scheduled_total = self._messages_scheduled()
         self._dealer = self._make_dealer()
         self._tail = padding(scenario.message, seed=assignment.run_tag + assignment.agent)
         self._head_bytes = head_bytes(scenario.message)
@@ -102,6 +104,13 @@ class LoadLoop:
         self._cpu_seconds = time.process_time()
         self.failure: BenchError | None = None
 
+    def _messages_scheduled(self) -> int:
+        """Messages of warm-up and measured phase together, in mode `rate`."""
+        if self._schedule is None:
+            return 0
+        warmup = self._schedule.messages_before(self._timeline.warmup_ns)
+        return warmup + (self._assignment.expected_messages or 0)
+
     def _make_dealer(self) -> Dealer:
         members = tuple(member.index for member in self._assignment.producers)
         if self._mode == "window":
@@ -113,7 +122,8 @@ class LoadLoop:
     def run(self) -> None:
         """Send until the measured phase is over, then wait for what is still on its way."""
         self._wait_for_start()
-        self._load()
+        if self._lanes.producers is not None:
+            self._load(self._lanes.producers)
         self._finish_production()
         self._drain()
         self._close_ticks(self._now_ns())
@@ -129,16 +139,15 @@ class LoadLoop:
                 time.sleep((wait_ns - 1_000_000) / NANOSECONDS)
             self._obey_commands()
 
-    def _load(self) -> None:
+    def _load(self, producers: Producers) -> None:
         while not self._stopping:
             now = self._now_ns()
             if self._is_production_over(now):
                 return
-            wake_ns = self._produce(now) if self._lanes.producers else now + LONGEST_WAIT_NS
-            self._turn(wake_ns)
+            self._turn(self._produce(producers, now))
 
     def _is_production_over(self, now: int) -> bool:
-        if self._assignment.producers and self._quota_left(now) <= 0:
+        if self._quota_left(now) <= 0:
             return True
         end = self._timeline.measure_end_ns
         if self._schedule is not None and self._sent < self._scheduled_total:
@@ -156,7 +165,13 @@ class LoadLoop:
         self._send_progress()
 
     def _drain(self) -> None:
-        deadline = self._now_ns() + self._timeline.drain_ns + DRAIN_MARGIN_NS
+        """Receive until the driver, who knows of all agents, says that nothing more will come.
+
+        An agent without producers spends the whole run here.
+        """
+        still_sending = 0 if self._assignment.producers else self._timeline.measure_end_ns
+        last_sent = max(self._now_ns(), still_sending)
+        deadline = last_sent + self._timeline.drain_ns + DRAIN_MARGIN_NS
         while not self._drained and not self._link.is_lost and self._now_ns() < deadline:
             self._turn(self._now_ns() + LONGEST_WAIT_NS)
 
@@ -197,38 +212,29 @@ class LoadLoop:
 
     # -- producing -------------------------------------------------------------------------------
 
-    def _produce(self, now: int) -> int:
+    def _produce(self, producers: Producers, now: int) -> int:
         """Send what may go now; when to come back."""
         if self._schedule is not None:
-            return self._produce_on_schedule(now)
+            return self._produce_on_schedule(self._schedule, producers, now)
         wanted = min(self._batch_messages, self._quota_left(now), self._room())
         if wanted <= 0:
             return now + REFUSED_WAIT_NS
-        accepted = self._send(wanted, intended_from_schedule=False)
+        accepted = self._send(producers, wanted, None)
         return now if accepted else now + REFUSED_WAIT_NS
 
-    def _produce_on_schedule(self, now: int) -> int:
-        assert self._schedule is not None
-        elapsed = now - self._timeline.start_ns
-        due = min(self._schedule.messages_due(elapsed), self._scheduled_total)
+    def _produce_on_schedule(self, schedule: Schedule, producers: Producers, now: int) -> int:
+        due = min(schedule.messages_due(now - self._timeline.start_ns), self._scheduled_total)
         behind = due - self._sent
         if behind > 0:
-            accepted = self._send(min(behind, self._batch_messages), intended_from_schedule=True)
+            accepted = self._send(producers, min(behind, self._batch_messages), schedule)
             if not accepted:
                 return now + REFUSED_WAIT_NS
             if accepted < behind:
                 return now
         if self._sent >= self._scheduled_total:
             return self._timeline.measure_end_ns
-        last = min(self._sent + self._schedule.batch_messages, self._scheduled_total) - 1
-        return self._timeline.start_ns + self._schedule.intended_ns(last)
-
-    @property
-    def _scheduled_total(self) -> int:
-        """Messages of warm-up and measured phase together, in mode `rate`."""
-        assert self._schedule is not None
-        warmup = self._schedule.messages_before(self._timeline.warmup_ns)
-        return warmup + (self._assignment.expected_messages or 0)
+        last = min(self._sent + schedule.batch_messages, self._scheduled_total) - 1
+        return self._timeline.start_ns + schedule.intended_ns(last)
 
     def _quota_left(self, now: int) -> int:
         """What `load.messages` still allows in the measured phase."""
@@ -251,9 +257,8 @@ class LoadLoop:
             backlog = self._sent - self._received - self._freed
         return self._backlog_limit - backlog
 
-    def _send(self, messages: int, *, intended_from_schedule: bool) -> int:
-        producers = self._lanes.producers
-        assert producers is not None
+    def _send(self, producers: Producers, messages: int, schedule: Schedule | None) -> int:
+        """Stamp and send; how many were accepted. Without a schedule, intended is when sent."""
         lane, sequence = self._dealer.deal(messages)
         if not len(lane):
             return 0
@@ -268,13 +273,12 @@ class LoadLoop:
             route=np.zeros(len(lane), np.uint16),
             head_bytes=self._head_bytes,
         )
-        if intended_from_schedule:
-            assert self._schedule is not None
-            offsets = self._schedule.intended_many_ns(self._sent, len(lane))
+        if schedule is not None:
+            offsets = schedule.intended_many_ns(self._sent, len(lane))
             head["intended_ns"] = offsets + self._timeline.start_ns
         sent_ns = self._now_ns()
         head["sent_ns"] = sent_ns
-        if not intended_from_schedule:
+        if schedule is None:
             head["intended_ns"] = sent_ns
         accepted = producers.send(batch)
         if accepted:

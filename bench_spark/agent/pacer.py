@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +26,11 @@ class Schedule:
     rate_per_second: float
     shift_ns: float = 0.0
 
-    @property
+    @cached_property
     def period_ns(self) -> float:
         return NANOSECONDS / self.rate_per_second
 
-    @property
+    @cached_property
     def batch_messages(self) -> int:
         return max(1, int(BATCH_NS / self.period_ns))
 

@@ -97,6 +97,8 @@ class Recorder:
         self._sent_rows = 0
         self._received = np.zeros(FOLD_ROWS, dtype=_RECEIVED_DTYPE)
         self._received_rows = 0
+        self._inserts = np.zeros((FOLD_ROWS, 3), dtype=np.int64)
+        self._insert_rows = 0
         self._row_number = 0
         groups = max(1, len(setup.subscriptions) * setup.streams_per_subscription)
         self.received_sets = SequenceSets(groups)
@@ -174,16 +176,17 @@ class Recorder:
 
     def insert_duration(self, at_ns: int, duration_ns: int, messages: int) -> None:
         """The send call took that long for every message in it."""
-        phase = self._phase_at(at_ns)
-        key = (self._timeline.tick_at(at_ns), PRODUCER, phase, None)
-        self._cells.setdefault(key, _Cell())
-        self._histogram(key, "insert_duration").record_repeated_ns(duration_ns, messages)
+        self._inserts[self._insert_rows] = (at_ns, duration_ns, messages)
+        self._insert_rows += 1
+        if self._insert_rows == FOLD_ROWS:
+            self._fold_inserts()
 
     # -- folding ---------------------------------------------------------------------------------
 
     def fold(self) -> None:
         self._fold_sent()
         self._fold_received()
+        self._fold_inserts()
 
     @property
     def waiting_rows(self) -> int:
@@ -210,6 +213,17 @@ class Recorder:
             counters["bytes"] += messages * self._setup.body_bytes
             if self._setup.has_schedule:
                 self._histogram(key, "send_lag").record_ns((sent_ns - intended_ns)[mask])
+
+    def _fold_inserts(self) -> None:
+        rows, self._insert_rows = self._insert_rows, 0
+        if not rows:
+            return
+        at_ns, duration_ns, messages = self._inserts[:rows].T
+        measured = self._timeline.phase_of(at_ns)
+        tick = self._timeline.tick_of(at_ns)
+        for key, mask in self._cells_of(PRODUCER, measured, tick, None):
+            durations = np.repeat(duration_ns[mask], messages[mask])
+            self._histogram(key, "insert_duration").record_ns(durations)
 
     def _fold_received(self) -> None:
         rows, self._received_rows = self._received_rows, 0
@@ -286,16 +300,17 @@ class Recorder:
         role: str,
         measured: Mask,
         tick: I64,
-        place: I64,
+        place: I64 | None,
         within: Mask | None = None,
     ) -> list[tuple[CellKey, Mask]]:
         """The cells that these rows fall into, each with the mask of its rows.
 
-        Nearly always that is one cell: a fold spans some milliseconds.
+        Nearly always that is one cell: a fold spans some milliseconds. `place` is the lane or
+        subscription, where rows are kept apart by destination.
         """
-        names = self._place_names(role)
+        names = self._place_names(role) if place is not None else ()
         code = tick * 2 + measured
-        if names:
+        if names and place is not None:
             code = code * len(names) + place
         chosen = code if within is None else code[within]
         found: list[tuple[CellKey, Mask]] = []

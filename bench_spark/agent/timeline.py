@@ -7,6 +7,7 @@ from the start of a phase, cut where the phase ends, so that no tick belongs to 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +46,7 @@ class Timeline:
 
     def tick_of(self, at_ns: I64) -> I64:
         """The tick in which each moment lies; moments before the start count to the first."""
-        edges, firsts = self._edges_and_first_ticks()
+        edges, firsts = self._segment_columns
         segment = np.searchsorted(edges, at_ns, side="right") - 1
         np.maximum(segment, 0, out=segment)
         within = np.maximum(at_ns - edges[segment], 0) // NANOSECONDS
@@ -53,12 +54,19 @@ class Timeline:
         return ticks
 
     def tick_at(self, at_ns: int) -> int:
-        return int(self.tick_of(np.array([at_ns], dtype=np.int64))[0])
+        """`tick_of` for one moment, without the price of an array."""
+        segment = len(self._segments) - 1
+        while segment > 0 and at_ns < self._segments[segment][0]:
+            segment -= 1
+        edge_ns, first = self._segments[segment]
+        return first + max(0, at_ns - edge_ns) // NANOSECONDS
 
     def tick_start_ns(self, tick: int) -> int:
-        edges, firsts = self._edges_and_first_ticks()
-        segment = int(np.searchsorted(firsts, tick, side="right")) - 1
-        return int(edges[segment] + (tick - firsts[segment]) * NANOSECONDS)
+        segment = len(self._segments) - 1
+        while segment > 0 and tick < self._segments[segment][1]:
+            segment -= 1
+        edge_ns, first = self._segments[segment]
+        return edge_ns + (tick - first) * NANOSECONDS
 
     def tick_end_ns(self, tick: int) -> int:
         return self.tick_start_ns(tick + 1)
@@ -69,11 +77,18 @@ class Timeline:
     def is_measured_tick(self, tick: int) -> bool:
         return self.measure_start_ns <= self.tick_start_ns(tick) < self.measure_end_ns
 
-    def _edges_and_first_ticks(self) -> tuple[I64, I64]:
+    @cached_property
+    def _segments(self) -> tuple[tuple[int, int], ...]:
         """Where warm-up, measured phase and drain begin, and the number of their first ticks."""
         warmup_ticks = _ticks_in(self.warmup_ns)
-        edges = [self.start_ns, self.measure_start_ns, self.measure_end_ns]
-        firsts = [0, warmup_ticks, warmup_ticks + _ticks_in(self.measure_ns)]
-        if self.warmup_ns == 0:
-            edges, firsts = edges[1:], firsts[1:]
+        segments = (
+            (self.start_ns, 0),
+            (self.measure_start_ns, warmup_ticks),
+            (self.measure_end_ns, warmup_ticks + _ticks_in(self.measure_ns)),
+        )
+        return segments if self.warmup_ns else segments[1:]
+
+    @cached_property
+    def _segment_columns(self) -> tuple[I64, I64]:
+        edges, firsts = zip(*self._segments, strict=True)
         return np.array(edges, dtype=np.int64), np.array(firsts, dtype=np.int64)

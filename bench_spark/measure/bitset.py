@@ -70,7 +70,8 @@ class SparseBitset:
 
         # Pages that filled up, and so left the arena, since the last `take_changes`.
         self._completed: list[I64] = []
-        # Where the last run ended: the next one nearly always goes on in the same page.
+        # Where the last run ended: the next one nearly always goes on in the same page. If that is
+        # full by now, its slot may serve another page, but then no run begins in it any more.
         self._last_slot = _ABSENT
 
     # -- adding ----------------------------------------------------------------------------------
@@ -135,7 +136,6 @@ class SparseBitset:
         self._completed.append(pages)
         self._bits[full] = 0
         self._filled[full] = 0
-        self._page_of_slot[full] = _NO_PAGE
         self._is_changed[full] = False
         self._free_slots.extend(full.tolist())
 
@@ -207,6 +207,16 @@ class SparseBitset:
             - int(np.count_nonzero(self._row_mask(first_key)[:before_first]))
             + int(np.count_nonzero(self._row_mask(end_key)[:before_end]))
         )
+
+    def mask(self, first: int, end: int) -> Mask:
+        """Which numbers of [first, end) are in the set."""
+        mask = np.zeros(end - first, dtype=np.bool_)
+        keys, _ = self._rows_between(first // _ROW_NUMBERS, -(-end // _ROW_NUMBERS))
+        for key in keys.tolist():
+            start = key * _ROW_NUMBERS
+            low, high = max(first, start), min(end, start + _ROW_NUMBERS)
+            mask[low - first : high - first] = self._row_mask(key)[low - start : high - start]
+        return mask
 
     def gaps(self, first: int, end: int) -> Iterator[tuple[int, int]]:
         """The ranges of [first, end) that are not in the set, as ascending [first, end)."""

@@ -122,7 +122,7 @@ class Histogram:
         if lowest < 0:
             self.negative += int(np.count_nonzero(values_us < 0))
             values_us = np.maximum(values_us, 0)
-            lowest, highest = 0, max(0, highest)
+            lowest = 0
         self._widen(lowest, highest)
         if highest > self.shape.highest_us:
             values_us = self._without_overflow(values_us)

@@ -235,6 +235,13 @@ class SequenceSets:
         base = group << _SEQUENCE_BITS
         return self._members.count(base + first, base + end)
 
+    def members(self, group: int, first: int, end: int) -> Mask:
+        """Which sequences of [first, end) the group has: one byte each, so ask in parts."""
+        if not 0 <= first <= end <= SEQUENCE_LIMIT:
+            raise ValueError(f"[{first}, {end}) is no range of sequences")
+        base = group << _SEQUENCE_BITS
+        return self._members.mask(base + first, base + end)
+
     def missing(self, group: int, first: int, end: int, limit: int = 20) -> list[tuple[int, int]]:
         """The first `limit` gaps in [first, end), each as its own [first, end): for people."""
         first, end = max(first, 0), min(end, SEQUENCE_LIMIT)

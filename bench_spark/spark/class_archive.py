@@ -24,6 +24,7 @@ from bench_spark.jars import class_archive_path, class_data_archive
 from bench_spark.spark.session import build_session
 
 TRAINING_SECONDS = 300
+KEPT_ARCHIVES = 3
 
 
 def ensure_class_archive(say: Callable[[str], None]) -> Path | None:
@@ -47,11 +48,16 @@ def ensure_class_archive(say: Callable[[str], None]) -> Path | None:
         if not fresh.is_file():
             say("that did not work; sessions will start a few seconds later than they could")
             return None
-        # Archives of an older Java or Spark fit nothing any more.
-        for stale in archive.parent.glob("spark-*.jsa"):
-            stale.unlink()
         fresh.rename(archive)
+    _forget_old_archives(archive.parent)
     return archive
+
+
+def _forget_old_archives(directory: Path) -> None:
+    """Each is some 200 MB, and most are of a Java, a Spark or a checkout that is gone."""
+    archives = sorted(directory.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime)
+    for old in archives[:-KEPT_ARCHIVES]:
+        old.unlink(missing_ok=True)
 
 
 def train(archive: Path) -> None:

@@ -75,7 +75,6 @@ class RunRequest:
     broker: Broker
     credentials: Credentials
     live: bool = True
-    tags: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -130,30 +129,17 @@ class Engine:
 
     def run(self, request: RunRequest) -> RunSummary:
         """Run, summarise, store. Raises a PreflightError when the load could not start."""
-        plan = request.plan
-        self._check_slots(plan)
-        metrics = self._ready_metrics(request) if request.live else None
+        self._check_slots(request.plan)
+        metrics = self._ready_metrics(request)
         started_at = datetime.now(UTC)
+        self._store.replace_run(run_row(request.plan, request.broker.masked(), started_at))
         run = _Run(self._spark, self._store, self._display, request, metrics)
-        self._store.replace_run(
-            run_row(plan, request.broker.masked(), started_at, tags=request.tags)
-        )
         try:
-            summary = run.carry_out(started_at)
+            return run.carry_out(started_at)
         except BenchError as error:
-            self._store.replace_run(
-                run_row(
-                    plan,
-                    request.broker.masked(),
-                    started_at,
-                    tags=request.tags,
-                    failure=error,
-                )
-            )
+            row = run_row(request.plan, request.broker.masked(), started_at, failure=error)
+            self._store.replace_run(row)
             raise
-        if metrics is None:
-            self._publish_afterwards(run)
-        return summary
 
     def _check_slots(self, plan: Plan) -> None:
         needed = plan.slots_needed
@@ -169,25 +155,15 @@ class Engine:
             )
 
     def _ready_metrics(self, request: RunRequest) -> RollingMetrics:
-        """The query, started and warm: unwarmed, a short run ends before its first batch."""
+        """The query; live it is started and warm: unwarmed, a short run ends before a batch."""
         if self._metrics is None:
-            self._display.step("starting the rolling metrics")
             self._metrics = RollingMetrics(self._spark, self._store)
-            self._metrics.start()
-        self._metrics.warm(request.plan.run_id)
+            if request.live:
+                self._display.step("starting the rolling metrics")
+                self._metrics.start()
+        if request.live:
+            self._metrics.warm(request.plan.run_id)
         return self._metrics
-
-    def _publish_afterwards(self, run: _Run) -> None:
-        if run.windows is None:
-            return
-        once = RollingMetrics(
-            self._spark,
-            self._store,
-            checkpoint=f"{self._store.uri}/_checkpoints/{run.windows.run_id}",
-        )
-        once.register_run(run.windows)
-        once.run_once()
-        once.close()
 
 
 class _Run:
@@ -199,7 +175,7 @@ class _Run:
         store: Store,
         display: Display,
         request: RunRequest,
-        metrics: RollingMetrics | None,
+        metrics: RollingMetrics,
     ) -> None:
         self._spark = spark
         self._store = store
@@ -212,7 +188,6 @@ class _Run:
         self._results: list[AgentResult] = []
         self._job_error: Exception | None = None
         self._interrupted_by: int | None = None
-        self.windows: RunWindows | None = None
 
     def carry_out(self, started_at: datetime) -> RunSummary:
         context = self._spark.sparkContext
@@ -289,7 +264,7 @@ class _Run:
                 is_started = True
                 self._begin(control)
             if is_started:
-                window = self._metrics.latest(self._plan.run_id) if self._metrics else None
+                window = self._metrics.latest(self._plan.run_id)
                 self._display.update(window, is_draining=control.produced.is_set())
             if not job.is_alive():
                 return
@@ -301,14 +276,14 @@ class _Run:
     def _begin(self, control: RunControl) -> None:
         timeline = self._timeline(control)
         scenario = self._plan.scenario
-        self.windows = RunWindows(
-            run_id=self._plan.run_id,
-            timeline=timeline,
-            interval_seconds=scenario.interval_seconds,
-            highest_us=round(scenario.histogram.highest_seconds * 1_000_000),
+        self._metrics.register_run(
+            RunWindows(
+                run_id=self._plan.run_id,
+                timeline=timeline,
+                interval_seconds=scenario.interval_seconds,
+                highest_us=round(scenario.histogram.highest_seconds * 1_000_000),
+            )
         )
-        if self._metrics is not None:
-            self._metrics.register_run(self.windows)
         self._display.started(self._plan, timeline, self._clock.now_ns)
 
     def _timeline(self, control: RunControl) -> Timeline:
@@ -364,9 +339,11 @@ class _Run:
 
     def _sum_up(self, control: RunControl, started_at: datetime) -> RunSummary:
         self._display.step("summing up")
-        if self._metrics is not None:
+        if self._request.live:
             self._metrics.catch_up()
-            self._metrics.forget_run(self._plan.run_id)
+        else:
+            self._metrics.run_once()
+        self._metrics.forget_run(self._plan.run_id)
         facts = self._facts(control)
         summary = summarise(merged_ticks(self._spark, self._store, self._plan.run_id), facts)
         self._store.append("summary", summary_rows(self._plan, summary))
@@ -375,7 +352,6 @@ class _Run:
                 self._plan,
                 self._request.broker.masked(),
                 started_at,
-                tags=self._request.tags,
                 summary=summary,
                 measured=(facts.measured_from, facts.measured_until),
             )

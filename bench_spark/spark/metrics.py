@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from bench_spark import tables
 from bench_spark.errors import RunError
+from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.spark.delta import spark_uri
 from bench_spark.spark.merge import TickRows, read_tick_rows
 from bench_spark.spark.ticks import merge_on_executors, ticks_between
@@ -38,6 +39,9 @@ SETUP = "setup"
 """Role and phase of the marker rows: they count nothing, but their batch can be awaited."""
 
 DEFAULT_TRIGGER_SECONDS = 2.0
+
+CLOCKS_DIFFER_BY = timedelta(minutes=2)
+"""Times of commits may be given by a file server: look so much further back for a run's first."""
 
 _Marker = tuple[str, int]
 """Run id and row number of a marker row."""
@@ -62,14 +66,13 @@ class RollingMetrics:
         self._trigger_seconds = trigger_seconds
         application = spark.sparkContext.applicationId
         self._application = application
-        self._checkpoint = checkpoint or spark_uri(f"{store.uri}/_checkpoints/{application}")
+        self._checkpoint = spark_uri(checkpoint or f"{store.uri}/_checkpoints/{application}")
         self._lock = threading.RLock()
         self._progress = threading.Condition(self._lock)
         self._slots: dict[str, TickSlots] = {}
         self._latest: dict[str, LiveWindow] = {}
         self._seen_markers: set[_Marker] = set()
         self._marker_numbers = itertools.count()
-        self._first_version: int | None = None
         self._query: StreamingQuery | None = None
         self._query_id = ""
         self._has_id = threading.Event()
@@ -82,7 +85,6 @@ class RollingMetrics:
         Registering a run again changes where its windows lie and keeps what is known of its ticks.
         """
         with self._lock:
-            self._starting_version()
             known = self._slots.get(windows.run_id)
             if known is not None:
                 known.windows = windows
@@ -104,17 +106,27 @@ class RollingMetrics:
 
     def start(self) -> None:
         """Start the query, or start it again where its checkpoint says it was stopped."""
+        start_from = {}
         if not self._prepare_start():
-            # The first version to be read must exist before the query asks for it.
+            # Not "latest": Spark would look that up some time after the start, and what was
+            # committed in between would be missing. The version asked for must exist, though.
+            start_from = {"startingVersion": str(self._store.version("events") + 1)}
             self._append_marker(self._application)
-        self._begin(is_live=True)
+        self._begin(start_from, is_live=True)
 
     def run_once(self, timeout_seconds: int = 600) -> None:
-        """Publish everything up to now and end: the same rows, without a live query."""
-        has_checkpoint = self._prepare_start()
-        if not has_checkpoint and self._store.version("events") < self._starting_version():
-            return
-        query = self._begin(is_live=False)
+        """Publish everything up to now of the runs registered, and end.
+
+        The rows are the same that a live query would have written.
+        """
+        start_from = {}
+        if not self._prepare_start() and self._slots:
+            first_ns = min(slots.windows.timeline.start_ns for slots in self._slots.values())
+            earliest = datetime.fromtimestamp(first_ns // NANOSECONDS, UTC) - CLOCKS_DIFFER_BY
+            start_from = {"startingTimestamp": earliest.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        # There must be a commit after that time, or the query would not start.
+        self._append_marker(self._application)
+        query = self._begin(start_from, is_live=False)
         if not query.awaitTermination(timeout_seconds):
             raise RunError(f"rolling metrics did not end within {timeout_seconds} s")
         self.raise_if_failed()
@@ -154,19 +166,18 @@ class RollingMetrics:
         self.stop()
         offsets = self._hadoop_path(f"{self._checkpoint}/offsets")
         has_checkpoint = bool(offsets.getFileSystem(self._hadoop_conf).exists(offsets))
-        with self._lock:
-            self._starting_version()
-            if has_checkpoint:
+        if has_checkpoint:
+            with self._lock:
                 self._slots = {
                     run_id: TickSlots(slots.windows, is_restarted=True)
                     for run_id, slots in self._slots.items()
                 }
         return has_checkpoint
 
-    def _begin(self, is_live: bool) -> StreamingQuery:
+    def _begin(self, start_from: dict[str, str], is_live: bool) -> StreamingQuery:
         events = (
             self._spark.readStream.format("delta")
-            .option("startingVersion", str(self._starting_version()))
+            .options(**start_from)
             .load(spark_uri(self._store.table_uri("events")))
         )
         writer = (
@@ -184,12 +195,6 @@ class RollingMetrics:
         self._query_id = str(self._query.id)
         self._has_id.set()
         return self._query
-
-    def _starting_version(self) -> int:
-        """What `events` held when this was first asked was there before us: start behind it."""
-        if self._first_version is None:
-            self._first_version = self._store.version("events") + 1
-        return self._first_version
 
     @property
     def _hadoop_conf(self) -> Any:
@@ -245,13 +250,13 @@ class RollingMetrics:
             self._seen_markers.update(
                 (part.key.run_id, row.row_number)
                 for part in parts
-                if part.key.phase == SETUP
+                if part.phase == SETUP
                 for row in part.rows
             )
             self._progress.notify_all()
 
     def _rows_of_run(self, slots: TickSlots, parts: list[TickRows]) -> list[dict[str, Any]]:
-        counted = [part for part in parts if part.key.phase != SETUP]
+        counted = [part for part in parts if part.phase != SETUP]
         if not counted:
             return []
         run_id = slots.windows.run_id

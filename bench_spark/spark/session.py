@@ -7,6 +7,7 @@ and the submit command have already configured: then only what nobody has set is
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -80,6 +81,8 @@ def build_session(
             conf.setIfMissing(key, value)
         else:
             conf.set(key, value)
+    # PySpark prints every SQL error as a page of JSON beside raising it.
+    logging.getLogger("SQLQueryContextLogger").disabled = True
     session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     return session
 
@@ -145,14 +148,16 @@ def _on_this_machine() -> dict[str, str]:
 
 
 def _java_options(is_local: bool) -> list[str]:
-    logging = conf_path("log4j2.properties")
-    if not logging.is_file():
-        raise EnvironmentNotReady(f"{logging} is missing: bench-spark is not installed completely")
-    options = [f"-Dlog4j2.configurationFile=file:{logging}"]
+    log_settings = conf_path("log4j2.properties")
+    if not log_settings.is_file():
+        raise EnvironmentNotReady(
+            f"{log_settings} is missing: bench-spark is not installed completely"
+        )
+    options = [f"-Dlog4j2.configurationFile=file:{log_settings}"]
     if is_local:
         # A local run is over before the optimising compiler would pay (0.74 core against 0.33).
         options.append("-XX:TieredStopAtLevel=1")
-        if archive := getattr(jars,"class_data_archive",lambda:None)():
+        if archive := jars.class_data_archive():
             # An archive that no longer fits is left aside, and Java need not say so.
             options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
             options += ["-Xlog:disable", "-Xlog:all=error:stderr"]

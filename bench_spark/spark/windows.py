@@ -80,6 +80,10 @@ class RunWindows:
         until_ns = min(window.end_ns, self.timeline.tick_end_ns(newest_tick))
         return (until_ns - window.start_ns) / NANOSECONDS
 
+    def published_until(self, newest_tick: int) -> Iterator[Window]:
+        """Every window there is to publish once the events reach this tick."""
+        return self.touched(set(), -1, newest_tick)
+
     def touched(self, ticks: set[int], known_until: int, newest_tick: int) -> Iterator[Window]:
         """The windows that change when these ticks do and the newest tick moves on.
 
@@ -109,7 +113,7 @@ class WindowSum:
         for row in rows:
             self.sent += row.counter("sent")
             self.received += row.counter("received")
-            if kind == ROLLING or row.key.phase == MEASURE:
+            if kind == ROLLING or row.phase == MEASURE:
                 for measure in row.measures:
                     parts.setdefault(measure, []).append(row.histogram(measure))
         merged = {measure: merge_sparse(parts[measure]) for measure in sorted(parts)}
@@ -170,9 +174,9 @@ class TickSlots:
             if self.windows.rolling(tick).first_tick < self._exact_from:
                 doubtful.add(tick)
                 continue
-            present = self._ticks.setdefault(tick, {}).get((part.key.role, part.key.phase))
+            present = self._ticks.setdefault(tick, {}).get((part.role, part.phase))
             if present is None:
-                self._ticks[tick][part.key.role, part.key.phase] = part
+                self._ticks[tick][part.role, part.phase] = part
             elif not present.overlaps(part):
                 present.add(part)
             elif part.rows <= present.rows:
@@ -196,7 +200,7 @@ class TickSlots:
             tick: rows for tick, rows in self._ticks.items() if not first <= tick <= last
         }
         for part in parts:
-            self._ticks.setdefault(part.key.tick, {})[part.key.role, part.key.phase] = part
+            self._ticks.setdefault(part.key.tick, {})[part.role, part.phase] = part
             self.newest_tick = max(self.newest_tick, part.key.tick)
         self._exact_from = min(self._exact_from, first)
         self._rebuild_intervals(first, min(last, self.newest_tick))

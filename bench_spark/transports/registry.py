@@ -35,7 +35,11 @@ def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
         from bench_spark.transports import loopback
 
         loopback.refuse_impossible(scenario, broker)
-    elif broker.kind != "kafka":
+    elif broker.kind == "kafka":
+        from bench_spark.transports import kafka
+
+        kafka.check_properties(scenario, broker)
+    else:
         _factory(broker)
 
 

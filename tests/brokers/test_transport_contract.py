@@ -32,7 +32,7 @@ from contract import (
 
 from bench_spark.errors import BrokerUnreachable
 from bench_spark.scenario.broker import Broker
-from bench_spark.transports.base import Destination, OutcomeKind, Part, SignalKind
+from bench_spark.transports.base import Destination, OutcomeKind, Part, Signal, SignalKind
 
 EVERYWHERE = ("loopback", "rabbitmq", "qpid", "kafka")
 QUEUES = ("loopback", "rabbitmq", "qpid")
@@ -288,7 +288,7 @@ def test_a_broker_that_goes_away_is_lost_on_both_ends(name: str) -> None:
             collect(consumers, 5)
             assert status.pid is not None
             os.kill(status.pid, signal.SIGKILL)
-            lost = {"producers": [], "consumers": []}
+            lost: dict[str, list[Signal]] = {"producers": [], "consumers": []}
 
             def both_lost() -> bool:
                 producers.outcomes()

@@ -179,3 +179,21 @@ def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_
     assert delta.directory == tmp_path / "bench-spark" / "jars" / "delta-4.4.0"
     monkeypatch.setenv("BENCH_SPARK_CACHE", str(tmp_path / "own"))
     assert delta.directory == tmp_path / "own" / "jars" / "delta-4.4.0"
+
+
+def test_the_class_data_archive_is_found_only_for_the_java_it_was_made_with(
+    cache: Path, central: FakeCentral, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for version in ("17.0.1", "17.0.2"):
+        java = tmp_path / version / "bin" / "java"
+        java.parent.mkdir(parents=True)
+        java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+        java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "17.0.1"))
+    assert jars.class_data_archive() is None
+    archive = jars.class_archive_path()
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    assert jars.class_data_archive() == archive
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "17.0.2"))
+    assert jars.class_data_archive() is None

@@ -5,7 +5,7 @@ every call. A load generator has thousands of connections and one thread, so thi
 waiting to `loop.Loop`: bytes that arrive are handed to pika, bytes that pika wants to send are
 collected and written when `flush` is called or the socket has room.
 
-Nothing here opens sockets (opening.py) or knows queues and messages (control.py, pika_plane.py).
+Nothing here opens sockets (opening.py) or knows queues (topology.py) and messages (pika_*.py).
 """
 
 from __future__ import annotations

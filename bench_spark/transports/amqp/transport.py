@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench_spark.measure.clock import NowNs
-from bench_spark.transports.amqp import control
 from bench_spark.transports.amqp.opening import access_for
-from bench_spark.transports.amqp.pika_plane import PikaConsumers, PikaProducers
+from bench_spark.transports.amqp.pika_consumers import PikaConsumers
+from bench_spark.transports.amqp.pika_producers import PikaProducers
+from bench_spark.transports.amqp.probe import probe
+from bench_spark.transports.amqp.topology import Topology
 from bench_spark.transports.base import (
     HEAD_ONLY,
     BrokerFacts,
@@ -24,14 +26,14 @@ class AmqpTransport:
     def __init__(self, context: TransportContext) -> None:
         self._amqp = context.scenario.amqp
         self._access = access_for(context)
-        self._topology = control.Topology(self._access, self._amqp, context.run_id)
+        self._topology = Topology(self._access, self._amqp, context.run_id)
 
     @property
     def confirms(self) -> bool:
         return self._amqp.confirms > 0
 
     def probe(self) -> BrokerFacts:
-        return control.probe(self._access, self._amqp)
+        return probe(self._access, self._amqp)
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         return self._topology.declare(destinations)

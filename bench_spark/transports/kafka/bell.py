@@ -1,4 +1,4 @@
-"""A descriptor that other threads make readable, so that the agent can wait for them by `select`."""
+"""A descriptor that other threads make readable, so that the agent can wait for them."""
 
 from __future__ import annotations
 

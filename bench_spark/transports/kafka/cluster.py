@@ -1,9 +1,9 @@
 """Questions and orders to the cluster outside the load: topics, offsets, groups.
 
-**Where a run starts to read.** A topic made by this run is read from its beginning. A topic that was
-there before is used, never deleted, and read from where it ended when it was declared: that place is
-committed for the run's group at once, so that every consumer in every process starts there, however
-often the group rebalances while its members join.
+**Where a run starts to read.** A topic made by this run is read from its beginning. A topic that
+was there before is used, never deleted, and read from where it ended when it was declared: that
+place is committed for the run's group at once, so that every consumer in every process starts
+there, however often the group rebalances while its members join.
 """
 
 from __future__ import annotations
@@ -19,15 +19,21 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+)
 
 from bench_spark.errors import BenchError, BrokerRefused, BrokerUnreachable, LoginRefused
 from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.transports.kafka.health import reason_of
 from bench_spark.transports.kafka.quiet_log import QuietLog
 from bench_spark.transports.kafka.settings import admin_properties
 
 _SHORT_QUESTION_SECONDS = 0.5
 _PAUSE_SECONDS = 0.05
+_SILENCE = "no answer in Kafka's protocol; is it the right port, and with or without TLS and login?"
 
 _UNREACHABLE = frozenset(
     {
@@ -60,7 +66,7 @@ Ask = Callable[[], "Future[T]"]
 
 
 class Cluster:
-    """One administrative client; `close` ends it."""
+    """One administrative client, for the length of a `with`."""
 
     def __init__(self, broker: Broker, credentials: Credentials) -> None:
         self._broker = broker
@@ -77,23 +83,27 @@ class Cluster:
     def address(self) -> str:
         return f"{self._broker.host}:{self._broker.port}"
 
-    def close(self) -> None:
+    def __enter__(self) -> Cluster:
+        """Connected: every later question may count on somebody being there to answer it."""
+        self.brokers = len(self._metadata().brokers)
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._client = None
 
     # -- asking ----------------------------------------------------------------------------------
 
-    def count_brokers(self) -> int:
+    def _metadata(self) -> Any:
         """Ask until somebody answers, or until it is clear that nobody will."""
         deadline = time.monotonic() + self._timeout_seconds
         while True:
             left = deadline - time.monotonic()
             try:
-                metadata = self._client.list_topics(
+                return self._client.list_topics(
                     timeout=max(0.1, min(left, _SHORT_QUESTION_SECONDS))
                 )
-                return len(metadata.brokers)
             except KafkaException as error:
-                self._client.poll(0)  # librdkafka tells its reasons here
+                self._client.poll(0)  # librdkafka gives its reasons here
                 told = {each.code() for each in self._errors}
                 is_certain = not told.isdisjoint(_LOGIN | {KafkaError._ALL_BROKERS_DOWN})
                 if is_certain or left <= 0:
@@ -134,11 +144,12 @@ class Cluster:
         for each in (error, *told):
             if each.code() in _LOGIN:
                 who = f"user {self._username}" if self._username else "a client without a user"
-                return LoginRefused(f"{self.address}: {who}: {doing}{each.str()}")
+                return LoginRefused(f"{self.address}: {who}: {doing}{reason_of(each)}")
         if error.code() not in _UNREACHABLE:
-            return BrokerRefused(f"{self.address}: {doing}{error.str()}")
-        reason = told[-1].str() if told else "no answer in Kafka's protocol"
-        return BrokerUnreachable(f"{self.address}: {doing}{reason}")
+            return BrokerRefused(f"{self.address}: {doing}{reason_of(error)}")
+        return BrokerUnreachable(
+            f"{self.address}: {doing}{reason_of(told[-1]) if told else _SILENCE}"
+        )
 
     # -- topics ----------------------------------------------------------------------------------
 
@@ -159,7 +170,9 @@ class Cluster:
         while waiting:
             known = self._topics()
             for name, expected in partitions_by_topic.items():
-                leaders = [p.leader for p in known[name].partitions.values()] if name in known else []
+                leaders = (
+                    [p.leader for p in known[name].partitions.values()] if name in known else []
+                )
                 if len(leaders) >= expected and -1 not in leaders:
                     waiting.pop(name, None)
             if waiting:
@@ -180,10 +193,7 @@ class Cluster:
         }
 
     def _topics(self) -> dict[str, Any]:
-        try:
-            topics = self._client.list_topics(timeout=self._timeout_seconds).topics
-        except KafkaException as error:
-            raise self._explained(error.args[0]) from None
+        topics = self._metadata().topics
         return {name: topic for name, topic in topics.items() if topic.error is None}
 
     def delete_topics(self, names: Sequence[str]) -> None:
@@ -195,9 +205,15 @@ class Cluster:
 
     # -- offsets and groups ----------------------------------------------------------------------
 
-    def offsets(self, partitions: Sequence[TopicPartition], spec: OffsetSpec) -> list[int]:
+    def first_offsets(self, partitions: Sequence[TopicPartition]) -> list[int]:
+        return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> list[int]:
+        return self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def _offsets(self, partitions: Sequence[TopicPartition], spec: OffsetSpec) -> list[int]:
         futures = self._client.list_offsets(
-            {partition: spec for partition in partitions}, request_timeout=self._timeout_seconds
+            dict.fromkeys(partitions, spec), request_timeout=self._timeout_seconds
         )
         return [
             self._answer(_once(futures[partition]), "asking for offsets: ").offset
@@ -206,7 +222,7 @@ class Cluster:
 
     def start_group_at_end(self, group: str, partitions: Sequence[TopicPartition]) -> None:
         """Commit for `group` that everything written so far needs no reading."""
-        ends = self.offsets(partitions, OffsetSpec.latest())
+        ends = self.end_offsets(partitions)
         places = ConsumerGroupTopicPartitions(
             group,
             [

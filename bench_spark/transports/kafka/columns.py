@@ -1,7 +1,8 @@
 """From confluent-kafka's messages to columns, with as little Python per message as there can be.
 
-`map` over unbound C methods runs a loop in C. Equal or not, sizes are counted in one pass; only bodies
-shorter than an envelope, or none at all (a tombstone in somebody's topic), take the slow path.
+`map` over unbound C methods runs a loop in C. Equal or not, sizes are counted in one pass; only
+bodies shorter than an envelope, or none at all (a tombstone in somebody's topic), take the slow
+path.
 """
 
 from __future__ import annotations

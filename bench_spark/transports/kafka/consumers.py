@@ -1,24 +1,25 @@
 """Consumers: one librdkafka client, and one thread, per lane; all are members of the run's group.
 
-**Receiving.** Each thread blocks in `poll(0.1)` for the first message and then takes what else is there
-by `consume(n, 0)`: a half-full batch never waits for more, and nothing spins. The time is read right
-after each call returned, before anything is decoded; reading it before the second call would date
-messages that arrive in between before they were sent. The thread turns messages into columns, puts
-them down and rings; `receive` only joins columns.
+**Receiving.** Each thread blocks in `poll(0.1)` for the first message and then takes what else is
+there by `consume(n, 0)`: a half-full batch never waits for more, and nothing spins. The time is
+read right after each call returned, before anything is decoded; reading it before the second call
+would date messages that arrive in between before they were sent. The thread turns messages into
+columns, puts them down and rings; `receive` only joins columns.
 
-**A real group.** Users of Kafka measure groups, so topic partitions are assigned by the group's own
-protocol, and members in other processes may still be joining when `attach` returns: partitions then
-move. Nothing is skipped or read twice, because reading starts at an explicit place: the group's
-committed offset, else the beginning (`cluster.py` says why that is right). A partition that moves is
-committed first, up to the last message its old owner has taken, and the new owner goes on from there.
+**A real group.** Users of Kafka measure groups, so topic partitions are assigned by the group's
+own protocol, and members in other processes may still be joining when `attach` returns: partitions
+then move. Nothing is skipped or read twice, because reading starts at an explicit place: the
+group's committed offset, else the beginning (`cluster.py` says why that is right). Before a
+partition moves, its owner lets the agent receive what it has already taken, for up to a second,
+and commits that; the new owner goes on from there.
 
-**Ready** means assigned and positioned: the callback that receives the assignment resolves the places
-to start from before it hands them to librdkafka. A group with more members than topic partitions
-leaves some of them idle; those are ready when the group has told them so.
+**Ready** means assigned and positioned: the callback that receives the assignment resolves the
+places to start from before it hands them to librdkafka. A group with more members than topic
+partitions leaves some of them idle; those are ready when the group has told them so.
 
 **Acknowledging** is committing: what the agent has received, once a second in the background, and
-finally by `close`. What a thread has taken but the agent has not received by then stays uncommitted,
-and is thus counted as left in the broker.
+finally by `close`. What a thread has taken but the agent has not received by then stays
+uncommitted, and is thus counted as left in the broker.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,7 +53,7 @@ from bench_spark.transports.base import (
 )
 from bench_spark.transports.kafka.bell import Bell
 from bench_spark.transports.kafka.columns import Columns, Position, columns_of
-from bench_spark.transports.kafka.health import Health
+from bench_spark.transports.kafka.health import Health, reason_of
 from bench_spark.transports.kafka.quiet_log import LOGGER, QuietLog
 from bench_spark.transports.kafka.settings import Properties, moves_partitions_one_by_one
 
@@ -63,6 +64,7 @@ _POLL_SECONDS = 0.1
 _BATCH_MESSAGES = 1000
 _MOST_WAITING_ROWS = 50_000
 _FULL_PAUSE_SECONDS = 0.002
+_HAND_OVER_SECONDS = 1.0
 _COMMIT_SECONDS = 1.0
 _QUESTION_SECONDS = 5.0
 _IDLE_MEMBER_SECONDS = 3.0
@@ -132,10 +134,11 @@ class _Member:
         self.health = Health([number], address, now_ns, bell)
         self.is_ready = threading.Event()
         self._is_ending = threading.Event()
-        self._assigned: set[Position] = set()
-        self._taken: dict[Position, int] = {}
+        self._rows_taken = 0
+        self._rows_received = 0
         self._received: dict[Position, int] = {}
         self._committed: dict[Position, int] = {}
+        """By assigned topic partition, and only those: how far the group has committed."""
         self._next_commit = time.monotonic() + _COMMIT_SECONDS
         try:
             self._consumer = Consumer(
@@ -153,8 +156,9 @@ class _Member:
     def join_group(self) -> None:
         self._thread.start()
 
-    def note_received(self, next_offsets: Mapping[Position, int]) -> None:
-        self._received |= next_offsets
+    def note_received(self, chunk: _Chunk) -> None:
+        self._received |= chunk.columns.next_offsets
+        self._rows_received += len(chunk.received_ns)
 
     def leave(self) -> None:
         """Ask the thread to commit and close; `has_left` says when it has."""
@@ -181,12 +185,12 @@ class _Member:
             while not self._is_ending.is_set():
                 self._take_messages()
                 self._commit_now_and_then()
-                if self.health.is_suspect:
+                if self.health.needs_examination:
                     self.health.examine(self._consumer)
                 if self._may_idle and not self.is_ready.is_set():
                     self._accept_idleness(joined)
         except KafkaException as error:
-            self.health.lost(error.args[0].str())
+            self.health.lost(reason_of(error.args[0]))
         finally:
             self._say_goodbye()
 
@@ -212,7 +216,7 @@ class _Member:
 
     def _put(self, messages: list[Message], received_ns: I64) -> None:
         columns = columns_of(messages, self._route_of_topic, self._want)
-        self._taken |= columns.next_offsets
+        self._rows_taken += len(messages)
         self._inbox.put(_Chunk(self._number, received_ns, columns))
         self.health.alive(int(received_ns[-1]))
 
@@ -221,7 +225,7 @@ class _Member:
         if error is None:
             return True
         if error.code() != KafkaError._PARTITION_EOF:
-            self.health.lost(f"topic {message.topic()}: {error.str()}")
+            self.health.lost(f"topic {message.topic()}: {reason_of(error)}")
         return False
 
     def _accept_idleness(self, joined: float) -> None:
@@ -236,7 +240,7 @@ class _Member:
             committed = consumer.committed(partitions, timeout=_QUESTION_SECONDS)
             for partition, place in zip(partitions, committed, strict=True):
                 partition.offset = place.offset if place.offset >= 0 else OFFSET_BEGINNING
-        self._assigned |= _positions(partitions)
+                self._committed[partition.topic, partition.partition] = place.offset
         if self._is_incremental:
             consumer.incremental_assign(partitions)
         else:
@@ -245,20 +249,20 @@ class _Member:
             self.is_ready.set()
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        leaving = _positions(partitions)
-        if not self._is_ending.is_set():
-            self._commit({p: at for p, at in self._taken.items() if p in leaving}, wait=True)
-        self._forget(leaving)
+        deadline = time.monotonic() + _HAND_OVER_SECONDS
+        while self._rows_received < self._rows_taken and time.monotonic() < deadline:
+            if self._is_ending.wait(_FULL_PAUSE_SECONDS):
+                break
+        self._commit(wait=True)
+        self._forget(partitions)
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         # Somebody else may own them already, so there is nothing to commit.
-        self._forget(_positions(partitions))
+        self._forget(partitions)
 
-    def _forget(self, leaving: set[Position]) -> None:
-        self._assigned -= leaving
-        for position in leaving:
-            self._taken.pop(position, None)
-            self._committed.pop(position, None)
+    def _forget(self, partitions: list[TopicPartition]) -> None:
+        for partition in partitions:
+            self._committed.pop((partition.topic, partition.partition), None)
 
     # -- committing ------------------------------------------------------------------------------
 
@@ -266,32 +270,37 @@ class _Member:
         now = time.monotonic()
         if now >= self._next_commit:
             self._next_commit = now + _COMMIT_SECONDS
-            self._commit(dict(self._received), wait=False)
+            self._commit(wait=False)
 
-    def _commit(self, next_offsets: Mapping[Position, int], *, wait: bool) -> None:
+    def _commit(self, *, wait: bool) -> None:
+        """Commit what the agent has received of the partitions assigned; never backwards."""
         news = {
             position: offset
-            for position, offset in next_offsets.items()
-            if position in self._assigned and self._committed.get(position) != offset
+            for position, offset in dict(self._received).items()
+            if position in self._committed and offset > self._committed[position]
         }
         if not news:
             return
         places = [TopicPartition(topic, number, at) for (topic, number), at in news.items()]
         try:
-            self._consumer.commit(offsets=places, asynchronous=not wait)
+            if wait:
+                self._consumer.commit(offsets=places, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=places)
         except KafkaException as error:
-            LOGGER.info("offsets not committed: %s", error.args[0].str())
+            LOGGER.info("offsets not committed: %s", reason_of(error.args[0]))
         else:
             self._committed |= news
 
     def _say_goodbye(self) -> None:
+        # Committing to a broker that is gone would block for the length of a session (45 s), and
+        # closing calls `_on_revoke`, which commits too.
         if not self.health.is_lost:
-            self._commit(dict(self._received), wait=True)
+            self.health.examine(self._consumer)
+        if self.health.is_lost:
+            self._committed.clear()
+        self._commit(wait=True)
         self._consumer.close()
-
-
-def _positions(partitions: Sequence[TopicPartition]) -> set[Position]:
-    return {(partition.topic, partition.partition) for partition in partitions}
 
 
 class KafkaConsumers:
@@ -332,7 +341,7 @@ class KafkaConsumers:
                 member.connect(timeout_seconds)
         except KafkaException as error:
             self.close()
-            raise BrokerUnreachable(f"{self._address}: {error.args[0].str()}") from None
+            raise BrokerUnreachable(f"{self._address}: {reason_of(error.args[0])}") from None
 
     @property
     def clients(self) -> int:
@@ -369,7 +378,7 @@ class KafkaConsumers:
         if not chunks:
             return nothing_received()
         for chunk in chunks:
-            self._members[chunk.lane].note_received(chunk.columns.next_offsets)
+            self._members[chunk.lane].note_received(chunk)
         return _joined(chunks)
 
     def acknowledge(self, received: Received) -> int:

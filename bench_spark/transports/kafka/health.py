@@ -1,12 +1,14 @@
 """Whether a client still reaches its cluster, and the signals that say so.
 
-librdkafka reconnects by itself and says "all brokers are down" at every interruption, however short.
-A lane counts as lost only after the cluster has not answered a question asked afterwards; it counts
-as reopened at the first sign of life after that.
+librdkafka reconnects by itself and complains at every interruption, however short, about each of
+the brokers. So a complaint only makes a client suspect; its lanes are lost when the cluster has not
+answered a question asked afterwards, and reopened at the first message that comes through again.
 """
 
 from __future__ import annotations
 
+import re
+import time
 from collections import deque
 from collections.abc import Sequence
 
@@ -17,6 +19,14 @@ from bench_spark.transports.base import Signal, SignalKind
 from bench_spark.transports.kafka.bell import Bell
 
 _QUESTION_SECONDS = 2.0
+_BETWEEN_QUESTIONS_SECONDS = 1.0
+
+_DECORATION = re.compile(r"^\S+/(?:bootstrap|\d+): |\s*\(after \d+ms in state \w+[^)]*\)")
+
+
+def reason_of(error: KafkaError) -> str:
+    """librdkafka's words without the address in front and the internal state behind."""
+    return _DECORATION.sub("", error.str())
 
 
 class Health:
@@ -31,27 +41,33 @@ class Health:
         self._generation = 0
         self._last_words = ""
         self._lost_at_ns = 0
-        self.is_suspect = False
+        self._is_suspect = False
+        self._next_question = 0.0
         self.is_lost = False
         self.was_interrupted = False
         """Whether messages may have been sent twice: a retry after a broken connection."""
 
     def on_error(self, error: KafkaError) -> None:
         self.was_interrupted = True
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self.is_suspect = True
-        elif error.code() == KafkaError._AUTHENTICATION:
-            self.lost(error.str())
+        if error.code() == KafkaError._AUTHENTICATION:
+            self.lost(reason_of(error))
         else:
-            self._last_words = error.str()
+            self._is_suspect = True
+            if error.code() != KafkaError._ALL_BROKERS_DOWN:
+                self._last_words = reason_of(error)
+
+    @property
+    def needs_examination(self) -> bool:
+        return self._is_suspect and not self.is_lost and time.monotonic() >= self._next_question
 
     def examine(self, client: Producer | Consumer) -> None:
-        """Ask the cluster for an answer; blocks for up to two seconds, so not in the agent's loop."""
-        self.is_suspect = False
+        """Ask the cluster for an answer. Blocks for up to two seconds: not in the agent's loop."""
+        self._is_suspect = False
+        self._next_question = time.monotonic() + _BETWEEN_QUESTIONS_SECONDS
         try:
             client.list_topics(timeout=_QUESTION_SECONDS)
         except KafkaException as error:
-            self.lost(f"no broker answers: {self._last_words or error.args[0].str()}")
+            self.lost(f"no broker answers: {self._last_words or reason_of(error.args[0])}")
 
     def lost(self, reason: str) -> None:
         if not self.is_lost:

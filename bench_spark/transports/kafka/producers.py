@@ -1,18 +1,19 @@
 """Producers: logical lanes over a few librdkafka clients.
 
-`send` calls `produce` once per message, with positional arguments: measured against `produce_batch`
-it is as fast (2.4-2.9 against 2.8-3.8 us of the calling thread), because the latter wants a dict per
-message and searches it six times; and it keeps the order over lanes and topics, so that "accepted"
-is a prefix without further ado.
+`send` calls `produce` once per message, with positional arguments: measured against
+`produce_batch` it is as fast (2.4-2.9 against 2.8-3.8 us of the calling thread), because the
+latter wants a dict per message and searches it six times; and it keeps the order over lanes and
+topics, so that "accepted" is a prefix without further ado.
 
 **Delivery reports** cost a Python call per message in confluent-kafka, whatever is done in it. The
-call appends a tuple; columns are made of thousands at a time. The report's time is read in the call:
-that is the time `Message.latency()` counts to, on the agent's own clock.
+call appends a tuple; columns are made of thousands at a time. The report's time is read in the
+call: that is the time `Message.latency()` counts to, on the agent's own clock.
 
-**Who serves them.** librdkafka hands reports over inside `poll`. While the load is high, the agent's
-thread polls after each `send`, for two threads fighting over the interpreter's lock would cost a
-fifth more. While it is low, a thread blocks in `poll`, so that a confirmation is seen when it arrives
-and not at the next send. That thread stands back for as long as the agent's own polls find reports.
+**Who serves them.** librdkafka hands reports over inside `poll`. While the load is high, the
+agent's thread polls after each `send`, for two threads fighting over the interpreter's lock would
+cost a fifth more. While it is low, a thread blocks in `poll`, so that a confirmation is seen when
+it arrives and not at the next send. That thread stands back for as long as the agent's own polls
+find reports.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from bench_spark.transports.base import (
 )
 from bench_spark.transports.kafka.bell import Bell
 from bench_spark.transports.kafka.columns import bodies_of, heads_of
-from bench_spark.transports.kafka.health import Health
+from bench_spark.transports.kafka.health import Health, reason_of
 from bench_spark.transports.kafka.quiet_log import QuietLog
 from bench_spark.transports.kafka.settings import Properties
 
@@ -153,7 +154,7 @@ class _Client:
     def _wait_for_reports(self) -> None:
         seen = 0
         while not self._is_ending.is_set():
-            if self.health.is_suspect:
+            if self.health.needs_examination:
                 self.health.examine(self.producer)
             if self._polls_with_reports != seen:
                 seen = self._polls_with_reports
@@ -166,7 +167,7 @@ class _Client:
         try:
             self.producer.poll(seconds)
         except KafkaException as error:  # a fatal error ends the client for good
-            self.health.lost(error.args[0].str())
+            self.health.lost(reason_of(error.args[0]))
         if not self.reports:
             return False
         self._bell.ring()
@@ -183,7 +184,7 @@ class _Client:
             self.producer.purge()
             self.producer.flush(_CLOSE_SECONDS)
         except KafkaException as error:
-            self.health.lost(error.args[0].str())
+            self.health.lost(reason_of(error.args[0]))
         if not len(self.producer):
             self.producer.close()
         return not self._thread.is_alive()
@@ -202,6 +203,7 @@ class KafkaProducers:
         address: str,
         now_ns: NowNs,
     ) -> None:
+        self._address = address
         self._keys = keys
         self._confirms = confirms
         self._now_ns = now_ns
@@ -235,7 +237,7 @@ class KafkaProducers:
                 client.connect(timeout_seconds)
         except KafkaException as error:
             self.close()
-            raise BrokerUnreachable(error.args[0].str()) from None
+            raise BrokerUnreachable(f"{self._address}: {reason_of(error.args[0])}") from None
 
     @property
     def clients(self) -> int:
@@ -331,7 +333,7 @@ class KafkaProducers:
             try:
                 client.producer.flush(max(0.0, deadline - time.monotonic()))
             except KafkaException as error:
-                client.health.lost(error.args[0].str())
+                client.health.lost(reason_of(error.args[0]))
         self._bell.ring()
 
     def signals(self) -> list[Signal]:
@@ -343,5 +345,6 @@ class KafkaProducers:
         if self._is_closed:
             return
         self._is_closed = True
-        if all([client.close() for client in self._clients]):
+        have_ended = [client.close() for client in self._clients]
+        if all(have_ended):
             self._bell.close()

@@ -4,9 +4,10 @@ librdkafka's own defaults (acks=all, linger.ms=5, batch.size=1000000 ...) stay a
 they are what users of the library get. Only what a load generator needs differs, and everything in
 the scenario overrides it:
 
-- `queue.buffering.max.messages/kbytes` are bounded to what an executor can spare, and large enough to
-  bridge a pause of the broker at full rate;
-- `fetch.queue.backoff.ms` is 5, not 1000: a consumer that has emptied its local queue would sit idle;
+- `queue.buffering.max.messages/kbytes` are bounded to what an executor can spare, and large enough
+  to bridge a pause of the broker at full rate;
+- `fetch.queue.backoff.ms` is 5, not 1000: a consumer that has emptied its local queue would sit
+  idle;
 - `auto.offset.reset` is earliest: a run's own topic is read from its first message on, and for a
   topic that was there before the start is committed explicitly (see `cluster.py`);
 - sizes that bodies of `message.bytes` would not fit through are raised.
@@ -107,7 +108,8 @@ def consumer_properties(context: TransportContext) -> Properties:
 def wants_reports(scenario: Scenario) -> bool:
     """Whether a delivery report means that the broker has the message.
 
-    With acks=0 librdkafka reports a message when it is written to the socket: that confirms nothing.
+    With acks=0 librdkafka reports a message when it is written to the socket: that confirms
+    nothing.
     """
     producer = scenario.kafka.producer
     acks = producer.get("acks", producer.get("request.required.acks", "all"))

@@ -222,6 +222,11 @@ class TestPercentiles:
         found = histogram_of_us(values_us).sparse().percentile(percentile)
         assert found == Percentile(expected_us, is_lower_bound=False)
 
+    def test_zero_is_the_lower_end_of_the_first_bucket_and_the_others_the_upper(self) -> None:
+        sparse = histogram_of_us([5_001]).sparse()
+        assert sparse.percentile(0).value_us == 5_000
+        assert sparse.percentile(0.001).value_us == sparse.percentile(100).value_us == 5_003
+
     def test_overflow_takes_part_in_the_rank_as_a_lower_bound(self) -> None:
         sparse = histogram_of_us([100] * 90 + [20_000_000] * 10).sparse()
         assert sparse.percentile(90, TEN_SECONDS_US) == Percentile(100, is_lower_bound=False)
@@ -245,7 +250,8 @@ class TestSparse:
         sparse = histogram_of_us([3_000, 5, 3_001, 5, 9_999_999]).sparse()
         assert sparse.values_us.tolist() == [5, 3_001, 10_002_431]
         assert sparse.counts.tolist() == [2, 2, 1]
-        assert (sparse.values_us.dtype, sparse.counts.dtype) == (np.int32, np.int64)
+        assert sparse.values_us.dtype == np.dtype(np.int32)
+        assert sparse.counts.dtype == np.dtype(np.int64)
 
     def test_means_come_from_the_values_and_not_from_their_buckets(self) -> None:
         assert histogram_of_us([3_000_000, 3_000_001]).sparse().mean_us == 3_000_000.5

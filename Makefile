@@ -1,0 +1,40 @@
+# Every target prepares what it needs; `make` alone lists them.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench wheel clean
+
+BIN := .venv/bin
+SOURCES := bench_spark jobs tests tools benchmarks
+TESTS ?= tests
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## .venv with pinned dependencies, jars and Spark's class archive; quick when done
+	@tools/setup.sh
+
+demo: setup ## the same load on an embedded Kafka and Qpid, compared; two minutes
+	@$(BIN)/bench-spark demo
+
+test: ## all tests, with real brokers and Spark (TESTS=tests/unit: some of them)
+	@tools/setup.sh --brokers
+	@$(BIN)/python -m pytest $(TESTS)
+
+check: setup ## formatting, lint, types and the quick tests
+	$(BIN)/ruff format --check $(wildcard $(SOURCES))
+	$(BIN)/ruff check $(wildcard $(SOURCES))
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/unit
+
+format: setup ## put the code into the form that `make check` wants
+	$(BIN)/ruff format $(wildcard $(SOURCES))
+	$(BIN)/ruff check --fix $(wildcard $(SOURCES))
+
+bench: setup ## this tool's own hot paths
+	$(BIN)/python -m pytest -q benchmarks
+
+wheel: setup ## an installable wheel in dist/
+	$(BIN)/python -m build --wheel --no-isolation
+
+clean: ## remove what was built in this checkout (results and the jar cache stay)
+	rm -rf .venv build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

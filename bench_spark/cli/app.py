@@ -1,0 +1,163 @@
+"""All commands under one name, and the one place where an error becomes an exit code."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from bench_spark import __version__
+from bench_spark.cli import broker, demo, files, results, run
+from bench_spark.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError
+
+PROGRAM = "bench-spark"
+
+EXIT_CODES = """\
+\b
+Exit codes:
+  0    the run is valid
+  1    an objective or a comparison gate was missed
+  2    a file, key or option is wrong
+  3    not ready: broker unreachable or refusing, too few slots, Java or jars missing
+  4    degraded: the broker or an agent failed, or the rate was not kept
+  5    confirmed messages were lost, and no declared limit explains it
+  70   a bug in bench-spark
+  130  ended by Ctrl-C (143: by SIGTERM); the partial result is kept
+"""
+
+_PASSWORD_IN_URI = re.compile(r"(?<=://)[^/\s'\"]*@")
+
+
+@dataclass
+class Settings:
+    """Options of the program itself, filled in while it parses."""
+
+    debug: bool = False
+
+
+app = typer.Typer(
+    help="Measures message brokers (AMQP 0-9-1, Kafka, MQTT) from Spark, into Delta tables.",
+    epilog=EXIT_CODES,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    context: typer.Context,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where in the program an error arose.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    context.obj.debug = debug
+
+
+app.command("run", epilog=EXIT_CODES)(run.run)
+app.command("validate")(files.validate)
+app.command("plan")(files.plan)
+app.command("scenarios")(files.scenarios)
+app.command("brokers")(files.brokers)
+app.command("runs")(results.runs)
+app.command("show")(results.show)
+app.command("sql")(results.sql)
+app.command("demo")(demo.demo)
+app.add_typer(results.metrics, name="metrics")
+app.add_typer(broker.app, name="broker")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is returned. Without arguments those of the process."""
+    settings = Settings()
+    command = typer.main.get_command(app)
+    try:
+        with _sigterm_unwinds():
+            command.main(
+                args=None if arguments is None else list(arguments),
+                prog_name=PROGRAM,
+                obj=settings,
+            )
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BenchError as error:
+        return _refuse(error, settings)
+    except Exception as error:
+        return _admit_bug(error, settings)
+    return 0
+
+
+def _refuse(error: BenchError, settings: Settings) -> int:
+    for line in str(error).splitlines():
+        _complain(line)
+    if settings.debug:
+        _show_traceback(error)
+    return error.exit_code
+
+
+def _admit_bug(error: Exception, settings: Settings) -> int:
+    what = "".join(str(error).splitlines()[:1])[:300]
+    _complain(
+        f"unexpected {type(error).__name__}: this is a bug; "
+        + ("" if settings.debug else "`bench-spark --debug ...` shows where; ")
+        + (f"it says: {what}" if what else "it says nothing")
+    )
+    if settings.debug:
+        _show_traceback(error)
+    return EXIT_BUG
+
+
+def _show_traceback(error: BaseException) -> None:
+    """Frames and messages, never the values of variables: those may be credentials."""
+    sys.stderr.write(_without_passwords("".join(traceback.format_exception(error))))
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"{PROGRAM}: {_without_passwords(text)}\n")
+
+
+def _without_passwords(text: str) -> str:
+    """Our own errors hold none; this is for what libraries put into theirs."""
+    return _PASSWORD_IN_URI.sub("***@", text)
+
+
+@contextmanager
+def _sigterm_unwinds() -> Iterator[None]:
+    """SIGTERM ends the program like Ctrl-C does: brokers and Spark that it started end with it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(EXIT_TERMINATED)

@@ -1,0 +1,150 @@
+"""`bench-spark demo`: one scenario on two real brokers, from nothing to an answered SQL query."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import typer
+
+from bench_spark import brokers
+from bench_spark.cli.options import DEFAULT_STORE, StoreOption
+from bench_spark.cli.output import to_stdout
+from bench_spark.cli.preparing import choose_run_id, plan_for
+from bench_spark.cli.spark_session import spark_session
+from bench_spark.errors import EXIT_INTERRUPTED
+from bench_spark.plan import Plan
+from bench_spark.report.descriptions import load_of
+from bench_spark.report.formatting import one_line
+from bench_spark.report.live import Steps, display_for
+from bench_spark.report.measures import Document
+from bench_spark.report.rows import RowFormat, Rows, write_rows
+from bench_spark.report.side_by_side import write_side_by_side
+from bench_spark.scenario.broker import Broker, resolve_credentials
+from bench_spark.scenario.loader import load_scenario
+from bench_spark.scenario.models import Scenario
+from bench_spark.store import Store
+from bench_spark.summary.document import RunSummary
+
+BROKERS = ("kafka", "qpid")
+
+QUERY = (
+    "SELECT scenario, broker, round(receive_rate) AS received_per_second, latency_p50_us, "
+    "latency_p99_us FROM latency_spec ORDER BY started_at DESC LIMIT 4"
+)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One of the demo's runs."""
+
+    heading: str
+    broker: Broker
+    plan: Plan
+
+
+def demo(store: StoreOption = DEFAULT_STORE) -> None:
+    """Measure an embedded Kafka and an embedded Qpid Broker-J, and compare them.
+
+    Takes about two minutes; the first time also fetches the brokers. Both are gone afterwards, the
+    results stay in the store.
+    """
+    display = display_for(sys.stderr)
+    opened = Store(store).open()
+    at_rate = load_scenario("demo")
+    at_most = load_scenario("demo", ["name=demo-maximum", "load.mode=maximum"])
+    with brokers.embedded(*BROKERS, say=display.step) as running:
+        trials = [
+            _trial(scenario, label, running[name].broker)
+            for scenario, label in ((at_rate, "rate"), (at_most, "maximum"))
+            for name in BROKERS
+        ]
+        from bench_spark.spark.session import local_session_master
+
+        agents = max(len(trial.plan.assignments) for trial in trials)
+        with spark_session(local_session_master(agents), display) as spark:
+            outcomes = _run_all(spark, opened, display, trials)
+            _print_comparison(trials, [outcome.document for outcome in outcomes])
+            exit_code = max(outcome.exit_code for outcome in outcomes)
+            if exit_code < EXIT_INTERRUPTED:
+                _print_query(spark, opened)
+                _print_what_next(opened)
+            display.step("stopping Spark and the brokers")
+    raise typer.Exit(exit_code)
+
+
+def _trial(scenario: Scenario, label: str, broker: Broker) -> Trial:
+    plan = plan_for(scenario, choose_run_id(None, scenario, broker), master=None)
+    assert plan is not None, "this machine's slots are known"
+    return Trial(f"{broker.name} {label}", broker, plan)
+
+
+def _run_all(spark: Any, store: Store, display: Steps, trials: Sequence[Trial]) -> list[RunSummary]:
+    """Every trial in turn, until one is interrupted."""
+    from bench_spark.spark.engine import Engine, RunRequest
+
+    outcomes: list[RunSummary] = []
+    engine = Engine(spark, store, display)
+    try:
+        for number, trial in enumerate(trials, start=1):
+            load = load_of(trial.plan.scenario.dump())
+            display.step(f"run {number} of {len(trials)}: {trial.broker.name}, {load}")
+            display.name_next(trial.heading)
+            credentials = resolve_credentials(trial.broker)
+            outcomes.append(engine.run(RunRequest(trial.plan, trial.broker, credentials)))
+            if outcomes[-1].exit_code >= EXIT_INTERRUPTED:
+                break
+    finally:
+        engine.close()
+    return outcomes
+
+
+def _print_comparison(trials: Sequence[Trial], documents: Sequence[Document]) -> None:
+    def write(writer: TextIO) -> None:
+        writer.write("\n")
+        headings = [trial.heading for trial in trials[: len(documents)]]
+        write_side_by_side(documents, headings, writer)
+        for heading, document in zip(headings, documents, strict=True):
+            for reason in document["reasons"]:
+                writer.write(f"\n  {heading}: {one_line(reason)}\n")
+
+    to_stdout(write)
+
+
+def _print_query(spark: Any, store: Store) -> None:
+    from bench_spark.spark.sql import run_query
+
+    answer = Rows.of_table(run_query(spark, store, QUERY))
+
+    def write(writer: TextIO) -> None:
+        writer.write(
+            f'\nEverything is in Delta tables. Ask them:\n\n  bench-spark sql "{QUERY}"\n\n'
+        )
+        write_rows(answer, RowFormat.TABLE, writer)
+
+    to_stdout(write)
+
+
+def _print_what_next(store: Store) -> None:
+    to_stdout(lambda writer: writer.writelines([_WHAT_NEXT.format(store=store.uri)]))
+
+
+_WHAT_NEXT = """
+The store is {store}
+`bench-spark runs` lists what is in it, `bench-spark show RUN` prints a result again.
+
+To measure a broker of your own, write down where it is:
+
+  # mine.yaml
+  kind: amqp                            # or kafka, with bootstrap_servers: HOST:PORT
+  uri: amqp://HOST:5672/
+  username: USER
+  password_env: MINE_PASSWORD           # the variable that holds the password
+
+and run any scenario on it:
+
+  bench-spark run steady --broker mine.yaml --set load.rate_per_second=5000
+
+"""

@@ -1,0 +1,73 @@
+"""Commands about scenario and broker files. None of them starts anything."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bench_spark.cli.options import DEFAULT_BROKER, BrokerOption, ScenarioArgument, SetOption
+from bench_spark.cli.output import to_stdout
+from bench_spark.cli.preparing import choose_run_id, load, plan_for
+from bench_spark.conf_files import shipped
+from bench_spark.report.descriptions import address_of, scenario_of
+from bench_spark.report.plan_text import write_plan
+from bench_spark.scenario.loader import load_broker, load_scenario
+
+
+def validate(
+    scenario: ScenarioArgument,
+    broker: Annotated[
+        str | None,
+        typer.Option("--broker", metavar="BROKER", help="Also check that this broker suits it."),
+    ] = None,
+    overrides: SetOption = None,
+) -> None:
+    """Check SCENARIO, and whether a broker could run it, without connecting to anything."""
+    if broker is None:
+        lines = [f"valid: {scenario_of(load_scenario(scenario, overrides or []).dump())}"]
+    else:
+        asked = load(scenario, broker, overrides or [])
+        shown = asked.broker.masked()
+        lines = [
+            f"valid: {scenario_of(asked.scenario.dump())}",
+            f"valid: {shown['name']}: {shown['kind']} at {address_of(shown)}",
+        ]
+    to_stdout(lambda writer: writer.writelines(f"{line}\n" for line in lines))
+
+
+def plan(
+    scenario: ScenarioArgument,
+    broker: BrokerOption = DEFAULT_BROKER,
+    overrides: SetOption = None,
+) -> None:
+    """Show which agent would do what on this machine, and for how long. Starts nothing."""
+    asked = load(scenario, broker, overrides or [])
+    run_id = choose_run_id(None, asked.scenario, asked.broker)
+    made = plan_for(asked.scenario, run_id, master=None)
+    assert made is not None, "this machine's slots are known"
+    to_stdout(lambda writer: write_plan(made, asked.broker.masked(), writer))
+
+
+def scenarios() -> None:
+    """List the shipped scenarios."""
+    rows = [[name, load_scenario(name).description] for name in shipped("scenarios")]
+    _list(rows)
+
+
+def brokers() -> None:
+    """List the shipped broker files."""
+    rows = []
+    for name in shipped("brokers"):
+        broker = load_broker(name).masked()
+        rows.append([name, broker["kind"], address_of(broker)])
+    _list(rows)
+
+
+def _list(rows: list[list[str]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    to_stdout(lambda writer: writer.writelines(f"{line}\n" for line in lines))

@@ -1,0 +1,59 @@
+"""What a Spark master's name says before Spark is started: whether it is here, and its slots."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from bench_spark.errors import ConfigurationError, StoreNotReady, TooFewSlots
+from bench_spark.plan import SLOTS_FOR_STREAMING, Plan
+from bench_spark.scenario.shown import shown_value
+
+_LOCAL = re.compile(r"local(?:\[\s*(?P<slots>\*|[0-9]+)\s*(?:,\s*[0-9]+\s*)?\])?")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*[0-9]+\s*\]")
+_ELSEWHERE = re.compile(r"(spark|k8s)://\S+|yarn")
+_URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+
+
+def is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+def slots_of(master: str | None) -> int | None:
+    """How many tasks this master runs at once; None where only the cluster itself knows.
+
+    No master means this machine, whose slots are made to measure: with `agents: auto` one agent
+    per core.
+    """
+    cores = os.cpu_count() or 1
+    if master is None:
+        return cores + SLOTS_FOR_STREAMING
+    if found := _LOCAL.fullmatch(master):
+        slots = found["slots"]
+        return cores if slots == "*" else int(slots or 1)
+    if found := _LOCAL_CLUSTER.fullmatch(master):
+        return int(found[1]) * int(found[2])
+    if _ELSEWHERE.fullmatch(master):
+        return None
+    raise ConfigurationError(
+        f"--master: {shown_value(master)} is no Spark master; allowed: local[N], "
+        "spark://HOST:PORT, yarn, k8s://URL"
+    )
+
+
+def refuse_too_few_slots(plan: Plan, master: str) -> None:
+    slots = slots_of(master)
+    if slots is not None and slots < plan.slots_needed:
+        raise TooFewSlots(
+            f"{len(plan.assignments)} agents and the rolling metrics need {plan.slots_needed} "
+            f"slots, but {master} offers {slots}: use local[{plan.slots_needed}] or fewer agents"
+        )
+
+
+def refuse_unshared_store(store: str, master: str) -> None:
+    """A relative path names another directory on every machine."""
+    if not is_local(master) and not _URI.match(store) and not os.path.isabs(store):
+        raise StoreNotReady(
+            f"store {store}: with master {master} the store must be a URI or an absolute path that "
+            "every machine shares; give --store or set BENCH_SPARK_STORE"
+        )

@@ -1,0 +1,98 @@
+"""Everything about a run that can be found wrong before Spark is started."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from bench_spark.cli.masters import refuse_too_few_slots, refuse_unshared_store, slots_of
+from bench_spark.errors import ConfigurationError
+from bench_spark.plan import SLOTS_FOR_STREAMING, Plan, make_plan
+from bench_spark.scenario.broker import Broker, Credentials, resolve_credentials
+from bench_spark.scenario.loader import check_run_id, load_broker, load_scenario
+from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.shown import shown_value
+from bench_spark.store import Store
+from bench_spark.transports.registry import refuse_impossible
+
+SLOTS_TIMEOUT_SECONDS = 10.0
+"""How long executors may take to register before `agents: auto` counts them."""
+
+_LONGEST_NAME_IN_RUN_ID = 40
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A scenario and a broker that go together, with the login."""
+
+    scenario: Scenario
+    broker: Broker
+    credentials: Credentials
+
+
+def load(scenario: str, broker: str, overrides: Sequence[str]) -> Asked:
+    asked, where = load_scenario(scenario, overrides), load_broker(broker)
+    refuse_impossible(asked, where)
+    return Asked(asked, where, resolve_credentials(where))
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What is known of a run before its session: all but, on some clusters, the plan."""
+
+    run_id: str
+    store: Store
+    plan: Plan | None
+
+
+def settle(scenario: Scenario, run_id: str, store: str, master: str | None) -> Ready:
+    """Plan the run and open its store; no master means this machine."""
+    if master is not None:
+        refuse_unshared_store(store, master)
+    plan = plan_for(scenario, run_id, master)
+    opened = Store(store).open()
+    if len(opened.read("runs", columns=["run_id"], run_id=run_id)):
+        raise ConfigurationError(f"--run-id: the store has a run {run_id} already; choose another")
+    return Ready(run_id, opened, plan)
+
+
+def plan_for(scenario: Scenario, run_id: str, master: str | None) -> Plan | None:
+    """The plan on this master; None if only the running cluster can say how many agents fit."""
+    slots = slots_of(master)
+    if slots is None and scenario.agents == "auto":
+        return None
+    plan = make_plan(scenario, run_id) if slots is None else make_plan(scenario, run_id, slots)
+    if master is not None:
+        refuse_too_few_slots(plan, master)
+    return plan
+
+
+def plan_for_cluster(spark: Any, scenario: Scenario, run_id: str) -> Plan:
+    """The plan for as many agents as fit into the executors that are there within some seconds."""
+    from bench_spark.spark.session import wait_for_slots
+
+    useful = SLOTS_FOR_STREAMING + scenario.producers + scenario.consumers
+    wanted = sys.maxsize if scenario.load.scope == "per_agent" else useful
+    return make_plan(scenario, run_id, wait_for_slots(spark, wanted, SLOTS_TIMEOUT_SECONDS))
+
+
+def choose_run_id(given: str | None, scenario: Scenario, broker: Broker) -> str:
+    """As given, else a name that says what ran and when, and is unique without asking anyone."""
+    if given is not None:
+        return check_run_id(given)
+    names = (name[:_LONGEST_NAME_IN_RUN_ID] for name in (scenario.name, broker.name))
+    return "-".join([*names, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2)])
+
+
+def parse_tags(texts: Sequence[str]) -> dict[str, str]:
+    tags = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise ConfigurationError(f"--tag: {shown_value(text)} is not KEY=VALUE")
+        tags[key] = value
+    return tags

@@ -1,0 +1,119 @@
+"""`bench-spark run`: one scenario on one broker."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from bench_spark.cli.options import (
+    DEFAULT_BROKER,
+    DEFAULT_STORE,
+    BrokerOption,
+    ScenarioArgument,
+    SetOption,
+    StoreOption,
+)
+from bench_spark.cli.output import Outputs, parse_formats
+from bench_spark.cli.preparing import (
+    Asked,
+    Ready,
+    choose_run_id,
+    load,
+    parse_tags,
+    plan_for_cluster,
+    settle,
+)
+from bench_spark.cli.spark_session import spark_session
+from bench_spark.errors import ConfigurationError
+from bench_spark.report.live import Steps, display_for
+
+
+def run(
+    scenario: ScenarioArgument,
+    broker: BrokerOption = DEFAULT_BROKER,
+    overrides: SetOption = None,
+    store: StoreOption = DEFAULT_STORE,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            metavar="URL",
+            help="Spark master; unset: this machine, with as many slots as the agents need.",
+        ),
+    ] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option(
+            "--run-id", metavar="ID", help="Name of the run; unset: SCENARIO-BROKER-TIME-RANDOM."
+        ),
+    ] = None,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live/--no-live",
+            help="Rolling metrics and progress while the load runs, or metrics afterwards.",
+        ),
+    ] = True,
+    formats: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT[=FILE]",
+            help="terminal (the default), json or csv; repeatable. json, else csv, is alone on "
+            "standard output.",
+        ),
+    ] = None,
+    tags: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="KEY=VALUE", help="Stored with the run; repeatable."),
+    ] = None,
+) -> None:
+    """Run SCENARIO on a broker and print the result.
+
+    The broker is the one given by --broker, else by $BENCH_SPARK_BROKER, else kafka. Whatever is
+    wrong with the files or the options is said before Spark starts.
+    """
+    outputs = parse_formats(formats or ["terminal"])
+    display = display_for(sys.stderr, live)
+    asked = load(scenario, broker, overrides or [])
+    run_tags = parse_tags(tags or [])
+    chosen_id = choose_run_id(run_id, asked.scenario, asked.broker)
+
+    from bench_spark.spark.session import is_submitted, local_session_master
+
+    if is_submitted():
+        if master is not None:
+            raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
+        with spark_session(None, display) as spark:
+            ready = settle(asked.scenario, chosen_id, store, spark.sparkContext.master)
+            exit_code = _carry_out(spark, asked, ready, display, outputs, live, run_tags)
+    else:
+        ready = settle(asked.scenario, chosen_id, store, master)
+        agents = len(ready.plan.assignments) if ready.plan is not None else 0
+        with spark_session(master or local_session_master(agents), display) as spark:
+            exit_code = _carry_out(spark, asked, ready, display, outputs, live, run_tags)
+    raise typer.Exit(exit_code)
+
+
+def _carry_out(
+    spark: Any,
+    asked: Asked,
+    ready: Ready,
+    display: Steps,
+    outputs: Outputs,
+    live: bool,
+    tags: dict[str, str],
+) -> int:
+    from bench_spark.spark.engine import Engine, RunRequest
+
+    plan = ready.plan or plan_for_cluster(spark, asked.scenario, ready.run_id)
+    display.name_next(f"{asked.scenario.name} on {asked.broker.name}")
+    engine = Engine(spark, ready.store, display)
+    try:
+        summary = engine.run(RunRequest(plan, asked.broker, asked.credentials, live, tags))
+    finally:
+        engine.close()
+    outputs.write(summary.document)
+    return summary.exit_code

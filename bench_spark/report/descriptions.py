@@ -1,0 +1,101 @@
+"""A scenario, a broker and an environment in one sentence each, from their stored form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from bench_spark.plan import Plan
+from bench_spark.report.formatting import byte_size, count, one_line, plural, rate, seconds
+
+_USER_INFO = re.compile(r"(?<=://)[^/]*@")
+
+_RATE_SCOPES = {"total": "in all", "per_producer": "per producer", "per_agent": "per agent"}
+
+
+def load_of(scenario: Mapping[str, Any]) -> str:
+    """How much is sent, and what decides when."""
+    load = scenario["load"]
+    if load["mode"] == "rate":
+        text = f"{rate(load['rate_per_second'])} msg/s {_RATE_SCOPES[load['scope']]}"
+    elif load["mode"] == "window":
+        text = f"closed loop of {plural(load['in_flight'], 'message')} per producer"
+    else:
+        text = f"as fast as possible, at most {byte_size(load['backlog_limit_bytes'])} on their way"
+    if load["messages"] is not None:
+        text += f", {count(load['messages'])} messages"
+    return text
+
+
+def has_open_end(plan: Plan) -> bool:
+    """Whether a number of messages ends the measured phase, at a moment nobody knows beforehand."""
+    load = plan.scenario.load
+    return load.messages is not None and load.mode != "rate"
+
+
+def members_of(scenario: Mapping[str, Any]) -> str:
+    """Who sends, who receives, over what."""
+    agents = scenario["agents"]
+    return ", ".join(
+        [
+            "as many agents as fit" if agents == "auto" else plural(agents, "agent"),
+            plural(scenario["producers"], "producer"),
+            plural(scenario["consumers"], "consumer"),
+            plural(scenario["destinations"], "destination"),
+        ]
+    )
+
+
+def scenario_of(scenario: Mapping[str, Any]) -> str:
+    phases = scenario["phases"]
+    measured = (
+        f"{seconds(phases['measure_seconds'])} measured"
+        if scenario["load"]["messages"] is None
+        else f"measured for {count(scenario['load']['messages'])} messages"
+    )
+    return (
+        f"{scenario['name']}: {members_of(scenario)}, {byte_size(scenario['message']['bytes'])}, "
+        f"{load_of(scenario)}; {seconds(phases['warmup_seconds'])} warm-up, {measured}"
+    )
+
+
+def address_of(broker: Mapping[str, Any]) -> str:
+    """Where the broker is, without whoever logs in."""
+    address = broker.get("bootstrap_servers") or broker.get("uri") or "in memory"
+    return one_line(_USER_INFO.sub("", address))
+
+
+def broker_of(broker: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
+    facts = environment.get("broker") or {}
+    product = " ".join(filter(None, (facts.get("product"), facts.get("version"))))
+    return f"{broker['name']} at {address_of(broker)}" + (
+        f", {one_line(product)}" if product else ""
+    )
+
+
+def environment_of(environment: Mapping[str, Any]) -> str:
+    """The machines of the agents and the versions that matter for a comparison."""
+    hosts = environment.get("hosts") or []
+    parts = [_machine(hosts[0])] if hosts else []
+    if len(hosts) > 1:
+        parts = [f"{len(hosts)} hosts, the first with {parts[0]}"]
+    client = (environment.get("broker") or {}).get("client_library")
+    libraries = environment.get("libraries") or {}
+    spark = libraries.get("pyspark")
+    parts += [
+        f"{name} {version}".strip()
+        for name, version in (
+            ("", client),
+            ("Spark", spark),
+            ("Python", environment.get("python")),
+            ("Java", environment.get("java")),
+        )
+        if version
+    ]
+    return one_line(", ".join(parts)) or "not known"
+
+
+def _machine(host: Mapping[str, Any]) -> str:
+    memory = byte_size(host.get("memory_bytes"))
+    return f"{plural(host.get('cores') or 0, 'core')} ({host.get('cpu')}), {memory} of memory"

@@ -1,0 +1,107 @@
+"""Numbers as people read them: three significant digits, a unit, and never rounded into a lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from bench_spark.scenario.shown import shown_text
+
+UNKNOWN = "-"
+
+_DURATION_UNITS = ((1_000_000, "s"), (1_000, "ms"), (1, "us"))
+_BYTE_UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"))
+_LONGEST_LINE = 2_000
+
+
+def count(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def rate(per_second: float | None) -> str:
+    """Messages per second; a decimal only where it says something."""
+    if per_second is None:
+        return UNKNOWN
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:,.1f}".removesuffix(".0")
+
+
+def duration(value_us: float | None, is_lower_bound: bool = False) -> str:
+    """Microseconds as us, ms or s. A lower bound is written tightly, to fit the same column."""
+    if value_us is None:
+        return UNKNOWN
+    rounded = _significant(value_us)
+    scale, unit = next(
+        (entry for entry in _DURATION_UNITS if rounded >= entry[0]), _DURATION_UNITS[-1]
+    )
+    number = _digits(rounded / scale) if unit != "us" else f"{rounded:.0f}"
+    return f">={number}{unit}" if is_lower_bound else f"{number} {unit}"
+
+
+def share(value: float | None) -> str:
+    """A share as per cent, cut and not rounded: 100 % is written only where nothing is missing."""
+    if value is None:
+        return UNKNOWN
+    # Without the last bits of the float, 0.29 * 100 would be cut to 28.999.
+    thousandths = math.floor(round(value * 100_000, 6))
+    if value > 0 and thousandths == 0:
+        return "<0.001 %"
+    return f"{thousandths / 1000:.3f}".rstrip("0").rstrip(".") + " %"
+
+
+def byte_size(value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    for scale, unit in _BYTE_UNITS:
+        if value >= scale:
+            return f"{_digits(value / scale)} {unit}"
+    return f"{value:,.0f} B"
+
+
+def seconds(value: float) -> str:
+    """A length of time as it is said: 0.5 s, 15 s, 2 min 30 s, 3 h 20 min."""
+    if value < 120:
+        return f"{value:.1f}".removesuffix(".0") + " s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 120:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def number_ranges(numbers: Iterable[int]) -> str:
+    """0, 1, 2 and 5 as `0-2,5`; nothing as `-`."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(f"{a}-{b}" if a != b else str(a) for a, b in ranges) or UNKNOWN
+
+
+def words(name: str) -> str:
+    """A field's name as words."""
+    return name.replace("_", " ")
+
+
+def one_line(text: str) -> str:
+    """Text from outside (a broker's answer, say) that cannot disturb a terminal."""
+    return shown_text(" ".join(text.split()), _LONGEST_LINE)
+
+
+def _significant(value: float, digits: int = 3) -> float:
+    if value == 0:
+        return 0.0
+    return round(value, digits - 1 - math.floor(math.log10(abs(value))))
+
+
+def _digits(value: float) -> str:
+    """Three digits for numbers below 1000."""
+    rounded = _significant(value)
+    if rounded < 10:
+        return f"{rounded:.2f}"
+    return f"{rounded:.1f}" if rounded < 100 else f"{value:,.0f}"

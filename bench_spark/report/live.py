@@ -1,0 +1,192 @@
+"""What is seen while a run goes on: a line rewritten in place, or a line per interval.
+
+Everything goes to the stream given, which is standard error: standard output belongs to results.
+The engine calls `update` several times a second; how much of it is shown is decided here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TextIO
+
+from bench_spark.agent.timeline import Timeline
+from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.plan import Plan
+from bench_spark.report.descriptions import has_open_end
+from bench_spark.report.formatting import UNKNOWN, duration, one_line, rate
+
+BAR_CELLS = 20
+
+_ERASE_LINE = "\r\x1b[2K"
+_DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
+
+
+class Window(Protocol):
+    """The newest rolling window of a run."""
+
+    @property
+    def received_per_second(self) -> float: ...
+
+    @property
+    def measures(self) -> Mapping[str, Mapping[str, int]]: ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is."""
+
+    phase: str
+    elapsed_seconds: float
+    total_seconds: float | None
+    """Until the last message is sent, or in the drain until its end at the latest; None where a
+    number of messages decides."""
+    received_per_second: float | None
+    latency_p99_us: int | None
+
+    @property
+    def share(self) -> float:
+        if not self.total_seconds:
+            return 0.0
+        return min(1.0, self.elapsed_seconds / self.total_seconds)
+
+    @property
+    def text(self) -> str:
+        total = UNKNOWN if self.total_seconds is None else f"{self.total_seconds:g}"
+        return (
+            f"{self.phase:<7}  {self.elapsed_seconds:.0f}/{total} s  "
+            f"{rate(self.received_per_second)} msg/s  P99 {duration(self.latency_p99_us)}"
+        )
+
+
+def progress_of(
+    plan: Plan, timeline: Timeline, now_ns: int, window: Window | None, is_draining: bool
+) -> Progress:
+    if is_draining or now_ns >= timeline.measure_end_ns:
+        phase, total_seconds = "drain", plan.longest_seconds
+    else:
+        phase = "warm-up" if now_ns < timeline.measure_start_ns else "measure"
+        total_seconds = plan.load_seconds
+    latency = window.measures.get("latency", {}) if window is not None else {}
+    return Progress(
+        phase=phase,
+        elapsed_seconds=max(0.0, (now_ns - timeline.start_ns) / NANOSECONDS),
+        total_seconds=None if has_open_end(plan) else total_seconds,
+        received_per_second=window.received_per_second if window is not None else None,
+        latency_p99_us=latency.get("p99_us"),
+    )
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """The run that is on now."""
+
+    name: str
+    plan: Plan
+    timeline: Timeline
+    now_ns: Callable[[], int]
+
+    def progress(self, window: Window | None, is_draining: bool) -> Progress:
+        return progress_of(self.plan, self.timeline, self.now_ns(), window, is_draining)
+
+
+class Steps:
+    """Says what is being done and no more; the other displays add the progress of the load."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._name = ""
+        self._watched: _Watched | None = None
+
+    def name_next(self, name: str) -> None:
+        """What the next run is called (the engine knows its plan, but not what sets it apart)."""
+        self._name = name
+
+    def step(self, text: str) -> None:
+        self._write(f"{one_line(text)}\n")
+
+    def started(self, plan: Plan, timeline: Timeline, now_ns: Callable[[], int]) -> None:
+        self._watched = _Watched(self._name or plan.scenario.name, plan, timeline, now_ns)
+        self.update(None, is_draining=False)
+
+    def update(self, window: Window | None, is_draining: bool) -> None:
+        pass
+
+    def ended(self) -> None:
+        self._watched = None
+
+    def _write(self, text: str) -> None:
+        # A run matters more than whoever watches it: a terminal that was closed must not end it.
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()
+
+
+class LiveLog(Steps):
+    """For logs and pipes: a line per interval, and one whenever a phase begins."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._said: tuple[str, int] | None = None
+
+    def update(self, window: Window | None, is_draining: bool) -> None:
+        if self._watched is None:
+            return
+        progress = self._watched.progress(window, is_draining)
+        interval_seconds = self._watched.plan.scenario.interval_seconds
+        moment = (progress.phase, int(progress.elapsed_seconds // interval_seconds))
+        if moment != self._said:
+            self._said = moment
+            self._write(f"{self._watched.name}  {progress.text}\n")
+
+    def ended(self) -> None:
+        super().ended()
+        self._said = None
+
+
+class LiveLine(Steps):
+    """For terminals: one line, rewritten in place and gone when the run has ended."""
+
+    def __init__(self, stream: TextIO, has_colour: bool = True) -> None:
+        super().__init__(stream)
+        self._has_colour = has_colour
+
+    def step(self, text: str) -> None:
+        self._write(f"{_ERASE_LINE}{self._styled(one_line(text), _DIM)}\n")
+
+    def update(self, window: Window | None, is_draining: bool) -> None:
+        if self._watched is None:
+            return
+        progress = self._watched.progress(window, is_draining)
+        # A line that reaches the last column would wrap, and could not be rewritten.
+        room = shutil.get_terminal_size().columns - 1
+        text = f"  {progress.text}"[:room]
+        bar = f" {self._bar(progress.share)}" if room - len(text) > 2 * BAR_CELLS else ""
+        name = self._watched.name[: max(0, room - len(text) - len(bar))]
+        self._write(f"{_ERASE_LINE}{self._styled(name, _BOLD)}{bar}{text}")
+
+    def ended(self) -> None:
+        if self._watched is not None:
+            self._write(_ERASE_LINE)
+        super().ended()
+
+    def _bar(self, share: float) -> str:
+        encoding = (getattr(self._stream, "encoding", None) or "").lower()
+        full, empty = ("█", "░") if encoding.startswith("utf") else ("#", ".")
+        filled = int(share * BAR_CELLS)
+        return full * filled + empty * (BAR_CELLS - filled)
+
+    def _styled(self, text: str, style: str) -> str:
+        return f"{style}{text}{_PLAIN}" if self._has_colour and text else text
+
+
+def display_for(stream: TextIO, live: bool = True) -> Steps:
+    """The display that suits the stream; without `live`, steps only."""
+    if not live:
+        return Steps(stream)
+    if stream.isatty() and os.environ.get("TERM", "") != "dumb":
+        return LiveLine(stream, has_colour="NO_COLOR" not in os.environ)
+    return LiveLog(stream)

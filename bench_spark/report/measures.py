@@ -1,0 +1,69 @@
+"""Which numbers of a result document are shown, in which order, and how one of them is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bench_spark.report import formatting
+
+Document = Mapping[str, Any]
+
+AGGREGATIONS = ("run", "interval_max", "interval_mean")
+
+PERCENTILE_COLUMNS = (
+    ("p50_us", "p50"),
+    ("p75_us", "p75"),
+    ("p90_us", "p90"),
+    ("p95_us", "p95"),
+    ("p99_us", "p99"),
+    ("p999_us", "p99.9"),
+    ("max_us", "max"),
+)
+"""Field of a measure, and what its column is called."""
+
+COUNTS = (
+    "due",
+    "unsent",
+    "sent",
+    "confirmed",
+    "refused",
+    "returned",
+    "received",
+    "received_once",
+    "duplicates",
+    "left_in_broker",
+    "lost",
+    "indeterminate",
+    "acked",
+    "redelivered",
+    "out_of_order",
+    "malformed",
+    "foreign",
+    "errors",
+    "bytes_sent",
+    "bytes_received",
+)
+"""Every count of the document, in the order of a message's life."""
+
+_ORDER = ("latency", "delivery_latency", "confirm_latency", "send_lag", "insert_duration")
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Measures in the order people ask for them; ones that are not known here come last."""
+    return sorted(names, key=lambda name: (*_ORDER, name).index(name))
+
+
+def statistics_of(document: Document, aggregation: str, measure: str) -> Mapping[str, Any]:
+    """The numbers of a measure in one of the three aggregations (F1)."""
+    if aggregation == "run":
+        found: Mapping[str, Any] = document["measures"][measure]
+        return found
+    aggregated: Mapping[str, Any] = document["percentiles"][aggregation][measure]
+    return aggregated
+
+
+def shown_statistic(statistics: Mapping[str, Any], field: str) -> str:
+    """A duration, with >= where slower messages are missing from it."""
+    is_lower_bound = field in (statistics.get("lower_bounds") or ())
+    return formatting.duration(statistics.get(field), is_lower_bound)

@@ -1,0 +1,78 @@
+"""A plan for people: who would do what, for how long, with how many slots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from rich.text import Text
+
+from bench_spark.plan import SLOTS_FOR_STREAMING, UNBOUNDED_PHASE_SECONDS, Assignment, Plan
+from bench_spark.report import descriptions
+from bench_spark.report.formatting import byte_size, count, number_ranges, plural, seconds
+from bench_spark.report.terminal import console_for, labelled, plain_table
+
+MOST_AGENTS_LISTED = 100
+
+
+def write_plan(plan: Plan, broker: Mapping[str, Any], writer: TextIO) -> None:
+    """`broker` is the masked form of the broker."""
+    scenario = plan.scenario.dump()
+    console = console_for(writer)
+    console.print(f"{scenario['name']} on {broker['name']}")
+    lines = [
+        ("broker", f"{broker['kind']} at {descriptions.address_of(broker)}"),
+        ("load", f"{descriptions.load_of(scenario)}, {byte_size(scenario['message']['bytes'])}"),
+        ("lasts", _duration(plan)),
+        ("expects", _expected(plan)),
+        ("needs", _slots(plan)),
+    ]
+    console.print(labelled([(Text(label, "dim"), text) for label, text in lines]))
+    console.print()
+    listed = plan.assignments[:MOST_AGENTS_LISTED]
+    console.print(plain_table(_COLUMNS, [_row(assignment) for assignment in listed]))
+    if len(plan.assignments) > len(listed):
+        console.print(f"  ... and {count(len(plan.assignments) - len(listed))} more agents")
+
+
+_COLUMNS = ("agent", "producers", "consumers", "destinations", "declares", "messages")
+
+
+def _row(assignment: Assignment) -> list[str]:
+    return [
+        str(assignment.agent),
+        number_ranges(member.index for member in assignment.producers),
+        number_ranges(member.index for member in assignment.consumers),
+        number_ranges(assignment.destinations),
+        number_ranges(assignment.declares),
+        count(assignment.expected_messages),
+    ]
+
+
+def _duration(plan: Plan) -> str:
+    phases = plan.scenario.phases
+    warmup, drain = seconds(phases.warmup_seconds), seconds(phases.drain_seconds)
+    if descriptions.has_open_end(plan):
+        limit = seconds(UNBOUNDED_PHASE_SECONDS)
+        return (
+            f"{warmup} warm-up, then until all messages are sent ({limit} at most), {drain} drain"
+        )
+    measured = seconds(plan.load_seconds - phases.warmup_seconds)
+    return (
+        f"{seconds(plan.longest_seconds)} at most: {warmup} warm-up, {measured} measured, "
+        f"drain of up to {drain}"
+    )
+
+
+def _expected(plan: Plan) -> str:
+    if plan.expected_messages is None:
+        return "whatever the broker takes: the load finds its own speed"
+    return f"{plural(plan.expected_messages, 'message')} in the measured phase"
+
+
+def _slots(plan: Plan) -> str:
+    agents = plural(len(plan.assignments), "agent")
+    return (
+        f"{plural(plan.slots_needed, 'slot')}: {agents} and {SLOTS_FOR_STREAMING} for the rolling "
+        "metrics"
+    )

@@ -1,0 +1,213 @@
+"""A result for people: whether to trust it comes first, then what was measured.
+
+Colours appear on terminals only, and not where NO_COLOR is set (rich sees to both). Everything fits
+into 80 columns, so that a result can be pasted into an issue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from rich.console import Console, ConsoleRenderable
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from bench_spark.report import descriptions
+from bench_spark.report.formatting import count, one_line, rate, share, words
+from bench_spark.report.measures import (
+    AGGREGATIONS,
+    COUNTS,
+    PERCENTILE_COLUMNS,
+    Document,
+    in_order,
+    shown_statistic,
+    statistics_of,
+)
+
+PLAIN_WIDTH = 80
+WIDEST = 100
+
+STATUS_STYLES = {
+    "valid": "bold green",
+    "degraded": "bold red",
+    "failed": "bold red",
+    "aborted": "bold yellow",
+}
+_VERDICT_STYLES = {"fail": "bold red", "warn": "yellow", "pass": "green"}
+
+_EXPECTED_ZERO = (
+    "unsent",
+    "refused",
+    "returned",
+    "duplicates",
+    "left_in_broker",
+    "lost",
+    "indeterminate",
+    "redelivered",
+    "out_of_order",
+    "malformed",
+    "foreign",
+    "errors",
+)
+"""Counts that are worth a word of their own only when something happened."""
+
+
+def write_terminal(document: Document, writer: TextIO) -> None:
+    console = console_for(writer)
+    for index, part in enumerate(_parts(document)):
+        if index:
+            console.print()
+        for line in part:
+            console.print(line)
+
+
+def console_for(writer: TextIO) -> Console:
+    """A console that prints exactly what it is given: no markup, no guessing of colours."""
+    console = Console(file=writer, highlight=False, markup=False, emoji=False)
+    width = min(console.width, WIDEST) if console.is_terminal else PLAIN_WIDTH
+    console.width = width
+    return console
+
+
+def plain_table(
+    headings: Sequence[str], rows: Sequence[Sequence[str | Text]], first_style: str = ""
+) -> Padding:
+    """A table without lines: the first column to the left, numbers to the right."""
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    for index, heading in enumerate(headings):
+        is_first = index == 0
+        table.add_column(
+            heading,
+            justify="left" if is_first else "right",
+            style=first_style if is_first else None,
+            no_wrap=True,
+        )
+    for row in rows:
+        table.add_row(*row)
+    return indented(table)
+
+
+def indented(part: ConsoleRenderable) -> Padding:
+    return Padding(part, (0, 0, 0, 2), expand=False)
+
+
+def _parts(document: Document) -> Iterator[list[ConsoleRenderable]]:
+    yield list(_trust(document))
+    if document.get("counts"):
+        yield [_headline(document)]
+        yield list(_counts(document))
+    if document.get("measures"):
+        yield list(_measures(document))
+        if "latency" in document["measures"]:
+            yield [_aggregations(document, "latency")]
+    yield list(_surroundings(document))
+
+
+def _trust(document: Document) -> Iterator[ConsoleRenderable]:
+    status = document["status"]
+    yield Text.assemble(
+        (status.upper(), STATUS_STYLES.get(status, "bold")),
+        f"  {document['scenario']['name']} on {document['broker']['name']}",
+    )
+    checks = (document.get("audit") or {}).get("checks", [])
+    # The reasons repeat the checks that failed; what else is among them comes from the agents.
+    told = {check["text"] for check in checks}
+    lines = [("fail", reason) for reason in document.get("reasons") or [] if reason not in told]
+    lines += [
+        (verdict, check["text"])
+        for verdict in ("fail", "warn")
+        for check in checks
+        if check["verdict"] == verdict
+    ]
+    passed = [words(check["name"]) for check in checks if check["verdict"] == "pass"]
+    if passed:
+        lines.append(("pass", ", ".join(passed)))
+    if lines:
+        yield labelled([(Text(label, _VERDICT_STYLES[label]), text) for label, text in lines])
+
+
+def _headline(document: Document) -> ConsoleRenderable:
+    counts, rates = document["counts"], document["rates"]
+    cells = {
+        "sent": f"{rate(rates['send_rate'])} msg/s",
+        "received": f"{rate(rates['receive_rate'])} msg/s",
+        "delivered": share(document.get("delivery_rate")),
+        "lost": count(counts["lost"]),
+        "duplicates": count(counts["duplicates"]),
+        "in broker": count(counts["left_in_broker"]),
+    }
+    table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
+    for heading in cells:
+        table.add_column(heading, no_wrap=True, style="bold")
+    table.add_row(*cells.values())
+    return indented(table)
+
+
+def _counts(document: Document) -> Iterator[ConsoleRenderable]:
+    counts = document["counts"]
+    quiet = [name for name in _EXPECTED_ZERO if counts.get(name) == 0]
+    unknown = [name for name in COUNTS if counts.get(name) is None]
+    told = [name for name in COUNTS if name not in quiet and name not in unknown]
+    lines = [("counts", ", ".join(f"{words(name)} {count(counts[name])}" for name in told))]
+    if quiet:
+        lines.append(("none", ", ".join(map(words, quiet))))
+    if unknown:
+        lines.append(("unknown", ", ".join(map(words, unknown))))
+    yield labelled([(Text(label, "dim"), text) for label, text in lines])
+
+
+def _measures(document: Document) -> Iterator[ConsoleRenderable]:
+    measures = document["measures"]
+    names = in_order(measures)
+    yield _percentiles("measure", [(name, measures[name]) for name in names])
+    for name in names:
+        odd = [
+            f"{count(measures[name][field])} {meaning}"
+            for field, meaning in (
+                ("negative", "negative, taken as 0"),
+                ("overflow", "above the histogram's range"),
+            )
+            if measures[name].get(field)
+        ]
+        if odd:
+            yield indented(Text(f"{name}: {', '.join(odd)}", "yellow"))
+
+
+def _aggregations(document: Document, measure: str) -> ConsoleRenderable:
+    return _percentiles(
+        f"{measure} by",
+        [(name, statistics_of(document, name, measure)) for name in AGGREGATIONS],
+    )
+
+
+def _percentiles(heading: str, rows: Sequence[tuple[str, Document]]) -> ConsoleRenderable:
+    return plain_table(
+        [heading.ljust(16), *(column for _, column in PERCENTILE_COLUMNS)],
+        [
+            [name, *(shown_statistic(statistics, field) for field, _ in PERCENTILE_COLUMNS)]
+            for name, statistics in rows
+        ],
+    )
+
+
+def _surroundings(document: Document) -> Iterator[ConsoleRenderable]:
+    environment = document.get("environment") or {}
+    run_id = document["run_id"]
+    broker = descriptions.broker_of(document["broker"], environment)
+    lines = [("scenario", descriptions.scenario_of(document["scenario"])), ("broker", broker)]
+    if environment:
+        lines.append(("machine", descriptions.environment_of(environment)))
+    lines += [("run", run_id), ("again", f"bench-spark show {run_id}")]
+    yield labelled([(Text(label, "dim"), text) for label, text in lines])
+
+
+def labelled(lines: Sequence[tuple[Text, str]]) -> ConsoleRenderable:
+    """Words in a narrow column, and texts beside them that wrap within their own."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in lines:
+        table.add_row(label, Text(one_line(text)))
+    return indented(table)

@@ -1,0 +1,197 @@
+"""Metrics of a run computed from `events` in plain SQL: `bench-spark metrics rebuild RUN`.
+
+The same windows, sums and ranks as the rolling metrics, written a second time in another language:
+buckets are exploded, summed and ranked by window functions. It costs seconds of CPU for every
+second of a run, so it is for a run whose rolling metrics are missing, and for the tests, where it
+has to agree with them row by row.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import ValidationError
+from pyspark.sql import DataFrame, SparkSession
+
+from bench_spark import tables
+from bench_spark.agent.timeline import Timeline
+from bench_spark.errors import ConfigurationError, StoreError
+from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.plan import measured_seconds
+from bench_spark.scenario.models import Scenario
+from bench_spark.spark.ticks import events_of
+from bench_spark.spark.windows import RunWindows
+from bench_spark.store import Store
+
+_PERCENTILE_COLUMNS = ",\n    ".join(
+    # HdrHistogram's rank rule; a rank beyond the last bucket lies in the overflow.
+    f"""coalesce(
+        min(CASE WHEN reached >= greatest(1, floor({percentile}D * count / 100D + 0.5D))
+                 THEN value_us END),
+        highest_us, max(value_us), min_us) AS {name}"""
+    for name, percentile in tables.PERCENTILES
+)
+
+# {events}: the rows of the run, each once. {windows}: every window, one row per tick in it.
+_METRICS = f"""
+WITH tick_throughput AS (
+  SELECT tick, sum(sent) AS sent, sum(received) AS received FROM {{events}} GROUP BY tick
+),
+throughput AS (
+  SELECT window, window_start, window_end, window_seconds,
+         coalesce(sum(sent), 0) AS sent, coalesce(sum(received), 0) AS received
+  FROM {{windows}} LEFT JOIN tick_throughput USING (tick)
+  GROUP BY ALL
+),
+histogram AS (
+  SELECT tick, phase, inline(histograms) FROM {{events}}
+),
+tick_total AS (
+  SELECT tick, phase, measure,
+         sum(overflow) + sum(aggregate(counts, 0L, (sum, count) -> sum + count)) AS count,
+         sum(negative) AS negative, sum(overflow) AS overflow,
+         min(min_us) AS min_us, max(max_us) AS max_us, sum(sum_us) AS sum_us
+  FROM histogram
+  GROUP BY ALL
+  HAVING count > 0
+),
+total AS (
+  SELECT window, window_start, window_end, highest_us, measure, sum(count) AS count,
+         sum(negative) AS negative, sum(overflow) AS overflow,
+         min(min_us) AS min_us, max(max_us) AS max_us, sum(sum_us) AS sum_us
+  FROM {{windows}} JOIN tick_total USING (tick)
+  WHERE window = 'rolling' OR phase = 'measure'
+  GROUP BY ALL
+),
+tick_bucket AS (
+  SELECT tick, phase, measure, bucket.values_us AS value_us, sum(bucket.counts) AS count
+  FROM (SELECT tick, phase, measure, explode(arrays_zip(values_us, counts)) AS bucket
+        FROM histogram)
+  GROUP BY ALL
+),
+bucket AS (
+  SELECT window, window_start, window_end, measure, value_us, sum(count) AS bucket_count
+  FROM {{windows}} JOIN tick_bucket USING (tick)
+  WHERE window = 'rolling' OR phase = 'measure'
+  GROUP BY ALL
+),
+ranked AS (
+  SELECT *, sum(bucket_count) OVER (
+      PARTITION BY window, window_start, window_end, measure ORDER BY value_us) AS reached
+  FROM bucket
+),
+measured AS (
+  SELECT window, window_start, window_end, measure, count, negative, overflow,
+    min_us, sum_us / count AS mean_us, max_us,
+    {_PERCENTILE_COLUMNS}
+  FROM total LEFT JOIN ranked USING (window, window_start, window_end, measure)
+  GROUP BY window, window_start, window_end, highest_us, measure, count, negative, overflow,
+           min_us, sum_us, max_us
+)
+SELECT window, window_start, window_end, window_seconds, measure, sent, received,
+       sent / window_seconds AS sent_per_second, received / window_seconds AS received_per_second,
+       coalesce(count, 0) AS count, coalesce(negative, 0) AS negative,
+       coalesce(overflow, 0) AS overflow, min_us, mean_us,
+       {", ".join(name for name, _ in tables.PERCENTILES)}, max_us
+FROM throughput LEFT JOIN measured USING (window, window_start, window_end)
+ORDER BY window, window_end, measure
+"""  # noqa: S608 (only names of this program's own go in)
+
+
+def rebuild_metrics(spark: SparkSession, store: Store, run_id: str) -> pa.Table:
+    """Compute the metrics of a run anew and append them, so that they are its newest batch."""
+    windows = windows_of_run(store, run_id)
+    computed = metrics_by_sql(spark, store, windows)
+    rows = len(computed)
+    stamped = {
+        "run_id": pa.array([run_id] * rows, pa.string()),
+        "query_id": pa.array([f"rebuild-{uuid.uuid4()}"] * rows, pa.string()),
+        "batch_id": pa.array([0] * rows, pa.int64()),
+        "written_at": pa.array([datetime.now(UTC)] * rows, pa.timestamp("us", tz="UTC")),
+    }
+    columns = [
+        stamped[field.name]
+        if field.name in stamped
+        else computed[field.name].cast(field.type).combine_chunks()
+        for field in tables.METRICS
+    ]
+    table = pa.Table.from_arrays(columns, schema=tables.METRICS)
+    store.append("metrics", table)
+    return table
+
+
+def metrics_by_sql(spark: SparkSession, store: Store, windows: RunWindows) -> pa.Table:
+    """Every window of a run, computed by Spark SQL; nothing is written."""
+    identity = ["agent", "attempt", "row_number"]
+    keys = store.read("events", columns=["tick", *identity], run_id=windows.run_id)
+    newest = pc.max(keys["tick"]).as_py()
+    if newest is None or newest < 0:
+        raise StoreError(f"run {windows.run_id} has no events")
+    events = events_of(spark, store, windows.run_id)
+    if len(keys.group_by(identity).aggregate([])) < len(keys):
+        # Sorts every bucket of the run, so only where some row has been written twice.
+        events = events.dropDuplicates(identity)
+    query = spark.sql(
+        _METRICS,
+        events=events,
+        windows=_windows_frame(spark, windows, newest),
+    )
+    return query.toArrow()
+
+
+def windows_of_run(store: Store, run_id: str) -> RunWindows:
+    """Where the windows of a stored run lie: its scenario, anchored at its first event."""
+    found = store.read("runs", columns=["scenario_json"], run_id=run_id)["scenario_json"]
+    if not len(found):
+        raise ConfigurationError(f"there is no run {run_id!r} in this store")
+    try:
+        scenario = Scenario.model_validate(json.loads(found[0].as_py()))
+    except (ValidationError, ValueError) as error:
+        raise StoreError(f"the scenario of run {run_id} cannot be read: {error}") from error
+    events = store.read("events", columns=["tick", "tick_start"], run_id=run_id)
+    events = events.filter(pc.field("tick") >= 0)
+    if not len(events):
+        raise StoreError(f"run {run_id} has no events")
+    first = events.sort_by("tick").slice(0, 1)
+    timeline = _timeline(scenario, first["tick"][0].as_py(), first["tick_start"][0].value * 1000)
+    return RunWindows(
+        run_id=run_id,
+        timeline=timeline,
+        interval_seconds=scenario.interval_seconds,
+        highest_us=round(scenario.histogram.highest_seconds * 1_000_000),
+    )
+
+
+def _timeline(scenario: Scenario, tick: int, tick_start_ns: int) -> Timeline:
+    """The timeline on which this tick starts at this moment."""
+    from_zero = Timeline(
+        start_ns=0,
+        warmup_ns=round(scenario.phases.warmup_seconds * NANOSECONDS),
+        measure_ns=round(measured_seconds(scenario) * NANOSECONDS),
+        drain_ns=round(scenario.phases.drain_seconds * NANOSECONDS),
+    )
+    return replace(from_zero, start_ns=tick_start_ns - from_zero.tick_start_ns(tick))
+
+
+def _windows_frame(spark: SparkSession, windows: RunWindows, newest_tick: int) -> DataFrame:
+    rows = [
+        {
+            "window": window.kind,
+            "window_start": window.start_ns // 1000,
+            "window_end": window.end_ns // 1000,
+            "window_seconds": windows.seconds_covered(window, newest_tick),
+            "highest_us": windows.highest_us,
+            "tick": tick,
+        }
+        for window in windows.published_until(newest_tick)
+        for tick in range(window.first_tick, window.last_tick + 1)
+    ]
+    names = ("window", "window_start", "window_end", "window_seconds")
+    others = [("highest_us", pa.int64()), ("tick", pa.int32())]
+    schema = pa.schema([*map(tables.METRICS.field, names), *others])
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))

@@ -1,0 +1,61 @@
+-- Views over the tables of a store; every session that answers SQL creates them.
+-- A statement ends with a semicolon at the end of its line.
+
+-- A window is published again whenever late events change it: the newest publication counts.
+CREATE OR REPLACE TEMPORARY VIEW metrics_latest AS
+SELECT * EXCEPT (publication)
+FROM (
+  SELECT *, row_number() OVER (
+      PARTITION BY run_id, window, window_start, window_end, measure
+      ORDER BY written_at DESC, batch_id DESC) AS publication
+  FROM metrics)
+WHERE publication = 1;
+
+-- Latency percentiles of each interval of the measured phase (C2's raw material).
+CREATE OR REPLACE TEMPORARY VIEW latency_by_interval AS
+SELECT m.run_id, m.measure, m.window_start AS interval_start, m.window_seconds AS interval_seconds,
+       m.sent_per_second, m.received_per_second, m.count, m.min_us, m.mean_us, m.p50_us, m.p75_us,
+       m.p90_us, m.p95_us, m.p99_us, m.p999_us, m.max_us
+FROM metrics_latest m LEFT JOIN runs r ON r.run_id = m.run_id
+WHERE m.window = 'interval' AND m.measure IS NOT NULL
+  AND (r.measured_until IS NULL OR m.window_start < r.measured_until);
+
+-- The fields of the metrics specification (B3, B4, B5) under its own names, one row per run.
+CREATE OR REPLACE TEMPORARY VIEW latency_spec AS
+SELECT r.run_id, r.scenario, r.broker, r.status, r.started_at,
+       s.min_us AS latency_min_us, s.max_us AS latency_max_us, s.mean_us AS latency_mean_us,
+       s.p50_us AS latency_p50_us, s.p95_us AS latency_p95_us, s.p99_us AS latency_p99_us,
+       s.p999_us AS latency_p999_us,
+       r.counts['sent'] AS messages_sent, r.counts['received'] AS messages_received,
+       r.counts['confirmed'] AS messages_acked,
+       r.counts['bytes_sent'] AS bytes_sent, r.counts['bytes_received'] AS bytes_received,
+       r.counts['errors'] AS errors,
+       r.rates['send_rate'] AS send_rate, r.rates['receive_rate'] AS receive_rate,
+       r.delivery_rate
+FROM runs r LEFT JOIN summary s
+  ON s.run_id = r.run_id AND s.aggregation = 'run' AND s.measure = 'latency';
+
+-- C2: the highest 99th, 95th and 75th percentile that any interval of the run has seen.
+CREATE OR REPLACE TEMPORARY VIEW c2_table AS
+SELECT r.run_id, r.suite, r.trial, r.scenario, r.broker, r.status,
+       CAST(get_json_object(r.scenario_json, '$.load.rate_per_second') AS DOUBLE)
+         AS rate_per_second,
+       get_json_object(r.scenario_json, '$.load.mode') AS load_mode,
+       r.rates['send_rate'] AS send_rate, r.rates['receive_rate'] AS receive_rate,
+       s.p99_us AS max_p99_us, s.p95_us AS max_p95_us, s.p75_us AS max_p75_us, r.started_at
+FROM runs r JOIN summary s
+  ON s.run_id = r.run_id AND s.aggregation = 'interval_max' AND s.measure = 'latency';
+
+-- E6: the mean over the intervals, of the latency and of the producer's confirmation.
+CREATE OR REPLACE TEMPORARY VIEW e6_table AS
+SELECT r.run_id, r.suite, r.trial, r.scenario, r.broker, r.status,
+       CAST(get_json_object(r.scenario_json, '$.destinations') AS INT) AS queue,
+       r.rates['send_rate'] AS sent_per_second, r.rates['receive_rate'] AS received_per_second,
+       l.min_us, l.mean_us AS avg_us, l.p95_us, l.p99_us,
+       c.min_us AS confirm_min_us, c.mean_us AS confirm_avg_us, c.p95_us AS confirm_p95_us,
+       c.p99_us AS confirm_p99_us, r.started_at
+FROM runs r
+JOIN summary l
+  ON l.run_id = r.run_id AND l.aggregation = 'interval_mean' AND l.measure = 'latency'
+LEFT JOIN summary c
+  ON c.run_id = r.run_id AND c.aggregation = 'interval_mean' AND c.measure = 'confirm_latency';

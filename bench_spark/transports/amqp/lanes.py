@@ -1,0 +1,114 @@
+"""Opening, losing and closing lanes: what producers and consumers have in common.
+
+One connection and one channel per lane, all on one loop.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from bench_spark.errors import BrokerUnreachable
+from bench_spark.measure.clock import NowNs
+from bench_spark.transports.amqp.connection import AmqpConnection, describe_end
+from bench_spark.transports.amqp.control import close_gracefully
+from bench_spark.transports.amqp.loop import Loop
+from bench_spark.transports.amqp.opening import Access, open_channels, open_connections, refusal
+from bench_spark.transports.base import Lane, Signal, SignalKind
+
+
+class OpenLane:
+    """A lane with its connection and channel."""
+
+    def __init__(self, number: int, lane: Lane, connection: AmqpConnection, channel: Any) -> None:
+        self.number = number
+        self.lane = lane
+        self.connection = connection
+        self.channel = channel
+        self.is_lost = False
+        self.end: Exception | None = None
+
+
+class Lanes:
+    def __init__(self, access: Access, lanes: Sequence[Lane], now_ns: NowNs) -> None:
+        self._access = access
+        self._now_ns = now_ns
+        self._signals: list[Signal] = []
+        self._is_closing = False
+        self._loop = Loop()
+        try:
+            connections = open_connections(access, len(lanes), self._loop, now_ns)
+            channels = open_channels(access, connections, self._loop)
+        except BaseException:
+            self._loop.close()
+            raise
+        self._opened = [
+            OpenLane(number, *parts)
+            for number, parts in enumerate(zip(lanes, connections, channels, strict=True))
+        ]
+        for lane in self._opened:
+            lane.connection.on_end = functools.partial(self._lose, lane)
+            lane.channel.add_on_close_callback(functools.partial(self._on_channel_end, lane))
+
+    @property
+    def descriptor(self) -> int:
+        return self._loop.descriptor
+
+    def signals(self) -> list[Signal]:
+        self._pump()
+        signals, self._signals = self._signals, []
+        return signals
+
+    def close(self) -> None:
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._loop.silence()
+        self._before_goodbye()
+        close_gracefully(self._loop, [lane.connection for lane in self._opened])
+        for lane in self._opened:
+            self._abandon(lane)
+        self._loop.close()
+
+    def _before_goodbye(self) -> None:
+        """Last words of a subclass to the broker."""
+
+    def _abandon(self, lane: OpenLane) -> None:
+        """The lane is gone: settle what was still open on it."""
+
+    def _pump(self) -> None:
+        if not self._loop.is_closed:
+            self._loop.pump()
+
+    def _on_channel_end(self, lane: OpenLane, _channel: Any, reason: Exception) -> None:
+        self._lose(lane, reason)
+
+    def _lose(self, lane: OpenLane, reason: Exception) -> None:
+        lane.end = lane.end or reason
+        self._lose_because(lane, describe_end(lane.connection, reason))
+
+    def _lose_because(self, lane: OpenLane, why: str) -> None:
+        if lane.is_lost or self._is_closing:
+            return
+        lane.is_lost = True
+        self._signals.append(Signal(SignalKind.LOST, self._now_ns(), lane.number, reason=why))
+        self._abandon(lane)
+        if lane.connection.is_open:
+            lane.connection.close()
+
+    def _await_answers(self, wanted: int, answers: list[Any], what: str) -> None:
+        """Wait until the broker has answered all requests; raise what it said instead."""
+
+        def is_settled() -> bool:
+            return len(answers) >= wanted or any(lane.is_lost for lane in self._opened)
+
+        self._loop.run_until(is_settled, self._access.timeout_seconds)
+        for lane in self._opened:
+            if lane.is_lost:
+                raise refusal(self._access, lane.connection, lane.end, what)
+        if len(answers) < wanted:
+            raise BrokerUnreachable(
+                f"{self._access.address}: {what}: no answer within "
+                f"{self._access.timeout_seconds:g} s"
+            )

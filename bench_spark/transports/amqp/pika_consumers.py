@@ -1,0 +1,184 @@
+"""Consuming by pika's own channel methods: slow, plain, and the reference for faster planes.
+
+Python runs per message here; columns are put together from what pika's callbacks brought.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bench_spark.measure.clock import NowNs
+from bench_spark.measure.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, Envelopes
+from bench_spark.scenario.models import Amqp
+from bench_spark.transports.amqp.lanes import Lanes, OpenLane
+from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.base import Lane, Part, Received, nothing_received
+
+IDLE_SECONDS = 0.1
+"""A group of acknowledgements that is not full after this long without a message is sent anyway."""
+
+
+class PikaConsumers(Lanes):
+    def __init__(
+        self,
+        access: Access,
+        amqp: Amqp,
+        lanes: Sequence[Lane],
+        now_ns: NowNs,
+        want: frozenset[Part],
+    ) -> None:
+        super().__init__(access, lanes, now_ns)
+        self._amqp = amqp
+        self._want = want
+        self._rows: list[tuple[int, int, int, int, bool, bytes, Any]] = []
+        self._acks = [_AckGroup() for _ in lanes]
+        self._acknowledged_unreported = 0
+
+    def attach(self) -> None:
+        answers: list[Any] = []
+        for lane in self._opened:
+            lane.channel.add_on_cancel_callback(functools.partial(self._on_cancel, lane))
+            if self._amqp.ack == "manual":
+                lane.channel.basic_qos(
+                    prefetch_count=self._amqp.effective_prefetch, callback=_ignore
+                )
+            for route, destination in enumerate(lane.lane.destinations):
+                lane.channel.basic_consume(
+                    destination.name or "",
+                    functools.partial(self._on_message, lane, route),
+                    auto_ack=self._amqp.ack == "auto",
+                    consumer_tag=f"bench-{lane.lane.member}-{route}",
+                    callback=answers.append,
+                )
+        wanted = sum(len(lane.lane.destinations) for lane in self._opened)
+        self._await_answers(wanted, answers, "basic.consume")
+        if self._rows:
+            self._loop.ring()
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def receive(self, timeout_seconds: float) -> Received:
+        if self._is_closing:
+            return nothing_received()
+        self._loop.silence()
+        self._loop.pump()
+        if not self._rows:
+            self._acknowledge_idle()
+            if timeout_seconds > 0:
+                self._loop.run_until(lambda: self._rows or self._signals, timeout_seconds)
+        if not self._rows:
+            return nothing_received()
+        rows, self._rows = self._rows, []
+        received_ns, lane, route, tags, redelivered, bodies, headers = zip(*rows, strict=True)
+        return Received(
+            received_ns=np.array(received_ns, np.int64),
+            lane=np.array(lane, np.uint32),
+            route=np.array(route, np.uint16),
+            head=_heads_of(bodies),
+            size=np.fromiter(map(len, bodies), np.uint32, len(bodies)),
+            redelivered=np.array(redelivered, np.bool_),
+            bodies=bodies if Part.BODY in self._want else None,
+            headers=headers if Part.HEADERS in self._want else None,
+            token=tags,
+        )
+
+    def _on_message(
+        self,
+        lane: OpenLane,
+        route: int,
+        _channel: Any,
+        method: Any,
+        properties: Any,
+        body: bytes,
+    ) -> None:
+        self._rows.append(
+            (
+                lane.connection.read_ns,
+                lane.number,
+                route,
+                method.delivery_tag,
+                method.redelivered,
+                body,
+                properties.headers,
+            )
+        )
+
+    def _on_cancel(self, lane: OpenLane, frame: Any) -> None:
+        route = int(frame.method.consumer_tag.rpartition("-")[2])
+        queue = lane.lane.destinations[route].name
+        self._lose_because(lane, f"consumer of {queue!r} cancelled by the broker")
+
+    # -- acknowledging -----------------------------------------------------------------------------
+
+    def acknowledge(self, received: Received) -> int:
+        """Also reports what was acknowledged on its own since the last call (idle remainders)."""
+        acknowledged, self._acknowledged_unreported = self._acknowledged_unreported, 0
+        if self._amqp.ack == "auto" or self._is_closing:
+            return acknowledged
+        every = self._amqp.ack_every
+        now_seconds = time.monotonic()
+        touched: set[int] = set()
+        for number, tag in zip(received.lane.tolist(), received.token or (), strict=True):
+            lane, group = self._opened[number], self._acks[number]
+            if lane.is_lost:
+                continue
+            group.add(tag, now_seconds)
+            touched.add(number)
+            if group.count >= every:
+                acknowledged += self._send_ack(lane, group)
+        for number in touched:
+            self._opened[number].connection.flush()
+        return acknowledged
+
+    def _send_ack(self, lane: OpenLane, group: _AckGroup) -> int:
+        lane.channel.basic_ack(group.last_tag, multiple=self._amqp.ack_every > 1)
+        return group.clear()
+
+    def _acknowledge_idle(self) -> None:
+        """Groups that nothing was added to for a while are as good as full."""
+        if self._amqp.ack == "manual" and self._amqp.ack_every > 1:
+            self._acknowledge_rest(older_than=time.monotonic() - IDLE_SECONDS)
+
+    def _acknowledge_rest(self, older_than: float) -> None:
+        for lane, group in zip(self._opened, self._acks, strict=True):
+            if group.count and group.added_seconds <= older_than and not lane.is_lost:
+                self._acknowledged_unreported += self._send_ack(lane, group)
+                lane.connection.flush()
+
+    def _before_goodbye(self) -> None:
+        self._acknowledge_rest(older_than=time.monotonic())
+
+
+class _AckGroup:
+    """Messages of one lane that wait to be acknowledged together."""
+
+    __slots__ = ("added_seconds", "count", "last_tag")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last_tag = 0
+        self.added_seconds = 0.0
+
+    def add(self, tag: int, now_seconds: float) -> None:
+        self.count += 1
+        self.last_tag = tag
+        self.added_seconds = now_seconds
+
+    def clear(self) -> int:
+        count, self.count = self.count, 0
+        return count
+
+
+def _heads_of(bodies: Sequence[bytes]) -> Envelopes:
+    """The first 32 bytes of each body, with zeros where a body is shorter."""
+    joined = bytearray().join(body[:ENVELOPE_BYTES].ljust(ENVELOPE_BYTES, b"\0") for body in bodies)
+    return np.frombuffer(joined, dtype=ENVELOPE_DTYPE)
+
+
+def _ignore(_frame: Any) -> None:
+    """The answer to basic.qos: consume-ok comes behind it and is waited for."""

@@ -1,0 +1,188 @@
+"""Publishing by pika's own channel methods: slow, plain, and the reference for faster planes."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pika
+
+from bench_spark.measure.clock import NowNs
+from bench_spark.measure.envelope import ENVELOPE_BYTES, envelope_bytes
+from bench_spark.scenario.models import Amqp
+from bench_spark.transports.amqp import naming
+from bench_spark.transports.amqp.connection import AmqpConnection
+from bench_spark.transports.amqp.lanes import Lanes, OpenLane
+from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.amqp.settlement import Settlement, joined
+from bench_spark.transports.base import Batch, Lane, Outcomes, Signal, SignalKind
+
+UNSENT_LIMIT_BYTES = 64 * 1024
+"""A lane that has this much waiting for its socket takes no more messages."""
+
+_TRANSIENT, _PERSISTENT = 1, 2
+
+
+class _Outbox:
+    """What a producer lane knows besides its connection."""
+
+    def __init__(self, keys: list[str], settlement: Settlement) -> None:
+        self.keys = keys
+        """Routing key by route."""
+        self.settlement = settlement
+        self.taken: list[int] = []
+        """Places in the batch being sent that this lane has taken so far."""
+        self.is_blocked = False
+
+
+class PikaProducers(Lanes):
+    def __init__(self, access: Access, amqp: Amqp, lanes: Sequence[Lane], now_ns: NowNs) -> None:
+        super().__init__(access, lanes, now_ns)
+        self._amqp = amqp
+        self._properties = pika.BasicProperties(
+            delivery_mode=_PERSISTENT if amqp.persistent else _TRANSIENT
+        )
+        self._settled: list[Outcomes] = []
+        self._outboxes = [
+            _Outbox(
+                [naming.routing_key(amqp, one.index, one.name or "") for one in lane.destinations],
+                Settlement(number, amqp.confirms, amqp.mandatory, self._settled),
+            )
+            for number, lane in enumerate(lanes)
+        ]
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
+        answers: list[Any] = []
+        for lane, outbox in zip(self._opened, self._outboxes, strict=True):
+            connection, channel = lane.connection, lane.channel
+            connection.add_on_connection_blocked_callback(
+                functools.partial(self._on_blocked, lane, outbox)
+            )
+            connection.add_on_connection_unblocked_callback(
+                functools.partial(self._on_unblocked, lane, outbox)
+            )
+            channel.add_on_return_callback(functools.partial(self._on_return, lane, outbox))
+            if self._amqp.confirms:
+                channel.confirm_delivery(
+                    functools.partial(self._on_settled, lane, outbox), callback=answers.append
+                )
+        if self._amqp.confirms:
+            self._await_answers(len(self._opened), answers, "confirm.select")
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def send(self, batch: Batch) -> int:
+        heads = envelope_bytes(np.ascontiguousarray(batch.head)).tobytes()
+        tails = itertools.repeat(batch.tail) if isinstance(batch.tail, bytes) else batch.tail
+        touched: set[int] = set()
+        accepted = 0
+        # `tails` may have no end, so the shortest column decides.
+        for number, route, tail in zip(
+            batch.lane.tolist(), batch.route.tolist(), tails, strict=False
+        ):
+            lane, outbox = self._opened[number], self._outboxes[number]
+            if not self._can_take(lane, outbox):
+                break
+            start = accepted * ENVELOPE_BYTES
+            lane.channel.basic_publish(
+                self._amqp.exchange.name,
+                outbox.keys[route],
+                heads[start : start + batch.head_bytes] + tail,
+                self._properties,
+                self._amqp.mandatory,
+            )
+            outbox.taken.append(accepted)
+            touched.add(number)
+            accepted += 1
+        for number in touched:
+            self._hand_over(batch, self._opened[number], self._outboxes[number])
+        return accepted
+
+    def _can_take(self, lane: OpenLane, outbox: _Outbox) -> bool:
+        if lane.is_lost or outbox.is_blocked or self._is_closing:
+            return False
+        if outbox.settlement.room <= len(outbox.taken):
+            return False
+        connection = lane.connection
+        # Bytes left over from an earlier batch mean that the socket is full; bytes of this batch
+        # are collected up to the limit and written together.
+        must_flush = not outbox.taken or connection.unsent_bytes >= UNSENT_LIMIT_BYTES
+        return not must_flush or connection.unsent_bytes == 0 or connection.flush()
+
+    def _hand_over(self, batch: Batch, lane: OpenLane, outbox: _Outbox) -> None:
+        # Noted before it is written: a write that fails abandons what was noted.
+        outbox.settlement.sent(batch.head[outbox.taken], batch.head_bytes)
+        outbox.taken.clear()
+        lane.connection.flush()
+
+    def commit(self) -> None:
+        """No transaction is ever open here, so there is none to end."""
+
+    def flush(self, timeout_seconds: float) -> None:
+        self._loop.run_until(
+            lambda: not any(lane.connection.unsent_bytes for lane in self._opened),
+            timeout_seconds,
+        )
+        if self._settled or self._signals:
+            self._loop.ring()
+
+    # -- what became of it -------------------------------------------------------------------------
+
+    def in_flight(self) -> int:
+        return sum(outbox.settlement.in_flight for outbox in self._outboxes)
+
+    def outcomes(self) -> Outcomes:
+        if not self._is_closing:
+            self._loop.silence()
+            self._pump()
+            if self._amqp.mandatory:
+                now_ns = self._now_ns()
+                for outbox in self._outboxes:
+                    outbox.settlement.release(now_ns)
+        settled = joined(self._settled)
+        self._settled.clear()
+        return settled
+
+    def _on_settled(self, lane: OpenLane, outbox: _Outbox, frame: Any) -> None:
+        is_nack = isinstance(frame.method, pika.spec.Basic.Nack)
+        settle = outbox.settlement.nacked if is_nack else outbox.settlement.acked
+        settle(frame.method.delivery_tag, frame.method.multiple, lane.connection.read_ns)
+
+    def _on_return(
+        self,
+        lane: OpenLane,
+        outbox: _Outbox,
+        _channel: Any,
+        _method: Any,
+        _properties: Any,
+        body: bytes,
+    ) -> None:
+        outbox.settlement.returned(body, lane.connection.read_ns)
+
+    def _abandon(self, lane: OpenLane) -> None:
+        self._outboxes[lane.number].settlement.abandon(self._now_ns())
+
+    # -- back-pressure -----------------------------------------------------------------------------
+
+    def _on_blocked(
+        self, lane: OpenLane, outbox: _Outbox, connection: AmqpConnection, frame: Any
+    ) -> None:
+        outbox.is_blocked = True
+        why = str(frame.method.reason)
+        self._signals.append(
+            Signal(SignalKind.BLOCKED, connection.read_ns, lane.number, reason=why)
+        )
+
+    def _on_unblocked(
+        self, lane: OpenLane, outbox: _Outbox, connection: AmqpConnection, _frame: Any
+    ) -> None:
+        outbox.is_blocked = False
+        self._signals.append(Signal(SignalKind.UNBLOCKED, connection.read_ns, lane.number))

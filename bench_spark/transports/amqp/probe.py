@@ -1,0 +1,63 @@
+"""What a broker is and can do. AMQP brokers differ, so they are asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pika
+
+from bench_spark.errors import BrokerRefused
+from bench_spark.scenario.models import Amqp
+from bench_spark.transports.amqp.control import Control, Refused
+from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.base import BrokerFacts
+
+
+def probe(access: Access, amqp: Amqp) -> BrokerFacts:
+    """What the broker is and can do; raises where it cannot do what the scenario asks."""
+    with Control(access) as control:
+        facts = _facts(control)
+    if amqp.confirms and "confirms" not in facts.capabilities:
+        raise BrokerRefused(
+            f"{access.address}: amqp.confirms: {facts.product} {facts.version} has no publisher "
+            "confirms"
+        )
+    extensions = sorted(key for key in amqp.queue.arguments if key.startswith("x-"))
+    if extensions and "queue_arguments" not in facts.capabilities:
+        raise BrokerRefused(
+            f"{access.address}: amqp.queue.arguments: {facts.product} {facts.version} refuses "
+            f"{', '.join(extensions)} (542 NOT_IMPLEMENTED)"
+        )
+    return facts
+
+
+def _facts(control: Control) -> BrokerFacts:
+    connection = control.connection
+    properties = connection.server_properties or {}
+    product = _text(properties.get("product", "unknown"))
+    capabilities = set()
+    if connection.advertised_capabilities.get("connection.blocked"):
+        capabilities.add("blocked_notification")
+    # Qpid Broker-J takes an argument it does not know for a protocol error.
+    if "qpid" not in product.lower():
+        capabilities.add("queue_arguments")
+    try:
+        control.ask("confirm_delivery", "confirm.select", ack_nack_callback=_ignore)
+        capabilities.add("confirms")
+    except Refused:
+        pass  # the answer to the question was no
+    return BrokerFacts(
+        product=product,
+        version=_text(properties.get("version", "unknown")),
+        platform=_text(properties.get("platform", "")),
+        capabilities=frozenset(capabilities),
+        client_library=f"pika {pika.__version__}",
+    )
+
+
+def _ignore(_frame: Any) -> None:
+    """The probe publishes nothing, so nothing is ever confirmed to it."""
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

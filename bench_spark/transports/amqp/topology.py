@@ -1,0 +1,154 @@
+"""Queues, and the exchange before them: declare, bind, count, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from bench_spark.errors import PreflightError
+from bench_spark.scenario.models import Amqp
+from bench_spark.transports.amqp import naming
+from bench_spark.transports.amqp.control import NOT_FOUND, PRECONDITION_FAILED, Control, Refused
+from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.base import Destination
+
+
+class Topology:
+    """Queues, and the exchange before them, as the scenario asks; remembers what it made.
+
+    An exchange of ours is declared auto-delete: it goes with the last queue bound to it, whichever
+    agent's that is. Queues and exchanges that were there before are used and left alone.
+    """
+
+    def __init__(self, access: Access, amqp: Amqp, run_id: str) -> None:
+        self._access = access
+        self._amqp = amqp
+        self._run_id = run_id
+        self._made_exchange = False
+
+    def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        declared: list[Destination] = []
+        with Control(self._access) as control:
+            try:
+                self._declare_exchange(control)
+                for destination in destinations:
+                    declared.append(self._declare_queue(control, destination))
+                    self._bind(control, declared[-1])
+            except Refused as refused:
+                self._delete(control, declared)
+                raise refused.error from refused
+        return tuple(declared)
+
+    def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
+        try:
+            with Control(self._access) as control:
+                return tuple(_depth(control, destination) for destination in destinations)
+        except PreflightError:
+            # A broker that is gone has taken the answer with it.
+            return tuple(None for _ in destinations)
+
+    def delete(self, destinations: Sequence[Destination]) -> None:
+        with Control(self._access) as control:
+            try:
+                self._delete(control, destinations)
+            except Refused as refused:
+                raise refused.error from refused
+
+    def _declare_exchange(self, control: Control) -> None:
+        exchange = self._amqp.exchange
+        if not exchange.name:
+            return
+        what = f"exchange.declare {exchange.name!r}"
+        # Qpid Broker-J compares the type even when only asked whether the exchange exists.
+        kind = {"exchange": exchange.name, "exchange_type": exchange.type}
+        if control.exists("exchange_declare", what, **kind) is None:
+            control.ask(
+                "exchange_declare", what, durable=exchange.durable, auto_delete=True, **kind
+            )
+            self._made_exchange = True
+        elif not exchange.name.startswith("amq."):
+            self._check_exchange(control, what, durable=exchange.durable, **kind)
+
+    def _check_exchange(self, control: Control, what: str, **settings: Any) -> None:
+        """Declaring again what exists is AMQP's way to ask whether it is what we think."""
+        try:
+            control.ask("exchange_declare", what, auto_delete=True, **settings)
+        except Refused as refused:
+            if refused.code != PRECONDITION_FAILED:
+                raise
+            control.ask("exchange_declare", what, auto_delete=False, **settings)
+
+    def _declare_queue(self, control: Control, destination: Destination) -> Destination:
+        queue = self._amqp.queue
+        name = naming.queue_name(self._amqp, self._run_id, destination.index)
+        what = f"queue.declare {name!r}"
+        existed = queue.name is not None and (
+            control.exists("queue_declare", what, queue=name) is not None
+        )
+        answer = control.ask(
+            "queue_declare",
+            what,
+            queue=name,
+            durable=queue.durable,
+            auto_delete=queue.auto_delete,
+            arguments=dict(queue.arguments),
+        )
+        return replace(destination, name=answer.queue, declared=not existed)
+
+    def _bind(self, control: Control, destination: Destination) -> None:
+        if self._amqp.exchange.name:
+            control.ask(
+                "queue_bind", f"queue.bind {destination.name!r}", **self._binding(destination)
+            )
+
+    def _binding(self, destination: Destination) -> dict[str, Any]:
+        name = destination.name or ""
+        return {
+            "queue": name,
+            "exchange": self._amqp.exchange.name,
+            "routing_key": naming.routing_key(self._amqp, destination.index, name),
+        }
+
+    def _delete(self, control: Control, destinations: Sequence[Destination]) -> None:
+        for destination in destinations:
+            what = f"{destination.name!r}"
+            if destination.declared:
+                _tolerate_missing(control, "queue_delete", what, queue=destination.name)
+            elif self._made_exchange:
+                _tolerate_missing(control, "queue_unbind", what, **self._binding(destination))
+        if self._made_exchange:
+            self._delete_exchange(control)
+            self._made_exchange = False
+
+    def _delete_exchange(self, control: Control) -> None:
+        """For brokers that keep an auto-delete exchange, and for one that nothing was bound to."""
+        name = self._amqp.exchange.name
+        try:
+            control.ask(
+                "exchange_delete", f"exchange.delete {name!r}", exchange=name, if_unused=True
+            )
+        except Refused as refused:
+            # Gone already; or another agent's queue is still bound to it, and it goes with that.
+            if refused.code not in (NOT_FOUND, PRECONDITION_FAILED):
+                raise
+
+
+def _depth(control: Control, destination: Destination) -> int | None:
+    if not destination.name:
+        return None
+    try:
+        answer = control.exists(
+            "queue_declare", f"depth of {destination.name!r}", queue=destination.name
+        )
+    except Refused:
+        return None  # locked or forbidden: unknown
+    return None if answer is None else int(answer.message_count)
+
+
+def _tolerate_missing(control: Control, method: str, what: str, **arguments: Any) -> None:
+    try:
+        control.ask(method, f"{method.replace('_', '.')} {what}", **arguments)
+    except Refused as refused:
+        if refused.code != NOT_FOUND:
+            raise

@@ -1,0 +1,11 @@
+"""spark-submit's way to `bench-spark run`: the same arguments, on the master that it has chosen.
+
+spark-submit --master spark://HOST:7077 jobs/run_scenario.py steady --broker my.yaml --store URI
+"""
+
+import sys
+
+from bench_spark.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["run", *sys.argv[1:]]))

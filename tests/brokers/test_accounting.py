@@ -1,0 +1,146 @@
+"""Accounts against real brokers: planted losses and duplicates, and the broker's own counters."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.parse
+import urllib.request
+from typing import Any
+
+import pika
+import pytest
+from agents import Load, run_load
+from confluent_kafka import Consumer, TopicPartition
+
+from bench_spark.plan import Plan, make_plan
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.models import Amqp, AmqpQueue, Phases, Scenario
+from bench_spark.scenario.models import Load as LoadModel
+
+
+def plan_of(run_id: str, **keys: Any) -> Plan:
+    phases = Phases(warmup_seconds=0.5, measure_seconds=2, drain_seconds=3)
+    keys = {"phases": phases, "load": LoadModel(rate_per_second=500)} | keys
+    return make_plan(Scenario(name="accounting", **keys), run_id)
+
+
+def open_channel(broker: Broker) -> tuple[pika.BlockingConnection, Any]:
+    connection = pika.BlockingConnection(pika.URLParameters(broker.uri))
+    return connection, connection.channel()
+
+
+@pytest.fixture(params=["rabbitmq_broker", "qpid_broker"])
+def amqp_broker(request: pytest.FixtureRequest) -> Broker:
+    broker: Broker = request.getfixturevalue(request.param)
+    return broker
+
+
+def test_planted_losses_and_duplicates_are_counted_exactly_over_two_agents(
+    amqp_broker: Broker,
+) -> None:
+    """Two agents compete on one queue while a thief takes messages and a copier repeats them."""
+    plan = plan_of(
+        f"planted-{amqp_broker.name}", agents=2, producers=2, consumers=2, destinations=1
+    )
+    stolen: list[bytes] = []
+
+    def steal_and_copy(load: Load) -> None:
+        connection, channel = open_channel(amqp_broker)
+        queue = load.control.destinations[0][0]
+        time.sleep(1.0)
+        # A thief competes with the run's own consumers and keeps exactly twenty of their messages.
+        channel.basic_qos(prefetch_count=20)
+        for method, _, body in channel.consume(queue, inactivity_timeout=1.0):
+            assert method is not None, "the load ended before the thief had enough"
+            stolen.append(body)
+            if len(stolen) == 20:
+                channel.basic_ack(method.delivery_tag, multiple=True)
+                break
+        channel.cancel()
+        for body in stolen[:7]:
+            channel.basic_publish("", queue, body)
+            channel.basic_publish("", queue, body)
+        connection.close()
+
+    load = run_load(plan, amqp_broker, steal_and_copy)
+
+    accounts = load.accounts()
+    assert not load.control.failures
+    assert accounts.closes
+    # Seven of the stolen came back twice: each of them is received once and duplicated once.
+    assert accounts.sent == 1000
+    assert accounts.lost == 13
+    assert accounts.received_once == 987
+    assert load.total("consumer", "received") == 987 + 7
+
+
+def test_a_queue_that_drops_messages_on_purpose_is_reported_as_loss(
+    rabbitmq_broker: Broker,
+) -> None:
+    """x-max-length and a slow consumer: the broker drops the oldest messages."""
+    queue = AmqpQueue(name="dropping-%d", arguments={"x-max-length": 50})
+    plan = plan_of(
+        "dropping",
+        amqp=Amqp(queue=queue, ack="manual", ack_every=1, prefetch=1),
+        load=LoadModel(mode="maximum"),
+        phases=Phases(warmup_seconds=0, measure_seconds=2, drain_seconds=2),
+    )
+    load = run_load(plan, rabbitmq_broker)
+    accounts = load.accounts()
+    assert not load.control.failures
+    assert accounts.closes
+    assert accounts.lost > 0
+    assert accounts.sent == accounts.received_once + accounts.lost + accounts.left_in_broker
+
+
+def management(broker: Broker, path: str) -> Any:
+    parts = urllib.parse.urlsplit(broker.management_uri or "")
+    manager = urllib.request.HTTPPasswordMgrWithDefaultRealm()
+    root = f"http://{parts.hostname}:{parts.port}"
+    manager.add_password(None, root, parts.username or "", parts.password or "")
+    opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(manager))
+    with opener.open(f"{root}/api/{path}", timeout=5) as answer:
+        return json.load(answer)
+
+
+def test_events_sum_to_rabbitmqs_own_counters(rabbitmq_broker: Broker) -> None:
+    """The queue is the user's own, so it outlives the run and can be asked afterwards."""
+    connection, channel = open_channel(rabbitmq_broker)
+    channel.queue_declare("counted-by-rabbitmq")
+    queue = AmqpQueue(name="counted-by-rabbitmq")
+    load = run_load(plan_of("rabbitmq-counters", amqp=Amqp(queue=queue)), rabbitmq_broker)
+    sent = load.total_of_all_phases("producer", "sent")
+    received = load.total_of_all_phases("consumer", "received")
+    assert sent == received == 1250
+
+    deadline = time.monotonic() + 15
+    counted: dict[str, int] = {}
+    while counted.get("publish") != sent and time.monotonic() < deadline:
+        time.sleep(0.5)  # The management plugin counts in intervals of five seconds.
+        stats = management(rabbitmq_broker, "queues/%2F/counted-by-rabbitmq").get(
+            "message_stats", {}
+        )
+        counted = {key: value for key, value in stats.items() if isinstance(value, int)}
+    assert counted["publish"] == sent
+    assert counted.get("deliver_no_ack", 0) + counted.get("deliver", 0) == received
+    channel.queue_delete("counted-by-rabbitmq")
+    connection.close()
+
+
+def test_events_sum_to_kafkas_end_offsets(kafka_broker: Broker) -> None:
+    ends: list[int] = []
+
+    def watch(load: Load) -> None:
+        topic = load.control.destinations[0][0]
+        assert load.control.produced.wait(20)
+        consumer = Consumer(
+            {"bootstrap.servers": kafka_broker.bootstrap_servers, "group.id": "watcher"}
+        )
+        ends.append(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1])
+        consumer.close()
+
+    load = run_load(plan_of("kafka-offsets"), kafka_broker, watch)
+    assert not load.control.failures
+    assert ends == [load.total_of_all_phases("producer", "sent")] == [1250]
+    assert load.accounts().received_once == 1000

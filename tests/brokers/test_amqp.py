@@ -1,0 +1,650 @@
+"""What AMQP 0-9-1 adds to the contract, on RabbitMQ and on Qpid Broker-J."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pika
+import pytest
+from contract import (
+    CLOCK,
+    PATIENCE_SECONDS,
+    batch,
+    collect,
+    consuming,
+    declared,
+    eventually,
+    exchanging,
+    heads,
+    joined,
+    numbered,
+    open_transport,
+    producing,
+    send_all,
+)
+
+from bench_spark.brokers import BrokerStatus
+from bench_spark.brokers.rabbitmq import installed_programs
+from bench_spark.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    ConfigurationError,
+    LoginRefused,
+)
+from bench_spark.scenario.broker import Broker, Tls
+from bench_spark.transports.base import (
+    Batch,
+    Consumers,
+    Destination,
+    OutcomeKind,
+    Producers,
+    Received,
+    Signal,
+    SignalKind,
+    nothing_received,
+)
+
+
+@pytest.fixture(params=["rabbitmq", "qpid"])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    found: Broker = request.getfixturevalue(f"{request.param}_broker")
+    return found
+
+
+@contextmanager
+def plain_pika(broker: Broker) -> Iterator[Any]:
+    """A channel of pika's own, to look at the broker from outside."""
+    connection = pika.BlockingConnection(pika.URLParameters(f"{broker.uri}%2F"))
+    try:
+        yield connection.channel()
+    finally:
+        connection.close()
+
+
+def unique(name: str) -> str:
+    return f"{name}-{time.time_ns()}"
+
+
+def wait_for_signal(side: Producers | Consumers, kind: SignalKind) -> Signal:
+    seen: list[Signal] = []
+
+    def arrived() -> bool:
+        seen.extend(side.signals())
+        return bool(seen)
+
+    assert eventually(arrived)
+    assert [one.kind for one in seen] == [kind]
+    return seen[0]
+
+
+# -- names, exchanges, and who deletes what --------------------------------------------------------
+
+
+def test_the_default_queue_is_named_after_the_run(broker: Broker) -> None:
+    run_id = unique("run")
+    with declared(open_transport(broker, run_id), 2) as made:
+        assert [one.name for one in made] == [f"bench-{run_id}-0", f"bench-{run_id}-1"]
+
+
+def test_a_server_named_queue_carries_messages_and_goes_with_its_consumer(broker: Broker) -> None:
+    queue = {"server_named": True, "auto_delete": True}
+    transport = open_transport(broker, amqp={"queue": queue})
+    made = transport.declare([Destination(0)])
+    with consuming(transport, made) as consumers, producing(transport, made) as producers:
+        send_all(producers, batch(heads(3)))
+        collect(consumers, 3)
+    assert made[0].name
+    assert eventually(lambda: transport.depths(made) == (None,))
+
+
+def test_a_queue_that_was_there_before_is_used_and_never_deleted(broker: Broker) -> None:
+    name = unique("mine")
+    transport = open_transport(broker, amqp={"queue": {"name": name}})
+    with plain_pika(broker) as channel:
+        channel.queue_declare(name)
+        with declared(transport) as made:
+            assert made == (Destination(0, name, declared=False),)
+            with producing(transport, made) as producers:
+                send_all(producers, batch(heads(2)))
+        assert eventually(lambda: transport.depths(made) == (2,))
+        channel.queue_delete(name)
+
+
+def test_a_queue_with_other_properties_is_refused_and_left_alone(rabbitmq_broker: Broker) -> None:
+    name = unique("other")
+    pattern = f"{name}-%d"
+    transport = open_transport(
+        rabbitmq_broker,
+        destinations=2,
+        producers=2,
+        consumers=2,
+        amqp={"queue": {"name": pattern, "durable": True}},
+    )
+    with plain_pika(rabbitmq_broker) as channel:
+        channel.queue_declare(f"{name}-1")
+        channel.basic_publish("", f"{name}-1", b"precious")
+        with pytest.raises(BrokerRefused, match=r"406 PRECONDITION_FAILED.*durable"):
+            transport.declare([Destination(0), Destination(1)])
+        left = transport.depths([Destination(0, f"{name}-0"), Destination(1, f"{name}-1")])
+        assert left == (None, 1), "what was made before the refusal is deleted, nothing else"
+        channel.queue_delete(f"{name}-1")
+
+
+@pytest.mark.parametrize("kind", ["direct", "topic", "fanout", "headers"])
+def test_an_exchange_is_declared_bound_and_deleted_again(broker: Broker, kind: str) -> None:
+    name = unique("exchange")
+    amqp = {"exchange": {"name": name, "type": kind}, "routing_key": "some.key"}
+    transport = open_transport(broker, amqp=amqp)
+    with exchanging(transport) as (producers, consumers):
+        send_all(producers, batch(heads(10)))
+        collect(consumers, 10)
+    assert not exchange_exists(broker, name, kind)
+
+
+def test_an_exchange_that_was_there_before_stays(broker: Broker) -> None:
+    name = unique("theirs")
+    with plain_pika(broker) as channel:
+        channel.exchange_declare(name, "direct")
+        transport = open_transport(broker, amqp={"exchange": {"name": name}})
+        with exchanging(transport) as (producers, consumers):
+            send_all(producers, batch(heads(4)))
+            collect(consumers, 4)
+        assert exchange_exists(broker, name, "direct")
+        channel.exchange_delete(name)
+
+
+def test_an_exchange_of_another_type_is_refused(broker: Broker) -> None:
+    name = unique("theirs")
+    with plain_pika(broker) as channel:
+        channel.exchange_declare(name, "topic")
+        transport = open_transport(broker, amqp={"exchange": {"name": name, "type": "direct"}})
+        with pytest.raises(BrokerRefused, match=name):
+            transport.declare([Destination(0)])
+        channel.exchange_delete(name)
+
+
+def test_an_exchange_shared_by_two_agents_goes_with_the_last_queue(broker: Broker) -> None:
+    name = unique("shared")
+    first = open_transport(broker, amqp={"exchange": {"name": name}})
+    second = open_transport(broker, amqp={"exchange": {"name": name}})
+    made_first, made_second = first.declare([Destination(0)]), second.declare([Destination(1)])
+    first.delete(made_first)
+    with consuming(second, made_second) as consumers, producing(second, made_second) as producers:
+        send_all(producers, batch(heads(2)))
+        collect(consumers, 2)
+    second.delete(made_second)
+    assert not exchange_exists(broker, name, "direct")
+
+
+def exchange_exists(broker: Broker, name: str, kind: str) -> bool:
+    with plain_pika(broker) as channel:
+        try:
+            channel.exchange_declare(name, kind, passive=True)
+        except pika.exceptions.ChannelClosedByBroker:
+            return False
+        return True
+
+
+def test_delivery_mode_and_body_are_as_asked_and_no_other_property_is_set(broker: Broker) -> None:
+    for persistent, mode in ((False, 1), (True, 2)):
+        transport = open_transport(broker, amqp={"persistent": persistent})
+        with declared(transport) as made:
+            with producing(transport, made) as producers:
+                send_all(producers, batch(heads(1), body_bytes=100))
+            with plain_pika(broker) as channel:
+                _, properties, body = channel.basic_get(made[0].name, auto_ack=True)
+        assert len(body) == 100
+        assert properties.delivery_mode == mode
+        assert {name for name, value in vars(properties).items() if value} <= {"delivery_mode"}
+
+
+# -- what a broker cannot do -----------------------------------------------------------------------
+
+
+def test_capabilities_are_found_per_broker(rabbitmq_broker: Broker, qpid_broker: Broker) -> None:
+    rabbitmq = open_transport(rabbitmq_broker).probe()
+    assert rabbitmq.product == "RabbitMQ"
+    assert rabbitmq.capabilities == {"confirms", "blocked_notification", "queue_arguments"}
+    qpid = open_transport(qpid_broker).probe()
+    assert "Qpid" in qpid.product
+    assert qpid.capabilities == {"confirms"}
+
+
+def test_queue_arguments_are_refused_in_the_probe_where_the_broker_has_none(
+    qpid_broker: Broker,
+) -> None:
+    transport = open_transport(qpid_broker, amqp={"queue": {"arguments": {"x-max-length": 10}}})
+    with pytest.raises(BrokerRefused, match=r"Qpid.*x-max-length.*542"):
+        transport.probe()
+
+
+# -- logging in ------------------------------------------------------------------------------------
+
+
+def test_a_wrong_password_is_refused_without_being_shown(broker: Broker) -> None:
+    wrong = Broker(kind="amqp", uri=f"amqp://guest:opensesame@{broker.host}:{broker.port}")
+    with pytest.raises(LoginRefused, match="user 'guest', vhost '/'") as refused:
+        open_transport(wrong).probe()
+    assert f"{broker.host}:{broker.port}" in str(refused.value)
+    assert "opensesame" not in str(refused.value)
+
+
+def test_a_missing_vhost_is_a_refused_login_that_names_it(broker: Broker) -> None:
+    wrong = Broker(kind="amqp", uri=f"amqp://guest:guest@{broker.host}:{broker.port}/nowhere")
+    with pytest.raises(LoginRefused, match="vhost 'nowhere'"):
+        open_transport(wrong).probe()
+
+
+def test_an_unknown_host_is_unreachable() -> None:
+    broker = Broker(kind="amqp", uri="amqp://no-such-host.invalid:5672")
+    with pytest.raises(BrokerUnreachable, match=r"no-such-host\.invalid:5672"):
+        open_transport(broker).probe()
+
+
+@pytest.mark.parametrize(
+    ("greeting", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not in AMQP"),
+        (b"AMQP\x00\x01\x00\x00", "speaks AMQP 1-0-0, not 0-9-1"),
+        (b"", "does not speak AMQP 0-9-1"),
+    ],
+)
+def test_a_peer_that_speaks_something_else_is_unreachable(greeting: bytes, said: str) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def greet() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(8)
+                peer.sendall(greeting)
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        port = listener.getsockname()[1]
+        with pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{port}: .*{said}"):
+            open_transport(Broker(kind="amqp", uri=f"amqp://127.0.0.1:{port}")).probe()
+        thread.join()
+
+
+# -- acknowledging ---------------------------------------------------------------------------------
+
+
+def test_acknowledged_messages_are_gone_and_others_come_back_redelivered(broker: Broker) -> None:
+    transport = open_transport(broker, amqp={"ack": "manual"})
+    with declared(transport) as made:
+        with producing(transport, made) as producers:
+            send_all(producers, batch(heads(10)))
+        with consuming(transport, made) as consumers:
+            parts = collect(consumers, 10, acknowledge=False)
+            assert sum(consumers.acknowledge(part) for part in parts) == 10
+        assert eventually(lambda: transport.depths(made) == (0,))
+        with producing(transport, made) as producers:
+            send_all(producers, batch(heads(6)))
+        with consuming(transport, made) as consumers:
+            collect(consumers, 6, acknowledge=False)
+        assert eventually(lambda: transport.depths(made) == (6,))
+        with consuming(transport, made) as consumers:
+            again = collect(consumers, 6)
+        assert joined(again, "redelivered").all()
+        assert joined(again, "head")["sequence"].tolist() == list(range(6))
+
+
+def test_acknowledgements_in_groups_leave_nothing_behind(broker: Broker) -> None:
+    transport = open_transport(broker, amqp={"ack": "manual", "ack_every": 10})
+    with exchanging(transport) as (producers, consumers):
+        send_all(producers, batch(heads(25)))
+        received = 0
+        acknowledged = 0
+        while received < 25:
+            part = consumers.receive(1.0)
+            received += len(part)
+            acknowledged += consumers.acknowledge(part)
+        assert acknowledged == 20
+
+        # The last five are no full group; they are acknowledged once the lane has been idle.
+        def all_acknowledged() -> bool:
+            nonlocal acknowledged
+            consumers.receive(0)
+            acknowledged += consumers.acknowledge(nothing_received())
+            return acknowledged == 25
+
+        assert eventually(all_acknowledged)
+
+
+def test_closing_acknowledges_the_group_that_was_not_full(broker: Broker) -> None:
+    transport = open_transport(broker, amqp={"ack": "manual", "ack_every": 100})
+    with declared(transport) as made:
+        with producing(transport, made) as producers:
+            send_all(producers, batch(heads(7)))
+        with consuming(transport, made) as consumers:
+            collect(consumers, 7, extra_seconds=0)
+        assert eventually(lambda: transport.depths(made) == (0,))
+
+
+def test_no_more_than_the_prefetch_is_delivered_unacknowledged(broker: Broker) -> None:
+    transport = open_transport(broker, amqp={"ack": "manual", "prefetch": 5})
+    with exchanging(transport) as (producers, consumers):
+        send_all(producers, batch(heads(12)))
+        first = collect(consumers, 5, acknowledge=False)
+        for part in first:
+            consumers.acknowledge(part)
+        collect(consumers, 7)
+
+
+# -- outcomes --------------------------------------------------------------------------------------
+
+
+def test_no_more_than_the_limit_is_ever_unconfirmed(broker: Broker) -> None:
+    transport = open_transport(broker, amqp={"confirms": 10})
+    with declared(transport) as made, producing(transport, made) as producers:
+        assert producers.send(batch(heads(100))) == 10
+        assert producers.in_flight() == 10
+        assert producers.send(batch(heads(1))) == 0
+
+
+@pytest.mark.parametrize("body_bytes", [8, 200])
+def test_unroutable_messages_are_returned_not_confirmed(broker: Broker, body_bytes: int) -> None:
+    transport = open_transport(
+        broker, amqp={"confirms": 100, "mandatory": True, "routing_key": "no-such-queue"}
+    )
+    made = heads(20)
+    with declared(transport) as destinations, producing(transport, destinations) as producers:
+        settled = send_all(producers, batch(made, body_bytes=body_bytes), expected_outcomes=20)
+        assert producers.in_flight() == 0
+    assert settled.kinds == [OutcomeKind.RETURNED] * 20
+    assert np.array_equal(np.sort(settled.heads, order="sequence"), made)
+
+
+def test_returned_and_confirmed_messages_are_told_apart(broker: Broker) -> None:
+    transport = open_transport(broker, amqp={"confirms": 100, "mandatory": True})
+    with declared(transport) as made:
+        lanes = [made[0], Destination(1, "no-such-queue")]
+        routes = (np.arange(40) % 2).tolist()
+        with producing(transport, lanes) as producers:
+            sent = batch(heads(40, producer=routes), route=routes)
+            settled = send_all(producers, sent, expected_outcomes=40)
+    expected = [OutcomeKind.CONFIRMED, OutcomeKind.RETURNED]
+    for kind, head in zip(settled.kinds, settled.heads, strict=True):
+        assert kind == expected[head["producer"]]
+
+
+def test_returns_are_reported_without_confirms_too(broker: Broker) -> None:
+    transport = open_transport(broker, amqp={"mandatory": True, "routing_key": "no-such-queue"})
+    made = heads(5)
+    with declared(transport) as destinations, producing(transport, destinations) as producers:
+        settled = send_all(producers, batch(made), expected_outcomes=5)
+    assert settled.kinds == [OutcomeKind.RETURNED] * 5
+    assert np.array_equal(settled.heads, made)
+
+
+def test_messages_that_a_full_queue_rejects_are_refused(rabbitmq_broker: Broker) -> None:
+    arguments = {"x-max-length": 5, "x-overflow": "reject-publish"}
+    transport = open_transport(
+        rabbitmq_broker, amqp={"confirms": 1, "queue": {"arguments": arguments}}
+    )
+    with declared(transport) as made:
+        with producing(transport, made) as producers:
+            settled = send_all(producers, batch(heads(12)), expected_outcomes=12)
+        assert eventually(lambda: transport.depths(made) == (5,))
+    assert settled.kinds.count(OutcomeKind.CONFIRMED) == 5
+    assert settled.kinds.count(OutcomeKind.REFUSED) == 7
+
+
+# -- lanes that end, block or fill up --------------------------------------------------------------
+
+
+def test_a_channel_closed_by_the_broker_is_lost_with_its_code_and_its_messages_unknown(
+    broker: Broker,
+) -> None:
+    name = unique("vanishing")
+    transport = open_transport(broker, amqp={"confirms": 50, "exchange": {"name": name}})
+    made = transport.declare([Destination(0)])
+    with producing(transport, made) as producers:
+        transport.delete(made)
+        sent = heads(10)
+        assert producers.send(batch(sent)) == 10
+        signalled = wait_for_signal(producers, SignalKind.LOST)
+        assert "404" in signalled.reason
+        outcomes = producers.outcomes()
+        assert set(outcomes.kind.tolist()) == {OutcomeKind.UNKNOWN}
+        assert np.array_equal(outcomes.head, sent)
+        assert producers.send(batch(heads(1))) == 0
+        assert producers.in_flight() == 0
+
+
+def test_a_consumer_whose_queue_is_deleted_is_lost(rabbitmq_broker: Broker) -> None:
+    transport = open_transport(rabbitmq_broker)
+    made = transport.declare([Destination(0)])
+    with consuming(transport, made) as consumers:
+        transport.delete(made)
+        signalled = wait_for_signal(consumers, SignalKind.LOST)
+    assert made[0].name is not None
+    assert made[0].name in signalled.reason
+    assert "cancelled" in signalled.reason
+
+
+def test_consuming_from_a_queue_that_does_not_exist_is_refused(broker: Broker) -> None:
+    transport = open_transport(broker)
+    missing = [Destination(0, "no-such-queue")]
+    with pytest.raises(BrokerRefused, match="404"), consuming(transport, missing):
+        pass
+
+
+def test_messages_in_flight_when_the_lane_closes_have_an_unknown_outcome(
+    rabbitmq: BrokerStatus,
+) -> None:
+    transport = open_transport(rabbitmq.broker, amqp={"confirms": 50})
+    with declared(transport) as made, producing(transport, made) as producers:
+        with frozen(rabbitmq):
+            assert producers.send(batch(heads(3))) == 3
+            producers.close()
+        outcomes = producers.outcomes()
+    assert outcomes.kind.tolist() == [OutcomeKind.UNKNOWN] * 3
+
+
+def test_a_full_socket_refuses_and_loses_nothing(rabbitmq: BrokerStatus) -> None:
+    transport = open_transport(rabbitmq.broker)
+    total = 2000
+    whole = batch(heads(total), body_bytes=20_000)
+    with exchanging(transport) as (producers, consumers):
+        with frozen(rabbitmq):
+            accepted = producers.send(whole)
+            assert 0 < accepted < total
+            assert producers.send(whole.starting_at(accepted)) == 0
+        parts = collect_while_sending(producers, consumers, whole.starting_at(accepted), total)
+    assert np.array_equal(joined(parts, "head")["sequence"], np.arange(total))
+
+
+def collect_while_sending(
+    producers: Producers, consumers: Consumers, rest: Batch, total: int
+) -> list[Received]:
+    parts: list[Received] = []
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while sum(len(part) for part in parts) < total:
+        assert time.monotonic() < deadline
+        rest = rest.starting_at(producers.send(rest)) if len(rest) else rest
+        producers.signals()
+        parts.append(consumers.receive(0))
+    return parts
+
+
+@contextmanager
+def frozen(status: BrokerStatus) -> Iterator[None]:
+    assert status.pid is not None
+    os.kill(status.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(status.pid, signal.SIGCONT)
+
+
+def test_a_blocked_connection_is_signalled_and_refuses_until_unblocked(
+    rabbitmq: BrokerStatus,
+) -> None:
+    transport = open_transport(rabbitmq.broker)
+    with exchanging(transport) as (producers, consumers):
+        try:
+            limit_memory(rabbitmq, "1")
+            # RabbitMQ tells a connection that it is blocked when it next publishes.
+            assert producers.send(batch(heads(1))) == 1
+            blocked = wait_for_signal(producers, SignalKind.BLOCKED)
+            assert "memory" in blocked.reason
+            assert producers.send(batch(heads(1))) == 0
+        finally:
+            limit_memory(rabbitmq, "1GB")
+        unblocked = wait_for_signal(producers, SignalKind.UNBLOCKED)
+        assert unblocked.at_ns > blocked.at_ns
+        send_all(producers, batch(heads(4, first=1)))
+        collect(consumers, 5)
+
+
+def limit_memory(status: BrokerStatus, limit: str) -> None:
+    control = installed_programs()[0].with_name("rabbitmqctl")
+    node = f"bench-spark-{status.ports['amqp']}@localhost"
+    subprocess.run(
+        [control, "-q", "-n", node, "set_vm_memory_high_watermark", "absolute", limit],
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(status.directory),
+            "ERL_EPMD_PORT": str(status.ports["epmd"]),
+            "RABBITMQ_CONF_ENV_FILE": os.devnull,
+        },
+        check=True,
+        capture_output=True,
+    )
+
+
+def test_idle_lanes_are_kept_alive_by_heartbeats(broker: Broker) -> None:
+    transport = open_transport(broker, amqp={"heartbeat_seconds": 1})
+    with exchanging(transport) as (producers, consumers):
+        idle_until = time.monotonic() + 4
+        while time.monotonic() < idle_until:
+            consumers.receive(0.1)
+            assert producers.signals() == []
+            assert consumers.signals() == []
+        send_all(producers, batch(heads(3)))
+        collect(consumers, 3)
+
+
+def test_many_lanes_open_and_carry_messages(broker: Broker) -> None:
+    transport = open_transport(broker, producers=100, consumers=100)
+    lanes = (np.arange(1000) % 100).tolist()
+    with exchanging(transport, producer_lanes=100, consumer_lanes=100) as (producers, consumers):
+        send_all(producers, batch(heads(1000, producer=lanes), lanes))
+        parts = collect(consumers, 1000)
+    assert np.array_equal(np.sort(joined(parts, "head")["sequence"]), np.arange(1000))
+
+
+# -- TLS -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A self-signed certificate for localhost and its key."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+    directory = tmp_path_factory.mktemp("tls")
+    made, key = directory / "cert.pem", directory / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    request = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    subprocess.run(
+        [*request, *subject, "-keyout", key, "-out", made], check=True, capture_output=True
+    )
+    return made, key
+
+
+@pytest.fixture
+def tls_port(broker: Broker, certificate: tuple[Path, Path]) -> Iterator[int]:
+    """The broker behind an endpoint that does nothing but TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    accepted, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=relay, args=(accepted,), daemon=True).start()
+
+        def relay(accepted: socket.socket) -> None:
+            try:
+                outside = context.wrap_socket(accepted, server_side=True)
+            except OSError:
+                return
+            inside = socket.create_connection((broker.host, broker.port))
+            threading.Thread(target=copy, args=(inside, outside), daemon=True).start()
+            copy(outside, inside)
+
+        def copy(source: socket.socket, sink: socket.socket) -> None:
+            try:
+                while data := source.recv(65536):
+                    sink.sendall(data)
+                sink.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_messages_travel_over_tls(tls_port: int, certificate: tuple[Path, Path]) -> None:
+    broker = Broker(
+        kind="amqp",
+        uri=f"amqps://guest:guest@127.0.0.1:{tls_port}",
+        tls=Tls(ca_file=str(certificate[0]), server_name="localhost"),
+    )
+    transport = open_transport(broker, amqp={"confirms": 100})
+    made = heads(300)
+    with exchanging(transport) as (producers, consumers):
+        settled = send_all(producers, batch(made, body_bytes=5000), expected_outcomes=300)
+        parts = collect(consumers, 300)
+    assert settled.kinds == [OutcomeKind.CONFIRMED] * 300
+    assert np.array_equal(joined(parts, "head"), made)
+
+
+def test_an_untrusted_certificate_is_refused_unless_told_otherwise(tls_port: int) -> None:
+    uri = f"amqps://guest:guest@127.0.0.1:{tls_port}"
+    with pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{tls_port}: TLS: certificate"):
+        open_transport(Broker(kind="amqp", uri=uri)).probe()
+    open_transport(Broker(kind="amqp", uri=uri, tls=Tls(insecure=True))).probe()
+
+
+def test_a_missing_certificate_file_is_a_configuration_error() -> None:
+    tls = Tls(ca_file="/no/such/file.pem")
+    with pytest.raises(ConfigurationError, match=r"/no/such/file\.pem"):
+        open_transport(Broker(kind="amqp", uri="amqps://127.0.0.1", tls=tls))
+
+
+def test_lanes_that_cannot_be_opened_leave_no_connection_behind(broker: Broker) -> None:
+    transport = open_transport(broker, amqp={"confirms": 10})
+    before = open_descriptors()
+    for _ in range(3):
+        with pytest.raises(BrokerRefused), consuming(transport, [Destination(0, "missing")]):
+            pass
+        transport.open_producers(numbered([[Destination(0, "missing")]]), CLOCK.now_ns).close()
+        transport.probe()
+    assert open_descriptors() <= before
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
