@@ -134,11 +134,13 @@ def resolve_agents(scenario: Scenario, free_slots: int) -> int:
     """How many agents to run: as asked, or for `auto` all that slots and members allow."""
     if scenario.agents != "auto":
         return scenario.agents
-    most = max(1, free_slots - SLOTS_FOR_STREAMING)
+    is_split = scenario.placement == "split"
+    # Roles apart need two agents; where there is no room for both, the slot check says so.
+    most = max(2 if is_split else 1, free_slots - SLOTS_FOR_STREAMING)
     if scenario.load.scope == "per_agent":
         return most
     members = min(scenario.producers, scenario.consumers)
-    if scenario.placement == "split":
+    if is_split:
         members = scenario.producers + scenario.consumers
     return min(most, members)
 
@@ -156,6 +158,8 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2) -> Plan:
             f"{agents} agents share {effective.destinations} destination(s); use at least as many "
             "destinations as agents"
         )
+    if effective.load.mode == "window" and effective.producers > 1:
+        _refuse_anonymous_bodies(effective)
     declared: set[int] = set()
     assignments = []
     message_shares = _message_shares(effective, placed)
@@ -257,6 +261,14 @@ def _refuse_idle_agents(scenario: Scenario, placed: Placed) -> None:
             f"agents: {scenario.agents} agents, but {scenario.producers} producer(s) and "
             f"{scenario.consumers} consumer(s) leave {idle} of them without work; use fewer "
             "agents, more producers and consumers, or load.scope: per_agent"
+        )
+
+
+def _refuse_anonymous_bodies(scenario: Scenario) -> None:
+    if scenario.message.bytes < ENVELOPE_BYTES:
+        raise ConfigurationError(
+            f"message.bytes: {scenario.message.bytes} is too few for load.mode: window with several "
+            f"producers; below {ENVELOPE_BYTES} bytes a message does not say whose window it is of"
         )
 
 

@@ -70,11 +70,15 @@ class _Stopped(Exception):
 
 
 def run_agent(
-    task: AgentTask, attempt: int = 0, preflight: Callable[[], None] | None = None
+    task: AgentTask,
+    attempt: int = 0,
+    executor: str | None = None,
+    preflight: Callable[[], None] | None = None,
 ) -> AgentResult:
     """Carry out an assignment; whatever happens is in the result.
 
-    `preflight` is what else must hold on this machine; it raises a PreflightError if it does not.
+    `executor` is where it runs, for the record. `preflight` is what else must hold on this machine;
+    it raises a PreflightError if it does not.
     """
     result = AgentResult(agent=task.assignment.agent)
     try:
@@ -86,7 +90,7 @@ def run_agent(
     try:
         if preflight is not None:
             preflight()
-        _Agent(task, link).run(result)
+        _Agent(task, link, executor).run(result)
     except _Stopped:
         pass  # The driver knows why.
     except Exception as error:
@@ -111,9 +115,10 @@ def _as_failure(error: Exception) -> tuple[str, str]:
 
 
 class _Agent:
-    def __init__(self, task: AgentTask, link: Link) -> None:
+    def __init__(self, task: AgentTask, link: Link, executor: str | None) -> None:
         self._assignment = task.assignment
         self._task = task
+        self._executor = executor
         self._link = link
         context = TransportContext(
             task.assignment.run_id, task.assignment.scenario, task.broker, task.credentials
@@ -148,6 +153,7 @@ class _Agent:
                 "client_library": facts.client_library,
             },
             host=host,
+            executor=self._executor,
         )
         self._expect("declare")
         wanted = [Destination(index) for index in self._assignment.declares]

@@ -57,29 +57,25 @@ class Windows:
         self._next_sequence = np.zeros(len(members), dtype=np.int64)
         self._members = np.array(sorted(members), dtype=np.int64)
         self._lane_of_member = np.argsort(np.array(members))
+        self._first_lane = 0
         self.progress = 0
 
     def deal(self, messages: int) -> tuple[U32, U64]:
-        share = self._credit
+        # In turn: a deal too small for all lanes begins where the one before ended.
+        lanes = np.roll(np.arange(len(self._credit)), -self._first_lane)
+        share = self._credit[lanes]
         if int(share.sum()) > messages:
-            share = self._fair_shares(messages)
-        lane = np.repeat(np.arange(len(share)), share)
+            share = _fair_shares(share, messages)
+        lane = np.repeat(lanes, share)
         starts = np.repeat(np.cumsum(share) - share, share)
         within = np.arange(len(lane)) - starts
         return lane.astype(np.uint32), (self._next_sequence[lane] + within).astype(np.uint64)
-
-    def _fair_shares(self, messages: int) -> I64:
-        """Cut every lane's credit at one level, so that none starves the others."""
-        level = max(1, messages // max(1, int(np.count_nonzero(self._credit))))
-        share = np.minimum(self._credit, level)
-        before = np.cumsum(share) - share
-        cut: I64 = np.clip(messages - before, 0, share)
-        return cut
 
     def accepted(self, lane: U32) -> None:
         counts = np.bincount(lane, minlength=len(self._credit))
         self._credit -= counts
         self._next_sequence += counts
+        self._first_lane = (int(lane[-1]) + 1) % len(self._credit)
 
     def consumed(self, producer: npt.NDArray[np.uint32]) -> None:
         at = np.searchsorted(self._members, producer)
@@ -93,3 +89,12 @@ class Windows:
     @property
     def credit(self) -> int:
         return int(self._credit.sum())
+
+
+def _fair_shares(credit: I64, messages: int) -> I64:
+    """Cut every lane's credit at one level, so that none starves the others."""
+    level = max(1, messages // max(1, int(np.count_nonzero(credit))))
+    share = np.minimum(credit, level)
+    before = np.cumsum(share) - share
+    cut: I64 = np.clip(messages - before, 0, share)
+    return cut

@@ -52,7 +52,11 @@ class Link:
         self._lock = threading.Lock()
         self._lost = threading.Event()
         self._closing = False
-        self._join(token, agent, attempt)
+        self._closing_deadline = 0.0
+        try:
+            self._join(token, agent, attempt)
+        except WireError as error:
+            raise LinkLost("whoever answers there is no collector") from error
         self._wake_out, self._wake_in = os.pipe()
         self._bell_out, self._bell_in = os.pipe()
         for end in (self._wake_out, self._wake_in, self._bell_out, self._bell_in):
@@ -105,13 +109,18 @@ class Link:
         return data
 
     def _read_message(self, wanted: str) -> Message:
-        while True:
+        """The next message of that type; whatever else comes with it is a command for later."""
+        found: Message | None = None
+        while found is None:
             data = self._socket.recv(_RECEIVE_BYTES)
             if not data:
                 raise LinkLost("the collector closed the connection while the agent joined")
-            for message, _ in self._reader.feed(data):
-                if message["type"] == wanted:
-                    return message
+            for message, payload in self._reader.feed(data):
+                if found is None and message["type"] == wanted:
+                    found = message
+                else:
+                    self._commands.append((message, payload))
+        return found
 
     # -- used by the agent's loop ----------------------------------------------------------------
 
@@ -149,10 +158,11 @@ class Link:
         return found
 
     def wait_for(self, wanted: str, timeout_seconds: float) -> Message:
-        """Wait for one command (or for `stop`); other commands are dropped."""
+        """Wait for one command (or for `stop`): those before it are dropped, those after it kept."""
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
-            for message in self.commands():
+            while self._commands:
+                message, _ = self._commands.popleft()
                 if message["type"] in (wanted, "stop"):
                     return message
             if self.is_lost:
@@ -161,10 +171,11 @@ class Link:
         raise LinkLost(f"the driver did not say {wanted!r} within {timeout_seconds:g} s")
 
     def close(self, timeout_seconds: float = 5.0) -> None:
-        """Send what is waiting, then hang up."""
+        """Send what is waiting, hear the driver out, then hang up."""
+        self._closing_deadline = time.monotonic() + timeout_seconds
         self._closing = True
         self._ring(self._wake_in)
-        self._thread.join(timeout_seconds)
+        self._thread.join(timeout_seconds + 1.0)
         self._socket.close()
         for end in (self._wake_out, self._wake_in, self._bell_out, self._bell_in):
             os.close(end)
@@ -185,13 +196,17 @@ class Link:
         selector.register(self._wake_out, selectors.EVENT_READ)
         selector.register(self._socket, selectors.EVENT_READ)
         pending = b""
+        has_said_all = False
         next_check = time.monotonic() + CLOCK_CHECK_SECONDS
-        while True:
-            if not pending:
+        while not self._closing or time.monotonic() < self._closing_deadline:
+            if not pending and not has_said_all:
                 pending = self._next_outgoing()
-            if self._closing and not pending:
-                return
-            if not self._shares_clock and time.monotonic() >= next_check:
+            if self._closing and not pending and not has_said_all:
+                # Only this direction, and then on to the driver's own end: a socket that is closed
+                # with something unread throws away what it has accepted and not yet sent.
+                self._socket.shutdown(socket.SHUT_WR)
+                has_said_all = True
+            if not self._shares_clock and not has_said_all and time.monotonic() >= next_check:
                 next_check += CLOCK_CHECK_SECONDS
                 self._outgoing.append(encode_frame({"type": "ping", "asked": self.clock.now_ns()}))
                 continue

@@ -35,11 +35,12 @@ class Schedule:
         return max(1, int(BATCH_NS / self.period_ns))
 
     def intended_ns(self, message: int) -> int:
-        return int(self.shift_ns + message * self.period_ns)
+        # Rounded, not cut: a product a hair short of a whole second belongs to the next one.
+        return round(self.shift_ns + message * self.period_ns)
 
     def intended_many_ns(self, first: int, count: int) -> npt.NDArray[np.int64]:
         numbers = np.arange(first, first + count, dtype=np.float64)
-        return (self.shift_ns + numbers * self.period_ns).astype(np.int64)
+        return np.rint(self.shift_ns + numbers * self.period_ns).astype(np.int64)
 
     def messages_before(self, elapsed_ns: int) -> int:
         """How many messages are due strictly before that moment."""

@@ -56,6 +56,13 @@ def encode_rows(rows: list[EventRow]) -> tuple[list[dict[str, Any]], bytes]:
 
 def decode_rows(header: list[dict[str, Any]], columns: bytes) -> list[EventRow]:
     """Back from the wire; raises ValueError or KeyError when header and bytes do not fit."""
+    try:
+        return _decode(header, columns)
+    except (AttributeError, OverflowError, TypeError) as error:
+        raise ValueError("this is no header of event rows") from error
+
+
+def _decode(header: list[dict[str, Any]], columns: bytes) -> list[EventRow]:
     rows: list[EventRow] = []
     at = 0
     for plain in header:

@@ -41,7 +41,8 @@ def answer(token: str, challenge: bytes, role: str) -> str:
 
 
 def is_right_answer(token: str, challenge: bytes, role: str, given: object) -> bool:
-    return isinstance(given, str) and hmac.compare_digest(answer(token, challenge, role), given)
+    right = answer(token, challenge, role).encode()
+    return isinstance(given, str) and hmac.compare_digest(right, given.encode(errors="replace"))
 
 
 def encode_frame(message: Message, payload: bytes = b"") -> bytes:
@@ -82,7 +83,8 @@ class FrameReader:
         del self._buffer[:end]
         try:
             message = json.loads(header)
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (ValueError, RecursionError) as error:
+            # A few thousand brackets exhaust the parser's stack: from a stranger, or by accident.
             raise WireError("a frame without a JSON header") from error
         if not isinstance(message, dict) or not isinstance(message.get("type"), str):
             raise WireError("a frame whose header names no type")

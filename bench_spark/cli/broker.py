@@ -15,7 +15,7 @@ NameArgument = Annotated[
 ]
 
 app = typer.Typer(
-    help="Start, stop or find a broker on this machine (127.0.0.1, private, gone after a stop).",
+    help="Real brokers on this machine, for trying things out.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

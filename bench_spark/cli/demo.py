@@ -46,7 +46,7 @@ class Trial:
 
 
 def demo(store: StoreOption = DEFAULT_STORE) -> None:
-    """Measure an embedded Kafka and an embedded Qpid Broker-J, and compare them.
+    """Compare an embedded Kafka and an embedded Qpid.
 
     Takes about two minutes; the first time also fetches the brokers. Both are gone afterwards, the
     results stay in the store.

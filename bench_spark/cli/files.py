@@ -23,7 +23,10 @@ def validate(
     ] = None,
     overrides: SetOption = None,
 ) -> None:
-    """Check SCENARIO, and whether a broker could run it, without connecting to anything."""
+    """Check SCENARIO, and whether a broker suits it.
+
+    Only the files are read; nothing is connected to.
+    """
     if broker is None:
         lines = [f"valid: {scenario_of(load_scenario(scenario, overrides or []).dump())}"]
     else:
@@ -31,7 +34,7 @@ def validate(
         shown = asked.broker.masked()
         lines = [
             f"valid: {scenario_of(asked.scenario.dump())}",
-            f"valid: {shown['name']}: {shown['kind']} at {address_of(shown)}",
+            f"valid: {shown['name']}: {shown['kind']}, {address_of(shown)}",
         ]
     to_stdout(lambda writer: writer.writelines(f"{line}\n" for line in lines))
 
@@ -41,7 +44,10 @@ def plan(
     broker: BrokerOption = DEFAULT_BROKER,
     overrides: SetOption = None,
 ) -> None:
-    """Show which agent would do what on this machine, and for how long. Starts nothing."""
+    """Show who would do what, and for how long.
+
+    The plan is for this machine. Nothing is started.
+    """
     asked = load(scenario, broker, overrides or [])
     run_id = choose_run_id(None, asked.scenario, asked.broker)
     made = plan_for(asked.scenario, run_id, master=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 from bench_spark.errors import ConfigurationError, StoreNotReady, TooFewSlots
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan
@@ -52,7 +53,7 @@ def refuse_too_few_slots(plan: Plan, master: str) -> None:
 
 def refuse_unshared_store(store: str, master: str) -> None:
     """A relative path names another directory on every machine."""
-    if not is_local(master) and not _URI.match(store) and not os.path.isabs(store):
+    if not is_local(master) and not _URI.match(store) and not Path(store).is_absolute():
         raise StoreNotReady(
             f"store {store}: with master {master} the store must be a URI or an absolute path that "
             "every machine shares; give --store or set BENCH_SPARK_STORE"

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -38,10 +39,8 @@ class Outputs:
             if path is not None:
                 _write_file(path, _WRITERS[name], document)
             else:
-                to_stream(
-                    sys.stdout if name == owner else sys.stderr,
-                    lambda writer, write=_WRITERS[name]: write(document, writer),
-                )
+                stream = sys.stdout if name == owner else sys.stderr
+                to_stream(stream, partial(_WRITERS[name], document))
 
 
 def parse_formats(texts: Sequence[str]) -> Outputs:

@@ -23,6 +23,7 @@ SLOTS_TIMEOUT_SECONDS = 10.0
 """How long executors may take to register before `agents: auto` counts them."""
 
 _LONGEST_NAME_IN_RUN_ID = 40
+_LONGEST_TAG = 255
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Asked:
     credentials: Credentials
 
 
-def load(scenario: str, broker: str, overrides: Sequence[str]) -> Asked:
-    asked, where = load_scenario(scenario, overrides), load_broker(broker)
+def load(scenario: str, broker: str, overrides: Sequence[str], tags: Sequence[str] = ()) -> Asked:
+    asked, where = _tagged(load_scenario(scenario, overrides), tags), load_broker(broker)
     refuse_impossible(asked, where)
     return Asked(asked, where, resolve_credentials(where))
 
@@ -51,9 +52,9 @@ class Ready:
 
 def settle(scenario: Scenario, run_id: str, store: str, master: str | None) -> Ready:
     """Plan the run and open its store; no master means this machine."""
+    plan = plan_for(scenario, run_id, master)
     if master is not None:
         refuse_unshared_store(store, master)
-    plan = plan_for(scenario, run_id, master)
     opened = Store(store).open()
     if len(opened.read("runs", columns=["run_id"], run_id=run_id)):
         raise ConfigurationError(f"--run-id: the store has a run {run_id} already; choose another")
@@ -88,11 +89,12 @@ def choose_run_id(given: str | None, scenario: Scenario, broker: Broker) -> str:
     return "-".join([*names, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2)])
 
 
-def parse_tags(texts: Sequence[str]) -> dict[str, str]:
-    tags = {}
+def _tagged(scenario: Scenario, texts: Sequence[str]) -> Scenario:
+    """The scenario with the tags of the command line over its own."""
+    tags = dict(scenario.tags)
     for text in texts:
         key, equals, value = text.partition("=")
-        if not key or not equals:
+        if not equals or not 0 < len(key) <= _LONGEST_TAG:
             raise ConfigurationError(f"--tag: {shown_value(text)} is not KEY=VALUE")
         tags[key] = value
-    return tags
+    return scenario.model_copy(update={"tags": tags})

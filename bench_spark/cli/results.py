@@ -65,7 +65,11 @@ def sql(
     store: StoreOption = DEFAULT_STORE,
     row_format: RowFormatOption = RowFormat.TABLE,
 ) -> None:
-    """Answer a query over the store's tables and views (docs/tables.md)."""
+    """Answer a query over the store's tables and views.
+
+    Tables: runs, events, metrics, summary. Views: metrics_latest, latency_by_interval,
+    latency_spec, c2_table, e6_table.
+    """
     opened = existing_store(store)
     with spark_session(LOCAL_MASTER, Steps(sys.stderr)) as spark:
         from bench_spark.spark.sql import run_query

@@ -21,7 +21,6 @@ from bench_spark.cli.preparing import (
     Ready,
     choose_run_id,
     load,
-    parse_tags,
     plan_for_cluster,
     settle,
 )
@@ -77,8 +76,7 @@ def run(
     """
     outputs = parse_formats(formats or ["terminal"])
     display = display_for(sys.stderr, live)
-    asked = load(scenario, broker, overrides or [])
-    run_tags = parse_tags(tags or [])
+    asked = load(scenario, broker, overrides or [], tags or [])
     chosen_id = choose_run_id(run_id, asked.scenario, asked.broker)
 
     from bench_spark.spark.session import is_submitted, local_session_master
@@ -88,12 +86,12 @@ def run(
             raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
         with spark_session(None, display) as spark:
             ready = settle(asked.scenario, chosen_id, store, spark.sparkContext.master)
-            exit_code = _carry_out(spark, asked, ready, display, outputs, live, run_tags)
+            exit_code = _carry_out(spark, asked, ready, display, outputs, live)
     else:
         ready = settle(asked.scenario, chosen_id, store, master)
         agents = len(ready.plan.assignments) if ready.plan is not None else 0
         with spark_session(master or local_session_master(agents), display) as spark:
-            exit_code = _carry_out(spark, asked, ready, display, outputs, live, run_tags)
+            exit_code = _carry_out(spark, asked, ready, display, outputs, live)
     raise typer.Exit(exit_code)
 
 
@@ -104,7 +102,6 @@ def _carry_out(
     display: Steps,
     outputs: Outputs,
     live: bool,
-    tags: dict[str, str],
 ) -> int:
     from bench_spark.spark.engine import Engine, RunRequest
 
@@ -112,7 +109,7 @@ def _carry_out(
     display.name_next(f"{asked.scenario.name} on {asked.broker.name}")
     engine = Engine(spark, ready.store, display)
     try:
-        summary = engine.run(RunRequest(plan, asked.broker, asked.credentials, live, tags))
+        summary = engine.run(RunRequest(plan, asked.broker, asked.credentials, live))
     finally:
         engine.close()
     outputs.write(summary.document)

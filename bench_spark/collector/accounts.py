@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from bench_spark.measure.sequences import SequencePages, SequenceSets
 
@@ -105,13 +104,13 @@ class Ledger:
             received_once += arrived
             if arrived == sent.measured:
                 continue
-            absent = ~_members(self._received, group, first, end)
-            has_failed = _members(self._failed, sent.producer, first, end) & absent
+            absent = ~self._received.members(group, first, end)
+            has_failed = self._failed.members(sent.producer, first, end) & absent
             is_open = absent & ~has_failed
             failed += int(np.count_nonzero(has_failed))
             is_sure = is_open
             if self._confirms:
-                is_sure = is_open & _members(self._confirmed, sent.producer, first, end)
+                is_sure = is_open & self._confirmed.members(sent.producer, first, end)
             sure += int(np.count_nonzero(is_sure))
             unsure += int(np.count_nonzero(is_open)) - int(np.count_nonzero(is_sure))
             missing[sent.producer] = self._received.missing(group, first, end)
@@ -129,13 +128,3 @@ class Ledger:
             indeterminate=sure + unsure - left - lost,
             missing=missing,
         )
-
-
-def _members(
-    sets: SequenceSets, group: int, first: int, end: int
-) -> npt.NDArray[np.bool_]:
-    """Which of the sequence numbers from `first` to `end` are in a set; False for any gap."""
-    mask = np.ones(end - first, dtype=np.bool_)
-    for gap_first, gap_end in sets.missing(group, first, end, limit=end - first):
-        mask[gap_first - first : gap_end - first] = False
-    return mask

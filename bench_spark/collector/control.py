@@ -143,7 +143,9 @@ class RunControl:
 
     def _advance(self) -> None:
         for step, command in _NEXT_COMMAND.items():
-            if self._all_reached(step) and not self._was_said(command):
+            # Once stopped, nothing begins any more: those still on their way to the start go home.
+            is_wanted = self.stop_reason is None or command == "inspect"
+            if is_wanted and self._all_reached(step) and not self._was_said(command):
                 self._say(command)
         if self._all_reached("produced") and self._drain_deadline_ns is None:
             self.produced.set()

@@ -123,7 +123,8 @@ class CollectorServer:
             self._drop(peer)
 
     def _accept(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        # Whoever called may have gone already, or descriptors have run out: nobody comes in then.
+        with contextlib.suppress(OSError):
             connection, _ = self._listener.accept()
             if len(self._peers) >= 2 * self._agents + 16:
                 connection.close()

@@ -69,7 +69,7 @@ def address_of(broker: Mapping[str, Any]) -> str:
 def broker_of(broker: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
     facts = environment.get("broker") or {}
     product = " ".join(filter(None, (facts.get("product"), facts.get("version"))))
-    return f"{broker['name']} at {address_of(broker)}" + (
+    return f"{broker['name']} ({address_of(broker)})" + (
         f", {one_line(product)}" if product else ""
     )
 

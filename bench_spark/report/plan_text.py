@@ -10,7 +10,7 @@ from rich.text import Text
 from bench_spark.plan import SLOTS_FOR_STREAMING, UNBOUNDED_PHASE_SECONDS, Assignment, Plan
 from bench_spark.report import descriptions
 from bench_spark.report.formatting import byte_size, count, number_ranges, plural, seconds
-from bench_spark.report.terminal import console_for, labelled, plain_table
+from bench_spark.report.terminal import console_for, labelled, plain_table, print_block
 
 MOST_AGENTS_LISTED = 100
 
@@ -21,16 +21,16 @@ def write_plan(plan: Plan, broker: Mapping[str, Any], writer: TextIO) -> None:
     console = console_for(writer)
     console.print(f"{scenario['name']} on {broker['name']}")
     lines = [
-        ("broker", f"{broker['kind']} at {descriptions.address_of(broker)}"),
+        ("broker", f"{broker['kind']}, {descriptions.address_of(broker)}"),
         ("load", f"{descriptions.load_of(scenario)}, {byte_size(scenario['message']['bytes'])}"),
         ("lasts", _duration(plan)),
         ("expects", _expected(plan)),
         ("needs", _slots(plan)),
     ]
-    console.print(labelled([(Text(label, "dim"), text) for label, text in lines]))
+    print_block(console, labelled([(Text(label, "dim"), text) for label, text in lines]))
     console.print()
     listed = plan.assignments[:MOST_AGENTS_LISTED]
-    console.print(plain_table(_COLUMNS, [_row(assignment) for assignment in listed]))
+    print_block(console, plain_table(_COLUMNS, [_row(assignment) for assignment in listed]))
     if len(plan.assignments) > len(listed):
         console.print(f"  ... and {count(len(plan.assignments) - len(listed))} more agents")
 

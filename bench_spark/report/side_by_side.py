@@ -9,7 +9,7 @@ from rich.text import Text
 
 from bench_spark.report.formatting import UNKNOWN, count, rate, share
 from bench_spark.report.measures import Document, shown_statistic
-from bench_spark.report.terminal import STATUS_STYLES, console_for, plain_table
+from bench_spark.report.terminal import STATUS_STYLES, console_for, plain_table, print_block
 
 _Cell = Callable[[Document], str | Text]
 
@@ -23,7 +23,7 @@ def write_side_by_side(
         for label, cell in _ROWS
         if any(cell(document) != UNKNOWN for document in documents)
     ]
-    console_for(writer).print(plain_table(["", *headings], rows))
+    print_block(console_for(writer), plain_table(["", *headings], rows))
 
 
 def _status(document: Document) -> Text:

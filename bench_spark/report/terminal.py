@@ -28,6 +28,8 @@ from bench_spark.report.measures import (
 
 PLAIN_WIDTH = 80
 WIDEST = 100
+NUMBER_WIDTH = 7
+"""Room for `12.3 ms`, so that tables below each other line up."""
 
 STATUS_STYLES = {
     "valid": "bold green",
@@ -37,7 +39,7 @@ STATUS_STYLES = {
 }
 _VERDICT_STYLES = {"fail": "bold red", "warn": "yellow", "pass": "green"}
 
-_EXPECTED_ZERO = (
+_TOLD_IF_ANY = (
     "unsent",
     "refused",
     "returned",
@@ -45,6 +47,7 @@ _EXPECTED_ZERO = (
     "left_in_broker",
     "lost",
     "indeterminate",
+    "acked",
     "redelivered",
     "out_of_order",
     "malformed",
@@ -59,8 +62,16 @@ def write_terminal(document: Document, writer: TextIO) -> None:
     for index, part in enumerate(_parts(document)):
         if index:
             console.print()
-        for line in part:
-            console.print(line)
+        for block in part:
+            print_block(console, block)
+
+
+def print_block(console: Console, block: ConsoleRenderable) -> None:
+    """Print without the spaces that rich fills lines up with: they show when a result is pasted."""
+    with console.capture() as captured:
+        console.print(block)
+    for line in captured.get().splitlines():
+        console.file.write(line.rstrip() + "\n")
 
 
 def console_for(writer: TextIO) -> Console:
@@ -83,6 +94,7 @@ def plain_table(
             justify="left" if is_first else "right",
             style=first_style if is_first else None,
             no_wrap=True,
+            min_width=None if is_first else NUMBER_WIDTH,
         )
     for row in rows:
         table.add_row(*row)
@@ -147,7 +159,7 @@ def _headline(document: Document) -> ConsoleRenderable:
 
 def _counts(document: Document) -> Iterator[ConsoleRenderable]:
     counts = document["counts"]
-    quiet = [name for name in _EXPECTED_ZERO if counts.get(name) == 0]
+    quiet = [name for name in _TOLD_IF_ANY if counts.get(name) == 0]
     unknown = [name for name in COUNTS if counts.get(name) is None]
     told = [name for name in COUNTS if name not in quiet and name not in unknown]
     lines = [("counts", ", ".join(f"{words(name)} {count(counts[name])}" for name in told))]

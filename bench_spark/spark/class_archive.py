@@ -8,7 +8,6 @@ no longer fits the class path or the Java is ignored by Java, so the worst case 
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
 import tempfile
@@ -32,25 +31,36 @@ def ensure_class_archive(say: Callable[[str], None]) -> Path | None:
     if archive := class_data_archive():
         return archive
     archive = class_archive_path()
-    say("preparing Spark's classes for quick starts (about half a minute, once)")
+    say("preparing Spark's classes for quick starts (about a minute, once)")
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".") as scratch:
         fresh = Path(scratch) / archive.name
-        training = [sys.executable, "-m", __name__, "--train", str(fresh)]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(
-                training,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=TRAINING_SECONDS,
-                check=False,
-            )
-        if not fresh.is_file():
-            say("that did not work; sessions will start a few seconds later than they could")
+        if why_not := _train_in_a_process_of_its_own(fresh):
+            say(f"that did not work ({why_not}); sessions start seconds later than they could")
             return None
         fresh.rename(archive)
     _forget_old_archives(archive.parent)
     return archive
+
+
+def _train_in_a_process_of_its_own(archive: Path) -> str:
+    """Empty if it went well, else the last line it wrote."""
+    # By its name: as a program, this module is called __main__.
+    command = [sys.executable, "-m", "bench_spark.spark.class_archive", "--train", str(archive)]
+    try:
+        training = subprocess.run(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=TRAINING_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"not done after {TRAINING_SECONDS} s"
+    if training.returncode == 0 and archive.is_file():
+        return ""
+    return (training.stderr.strip().splitlines() or ["no archive was written"])[-1]
 
 
 def _forget_old_archives(directory: Path) -> None:

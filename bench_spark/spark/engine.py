@@ -388,6 +388,7 @@ class _Run:
                 {
                     "agent": agent,
                     "host": state.reports.get("probed", {}).get("host", {}).get("host"),
+                    "executor": state.reports.get("probed", {}).get("executor"),
                     "cpu_seconds": self._health.cpu_seconds.get(agent),
                     "sent": state.progress.get("sent"),
                     "received_once": state.progress.get("received_once"),
@@ -442,6 +443,7 @@ def _in_task(
             yield run_agent(
                 tasks[number],
                 attempt=context.attemptNumber(),
+                executor=context.getTaskInfos()[number].address,
                 preflight=marker.prove_readable if marker is not None else None,
             )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -25,28 +26,31 @@ from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import measured_seconds
 from bench_spark.scenario.models import Scenario
 from bench_spark.spark.ticks import events_of
-from bench_spark.spark.windows import RunWindows
+from bench_spark.spark.windows import ROLLING, RunWindows, Window
 from bench_spark.store import Store
 
 _PERCENTILE_COLUMNS = ",\n    ".join(
-    # HdrHistogram's rank rule; a rank beyond the last bucket lies in the overflow.
-    f"""coalesce(
-        min(CASE WHEN reached >= greatest(1, floor({percentile}D * count / 100D + 0.5D))
-                 THEN value_us END),
-        highest_us, max(value_us), min_us) AS {name}"""
+    # HdrHistogram's rank rule: the first bucket that the rank reaches.
+    f"""min(CASE WHEN reached >= greatest(1, floor({percentile}D * count / 100D + 0.5D))
+             THEN value_us END) AS {name}"""
     for name, percentile in tables.PERCENTILES
 )
+_PERCENTILES_OR_BOUND = ",\n    ".join(
+    # A rank beyond the last bucket lies in the overflow.
+    f"coalesce({name}, highest_us, last_value_us, min_us) AS {name}"
+    for name, _ in tables.PERCENTILES
+)
 
-# {events}: the rows of the run, each once. {windows}: every window, one row per tick in it.
+# {events}: the rows of the run, each once. {windows}: every window by number. {ticks}: which ticks
+# are in which window.
 _METRICS = f"""
 WITH tick_throughput AS (
   SELECT tick, sum(sent) AS sent, sum(received) AS received FROM {{events}} GROUP BY tick
 ),
 throughput AS (
-  SELECT window, window_start, window_end, window_seconds,
-         coalesce(sum(sent), 0) AS sent, coalesce(sum(received), 0) AS received
-  FROM {{windows}} LEFT JOIN tick_throughput USING (tick)
-  GROUP BY ALL
+  SELECT number, coalesce(sum(sent), 0) AS sent, coalesce(sum(received), 0) AS received
+  FROM {{ticks}} LEFT JOIN tick_throughput USING (tick)
+  GROUP BY number
 ),
 histogram AS (
   SELECT tick, phase, inline(histograms) FROM {{events}}
@@ -57,48 +61,47 @@ tick_total AS (
          sum(negative) AS negative, sum(overflow) AS overflow,
          min(min_us) AS min_us, max(max_us) AS max_us, sum(sum_us) AS sum_us
   FROM histogram
-  GROUP BY ALL
+  GROUP BY tick, phase, measure
   HAVING count > 0
 ),
 total AS (
-  SELECT window, window_start, window_end, highest_us, measure, sum(count) AS count,
-         sum(negative) AS negative, sum(overflow) AS overflow,
-         min(min_us) AS min_us, max(max_us) AS max_us, sum(sum_us) AS sum_us
-  FROM {{windows}} JOIN tick_total USING (tick)
-  WHERE window = 'rolling' OR phase = 'measure'
-  GROUP BY ALL
+  SELECT number, measure, sum(count) AS count, sum(negative) AS negative,
+         sum(overflow) AS overflow, min(min_us) AS min_us, max(max_us) AS max_us,
+         sum(sum_us) / sum(count) AS mean_us
+  FROM {{ticks}} JOIN tick_total USING (tick)
+  WHERE every_phase OR phase = 'measure'
+  GROUP BY number, measure
 ),
 tick_bucket AS (
   SELECT tick, phase, measure, bucket.values_us AS value_us, sum(bucket.counts) AS count
   FROM (SELECT tick, phase, measure, explode(arrays_zip(values_us, counts)) AS bucket
         FROM histogram)
-  GROUP BY ALL
+  GROUP BY tick, phase, measure, value_us
 ),
 bucket AS (
-  SELECT window, window_start, window_end, measure, value_us, sum(count) AS bucket_count
-  FROM {{windows}} JOIN tick_bucket USING (tick)
-  WHERE window = 'rolling' OR phase = 'measure'
-  GROUP BY ALL
+  SELECT number, measure, value_us, sum(count) AS bucket_count
+  FROM {{ticks}} JOIN tick_bucket USING (tick)
+  WHERE every_phase OR phase = 'measure'
+  GROUP BY number, measure, value_us
 ),
 ranked AS (
-  SELECT *, sum(bucket_count) OVER (
-      PARTITION BY window, window_start, window_end, measure ORDER BY value_us) AS reached
+  SELECT *, sum(bucket_count) OVER (PARTITION BY number, measure ORDER BY value_us) AS reached
   FROM bucket
 ),
-measured AS (
-  SELECT window, window_start, window_end, measure, count, negative, overflow,
-    min_us, sum_us / count AS mean_us, max_us,
+percentile AS (
+  SELECT number, measure, max(value_us) AS last_value_us,
     {_PERCENTILE_COLUMNS}
-  FROM total LEFT JOIN ranked USING (window, window_start, window_end, measure)
-  GROUP BY window, window_start, window_end, highest_us, measure, count, negative, overflow,
-           min_us, sum_us, max_us
+  FROM ranked JOIN (SELECT number, measure, count FROM total) USING (number, measure)
+  GROUP BY number, measure
 )
 SELECT window, window_start, window_end, window_seconds, measure, sent, received,
-       sent / window_seconds AS sent_per_second, received / window_seconds AS received_per_second,
-       coalesce(count, 0) AS count, coalesce(negative, 0) AS negative,
-       coalesce(overflow, 0) AS overflow, min_us, mean_us,
-       {", ".join(name for name, _ in tables.PERCENTILES)}, max_us
-FROM throughput LEFT JOIN measured USING (window, window_start, window_end)
+    sent / window_seconds AS sent_per_second, received / window_seconds AS received_per_second,
+    coalesce(count, 0) AS count, coalesce(negative, 0) AS negative,
+    coalesce(overflow, 0) AS overflow, min_us, mean_us,
+    {_PERCENTILES_OR_BOUND}, max_us
+FROM {{windows}} JOIN throughput USING (number)
+LEFT JOIN total USING (number)
+LEFT JOIN percentile USING (number, measure)
 ORDER BY window, window_end, measure
 """  # noqa: S608 (only names of this program's own go in)
 
@@ -136,10 +139,12 @@ def metrics_by_sql(spark: SparkSession, store: Store, windows: RunWindows) -> pa
     if len(keys.group_by(identity).aggregate([])) < len(keys):
         # Sorts every bucket of the run, so only where some row has been written twice.
         events = events.dropDuplicates(identity)
+    found = list(windows.published_until(newest))
     query = spark.sql(
         _METRICS,
         events=events,
-        windows=_windows_frame(spark, windows, newest),
+        windows=_windows_frame(spark, windows, found, newest),
+        ticks=_ticks_frame(spark, found),
     )
     return query.toArrow()
 
@@ -178,20 +183,31 @@ def _timeline(scenario: Scenario, tick: int, tick_start_ns: int) -> Timeline:
     return replace(from_zero, start_ns=tick_start_ns - from_zero.tick_start_ns(tick))
 
 
-def _windows_frame(spark: SparkSession, windows: RunWindows, newest_tick: int) -> DataFrame:
+def _windows_frame(
+    spark: SparkSession, windows: RunWindows, found: list[Window], newest_tick: int
+) -> DataFrame:
+    columns = {
+        "number": pa.array(range(len(found)), pa.int32()),
+        "window": pa.array([window.kind for window in found]),
+        "window_start": _timestamps(window.start_ns for window in found),
+        "window_end": _timestamps(window.end_ns for window in found),
+        "window_seconds": pa.array(
+            [windows.seconds_covered(window, newest_tick) for window in found]
+        ),
+        "highest_us": pa.array([windows.highest_us] * len(found), pa.int64()),
+    }
+    return spark.createDataFrame(pa.table(columns))
+
+
+def _ticks_frame(spark: SparkSession, found: list[Window]) -> DataFrame:
     rows = [
-        {
-            "window": window.kind,
-            "window_start": window.start_ns // 1000,
-            "window_end": window.end_ns // 1000,
-            "window_seconds": windows.seconds_covered(window, newest_tick),
-            "highest_us": windows.highest_us,
-            "tick": tick,
-        }
-        for window in windows.published_until(newest_tick)
+        {"number": number, "every_phase": window.kind == ROLLING, "tick": tick}
+        for number, window in enumerate(found)
         for tick in range(window.first_tick, window.last_tick + 1)
     ]
-    names = ("window", "window_start", "window_end", "window_seconds")
-    others = [("highest_us", pa.int64()), ("tick", pa.int32())]
-    schema = pa.schema([*map(tables.METRICS.field, names), *others])
+    schema = pa.schema([("number", pa.int32()), ("every_phase", pa.bool_()), ("tick", pa.int32())])
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
+
+
+def _timestamps(instants_ns: Iterable[int]) -> pa.Array:
+    return pa.array([ns // 1000 for ns in instants_ns], pa.timestamp("us", tz="UTC"))

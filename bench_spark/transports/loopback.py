@@ -5,8 +5,7 @@ Python per message. Each process has its own loopback "broker" per run, so a des
 both its ends in one agent (`placement: paired`).
 
 A destination is a bounded queue of chunks; a full one refuses, which is back-pressure. Its messages
-are dealt in turn to the lanes that consume it. Settings, in the broker file's `properties`:
-`capacity_messages` (per destination, default 65536) and `confirms` (default false: no outcomes).
+are dealt in turn to the lanes that consume it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import bench_spark
 from bench_spark.errors import BrokerRefused, ConfigurationError
 from bench_spark.measure.clock import NowNs
 from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, envelope_bytes
-from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
     HEAD_ONLY,
@@ -42,39 +40,13 @@ from bench_spark.transports.base import (
     nothing_received,
 )
 
-DEFAULT_CAPACITY = 65536
+DEFAULT_CAPACITY_MESSAGES = 65536
+"""Per destination."""
 
 
-def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
+def refuse_impossible(scenario: Scenario) -> None:
     if scenario.placement == "split":
         raise ConfigurationError("placement: kind loopback works inside one process; use paired")
-    _settings(broker)
-
-
-@dataclass(frozen=True)
-class _Settings:
-    capacity_messages: int = DEFAULT_CAPACITY
-    confirms: bool = False
-
-
-def _settings(broker: Broker) -> _Settings:
-    given = dict(broker.properties)
-    capacity = given.pop("capacity_messages", DEFAULT_CAPACITY)
-    confirms = given.pop("confirms", False)
-    if given:
-        raise ConfigurationError(
-            f"broker {broker.name}: properties.{min(given)}: unknown; kind loopback knows "
-            "capacity_messages and confirms"
-        )
-    if not isinstance(capacity, int) or isinstance(capacity, bool) or capacity < 1:
-        raise ConfigurationError(
-            f"broker {broker.name}: properties.capacity_messages: must be a whole number above 0"
-        )
-    if not isinstance(confirms, bool):
-        raise ConfigurationError(
-            f"broker {broker.name}: properties.confirms: must be true or false"
-        )
-    return _Settings(capacity, confirms)
 
 
 class _Bell:
@@ -159,16 +131,23 @@ _BROKERS: dict[str, _MemoryBroker] = {}
 
 
 class LoopbackTransport:
-    def __init__(self, context: TransportContext) -> None:
+    def __init__(
+        self,
+        context: TransportContext,
+        *,
+        capacity_messages: int = DEFAULT_CAPACITY_MESSAGES,
+        confirms: bool = False,
+    ) -> None:
         self._run_id = context.run_id
-        self._settings = _settings(context.broker)
+        self._capacity_messages = capacity_messages
+        self._confirms = confirms
         self._broker = _BROKERS.setdefault(context.run_id, _MemoryBroker())
         self._broker.users += 1
         self._is_closed = False
 
     @property
     def confirms(self) -> bool:
-        return self._settings.confirms
+        return self._confirms
 
     def probe(self) -> BrokerFacts:
         return BrokerFacts(
@@ -183,11 +162,11 @@ class LoopbackTransport:
     def _declare(self, destination: Destination) -> Destination:
         name = destination.name or f"loopback-{destination.index}"
         existed = name in self._broker.queues
-        self._broker.queues.setdefault(name, _Queue(name, self._settings.capacity_messages))
+        self._broker.queues.setdefault(name, _Queue(name, self._capacity_messages))
         return replace(destination, name=name, declared=not existed)
 
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> LoopbackProducers:
-        return LoopbackProducers(self._broker, lanes, now_ns, self._settings.confirms)
+        return LoopbackProducers(self._broker, lanes, now_ns, self._confirms)
 
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY

@@ -34,7 +34,7 @@ def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
     elif broker.kind == "loopback":
         from bench_spark.transports import loopback
 
-        loopback.refuse_impossible(scenario, broker)
+        loopback.refuse_impossible(scenario)
     elif broker.kind == "kafka":
         from bench_spark.transports import kafka
 

@@ -38,6 +38,7 @@ from bench_spark.transports.base import (
     Transport,
     TransportContext,
 )
+from bench_spark.transports.loopback import LoopbackTransport
 from bench_spark.transports.registry import make_transport
 
 PATIENCE_SECONDS = 20.0
@@ -48,21 +49,25 @@ _run_numbers = itertools.count()
 
 
 def open_transport(broker: Broker, run_id: str | None = None, **scenario: Any) -> Transport:
-    return make_transport(
-        TransportContext(
-            run_id=run_id or f"contract-{time.time_ns()}-{next(_run_numbers)}",
-            scenario=Scenario.model_validate(scenario),
-            broker=broker,
-            credentials=resolve_credentials(broker),
-        )
-    )
+    return make_transport(_context(broker, run_id, scenario))
 
 
-def with_confirms(broker: Broker, in_flight: int = 50) -> tuple[Broker, dict[str, Any]]:
-    """The broker and the scenario by which this kind of transport gives outcomes."""
+def open_confirming(broker: Broker, in_flight: int = 50, **scenario: Any) -> Transport:
+    """A transport that gives every message an outcome, in this protocol's way."""
     if broker.kind == "loopback":
-        return broker.model_copy(update={"properties": {"confirms": True}}), {}
-    return broker, {"amqp": {"confirms": in_flight}} if broker.kind == "amqp" else {}
+        return LoopbackTransport(_context(broker, None, scenario), confirms=True)
+    if broker.kind == "amqp":
+        scenario["amqp"] = {"confirms": in_flight}
+    return open_transport(broker, **scenario)
+
+
+def _context(broker: Broker, run_id: str | None, scenario: dict[str, Any]) -> TransportContext:
+    return TransportContext(
+        run_id=run_id or f"contract-{time.time_ns()}-{next(_run_numbers)}",
+        scenario=Scenario.model_validate(scenario),
+        broker=broker,
+        credentials=resolve_credentials(broker),
+    )
 
 
 @contextmanager

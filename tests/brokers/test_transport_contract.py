@@ -23,11 +23,11 @@ from contract import (
     heads,
     joined,
     numbered,
+    open_confirming,
     open_transport,
     producing,
     running,
     send_all,
-    with_confirms,
 )
 
 from bench_spark.errors import BrokerUnreachable
@@ -156,8 +156,7 @@ def test_each_message_may_have_its_own_tail(broker: Broker) -> None:
 
 
 def test_with_confirms_every_message_has_one_outcome_with_its_head(broker: Broker) -> None:
-    broker, scenario = with_confirms(broker)
-    transport = open_transport(broker, producers=2, **scenario)
+    transport = open_confirming(broker, producers=2)
     assert transport.confirms
     with declared(transport) as destinations:
         lanes = (np.arange(500) % 2).tolist()
@@ -280,8 +279,7 @@ def test_a_broker_that_does_not_answer_is_named_within_ten_seconds(
 @pytest.mark.parametrize("name", ["rabbitmq", "qpid", "kafka"])
 def test_a_broker_that_goes_away_is_lost_on_both_ends(name: str) -> None:
     with running(name) as status:
-        broker, scenario = with_confirms(status.broker)
-        transport = open_transport(broker, **scenario)
+        transport = open_confirming(status.broker)
         made = transport.declare([Destination(0)])
         with consuming(transport, made) as consumers, producing(transport, made) as producers:
             send_all(producers, batch(heads(5)), expected_outcomes=5)

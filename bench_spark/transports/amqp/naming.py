@@ -6,8 +6,6 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.models import Amqp, Scenario
 
 NUMBER_MARK = "%d"
-LONGEST_NAME_BYTES = 255
-"""AMQP's short strings carry their length in one byte."""
 
 
 def queue_name(amqp: Amqp, run_id: str, index: int) -> str:
@@ -34,13 +32,6 @@ def refuse_impossible(scenario: Scenario) -> None:
                 f"amqp.queue.arguments.{key}: {value} is a fraction; AMQP clients send whole "
                 "numbers, text and booleans only"
             )
-    for key, name in (
-        ("queue.name", amqp.queue.name),
-        ("exchange.name", amqp.exchange.name),
-        ("routing_key", amqp.routing_key),
-    ):
-        if len((name or "").encode()) > LONGEST_NAME_BYTES:
-            raise ConfigurationError(f"amqp.{key}: longer than {LONGEST_NAME_BYTES} bytes")
     if has_several_destinations(scenario):
         _refuse_shared_names(amqp)
 

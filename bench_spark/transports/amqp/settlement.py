@@ -66,7 +66,7 @@ class Settlement:
         if self._ledger is None:
             return
         heads = self._ledger.settle(tag, multiple)
-        if self._may_return:
+        if self._may_return and len(heads):
             self._held.append(self._outcomes(heads, OutcomeKind.REFUSED, at_ns))
         else:
             self._settle(heads, OutcomeKind.REFUSED, at_ns)

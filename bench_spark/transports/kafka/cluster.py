@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from confluent_kafka import (
+    Consumer,
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
@@ -73,9 +74,11 @@ class Cluster:
         self._username = credentials.username
         self._timeout_seconds = broker.connect_timeout_seconds
         self._errors: list[KafkaError] = []
-        properties = admin_properties(broker, credentials) | {"error_cb": self._errors.append}
+        self._properties = admin_properties(broker, credentials)
         try:
-            self._client: Any = AdminClient(properties, logger=QuietLog())
+            self._client: Any = AdminClient(
+                self._properties | {"error_cb": self._errors.append}, logger=QuietLog()
+            )
         except KafkaException as error:
             raise BrokerUnreachable(f"{self.address}: {error.args[0].str()}") from None
 
@@ -192,6 +195,9 @@ class Cluster:
             if name in known
         }
 
+    def topic_names(self) -> set[str]:
+        return set(self._topics())
+
     def _topics(self) -> dict[str, Any]:
         topics = self._metadata().topics
         return {name: topic for name, topic in topics.items() if topic.error is None}
@@ -241,18 +247,26 @@ class Cluster:
             if place.error is not None:
                 raise self._explained(place.error, doing)
 
-    def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """How far the group has read, by topic and topic partition."""
-        answer = self._answer(
-            lambda: self._client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group)], request_timeout=self._timeout_seconds
-            )[group],
-            f"group {group}: ",
+    def committed(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> dict[tuple[str, int], int]:
+        """How far the group has read, where it has read at all.
+
+        Asked by a consumer that never joins: the administrative call for it crashes the process
+        (librdkafka 2.16) when the group's coordinator is still loading.
+        """
+        reader = Consumer(
+            self._properties | {"group.id": group, "error_cb": self._errors.append},
+            logger=QuietLog(),
         )
+        try:
+            places = reader.committed(list(partitions), timeout=self._timeout_seconds)
+        except KafkaException as error:
+            raise self._explained(error.args[0], f"group {group}: ") from None
+        finally:
+            reader.close()
         return {
-            (place.topic, place.partition): place.offset
-            for place in answer.topic_partitions
-            if place.error is None and place.offset >= 0
+            (place.topic, place.partition): place.offset for place in places if place.offset >= 0
         }
 
     def delete_group(self, group: str) -> None:

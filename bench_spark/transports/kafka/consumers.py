@@ -69,6 +69,7 @@ _COMMIT_SECONDS = 1.0
 _QUESTION_SECONDS = 5.0
 _IDLE_MEMBER_SECONDS = 3.0
 _CLOSE_SECONDS = 5.0
+_CLOSE_WHEN_LOST_SECONDS = 0.5
 
 
 @dataclass
@@ -142,7 +143,8 @@ class _Member:
         self._next_commit = time.monotonic() + _COMMIT_SECONDS
         try:
             self._consumer = Consumer(
-                properties | {"error_cb": self.health.on_error}, logger=QuietLog()
+                properties | {"error_cb": self.health.on_error, "on_commit": self._on_commit},
+                logger=QuietLog(),
             )
         except KafkaException as error:
             raise ConfigurationError(f"kafka.consumer: {error.args[0].str()}") from None
@@ -161,14 +163,17 @@ class _Member:
         self._rows_received += len(chunk.received_ns)
 
     def leave(self) -> None:
-        """Ask the thread to commit and close; `has_left` says when it has."""
+        """Ask the thread to commit and close; `has_left_by` says when it has."""
         self._is_ending.set()
         if self._thread.ident is None:
             self._consumer.close()
 
-    def has_left(self, timeout_seconds: float) -> bool:
+    def has_left_by(self, asked_at: float) -> bool:
+        """Wait for the thread, but not long for one whose broker is gone: librdkafka blocks there
+        until the commit under way has failed, at the end of the session (45 s)."""
+        patience = _CLOSE_WHEN_LOST_SECONDS if self.health.is_lost else _CLOSE_SECONDS
         if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
+            self._thread.join(max(0.0, asked_at + patience - time.monotonic()))
         return not self._thread.is_alive()
 
     # -- the thread ------------------------------------------------------------------------------
@@ -284,13 +289,21 @@ class _Member:
         places = [TopicPartition(topic, number, at) for (topic, number), at in news.items()]
         try:
             if wait:
-                self._consumer.commit(offsets=places, asynchronous=False)
+                self._on_commit(None, self._consumer.commit(offsets=places, asynchronous=False))
             else:
                 self._consumer.commit(offsets=places)
         except KafkaException as error:
-            LOGGER.info("offsets not committed: %s", reason_of(error.args[0]))
-        else:
-            self._committed |= news
+            self._on_commit(error.args[0], places)
+
+    def _on_commit(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
+        """Believe only what the broker has agreed to: while a group rebalances it may refuse."""
+        for place in places:
+            problem = error or place.error
+            position = (place.topic, place.partition)
+            if problem is not None:
+                LOGGER.info("offset of %s not committed: %s", position, reason_of(problem))
+            elif position in self._committed:
+                self._committed[position] = max(self._committed[position], place.offset)
 
     def _say_goodbye(self) -> None:
         # Committing to a broker that is gone would block for the length of a session (45 s), and
@@ -393,8 +406,8 @@ class KafkaConsumers:
         self._is_closed = True
         for member in self._members:
             member.leave()
-        deadline = time.monotonic() + _CLOSE_SECONDS
-        have_left = [m.has_left(max(0.0, deadline - time.monotonic())) for m in self._members]
+        started = time.monotonic()
+        have_left = [member.has_left_by(started) for member in self._members]
         # A thread that waits for a broker which is gone may still ring: then the pipe stays open.
         if all(have_left):
             self._bell.close()

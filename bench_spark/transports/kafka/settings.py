@@ -15,6 +15,7 @@ the scenario overrides it:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,7 @@ ENVELOPE_OF_RECORD_BYTES = 1024
 LARGEST_BODY_BY_DEFAULT_BYTES = 1_000_000 - ENVELOPE_OF_RECORD_BYTES
 LARGEST_RESPONSE_BY_DEFAULT_BYTES = 100_000_000
 
+_MARK = "%d"
 _ONLY_ERRORS = "delivery.report.only.error"
 
 _OWNED: Mapping[str, str] = {
@@ -52,8 +54,16 @@ def group_of(run_id: str) -> str:
 
 
 def topic_name(scenario: Scenario, run_id: str, index: int) -> str:
-    name = scenario.kafka.topic.name
-    return f"bench-{run_id}-{index}" if name is None else name.replace("%d", str(index))
+    return _name_with_mark(scenario, run_id).replace(_MARK, str(index))
+
+
+def topic_pattern(scenario: Scenario, run_id: str) -> re.Pattern[str]:
+    """What the names of all the run's topics look like."""
+    return re.compile(re.escape(_name_with_mark(scenario, run_id)).replace(_MARK, r"\d+"))
+
+
+def _name_with_mark(scenario: Scenario, run_id: str) -> str:
+    return scenario.kafka.topic.name or f"bench-{run_id}-{_MARK}"
 
 
 def topic_properties(scenario: Scenario) -> dict[str, str]:

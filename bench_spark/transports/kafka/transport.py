@@ -26,6 +26,7 @@ from bench_spark.transports.kafka.settings import (
     group_of,
     producer_properties,
     topic_name,
+    topic_pattern,
     topic_properties,
     wants_reports,
 )
@@ -151,7 +152,7 @@ class KafkaTransport:
             keys = [(place.topic, place.partition) for place in every]
             first = dict(zip(keys, cluster.first_offsets(every), strict=True))
             end = dict(zip(keys, cluster.end_offsets(every), strict=True))
-            committed = cluster.committed(self._group)
+            committed = cluster.committed(self._group, every)
 
         def depth(destination: Destination) -> int | None:
             name = self._name(destination)
@@ -163,16 +164,17 @@ class KafkaTransport:
         return tuple(depth(destination) for destination in destinations)
 
     def delete(self, destinations: Sequence[Destination]) -> None:
-        """Delete the run's topics, and its group once no other agent's topics need it."""
+        """Delete the run's topics, and its group with the last of them: as long as topics of other
+        agents are there, their owners may still ask the group how far they were read."""
         if not destinations:
             return
-        own = [self._name(d) for d in destinations if d.declared]
+        ours = {self._name(d) for d in destinations}
+        declared = [self._name(d) for d in destinations if d.declared]
         with self._cluster() as cluster:
-            others = cluster.committed(self._group).keys()
-            if own:
-                cluster.delete_topics(own)
-            names = {self._name(d) for d in destinations}
-            if all(topic in names for topic, _ in others):
+            if declared:
+                cluster.delete_topics(declared)
+            is_of_this_run = topic_pattern(self._scenario, self._context.run_id).fullmatch
+            if not any(is_of_this_run(name) for name in cluster.topic_names() - ours):
                 cluster.delete_group(self._group)
 
     def close(self) -> None:

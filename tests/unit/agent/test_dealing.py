@@ -1,0 +1,140 @@
+"""Which lane sends next: no gaps in a lane's numbers, and never more in flight than allowed."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_spark.agent.dealing import Dealer, RoundRobin, Windows
+
+Sent = dict[int, list[int]]
+"""Per lane the sequence numbers that went out, in order."""
+
+
+def producers(*numbers: int) -> np.typing.NDArray[np.uint32]:
+    return np.array(numbers, dtype=np.uint32)
+
+
+def send(dealer: Dealer, messages: int, accepted: int, sent: Sent) -> int:
+    """Ask for messages and have only the first `accepted` taken."""
+    lane, sequence = dealer.deal(messages)
+    assert len(lane) == len(sequence) <= messages
+    assert (lane.dtype, sequence.dtype) == (np.uint32, np.uint64)
+    taken = min(accepted, len(lane))
+    for one_lane, number in zip(lane[:taken].tolist(), sequence[:taken].tolist(), strict=True):
+        sent[one_lane].append(number)
+    if taken:
+        dealer.accepted(lane[:taken])
+    return taken
+
+
+attempts = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 40)), max_size=30)
+
+
+@given(st.integers(1, 9), attempts)
+def test_round_robin_numbers_each_lane_without_gaps_whatever_is_accepted(
+    lanes: int, tries: list[tuple[int, int]]
+) -> None:
+    dealer, sent = RoundRobin(lanes), defaultdict[int, list[int]](list)
+    for messages, accepted in tries:
+        send(dealer, messages, accepted, sent)
+    for numbers in sent.values():
+        assert numbers == list(range(len(numbers)))
+    lengths = [len(sent[lane]) for lane in range(lanes)]
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_round_robin_deals_a_refused_message_again() -> None:
+    dealer = RoundRobin(3)
+    first = dealer.deal(5)
+    assert first[0].tolist() == [0, 1, 2, 0, 1]
+    assert first[1].tolist() == [0, 0, 0, 1, 1]
+    dealer.accepted(first[0][:2])
+    lane, sequence = dealer.deal(2)
+    assert (lane.tolist(), sequence.tolist()) == ([2, 0], [0, 1])
+
+
+def test_round_robin_is_an_open_loop() -> None:
+    dealer = RoundRobin(1)
+    dealer.consumed(producers(0, 0, 0))
+    lane, sequence = dealer.deal(4)
+    assert (lane.tolist(), sequence.tolist()) == ([0] * 4, [0, 1, 2, 3])
+
+
+window_steps = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 60), st.lists(st.integers(0, 30), max_size=20)),
+    max_size=25,
+)
+
+
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=7, unique=True),
+    st.integers(1, 12),
+    window_steps,
+)
+def test_windows_keep_each_lane_within_its_window_and_without_gaps(
+    members: list[int], in_flight: int, steps: list[tuple[int, int, list[int]]]
+) -> None:
+    windows, sent = Windows(tuple(members), in_flight), defaultdict[int, list[int]](list)
+    flying: Counter[int] = Counter()
+    for messages, accepted, arrivals in steps:
+        before = {lane: len(numbers) for lane, numbers in sent.items()}
+        send(windows, messages, accepted, sent)
+        for lane, numbers in sent.items():
+            flying[members[lane]] += len(numbers) - before.get(lane, 0)
+        assert all(count <= in_flight for count in flying.values())
+        assert windows.credit == in_flight * len(members) - flying.total()
+        arrived = [member for member in arrivals if member not in members or flying[member] > 0]
+        arrived = [
+            member
+            for place, member in enumerate(arrived)
+            if member not in members or arrived[: place + 1].count(member) <= flying[member]
+        ]
+        windows.consumed(producers(*arrived))
+        flying.subtract(Counter(member for member in arrived if member in members))
+    for numbers in sent.values():
+        assert numbers == list(range(len(numbers)))
+
+
+def test_a_message_consumed_frees_the_window_of_its_own_producer() -> None:
+    windows = Windows((7, 3, 5), in_flight=2)
+    lane, _ = windows.deal(100)
+    windows.accepted(lane)
+    assert len(windows.deal(100)[0]) == 0
+    windows.consumed(producers(3, 5, 5))
+    lane, sequence = windows.deal(100)
+    found = sorted(zip(lane.tolist(), sequence.tolist(), strict=True))
+    assert found == [(1, 2), (2, 2), (2, 3)]
+    assert windows.progress == 3
+
+
+def test_messages_of_other_producers_free_nothing() -> None:
+    windows = Windows((4, 2), in_flight=1)
+    lane, _ = windows.deal(2)
+    windows.accepted(lane)
+    windows.consumed(producers(0, 1, 3, 5, 2**32 - 1))
+    assert windows.credit == 0
+    assert windows.progress == 0
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 5, 8, 100])
+def test_no_lane_starves_while_others_are_served_as_fast_as_they_send(batch: int) -> None:
+    members = tuple(range(5))
+    windows, sent = Windows(members, in_flight=3), defaultdict[int, list[int]](list)
+    for _ in range(60):
+        before = {lane: len(sent[lane]) for lane in members}
+        send(windows, batch, batch, sent)
+        arrived = [lane for lane in members for _ in range(len(sent[lane]) - before[lane])]
+        windows.consumed(producers(*arrived))
+    lengths = [len(sent[lane]) for lane in members]
+    assert min(lengths) >= 0.8 * max(lengths) > 0
+
+
+def test_a_short_deal_is_cut_at_one_level_for_all_lanes() -> None:
+    windows = Windows((0, 1, 2), in_flight=100)
+    lane, _ = windows.deal(9)
+    assert Counter(lane.tolist()) == {0: 3, 1: 3, 2: 3}

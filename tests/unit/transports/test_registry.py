@@ -1,0 +1,82 @@
+"""Which transport serves which broker, and what is loaded for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import metadata
+from typing import Any
+
+import pytest
+
+from bench_spark.errors import ConfigurationError
+from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.scenario.models import Scenario
+from bench_spark.transports import registry
+from bench_spark.transports.base import TransportContext
+
+MQTT = Broker(name="mosquitto", kind="mqtt", uri="mqtt://127.0.0.1")
+BROKERS = {
+    "AmqpTransport": Broker(kind="amqp", uri="amqp://127.0.0.1"),
+    "KafkaTransport": Broker(kind="kafka", bootstrap_servers="127.0.0.1:9092"),
+    "LoopbackTransport": Broker(kind="loopback"),
+}
+
+
+def context(broker: Broker) -> TransportContext:
+    return TransportContext("run", Scenario(), broker, Credentials())
+
+
+@pytest.mark.parametrize("expected", BROKERS)
+def test_each_kind_has_its_transport(expected: str) -> None:
+    assert type(registry.make_transport(context(BROKERS[expected]))).__name__ == expected
+
+
+@pytest.mark.parametrize("name", BROKERS)
+def test_an_ordinary_scenario_is_possible_everywhere(name: str) -> None:
+    registry.refuse_impossible(Scenario(), BROKERS[name])
+
+
+def test_a_kind_without_a_transport_is_said_to_be_not_yet_supported() -> None:
+    with pytest.raises(
+        ConfigurationError, match="broker mosquitto: kind mqtt is not yet supported"
+    ):
+        registry.refuse_impossible(Scenario(), MQTT)
+    with pytest.raises(ConfigurationError, match="not yet supported"):
+        registry.make_transport(context(MQTT))
+
+
+def test_what_a_protocol_can_never_do_is_refused() -> None:
+    scenario = Scenario.model_validate({"amqp": {"queue": {"arguments": {"x-rate": 0.5}}}})
+    with pytest.raises(ConfigurationError, match="x-rate"):
+        registry.refuse_impossible(scenario, BROKERS["AmqpTransport"])
+    registry.refuse_impossible(scenario, BROKERS["KafkaTransport"])
+
+
+class ThirdParty:
+    def __init__(self, context: TransportContext) -> None:
+        self.context = context
+
+
+def test_others_add_a_kind_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = metadata.EntryPoint("mqtt", f"{__name__}:ThirdParty", registry.ENTRY_POINTS)
+
+    def installed(**wanted: Any) -> list[metadata.EntryPoint]:
+        return [offered] if offered.matches(**wanted) else []
+
+    monkeypatch.setattr(registry, "entry_points", installed)
+    registry.refuse_impossible(Scenario(), MQTT)
+    made: Any = registry.make_transport(context(MQTT))
+    assert isinstance(made, ThirdParty)
+    assert made.context.run_id == "run"
+
+
+def test_no_client_library_is_loaded_before_it_is_needed() -> None:
+    program = (
+        "import sys; import bench_spark.transports.registry;"
+        "print({'pika', 'confluent_kafka'} & set(sys.modules))"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.strip() == "set()"
