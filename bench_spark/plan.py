@@ -267,8 +267,8 @@ def _refuse_idle_agents(scenario: Scenario, placed: Placed) -> None:
 def _refuse_anonymous_bodies(scenario: Scenario) -> None:
     if scenario.message.bytes < ENVELOPE_BYTES:
         raise ConfigurationError(
-            f"message.bytes: {scenario.message.bytes} is too few for load.mode: window with several "
-            f"producers; below {ENVELOPE_BYTES} bytes a message does not say whose window it is of"
+            f"message.bytes: {scenario.message.bytes} is too few for load.mode: window with "
+            f"several producers; below {ENVELOPE_BYTES} bytes a message does not say whose it is"
         )
 
 

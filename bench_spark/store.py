@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from pyarrow import fs
 
 from bench_spark import tables
 from bench_spark.errors import StoreError, StoreNotReady
@@ -128,7 +129,9 @@ class Store:
         def scan(handle: DeltaTable) -> pa.Table:
             handle.update_incremental()
             filters = [(column, "=", value) for column, value in equals.items()]
-            return handle.to_pyarrow_table(columns=columns, filters=filters or None)
+            return handle.to_pyarrow_table(
+                columns=columns, filters=filters or None, filesystem=self._filesystem(name)
+            )
 
         return self._with_handle(name, scan)
 
@@ -169,6 +172,16 @@ class Store:
                 # The handle may be in any state now; the next call opens a new one.
                 table.handle = None
                 raise StoreError(f"store {self._shown}: {name}: {_one_line(error)}") from error
+
+    def _filesystem(self, name: str) -> fs.FileSystem | None:
+        """How pyarrow reads a table's files; None: through deltalake.
+
+        That way threads of pyarrow call back into Python, and one that does so while Python ends
+        aborts the process (seen in one of eight short commands on a busy machine).
+        """
+        if not self.is_local:
+            return None
+        return fs.SubTreeFileSystem(self.table_uri(name), fs.LocalFileSystem())
 
     @property
     def _shown(self) -> str:

@@ -23,6 +23,7 @@ from bench_spark.agent.loop import Lanes, LoadLoop
 from bench_spark.agent.recorder import Recorder, RecorderSetup
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
+from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.measure.hdr import shape_for
@@ -120,6 +121,7 @@ class _Agent:
         self._task = task
         self._executor = executor
         self._link = link
+        self._waiting = Waiting()
         context = TransportContext(
             task.assignment.run_id, task.assignment.scenario, task.broker, task.credentials
         )
@@ -127,7 +129,7 @@ class _Agent:
         self._declared: tuple[Destination, ...] = ()
 
     def run(self, result: AgentResult) -> None:
-        with contextlib.closing(self._transport):
+        with contextlib.closing(self._transport), contextlib.closing(self._waiting):
             try:
                 destinations = self._prepare()
                 self._carry_load(destinations, result)
@@ -198,7 +200,9 @@ class _Agent:
             timeline = self._timeline(int(start["start_at_ns"]))
             recorder = Recorder(self._recorder_setup(destinations), timeline)
             lanes_open = Lanes(producers, consumers, self._subscription_of())
-            loop = LoadLoop(self._assignment, timeline, lanes_open, recorder, self._link, now_ns)
+            loop = LoadLoop(
+                self._assignment, timeline, lanes_open, recorder, self._link, now_ns, self._waiting
+            )
             with _undisturbed():
                 loop.run()
             if loop.failure is not None:
@@ -206,10 +210,18 @@ class _Agent:
         finally:
             for end in (producers, consumers):
                 if end is not None:
-                    end.close()
+                    self._close_lanes(end, result)
         totals, pages = self._closing_report(recorder)
         result.report = totals
         report(self._link, "closed", pages, **totals)
+
+    @staticmethod
+    def _close_lanes(end: Producers | Consumers, result: AgentResult) -> None:
+        try:
+            end.close()
+        except BenchError as error:
+            # A connection that will not end in order is a failure, but costs nothing measured.
+            result.failure = result.failure or (error.kind, str(error))
 
     def _timeline(self, start_ns: int) -> Timeline:
         phases = self._assignment.scenario.phases

@@ -158,7 +158,7 @@ class Link:
         return found
 
     def wait_for(self, wanted: str, timeout_seconds: float) -> Message:
-        """Wait for one command (or for `stop`): those before it are dropped, those after it kept."""
+        """Wait for one command, or for `stop`; those before it are dropped, those after it kept."""
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
             while self._commands:

@@ -1,14 +1,14 @@
 """The one loop that sends, receives, records and waits while a load runs.
 
 Everything happens in one thread: in the lab one thread for both ends beat two processes. The loop
-waits in a single place, `select`, for lanes, link and the schedule at once (`select` takes
-fractions of a millisecond where `epoll` rounds up to whole ones).
+waits in a single place for lanes, link and the schedule at once.
 """
 
 from __future__ import annotations
 
-import select
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,9 +19,10 @@ from bench_spark.agent.pacer import Schedule
 from bench_spark.agent.payload import head_bytes, padding
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
+from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError, LaneLost, RunError
 from bench_spark.measure.clock import NANOSECONDS, NowNs
-from bench_spark.measure.envelope import empty_envelopes
+from bench_spark.measure.envelope import ENVELOPE_BYTES, empty_envelopes
 from bench_spark.plan import Assignment
 from bench_spark.transports.base import (
     Batch,
@@ -65,6 +66,7 @@ class LoadLoop:
         recorder: Recorder,
         link: Link,
         now_ns: NowNs,
+        waiting: Waiting,
     ) -> None:
         self._assignment = assignment
         self._timeline = timeline
@@ -72,6 +74,9 @@ class LoadLoop:
         self._recorder = recorder
         self._link = link
         self._now_ns = now_ns
+        self._waiting = waiting
+        ends = [end for end in (lanes.producers, lanes.consumers) if end is not None]
+        waiting.add(link.descriptor, *(end.descriptor for end in ends))
         scenario = assignment.scenario
         self._mode = scenario.load.mode
         self._schedule = assignment.schedule
@@ -123,11 +128,23 @@ class LoadLoop:
         """Send until the measured phase is over, then wait for what is still on its way."""
         self._wait_for_start()
         if self._lanes.producers is not None:
-            self._load(self._lanes.producers)
-        self._finish_production()
-        self._drain()
+            with self._keeping_what_was_measured():
+                self._load(self._lanes.producers)
+            with self._keeping_what_was_measured():
+                self._push_out(self._lanes.producers)
+        self._report_production()
+        with self._keeping_what_was_measured():
+            self._drain()
         self._close_ticks(self._now_ns())
         self._link.send_rows(self._recorder.all_rows())
+
+    @contextlib.contextmanager
+    def _keeping_what_was_measured(self) -> Iterator[None]:
+        """A transport that breaks ends this part of the run, not its result."""
+        try:
+            yield
+        except BenchError as error:
+            self._fail(error)
 
     def _wait_for_start(self) -> None:
         while not self._stopping:
@@ -151,18 +168,21 @@ class LoadLoop:
             return True
         end = self._timeline.measure_end_ns
         if self._schedule is not None and self._sent < self._scheduled_total:
-            end += LATE_GRACE_NS
+            # With a slow schedule the last of `load.messages` may be due after the others' end.
+            last = self._schedule.intended_ns(self._scheduled_total - 1)
+            end = max(end, self._timeline.start_ns + last) + LATE_GRACE_NS
         return now >= end
 
-    def _finish_production(self) -> None:
-        producers = self._lanes.producers
-        if producers is not None:
-            producers.commit()
-            producers.flush(timeout_seconds=1.0)
-        self._recorder.fold()
+    @staticmethod
+    def _push_out(producers: Producers) -> None:
+        producers.commit()
+        producers.flush(timeout_seconds=1.0)
+
+    def _report_production(self) -> None:
         self._count_due(self._now_ns())
-        report(self._link, "produced", sent=self._sent, ended_ns=self._now_ns())
+        # The progress goes first: from the report on, the driver takes it for the final one.
         self._send_progress()
+        report(self._link, "produced", sent=self._sent, ended_ns=self._now_ns())
 
     def _drain(self) -> None:
         """Receive until the driver, who knows of all agents, says that nothing more will come.
@@ -179,15 +199,10 @@ class LoadLoop:
 
     def _turn(self, wake_ns: int) -> None:
         consumers, producers = self._lanes.consumers, self._lanes.producers
-        waited_on = [self._link.descriptor]
-        if consumers is not None:
-            waited_on.append(consumers.descriptor)
-        if producers is not None:
-            waited_on.append(producers.descriptor)
         wait_ns = min(max(0, wake_ns - self._now_ns()), LONGEST_WAIT_NS)
         if wait_ns > 1_000_000 and self._recorder.waiting_rows > 512:
             self._recorder.fold()
-        ready = select.select(waited_on, [], [], wait_ns / NANOSECONDS)[0]
+        ready = self._waiting.wait(wait_ns / NANOSECONDS)
         now = self._now_ns()
         is_housekeeping_due = now >= self._next_housekeeping_ns
         if consumers is not None and (is_housekeeping_due or consumers.descriptor in ready):
@@ -242,9 +257,11 @@ class LoadLoop:
         if messages is None or self._schedule is not None:
             return self._batch_messages
         if now < self._timeline.measure_start_ns:
-            return self._batch_messages
+            # No more than that at once: the phase may change before the batch is stamped.
+            return min(self._batch_messages, messages)
         if self._sent_before_measure is None:
-            self._sent_before_measure = self._sent
+            self._recorder.fold()
+            self._sent_before_measure = int(self._recorder.sent_by_lane[WARMUP].sum())
         return messages - (self._sent - self._sent_before_measure)
 
     def _room(self) -> int:
@@ -293,11 +310,18 @@ class LoadLoop:
     def _consume(self, consumers: Consumers) -> None:
         received = consumers.receive(0.0)
         if not len(received):
+            # An empty turn lets the transport acknowledge what was left over from the last one.
+            self._recorder.acknowledged(self._now_ns(), consumers.acknowledge(received))
             return
         subscription = self._lanes.subscription_of[received.lane, received.route]
         self._recorder.received(received, subscription)
-        self._received += len(received)
-        self._dealer.consumed(received.head["producer"])
+        head = received.head
+        if self._head_bytes == ENVELOPE_BYTES:
+            # What another run left behind gives back no credit.
+            is_ours = head["run_tag"] == self._assignment.run_tag
+            head = head if is_ours.all() else head[is_ours]
+        self._received += len(head)
+        self._dealer.consumed(head["producer"])
         self._recorder.acknowledged(self._now_ns(), consumers.acknowledge(received))
 
     def _collect_outcomes(self, producers: Producers) -> None:

@@ -11,6 +11,8 @@ import fcntl
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -108,16 +110,48 @@ def embedded(*names: str, say: Say | None = None) -> Iterator[Mapping[str, Broke
     """
     root = Path(tempfile.mkdtemp(prefix="bench-spark-brokers-"))
     ports = dict(zip(names, free_ports(len(names)), strict=True))
+    with _guarded(root):
+        try:
+            with ThreadPoolExecutor(len(names)) as pool:
+                started = {
+                    name: pool.submit(start, name, say, port=ports[name], state=root)
+                    for name in names
+                }
+            yield {name: broker.result() for name, broker in started.items()}
+        finally:
+            stop_all(root)
+
+
+def stop_all(state: Path) -> None:
+    """Stop whatever runs below a directory, and remove it."""
+    for name in NAMES:
+        stop(name, state=state)
+    if state.exists():
+        shutil.rmtree(state)
+
+
+GUARD = """
+import sys
+if not sys.stdin.buffer.read():
+    from pathlib import Path
+    from bench_spark.brokers.lifecycle import stop_all
+    stop_all(Path(sys.argv[1]))
+"""
+
+
+@contextmanager
+def _guarded(root: Path) -> Iterator[None]:
+    """A process that stops the brokers below `root` if this one is killed before it can.
+
+    It reads from a pipe. A word on it means that all is well; its mere end, that we are no more.
+    """
+    guard = subprocess.Popen(
+        [sys.executable, "-c", GUARD, str(root)], stdin=subprocess.PIPE, start_new_session=True
+    )
     try:
-        with ThreadPoolExecutor(len(names)) as pool:
-            started = {
-                name: pool.submit(start, name, say, port=ports[name], state=root) for name in names
-            }
-        yield {name: broker.result() for name, broker in started.items()}
+        yield
     finally:
-        for name in names:
-            stop(name, state=root)
-        shutil.rmtree(root)
+        guard.communicate(b"well")
 
 
 def _recipe(name: str) -> Recipe:

@@ -36,6 +36,7 @@ class Committer:
         self._store = store
         self._run_id = run_id
         self._waiting: list[tuple[int, int, EventRow]] = []
+        self._committing: list[tuple[int, int, EventRow]] = []
         self._known: set[tuple[int, int, int]] = set()
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -54,11 +55,13 @@ class Committer:
                     self._waiting.append((agent, attempt, row))
 
     def close(self) -> None:
-        """Commit what is left; raises the error of any commit that failed."""
+        """Commit what is left; raises the error of a commit that failed to the end."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
         self._commit_waiting()
+        if self.error is None:
+            self._commit_waiting()
         if self.error is not None:
             raise self.error
 
@@ -67,20 +70,25 @@ class Committer:
             self._commit_waiting()
 
     def _commit_waiting(self) -> None:
+        # A commit that failed is tried again with the very same rows: it may have succeeded after
+        # all, and then its number tells the store that it has them.
         with self._lock:
-            rows, self._waiting = self._waiting, []
-        if not rows:
+            if not self._committing:
+                self._committing, self._waiting = self._waiting, []
+        if not self._committing:
             return
         try:
             self._store.append(
                 "events",
-                events_table(self._run_id, rows),
+                events_table(self._run_id, self._committing),
                 app_id=self._run_id,
                 version=self._commits,
             )
         except BenchError as error:
             self.error = error
             return
+        self.error = None
+        self._committing = []
         self._commits += 1
 
 

@@ -17,7 +17,7 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import Plan
 from bench_spark.report.descriptions import has_open_end
-from bench_spark.report.formatting import UNKNOWN, duration, one_line, rate
+from bench_spark.report.formatting import UNKNOWN, duration, one_line, rate, seconds
 
 BAR_CELLS = 20
 
@@ -110,13 +110,21 @@ class Steps:
 
     def started(self, plan: Plan, timeline: Timeline, now_ns: Callable[[], int]) -> None:
         self._watched = _Watched(self._name or plan.scenario.name, plan, timeline, now_ns)
-        self.update(None, is_draining=False)
+        self._show_start(self._watched)
 
     def update(self, window: Window | None, is_draining: bool) -> None:
         pass
 
     def ended(self) -> None:
         self._watched = None
+
+    def _show_start(self, watched: _Watched) -> None:
+        end = (
+            "until all messages are sent"
+            if has_open_end(watched.plan)
+            else f"{seconds(watched.plan.longest_seconds)} at most"
+        )
+        self.step(f"{watched.name}: the load runs, {end}")
 
     def _write(self, text: str) -> None:
         # A run matters more than whoever watches it: a terminal that was closed must not end it.
@@ -125,7 +133,14 @@ class Steps:
             self._stream.flush()
 
 
-class LiveLog(Steps):
+class _Live(Steps):
+    """Shows the load from its first moment on."""
+
+    def _show_start(self, watched: _Watched) -> None:
+        self.update(None, is_draining=False)
+
+
+class LiveLog(_Live):
     """For logs and pipes: a line per interval, and one whenever a phase begins."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -147,7 +162,7 @@ class LiveLog(Steps):
         self._said = None
 
 
-class LiveLine(Steps):
+class LiveLine(_Live):
     """For terminals: one line, rewritten in place and gone when the run has ended."""
 
     def __init__(self, stream: TextIO, has_colour: bool = True) -> None:

@@ -23,7 +23,7 @@ def write_side_by_side(
         for label, cell in _ROWS
         if any(cell(document) != UNKNOWN for document in documents)
     ]
-    print_block(console_for(writer), plain_table(["", *headings], rows))
+    print_block(console_for(writer), plain_table(["", *headings], rows, gap=2))
 
 
 def _status(document: Document) -> Text:

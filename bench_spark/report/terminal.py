@@ -83,16 +83,15 @@ def console_for(writer: TextIO) -> Console:
 
 
 def plain_table(
-    headings: Sequence[str], rows: Sequence[Sequence[str | Text]], first_style: str = ""
+    headings: Sequence[str], rows: Sequence[Sequence[str | Text]], gap: int = 1
 ) -> Padding:
     """A table without lines: the first column to the left, numbers to the right."""
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
     for index, heading in enumerate(headings):
         is_first = index == 0
         table.add_column(
             heading,
             justify="left" if is_first else "right",
-            style=first_style if is_first else None,
             no_wrap=True,
             min_width=None if is_first else NUMBER_WIDTH,
         )

@@ -190,6 +190,9 @@ class TickSlots:
     def range_to_read(self, doubtful: set[int]) -> tuple[int, int]:
         """First and last tick of what must be read so that windows over these ticks are exact."""
         first = self.windows.rolling(min(doubtful)).first_tick
+        if self._known_until is None:
+            # The windows that end with the ticks before are published once more.
+            first = self.windows.rolling(first).first_tick
         if interval := self.windows.interval(first):
             first = interval.first_tick
         return first, max(max(doubtful), self._exact_from - 1)
@@ -208,7 +211,7 @@ class TickSlots:
     def windows_touched(self, ticks: set[int]) -> list[Window]:
         """What to publish now that these ticks have changed."""
         if self._known_until is None:
-            # After a restart nobody knows what was published: once more costs nothing.
+            # After a restart nobody knows what was published: the last ones go out once more.
             self._known_until = self.windows.rolling(min(ticks)).first_tick - 1
         touched = list(self.windows.touched(ticks, self._known_until, self.newest_tick))
         self._known_until = max(self._known_until, self.newest_tick)

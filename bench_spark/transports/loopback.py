@@ -15,8 +15,10 @@ import select
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 import bench_spark
 from bench_spark.errors import BrokerRefused, ConfigurationError
@@ -100,6 +102,16 @@ class _Queue:
     chunks: deque[_Chunk] = field(default_factory=deque)
     depth: int = 0
     readers: list[_Bell] = field(default_factory=list)
+    refused: list[_Bell] = field(default_factory=list)
+    """Of producers that wait for room."""
+
+    @property
+    def room(self) -> int:
+        return self.capacity - self.depth
+
+    def ask_for_room(self, bell: _Bell) -> None:
+        if bell not in self.refused:
+            self.refused.append(bell)
 
     def put(self, chunk: _Chunk) -> None:
         self.chunks.append(chunk)
@@ -111,6 +123,9 @@ class _Queue:
         taken = list(self.chunks)
         self.chunks.clear()
         self.depth = 0
+        for bell in self.refused:
+            bell.set(True)
+        self.refused.clear()
         return taken
 
 
@@ -213,20 +228,38 @@ class LoopbackProducers:
         return self._bell.descriptor
 
     def send(self, batch: Batch) -> int:
+        self._bell.set(bool(self._settled))
+        if len(self._queues) == 1:
+            accepted = self._put_in_one(batch)
+        else:
+            accepted = self._put_in_several(batch)
+        if self._confirms and accepted:
+            self._confirm(batch, accepted)
+        return accepted
+
+    def _put_in_one(self, batch: Batch) -> int:
+        [queue] = self._queues
+        accepted = min(len(batch), queue.room)
+        if accepted < len(batch):
+            queue.ask_for_room(self._bell)
+        if accepted:
+            queue.put(_chunk(batch, slice(accepted)))
+        return accepted
+
+    def _put_in_several(self, batch: Batch) -> int:
         targets = self._queue_of[batch.lane, batch.route]
         used = np.unique(targets)
         accepted = len(batch)
         for target in used:
             places = np.flatnonzero(targets == target)
-            room = self._queues[target].capacity - self._queues[target].depth
-            if room < len(places):
-                accepted = min(accepted, int(places[room]))
+            queue = self._queues[target]
+            if queue.room < len(places):
+                accepted = min(accepted, int(places[queue.room]))
+                queue.ask_for_room(self._bell)
         for target in used:
             places = np.flatnonzero(targets[:accepted] == target)
             if len(places):
                 self._queues[target].put(_chunk(batch, places))
-        if self._confirms and accepted:
-            self._confirm(batch, accepted)
         return accepted
 
     def _confirm(self, batch: Batch, accepted: int) -> None:
@@ -249,10 +282,10 @@ class LoopbackProducers:
         if not settled:
             return no_outcomes()
         return Outcomes(
-            at_ns=np.concatenate([one.at_ns for one in settled]),
-            lane=np.concatenate([one.lane for one in settled]),
-            kind=np.concatenate([one.kind for one in settled]),
-            head=np.concatenate([one.head for one in settled]),
+            at_ns=_joined([one.at_ns for one in settled]),
+            lane=_joined([one.lane for one in settled]),
+            kind=_joined([one.kind for one in settled]),
+            head=_joined([one.head for one in settled]),
         )
 
     def in_flight(self) -> int:
@@ -268,17 +301,21 @@ class LoopbackProducers:
         self._bell.close()
 
 
-def _chunk(batch: Batch, places: np.typing.NDArray[np.int64]) -> _Chunk:
+def _chunk(batch: Batch, places: slice | npt.NDArray[np.int64]) -> _Chunk:
     """A copy of these messages' heads, cut as they would be in a body; tails are not copied."""
-    head = batch.head[places]
+    head = np.array(batch.head[places])
     if batch.head_bytes < ENVELOPE_BYTES:
         envelope_bytes(head)[:, batch.head_bytes :] = 0
     if isinstance(batch.tail, bytes):
-        size = np.full(len(places), batch.head_bytes + len(batch.tail), np.uint32)
+        size = np.full(len(head), batch.head_bytes + len(batch.tail), np.uint32)
         return _Chunk(head, size, batch.tail)
-    tails = [batch.tail[place] for place in places]
+    tails = [batch.tail[place] for place in np.arange(len(batch))[places]]
     lengths = np.fromiter(map(len, tails), np.uint32, len(tails))
     return _Chunk(head, lengths + np.uint32(batch.head_bytes), tails)
+
+
+def _joined(columns: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
 
 @dataclass
@@ -354,8 +391,8 @@ class LoopbackConsumers:
             received_ns=np.full(count, received_ns, np.int64),
             lane=np.array(inlet.lanes, np.uint32)[turns],
             route=np.array(inlet.routes, np.uint16)[turns],
-            head=np.concatenate([chunk.head for chunk in chunks]),
-            size=np.concatenate([chunk.size for chunk in chunks]),
+            head=_joined([chunk.head for chunk in chunks]),
+            size=_joined([chunk.size for chunk in chunks]),
             redelivered=np.zeros(count, np.bool_),
             bodies=[body for chunk in chunks for body in chunk.bodies()]
             if Part.BODY in self._want

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import socket
@@ -465,6 +466,9 @@ def test_a_full_socket_refuses_and_loses_nothing(rabbitmq: BrokerStatus) -> None
             accepted = producers.send(whole)
             assert 0 < accepted < total
             assert producers.send(whole.starting_at(accepted)) == 0
+            assert not select.select([producers.descriptor], [], [], 0)[0]
+        # A refused send that may succeed again makes the descriptor readable.
+        assert select.select([producers.descriptor], [], [], PATIENCE_SECONDS)[0]
         parts = collect_while_sending(producers, consumers, whole.starting_at(accepted), total)
     assert np.array_equal(joined(parts, "head")["sequence"], np.arange(total))
 

@@ -107,6 +107,26 @@ def test_brokers_run_side_by_side_for_the_length_of_a_block() -> None:
     assert all(has_ended(status) for status in running.values())
 
 
+def test_brokers_of_a_block_end_even_if_its_process_is_killed() -> None:
+    code = """
+import time
+from bench_spark import brokers
+with brokers.embedded("qpid") as running:
+    print(running["qpid"].directory.parent, running["qpid"].pid, flush=True)
+    time.sleep(300)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        root, pid = owner.stdout.readline().split()
+        assert psutil.pid_exists(int(pid))
+        owner.kill()
+    deadline = time.monotonic() + 30
+    while Path(root).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert processes_with(Path(root)) == []
+
+
 def start_by_another_process(name: str, state: Path) -> BrokerStatus:
     """As the command line does: the process that starts the broker ends at once."""
     code = (

@@ -200,6 +200,20 @@ def test_the_descriptor_becomes_readable_when_there_is_something_to_receive(
     assert seen == 3
 
 
+def test_what_arrives_while_signals_are_asked_for_keeps_the_descriptor_readable(
+    broker: Broker,
+) -> None:
+    transport = open_transport(broker)
+    with exchanging(transport) as (producers, consumers):
+        send_all(producers, batch(heads(3)))
+        seen = 0
+        while seen < 3:
+            assert select.select([consumers.descriptor], [], [], PATIENCE_SECONDS)[0]
+            assert consumers.signals() == []
+            assert select.select([consumers.descriptor], [], [], 0)[0]
+            seen += len(consumers.receive(0))
+
+
 def test_nothing_is_delivered_before_attach(broker: Broker) -> None:
     transport = open_transport(broker)
     with declared(transport) as made:

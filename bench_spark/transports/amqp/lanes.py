@@ -58,6 +58,7 @@ class Lanes:
     def signals(self) -> list[Signal]:
         self._pump()
         signals, self._signals = self._signals, []
+        self._ring_if_more()
         return signals
 
     def close(self) -> None:
@@ -77,9 +78,20 @@ class Lanes:
     def _abandon(self, lane: OpenLane) -> None:
         """The lane is gone: settle what was still open on it."""
 
+    def _has_news(self) -> bool:
+        """Whether a subclass has decoded something that was not fetched yet."""
+        return False
+
     def _pump(self) -> None:
         if not self._loop.is_closed:
+            self._loop.silence()
             self._loop.pump()
+
+    def _ring_if_more(self) -> None:
+        # Whoever serves the sockets decodes whatever is there, asked for or not. What the caller
+        # did not take must keep the descriptor readable, or it would lie here till the next read.
+        if not self._loop.is_closed and (self._signals or self._has_news()):
+            self._loop.ring()
 
     def _on_channel_end(self, lane: OpenLane, _channel: Any, reason: Exception) -> None:
         self._lose(lane, reason)

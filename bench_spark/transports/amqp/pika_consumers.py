@@ -57,23 +57,22 @@ class PikaConsumers(Lanes):
                 )
         wanted = sum(len(lane.lane.destinations) for lane in self._opened)
         self._await_answers(wanted, answers, "basic.consume")
-        if self._rows:
-            self._loop.ring()
+        self._ring_if_more()
 
     # -- receiving ---------------------------------------------------------------------------------
 
     def receive(self, timeout_seconds: float) -> Received:
         if self._is_closing:
             return nothing_received()
-        self._loop.silence()
-        self._loop.pump()
+        self._pump()
         if not self._rows:
             self._acknowledge_idle()
             if timeout_seconds > 0:
                 self._loop.run_until(lambda: self._rows or self._signals, timeout_seconds)
-        if not self._rows:
-            return nothing_received()
         rows, self._rows = self._rows, []
+        self._ring_if_more()
+        if not rows:
+            return nothing_received()
         received_ns, lane, route, tags, redelivered, bodies, headers = zip(*rows, strict=True)
         return Received(
             received_ns=np.array(received_ns, np.int64),
@@ -86,6 +85,9 @@ class PikaConsumers(Lanes):
             headers=headers if Part.HEADERS in self._want else None,
             token=tags,
         )
+
+    def _has_news(self) -> bool:
+        return bool(self._rows)
 
     def _on_message(
         self,

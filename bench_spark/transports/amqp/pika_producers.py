@@ -131,8 +131,7 @@ class PikaProducers(Lanes):
             lambda: not any(lane.connection.unsent_bytes for lane in self._opened),
             timeout_seconds,
         )
-        if self._settled or self._signals:
-            self._loop.ring()
+        self._ring_if_more()
 
     # -- what became of it -------------------------------------------------------------------------
 
@@ -140,16 +139,18 @@ class PikaProducers(Lanes):
         return sum(outbox.settlement.in_flight for outbox in self._outboxes)
 
     def outcomes(self) -> Outcomes:
-        if not self._is_closing:
-            self._loop.silence()
-            self._pump()
-            if self._amqp.mandatory:
-                now_ns = self._now_ns()
-                for outbox in self._outboxes:
-                    outbox.settlement.release(now_ns)
+        self._pump()
+        if self._amqp.mandatory:
+            now_ns = self._now_ns()
+            for outbox in self._outboxes:
+                outbox.settlement.release(now_ns)
         settled = joined(self._settled)
         self._settled.clear()
+        self._ring_if_more()
         return settled
+
+    def _has_news(self) -> bool:
+        return bool(self._settled)
 
     def _on_settled(self, lane: OpenLane, outbox: _Outbox, frame: Any) -> None:
         is_nack = isinstance(frame.method, pika.spec.Basic.Nack)

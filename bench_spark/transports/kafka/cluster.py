@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -54,16 +55,18 @@ _LOGIN = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
-_COORDINATOR_NOT_YET = frozenset(
+_NOT_YET = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
     }
 )
+_GROUP_NOT_OURS_TO_DELETE = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NON_EMPTY_GROUP})
 
 T = TypeVar("T")
-Ask = Callable[[], "Future[T]"]
 
 
 class Cluster:
@@ -112,34 +115,32 @@ class Cluster:
                 if is_certain or left <= 0:
                     raise self._explained(error.args[0]) from None
 
-    def _answer(self, ask: Ask[T], doing: str) -> T:
-        future, error = self._asked(ask, doing)
-        if error is not None:
-            raise self._explained(error, doing)
-        return future.result()
-
-    def _is_done(self, ask: Ask[Any], doing: str, tolerated: frozenset[int]) -> bool:
-        """Whether the order was carried out; False where the answer was a `tolerated` error."""
-        _, error = self._asked(ask, doing)
-        if error is not None and error.code() not in tolerated:
-            raise self._explained(error, doing)
-        return error is None
-
-    def _asked(self, ask: Ask[T], doing: str) -> tuple[Future[T], KafkaError | None]:
-        """Ask, and ask again while the group's coordinator is still being appointed."""
+    def _ask(self, question: Callable[[], T], doing: str) -> T:
+        """Ask, and ask again while the cluster is still appointing who could answer."""
         deadline = time.monotonic() + self._timeout_seconds
         while True:
-            future = ask()
             try:
-                future.result(timeout=self._timeout_seconds + 1)
-                return future, None
+                return question()
             except TimeoutError:
                 raise BrokerUnreachable(f"{self.address}: {doing}no answer") from None
             except KafkaException as raised:
                 error = raised.args[0]
-            if error.code() not in _COORDINATOR_NOT_YET or time.monotonic() > deadline:
-                return future, error
+            if error.code() not in _NOT_YET or time.monotonic() > deadline:
+                raise self._explained(error, doing)
             time.sleep(_PAUSE_SECONDS)
+
+    def _result(self, future: Future[T]) -> T:
+        return future.result(timeout=self._timeout_seconds + 1)
+
+    def _is_done(self, future: Future[Any], unless: int) -> bool:
+        """Whether an order was carried out; False if the answer was that one error."""
+        try:
+            self._result(future)
+        except KafkaException as error:
+            if error.args[0].code() != unless:
+                raise
+            return False
+        return True
 
     def _explained(self, error: KafkaError, doing: str = "") -> BenchError:
         self._client.poll(0)
@@ -159,11 +160,11 @@ class Cluster:
     def create_topics(self, topics: Sequence[NewTopic]) -> set[str]:
         """Create them; the names of those that did not exist before."""
         futures = self._client.create_topics(list(topics), request_timeout=self._timeout_seconds)
-        already = frozenset({KafkaError.TOPIC_ALREADY_EXISTS})
+        exists = KafkaError.TOPIC_ALREADY_EXISTS
         return {
             name
             for name, future in futures.items()
-            if self._is_done(_once(future), f"topic {name}: ", already)
+            if self._ask(partial(self._is_done, future, exists), f"topic {name}: ")
         }
 
     def wait_for_leaders(self, partitions_by_topic: Mapping[str, int]) -> None:
@@ -205,9 +206,9 @@ class Cluster:
     def delete_topics(self, names: Sequence[str]) -> None:
         """A topic already gone is no error."""
         futures = self._client.delete_topics(list(names), request_timeout=self._timeout_seconds)
-        gone = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
+        gone = KafkaError.UNKNOWN_TOPIC_OR_PART
         for name, future in futures.items():
-            self._is_done(_once(future), f"deleting topic {name}: ", gone)
+            self._ask(partial(self._is_done, future, gone), f"deleting topic {name}: ")
 
     # -- offsets and groups ----------------------------------------------------------------------
 
@@ -218,34 +219,32 @@ class Cluster:
         return self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def _offsets(self, partitions: Sequence[TopicPartition], spec: OffsetSpec) -> list[int]:
-        futures = self._client.list_offsets(
-            dict.fromkeys(partitions, spec), request_timeout=self._timeout_seconds
-        )
-        return [
-            self._answer(_once(futures[partition]), "asking for offsets: ").offset
-            for partition in partitions
-        ]
+        def question() -> list[int]:
+            futures = self._client.list_offsets(
+                dict.fromkeys(partitions, spec), request_timeout=self._timeout_seconds
+            )
+            return [self._result(futures[partition]).offset for partition in partitions]
+
+        return self._ask(question, "asking for offsets: ")
 
     def start_group_at_end(self, group: str, partitions: Sequence[TopicPartition]) -> None:
         """Commit for `group` that everything written so far needs no reading."""
         ends = self.end_offsets(partitions)
-        places = ConsumerGroupTopicPartitions(
-            group,
-            [
-                TopicPartition(partition.topic, partition.partition, end)
-                for partition, end in zip(partitions, ends, strict=True)
-            ],
-        )
-        doing = f"group {group}: "
-        answer = self._answer(
-            lambda: self._client.alter_consumer_group_offsets(
-                [places], request_timeout=self._timeout_seconds
-            )[group],
-            doing,
-        )
-        for place in answer.topic_partitions:
-            if place.error is not None:
-                raise self._explained(place.error, doing)
+        places = [
+            TopicPartition(partition.topic, partition.partition, end)
+            for partition, end in zip(partitions, ends, strict=True)
+        ]
+
+        def question() -> None:
+            futures = self._client.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, places)],
+                request_timeout=self._timeout_seconds,
+            )
+            for place in self._result(futures[group]).topic_partitions:
+                if place.error is not None:
+                    raise KafkaException(place.error)
+
+        self._ask(question, f"group {group}: ")
 
     def committed(
         self, group: str, partitions: Sequence[TopicPartition]
@@ -271,15 +270,15 @@ class Cluster:
 
     def delete_group(self, group: str) -> None:
         """A group already gone is no error, nor one that still has members: they outlive us."""
-        self._is_done(
-            lambda: self._client.delete_consumer_groups(
+
+        def question() -> None:
+            future = self._client.delete_consumer_groups(
                 [group], request_timeout=self._timeout_seconds
-            )[group],
-            f"deleting group {group}: ",
-            frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NON_EMPTY_GROUP}),
-        )
+            )[group]
+            try:
+                self._result(future)
+            except KafkaException as error:
+                if error.args[0].code() not in _GROUP_NOT_OURS_TO_DELETE:
+                    raise
 
-
-def _once(future: Future[T]) -> Ask[T]:
-    """A question already asked."""
-    return lambda: future
+        self._ask(question, f"deleting group {group}: ")

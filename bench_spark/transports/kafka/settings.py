@@ -216,6 +216,9 @@ def _check(
             raise ConfigurationError(f"{place}.{key}: does nothing in a {kind}")
     together = _problem_with(client_class, properties, _Ignored())
     if together is not None:
+        for key, value in properties.items():
+            if _is_secret(key):
+                together = together.replace(_text(value), "***")
         raise ConfigurationError(f"{place}: {together}")
 
 
@@ -238,8 +241,11 @@ def _explained(key: str, problem: str) -> str:
     if "No such configuration property" in problem:
         meant = nearest(key, PROPERTY_NAMES)
         return "no such property" + (f"; did you mean {meant}?" if meant else "")
-    is_secret = any(word in key for word in ("password", "secret", "pem", "passphrase"))
-    return "not accepted by the client library" if is_secret else problem
+    return "not accepted by the client library" if _is_secret(key) else problem
+
+
+def _is_secret(key: str) -> bool:
+    return any(word in key for word in ("password", "secret", "pem", "passphrase"))
 
 
 class _Ignored:

@@ -55,8 +55,11 @@ def test_a_full_destination_refuses_from_the_first_message_that_does_not_fit() -
     assert made.depths([one, two]) == (3, 1)
     consumers = made.open_consumers([Lane(0, (one,))], time.time_ns)
     consumers.attach()
+    assert select.select([producers.descriptor], [], [], 0)[0] == []
     assert consumers.receive(0).head["sequence"].tolist() == [0, 1, 3]
+    assert select.select([producers.descriptor], [], [], 0)[0], "there is room again"
     assert producers.send(numbered(1)) == 1
+    assert select.select([producers.descriptor], [], [], 0)[0] == []
 
 
 def test_both_descriptors_are_readable_only_while_there_is_something_to_fetch() -> None:

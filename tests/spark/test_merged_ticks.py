@@ -1,0 +1,67 @@
+"""Ticks of a run, merged by Spark: exact, whatever was written twice and wherever it lies."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+from realistic import Load, Row, events_table, recorded, timeline
+
+from bench_spark.measure.hdr import merge_sparse
+from bench_spark.spark import ticks as ticks_module
+from bench_spark.spark.ticks import merged_ticks
+from bench_spark.store import Store
+
+TIMELINE = timeline(warmup_seconds=2, measure_seconds=4)
+
+
+def assert_merged(spark: SparkSession, store: Store, run_id: str, rows: list[Row]) -> None:
+    found = list(merged_ticks(spark, store, run_id))
+    keys = [(tick.key.tick, tick.role, tick.phase) for tick in found]
+    assert keys == sorted({(row.tick, row.role, row.phase) for row in rows})
+    for tick in found:
+        parts = [
+            row
+            for row in rows
+            if (row.tick, row.role, row.phase) == (tick.key.tick, tick.role, tick.phase)
+        ]
+        counted = tick.counter("sent") + tick.counter("received")
+        assert counted == sum(row.messages for row in parts)
+        assert tick.cpu_seconds == pytest.approx(0.25 * len(parts))
+        assert tick.tick_start_us == TIMELINE.tick_start_ns(tick.key.tick) // 1000
+        assert set(tick.measures) == set(parts[0].values_us)
+        for measure in tick.measures:
+            assert tick.histogram(measure) == merge_sparse(
+                [recorded(part.values_us[measure]).sparse() for part in parts]
+            )
+
+
+def test_rows_written_twice_count_once_in_one_file_or_in_two(
+    spark: SparkSession, store: Store
+) -> None:
+    load = Load("twice", TIMELINE)
+    ticks = [load.tick(range(3), tick) for tick in range(6)]
+    split = [load.row(0, "consumer", 4)]
+    rows = [row for tick in ticks for row in tick] + split
+    for committed in (ticks[0] + ticks[0][:2], *ticks[1:], split, ticks[3][1:4] + ticks[5]):
+        store.append("events", events_table(committed, TIMELINE))
+    other = Load("other", TIMELINE, seed=9, values=100)
+    store.append("events", events_table(other.tick(range(2), 1), TIMELINE))
+    assert_merged(spark, store, "twice", rows)
+    store.compact("events")
+    assert_merged(spark, store, "twice", rows)
+
+
+def test_a_long_run_is_read_a_stretch_at_a_time(
+    spark: SparkSession, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ticks_module, "TICKS_AT_ONCE", 4)
+    load = Load("long", TIMELINE, values=50)
+    rows = [row for tick in range(6) for row in load.tick(range(1), tick)]
+    store.append("events", events_table(rows, TIMELINE))
+    assert_merged(spark, store, "long", rows)
+
+
+def test_a_run_id_is_a_value_and_never_a_piece_of_sql(spark: SparkSession, store: Store) -> None:
+    load = Load("plain", TIMELINE, values=50)
+    store.append("events", events_table(load.tick(range(1), 0), TIMELINE))
+    assert list(merged_ticks(spark, store, "x' OR '1'='1")) == []

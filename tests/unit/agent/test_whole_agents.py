@@ -1,0 +1,585 @@
+"""Whole agents, real links and a real collector; only Spark and the broker are missing."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from agents import Load, run_load, start_load
+from unit.listening import collecting, eventually
+from unit.loopbacks import Watch, repeated
+
+from bench_spark.agent import agent as agent_module
+from bench_spark.agent import loop as loop_module
+from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
+from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.agent.rows import EventRow
+from bench_spark.agent.wire import new_token
+from bench_spark.collector.control import Failure, RunControl
+from bench_spark.collector.server import CollectorServer
+from bench_spark.errors import BrokerRefused, LaneLost, StoreNotReady
+from bench_spark.measure.clock import NANOSECONDS, Clock
+from bench_spark.plan import Plan, make_plan
+from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.scenario.models import Scenario
+from bench_spark.transports import loopback
+from bench_spark.transports.base import Received, Signal, SignalKind
+
+LOOPBACK = Broker(kind="loopback")
+BOTH_PHASES = ("warmup", "measure")
+
+
+def plan(run_id: str = "run-1", **keys: Any) -> Plan:
+    defaults = {"phases": {"warmup_seconds": 0.2, "measure_seconds": 0.5, "drain_seconds": 5}}
+    return make_plan(Scenario.model_validate(defaults | keys), run_id)
+
+
+def pairs(count: int) -> dict[str, int]:
+    return {"producers": count, "consumers": count, "destinations": count}
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    """Agents of this test use watched transports; at the end none of them has left anything."""
+    watching = Watch()
+    monkeypatch.setattr(agent_module, "make_transport", watching.make)
+    # On a busy machine even the last message of the schedule is to go out.
+    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 30 * NANOSECONDS)
+    yield watching
+    assert loopback._BROKERS == {}
+
+
+def sent(load: Load, phase: str = "measure") -> int:
+    return load.total(PRODUCER, "sent", phase)
+
+
+def assert_all_arrived(load: Load) -> None:
+    assert load.control.failures == []
+    assert [result.failure for result in load.results] == [None] * len(load.results)
+    for phase in BOTH_PHASES:
+        assert sent(load, phase) == load.total(CONSUMER, "received", phase)
+    accounts = load.accounts()
+    assert accounts.closes
+    assert accounts.sent == accounts.received_once == sent(load)
+    assert load.histogram("latency").count == sent(load)
+
+
+# -- mode rate -----------------------------------------------------------------------------------
+
+
+def test_every_message_due_is_sent_and_received(watch: Watch) -> None:
+    load = run_load(
+        plan(producers=3, consumers=4, destinations=2, load={"rate_per_second": 3000}), LOOPBACK
+    )
+    assert_all_arrived(load)
+    assert load.plan.expected_messages == 1500
+    assert load.total(PRODUCER, "due") == sent(load) == 1500
+    assert load.total(PRODUCER, "due", "warmup") == sent(load, "warmup") == 600
+    assert load.total(CONSUMER, "bytes") == 1500 * 1000
+    assert load.total(CONSUMER, "duplicates") == load.total(CONSUMER, "out_of_order") == 0
+    assert watch.sent == {0: 700, 1: 700, 2: 700}
+    for measure in ("send_lag", "delivery_latency", "insert_duration"):
+        assert load.histogram(measure).count > 0
+
+
+def test_a_message_never_leaves_before_it_is_due(watch: Watch) -> None:
+    load = run_load(plan(load={"rate_per_second": 1000}), LOOPBACK)
+    assert load.histogram("send_lag").negative == 0
+    assert load.histogram("latency").negative == 0
+
+
+def test_rows_say_how_busy_the_agent_was_and_how_far_its_clock_may_be_off(watch: Watch) -> None:
+    load = run_load(plan(phases={"warmup_seconds": 0, "measure_seconds": 1.2}), LOOPBACK)
+    health = [row for _, row in load.rows if row.cpu_seconds is not None]
+    assert health
+    assert all((row.clock_offset_ns, row.clock_bound_ns) == (0, 0) for row in health)
+    assert all((row.cpu_seconds or 0) > 0 for row in health)
+
+
+def test_confirms_are_recorded_and_settle_the_accounts(watch: Watch) -> None:
+    watch.confirms = True
+    load = run_load(plan(load={"rate_per_second": 2000}), LOOPBACK)
+    assert_all_arrived(load)
+    assert load.total(PRODUCER, "confirmed") == sent(load)
+    assert load.histogram("confirm_latency").count == sent(load)
+
+
+@pytest.mark.parametrize("size", [8, 31])
+def test_tiny_bodies_are_timed_but_not_accounted_for(watch: Watch, size: int) -> None:
+    load = run_load(plan(message={"bytes": size}, load={"rate_per_second": 1000}), LOOPBACK)
+    total = sum(load.total(CONSUMER, "received", phase) for phase in BOTH_PHASES)
+    assert total == sum(sent(load, phase) for phase in BOTH_PHASES) == 700
+    assert load.total_of_all_phases(CONSUMER, "bytes") == 700 * size
+    assert load.histogram("latency").count > 0
+    assert load.control.failures == []
+
+
+def test_two_agents_in_processes_of_their_own_add_up() -> None:
+    planned = plan(
+        agents=2,
+        **pairs(4),
+        load={"rate_per_second": 2000},
+        phases={"warmup_seconds": 0.3, "measure_seconds": 1, "drain_seconds": 5},
+    )
+    token, clock = new_token(), Clock.local()
+    server = CollectorServer("127.0.0.1", token, 2, clock)
+    rows: dict[tuple[int, int], EventRow] = {}
+
+    def keep(agent: int, attempt: int, new: list[EventRow]) -> None:
+        rows.update({(agent, row.row_number): row for row in new})
+
+    control = RunControl(planned, clock.now_ns, server.send, keep)
+    server.start(control)
+    tasks = [
+        AgentTask(assignment, LOOPBACK, Credentials(), ("127.0.0.1", server.port), token)
+        for assignment in planned.assignments
+    ]
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        results = pool.map(run_agent, tasks, chunksize=1)
+    server.close()
+    for result in results:
+        keep(result.agent, 0, result.rows)
+    load = Load(planned, control, server, results, [(agent, row) for (agent, _), row in rows.items()])
+    assert_all_arrived(load)
+    assert load.total(PRODUCER, "due") == planned.expected_messages == 2000
+    for agent in range(2):
+        assert load.total(PRODUCER, "due", agent=agent) == 1000
+    assert all("rate" not in str(task.token) and task.token not in repr(task) for task in tasks)
+
+
+# -- a number of messages ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["rate", "maximum", "window"])
+def test_a_message_count_is_kept_exactly(watch: Watch, mode: str) -> None:
+    load = run_load(
+        plan(
+            **pairs(2),
+            load={"mode": mode, "messages": 777, "rate_per_second": 2000, "in_flight": 5},
+            phases={"warmup_seconds": 0.1, "drain_seconds": 5},
+        ),
+        LOOPBACK,
+    )
+    assert_all_arrived(load)
+    assert sent(load) == load.total(PRODUCER, "due") == 777
+
+
+def test_a_slow_schedule_sends_its_last_message_too(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three producers in turn: the share of one is due only after the phase has ended."""
+    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", NANOSECONDS // 20)
+    load = run_load(
+        plan(
+            agents=3,
+            **pairs(3),
+            load={"rate_per_second": 10, "messages": 4},
+            phases={"warmup_seconds": 0, "drain_seconds": 5},
+        ),
+        LOOPBACK,
+    )
+    assert sent(load) == load.total(PRODUCER, "due") == 4
+
+
+def test_consumers_on_their_own_end_with_the_last_message(watch: Watch) -> None:
+    load = run_load(
+        plan(
+            agents=2,
+            placement="split",
+            load={"mode": "maximum", "messages": 500},
+            phases={"warmup_seconds": 0, "drain_seconds": 5},
+        ),
+        LOOPBACK,
+    )
+    assert_all_arrived(load)
+    assert (sent(load), load.total(CONSUMER, "received", agent=1)) == (500, 500)
+
+
+# -- bounds --------------------------------------------------------------------------------------
+
+
+def test_maximum_pauses_at_the_backlog_limit(watch: Watch) -> None:
+    held_until = time.monotonic() + 0.4
+    watch.delay = lambda: time.monotonic() < held_until
+    load = run_load(
+        plan(
+            load={"mode": "maximum", "backlog_limit_bytes": 50_000},
+            message={"bytes": 1000},
+            phases={"warmup_seconds": 0, "measure_seconds": 0.6, "drain_seconds": 5},
+        ),
+        LOOPBACK,
+    )
+    assert_all_arrived(load)
+    assert watch.most_in_flight_together == 50
+    assert sent(load) > 50
+
+
+def test_a_full_destination_is_back_pressure_and_loses_nothing(watch: Watch) -> None:
+    watch.capacity_messages = 7
+    load = run_load(
+        plan(load={"mode": "maximum"}, phases={"warmup_seconds": 0.1, "measure_seconds": 0.3}),
+        LOOPBACK,
+    )
+    assert_all_arrived(load)
+    assert watch.most_in_flight_together <= 7
+
+
+@pytest.mark.parametrize("in_flight", [1, 7])
+def test_a_window_never_has_more_in_flight_than_allowed(watch: Watch, in_flight: int) -> None:
+    load = run_load(
+        plan(
+            **pairs(3),
+            load={"mode": "window", "in_flight": in_flight},
+            phases={"warmup_seconds": 0.1, "measure_seconds": 0.3},
+        ),
+        LOOPBACK,
+    )
+    assert_all_arrived(load)
+    assert watch.most_in_flight == {0: in_flight, 1: in_flight, 2: in_flight}
+    assert min(watch.sent.values()) > 0.5 * max(watch.sent.values())
+
+
+def foreign_twin(received: Received) -> Received:
+    """Every message comes with one of another run that is otherwise just like it."""
+    count = len(received)
+    twins = repeated(received, np.repeat(np.arange(count), 2))
+    twins.head = twins.head.copy()
+    twins.head["run_tag"][1::2] += 1
+    return twins
+
+
+@pytest.mark.parametrize("mode", ["window", "maximum"])
+def test_messages_of_another_run_neither_free_a_window_nor_the_backlog(
+    watch: Watch, mode: str
+) -> None:
+    watch.alter = foreign_twin
+    load = run_load(
+        plan(
+            load={"mode": mode, "in_flight": 5, "backlog_limit_bytes": 5000},
+            phases={"warmup_seconds": 0.1, "measure_seconds": 0.3},
+        ),
+        LOOPBACK,
+    )
+    assert load.total(CONSUMER, "foreign") > 0
+    assert watch.most_in_flight_together <= 5
+    assert load.accounts().closes
+
+
+def test_a_window_that_nothing_returns_to_ends_the_run_with_a_reason(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "STALL_NS", NANOSECONDS // 5)
+    watch.delay = lambda: True
+    load = run_load(plan(load={"mode": "window"}, phases={"measure_seconds": 30}), LOOPBACK)
+    assert [failure.kind for failure in load.control.failures] == ["RunError"]
+    assert "window is stalled" in load.control.failures[0].text
+    accounts = load.accounts()
+    assert (accounts.closes, accounts.received_once) == (True, 0)
+
+
+# -- what is lost, and what comes twice ----------------------------------------------------------
+
+
+def test_planted_losses_and_duplicates_are_counted_exactly(watch: Watch) -> None:
+    dropped = 0
+
+    def tamper(received: Received) -> Received:
+        """Drop every message whose number ends in 3, deliver those that end in 5 twice."""
+        nonlocal dropped
+        last_digit = received.head["sequence"] % 10
+        dropped += int(np.count_nonzero(last_digit == 3))
+        times = np.where(last_digit == 3, 0, np.where(last_digit == 5, 2, 1))
+        return repeated(received, np.repeat(np.arange(len(received)), times))
+
+    watch.alter = tamper
+    load = run_load(
+        plan(
+            load={"rate_per_second": 2000},
+            phases={"warmup_seconds": 0, "measure_seconds": 0.5, "drain_seconds": 0.2},
+        ),
+        LOOPBACK,
+    )
+    accounts = load.accounts()
+    assert (accounts.sent, accounts.lost, accounts.received_once) == (1000, 100, 900)
+    assert accounts.missing[0][0] == (3, 4)
+    assert load.total(CONSUMER, "duplicates") == 100
+    assert load.total(CONSUMER, "received") == 1000
+    assert load.histogram("latency").count == 900
+    assert dropped == 100
+
+
+# -- ending early --------------------------------------------------------------------------------
+
+
+def test_a_stop_in_mid_run_keeps_what_was_measured(watch: Watch) -> None:
+    def stop_soon(load: Load) -> None:
+        assert eventually(lambda: watch.received.total() > 500)
+        load.stop()
+
+    began = time.monotonic()
+    load = run_load(
+        plan(
+            load={"rate_per_second": 2000},
+            phases={"warmup_seconds": 0.1, "measure_seconds": 60, "drain_seconds": 60},
+        ),
+        LOOPBACK,
+        stop_soon,
+    )
+    assert time.monotonic() - began < 20
+    assert_all_arrived(load)
+    assert sent(load) > 100
+    assert load.total(PRODUCER, "due") >= sent(load)
+    assert watch.deleted == ["loopback-0"]
+
+
+def test_a_stop_before_the_start_sends_nothing(watch: Watch) -> None:
+    hold = threading.Event()
+    watch.at = lambda step: hold.wait(10) and None if step == "attach" else None
+    load = start_load(plan(phases={"measure_seconds": 60}), LOOPBACK)
+    assert eventually(lambda: "declared" in load.control.agents[0].reached)
+    load.stop()
+    hold.set()
+    load.wait(20)
+    assert load.control.start_at_ns is None
+    assert watch.sent.total() == 0
+    assert watch.deleted == ["loopback-0"]
+    assert load.results == [AgentResult(agent=0)]
+
+
+def test_a_driver_that_dies_in_mid_run_loses_no_rows(watch: Watch) -> None:
+    load = start_load(
+        plan(load={"rate_per_second": 1000}, phases={"warmup_seconds": 0, "measure_seconds": 60}),
+        LOOPBACK,
+    )
+    assert eventually(lambda: watch.received.total() > 300)
+    load.server.close()
+    load.wait(20)
+    assert sent(load) == load.total(CONSUMER, "received") == watch.sent.total()
+    assert load.results[0].rows
+    assert watch.deleted == ["loopback-0"]
+
+
+# -- an agent never raises -----------------------------------------------------------------------
+
+
+def breaking_at(wanted: str, error: Exception) -> Callable[[str], None]:
+    """Raise in the agent of this test's second thread, or in the only one."""
+
+    def at(step: str) -> None:
+        if step == wanted:
+            raise error
+
+    return at
+
+
+STEPS_BEFORE_START = (
+    "make",
+    "probe",
+    "declare",
+    "open_producers",
+    "open_consumers",
+    "attach",
+)
+
+
+@pytest.mark.parametrize("step", STEPS_BEFORE_START)
+def test_what_breaks_before_the_start_is_reported_and_nothing_is_left(
+    watch: Watch, step: str
+) -> None:
+    watch.at = breaking_at(step, BrokerRefused(f"no {step} here"))
+    load = run_load(plan(), LOOPBACK)
+    assert load.control.failures == [Failure(0, "BrokerRefused", f"no {step} here")]
+    assert load.results[0].failure == ("BrokerRefused", f"no {step} here")
+    assert load.control.start_at_ns is None
+    assert load.control.finished.is_set()
+    assert watch.sent.total() == 0
+
+
+@pytest.mark.parametrize("step", [*STEPS_BEFORE_START, "send", "receive"])
+def test_an_unforeseen_error_is_reported_without_its_text(watch: Watch, step: str) -> None:
+    watch.at = breaking_at(step, RuntimeError("amqp://user:secret@host"))
+    load = run_load(plan(), LOOPBACK)
+    ((agent, kind, text),) = [(f.agent, f.kind, f.text) for f in load.control.failures]
+    assert (agent, kind) == (0, "BenchError")
+    assert "RuntimeError" in text
+    assert "secret" not in text
+    assert load.results[0].failure == (kind, text)
+
+
+@pytest.mark.parametrize("step", ["probe", "attach"])
+def test_one_agent_that_breaks_before_the_start_sends_the_others_home(
+    watch: Watch, step: str
+) -> None:
+    """The others are ready before it breaks: they must not start without it."""
+    turn = threading.Lock()
+    seen: list[int] = []
+
+    def second_one_breaks(reached: str) -> None:
+        if reached == step:
+            with turn:
+                seen.append(threading.get_ident())
+                is_second = len(seen) == 2
+            if is_second:
+                time.sleep(0.3)
+                raise BrokerRefused("not for you")
+
+    watch.at = second_one_breaks
+    load = run_load(plan(agents=2, **pairs(2)), LOOPBACK)
+    assert [failure.text for failure in load.control.failures] == ["not for you"]
+    assert load.control.start_at_ns is None
+    assert sorted(result.failure is None for result in load.results) == [False, True]
+    assert watch.sent.total() == 0
+
+
+def test_a_preflight_that_fails_is_the_agents_failure(watch: Watch) -> None:
+    def unreadable() -> None:
+        raise StoreNotReady("no marker")
+
+    with collecting(agents=1) as collector:
+        task = AgentTask(
+            plan().assignments[0], LOOPBACK, Credentials(), collector.address, collector.token
+        )
+        assert run_agent(task, preflight=unreadable).failure == ("StoreNotReady", "no marker")
+        assert eventually(lambda: len(collector.listener.messages) == 2)
+    assert [m["type"] for _, m, _ in collector.listener.messages] == ["failed", "reached"]
+
+
+def nobody() -> tuple[str, int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return "127.0.0.1", listener.getsockname()[1]
+
+
+def someone_else() -> tuple[str, int]:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def talk() -> None:
+        with listener, listener.accept()[0] as connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\nServer: not a collector\r\n\r\n" * 9)
+            connection.recv(65536)
+
+    threading.Thread(target=talk, daemon=True).start()
+    return "127.0.0.1", listener.getsockname()[1]
+
+
+@pytest.mark.parametrize("where", [nobody, someone_else])
+def test_no_link_to_the_driver_is_a_result_too(where: Callable[[], tuple[str, int]]) -> None:
+    address = where()
+    task = AgentTask(plan().assignments[0], LOOPBACK, Credentials(), address, new_token())
+    failure = run_agent(task).failure
+    assert failure is not None
+    assert f"no link to the driver at 127.0.0.1:{address[1]}" in failure[1]
+
+
+# -- failures while the load runs ----------------------------------------------------------------
+
+
+def assert_partial_result_is_kept(load: Load, watch: Watch, text: str) -> None:
+    assert [failure.text for failure in load.control.failures] == [text]
+    assert load.control.failures[0].kind == "LaneLost"
+    assert load.results[0].failure == ("LaneLost", text)
+    assert sum(sent(load, phase) for phase in BOTH_PHASES) == watch.sent.total() > 100
+    accounts = load.accounts()
+    assert accounts.closes
+    assert accounts.sent == sent(load)
+    assert watch.deleted == ["loopback-0"]
+
+
+@pytest.mark.parametrize("step", ["send", "receive"])
+def test_a_transport_that_breaks_in_mid_run_leaves_what_was_measured(
+    watch: Watch, step: str
+) -> None:
+    def break_later(reached: str) -> None:
+        if reached == step and watch.received.total() > 200:
+            raise LaneLost("the broker is gone")
+
+    watch.at = break_later
+    load = run_load(plan(load={"rate_per_second": 2000}, phases={"measure_seconds": 60}), LOOPBACK)
+    assert_partial_result_is_kept(load, watch, "the broker is gone")
+
+
+def test_a_connection_that_will_not_close_costs_nothing_measured(watch: Watch) -> None:
+    watch.at = breaking_at("close_producers", LaneLost("reset by peer"))
+    load = run_load(plan(load={"rate_per_second": 1000}), LOOPBACK)
+    assert load.results[0].failure == ("LaneLost", "reset by peer")
+    accounts = load.accounts()
+    assert (accounts.closes, accounts.received_once) == (True, 500)
+
+
+def test_a_lane_that_is_lost_ends_the_run_and_leaves_what_was_measured(watch: Watch) -> None:
+    def lose_a_lane(load: Load) -> None:
+        assert eventually(lambda: watch.received.total() > 200)
+        watch.signals = [Signal(SignalKind.LOST, time.time_ns(), 0, reason="reset by peer")]
+
+    load = run_load(
+        plan(load={"rate_per_second": 2000}, phases={"measure_seconds": 60}), LOOPBACK, lose_a_lane
+    )
+    assert_partial_result_is_kept(load, watch, "reset by peer")
+    assert load.total_of_all_phases(PRODUCER, "errors") == 1
+
+
+def test_a_failure_in_one_agent_stops_the_other_with_its_result(watch: Watch) -> None:
+    def lose_a_lane(load: Load) -> None:
+        assert eventually(lambda: watch.received.total() > 200)
+        watch.signals = [Signal(SignalKind.LOST, time.time_ns(), 0, reason="reset by peer")]
+
+    load = run_load(
+        plan(
+            agents=2, **pairs(2), load={"rate_per_second": 2000}, phases={"measure_seconds": 60}
+        ),
+        LOOPBACK,
+        lose_a_lane,
+    )
+    assert len(load.control.failures) == 1
+    assert sum(sent(load, phase) for phase in BOTH_PHASES) == watch.sent.total()
+    assert load.accounts().closes
+    assert sorted(watch.deleted) == ["loopback-0", "loopback-1"]
+
+
+def test_blocked_time_is_booked_also_while_it_lasts(watch: Watch) -> None:
+    blocked_at: list[int] = []
+
+    def block(load: Load) -> None:
+        assert load.control.start_at_ns is not None
+        blocked_at.append(load.control.start_at_ns + 100_000_000)
+        assert eventually(lambda: watch.received.total() > 50)
+        watch.signals = [Signal(SignalKind.BLOCKED, blocked_at[0], 0)]
+
+    load = run_load(
+        plan(load={"rate_per_second": 500}, phases={"warmup_seconds": 0, "measure_seconds": 0.6}),
+        LOOPBACK,
+        block,
+    )
+    assert load.total(PRODUCER, "blocked_ns") >= 500_000_000
+    assert load.control.failures == []
+
+
+# -- many connections ----------------------------------------------------------------------------
+
+
+def test_descriptors_above_a_thousand_are_no_obstacle(watch: Watch) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2100:
+        pytest.skip(f"this system allows {hard} open files only")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2100), hard))
+    others: list[int] = []
+
+    def open_many_connections(step: str) -> None:
+        if step == "open_consumers":
+            others.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(1100))
+
+    watch.at = open_many_connections
+    try:
+        load = run_load(plan(load={"rate_per_second": 1000}), LOOPBACK)
+    finally:
+        for descriptor in others:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert_all_arrived(load)

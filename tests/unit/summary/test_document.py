@@ -1,0 +1,372 @@
+"""The result of a run, from ticks made by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench_spark.collector.accounts import Accounts
+from bench_spark.collector.control import Failure
+from bench_spark.measure.hdr import Histogram, SparseHistogram, shape_for
+from bench_spark.plan import Plan, make_plan
+from bench_spark.scenario.models import Scenario
+from bench_spark.summary.document import RunFacts, RunSummary, declared_limit, summarise
+
+START_US = 1_700_000_000_123_456
+"""Ticks are stored in whole microseconds ..."""
+START_SECONDS = (START_US * 1000 + 789) / 1e9
+"""... but a run starts at any nanosecond."""
+RATE = 100
+
+
+@dataclass
+class HandTick:
+    """A tick as the merged events give it."""
+
+    role: str
+    phase: str
+    second: int
+    counters: dict[str, int] = field(default_factory=dict)
+    values_us: dict[str, list[int]] = field(default_factory=dict)
+    tick_seconds: float = 1.0
+
+    @property
+    def start_seconds(self) -> float:
+        return (START_US + self.second * 1_000_000) / 1e6
+
+    @property
+    def measures(self) -> Iterable[str]:
+        return self.values_us
+
+    def counter(self, name: str) -> int:
+        return self.counters.get(name, 0)
+
+    def histogram(self, measure: str) -> SparseHistogram:
+        found = Histogram(shape_for(10_000_000))
+        found.record_ns(np.array(self.values_us[measure], dtype=np.int64) * 1000)
+        return found.sparse()
+
+
+def plan(**keys: Any) -> Plan:
+    defaults = {
+        "load": {"rate_per_second": RATE},
+        "phases": {"warmup_seconds": 5, "measure_seconds": 3},
+    }
+    return make_plan(Scenario.model_validate(defaults | keys), "run-1")
+
+
+def facts(**changes: Any) -> RunFacts:
+    """Of a run without incident: 5 s of warm-up, 3 s measured, 300 messages."""
+    made = RunFacts(
+        plan=plan(),
+        broker={"kind": "amqp", "name": "here"},
+        measured_from=START_SECONDS + 5,
+        measured_until=START_SECONDS + 8,
+        accounts=Accounts(sent=300, received_once=300),
+        confirms=True,
+        failures=(),
+        interrupted_by=None,
+        busiest_agent_share=0.2,
+        clock_bound_ns=0,
+        environment={"hosts": []},
+    )
+    return replace(made, **changes)
+
+
+def producer(second: int, phase: str = "measure", **counters: int) -> HandTick:
+    return HandTick("producer", phase, second, counters)
+
+
+def consumer(second: int, values_us: list[int], phase: str = "measure") -> HandTick:
+    counters = {"received": len(values_us), "bytes": 1000 * len(values_us)}
+    return HandTick("consumer", phase, second, counters, {"latency": values_us})
+
+
+def good_ticks() -> list[HandTick]:
+    seconds = range(5, 8)
+    return [
+        producer(4, "warmup", due=RATE, sent=RATE, confirmed=RATE),
+        consumer(4, [900_000] * RATE, "warmup"),
+        *(producer(second, due=RATE, sent=RATE, confirmed=RATE) for second in seconds),
+        *(consumer(second, [100 * (second - 4)] * RATE) for second in seconds),
+    ]
+
+
+def summary(ticks: list[HandTick] | None = None, **changes: Any) -> RunSummary:
+    return summarise(good_ticks() if ticks is None else ticks, facts(**changes))
+
+
+# -- counts and rates ----------------------------------------------------------------------------
+
+
+def test_counts_are_about_messages_of_the_measured_phase() -> None:
+    counts = summary().document["counts"]
+    assert (counts["due"], counts["sent"], counts["unsent"]) == (300, 300, 0)
+    assert (counts["confirmed"], counts["received"], counts["received_once"]) == (300, 300, 300)
+    assert (counts["lost"], counts["duplicates"], counts["left_in_broker"]) == (0, 0, 0)
+    assert (counts["bytes_received"], counts["errors"]) == (300_000, 0)
+
+
+def test_a_measured_message_counts_whenever_it_arrives() -> None:
+    late = [*good_ticks()[:-1], consumer(9, [2_000_000] * RATE)]
+    document = summary(late).document
+    assert document["counts"]["received"] == 300
+    assert document["measures"]["latency"]["max_us"] == 2_000_000
+    assert document["rates"]["receive_rate"] == pytest.approx(200 / 3)
+
+
+def test_rates_are_about_the_seconds_of_the_measured_phase() -> None:
+    document = summary([*good_ticks(), producer(8, sent=50), consumer(5, [5] * 30, "warmup")])
+    rates = document.document["rates"]
+    assert rates["send_rate"] == pytest.approx(RATE)
+    assert rates["receive_rate"] == pytest.approx((300 + 30) / 3)
+
+
+@pytest.mark.parametrize("nanoseconds", [0, 1, 499, 500, 501, 999])
+def test_the_measured_window_is_the_same_at_any_nanosecond(nanoseconds: int) -> None:
+    start = (START_US * 1000 + nanoseconds) / 1e9
+    found = summary(measured_from=start + 5, measured_until=start + 8)
+    assert found.document["rates"]["send_rate"] == pytest.approx(RATE)
+    assert found.document["percentiles"]["interval_max"]["latency"]["intervals"] == 3
+    assert found.exit_code == 0
+
+
+def test_duplicates_are_what_was_received_more_than_once() -> None:
+    again = [*good_ticks(), consumer(7, [100] * 5)]
+    assert summary(again).document["counts"]["duplicates"] == 5
+
+
+def test_without_confirms_nothing_is_said_of_them() -> None:
+    document = summary(confirms=False).document
+    assert document["counts"]["confirmed"] is None
+    assert document["spec"]["messages_acked"] is None
+
+
+def test_without_accounts_losses_are_not_claimed() -> None:
+    counts = summary(accounts=None).document["counts"]
+    assert counts["received_once"] == 300
+    assert counts["lost"] is counts["duplicates"] is counts["indeterminate"] is None
+
+
+def test_malformed_foreign_and_errors_count_in_any_phase() -> None:
+    odd = HandTick("consumer", "warmup", 1, {"malformed": 1, "foreign": 2, "errors": 3})
+    counts = summary([*good_ticks(), odd, producer(6, errors=4)]).document["counts"]
+    assert (counts["malformed"], counts["foreign"], counts["errors"]) == (1, 2, 7)
+
+
+# -- percentiles in three ways -------------------------------------------------------------------
+
+
+def test_run_percentiles_leave_the_warm_up_out() -> None:
+    latency = summary().document["measures"]["latency"]
+    assert (latency["count"], latency["min_us"], latency["max_us"]) == (300, 100, 300)
+    assert (latency["p50_us"], latency["p99_us"]) == (200, 300)
+    assert summary().histograms["latency"].count == 300
+
+
+def test_intervals_are_of_the_measured_phase() -> None:
+    percentiles = summary().document["percentiles"]
+    assert percentiles["run"]["latency"]["p50_us"] == 200
+    assert percentiles["interval_max"]["latency"]["p50_us"] == 300
+    assert percentiles["interval_mean"]["latency"]["p50_us"] == pytest.approx(200)
+    assert percentiles["interval_max"]["latency"]["intervals"] == 3
+
+
+@pytest.mark.parametrize(
+    ("interval_seconds", "measured_seconds", "intervals"),
+    [(1, 3, 3), (2, 3, 2), (2, 2.9, 1), (3, 3, 1), (1, 2.5, 3), (1, 2.4, 2), (10, 3, 1)],
+)
+def test_a_last_interval_shorter_than_half_is_left_out(
+    interval_seconds: int, measured_seconds: float, intervals: int
+) -> None:
+    found = summary(
+        plan=plan(interval_seconds=interval_seconds),
+        measured_until=START_SECONDS + 5 + measured_seconds,
+    )
+    assert found.document["percentiles"]["interval_max"]["latency"]["intervals"] == intervals
+
+
+def test_the_drain_is_in_no_interval() -> None:
+    late = [*good_ticks(), consumer(8, [5_000_000])]
+    percentiles = summary(late).document["percentiles"]
+    assert percentiles["interval_max"]["latency"]["max_us"] == 300
+    assert percentiles["run"]["latency"]["p999_us"] > 4_000_000
+
+
+# -- what was never seen -------------------------------------------------------------------------
+
+
+def test_messages_still_on_their_way_make_high_percentiles_lower_bounds() -> None:
+    accounts = Accounts(sent=306, received_once=300, left_in_broker=4, indeterminate=2)
+    document = summary(accounts=accounts).document
+    assert document["measures"]["latency"]["lower_bounds"] == ["p99_us", "p999_us"]
+    texts = [check["text"] for check in document["audit"]["checks"]]
+    assert any(text.startswith("latency: p99, p999 are lower bounds") for text in texts)
+
+
+def test_unsent_messages_only_bound_what_is_measured_from_the_schedule() -> None:
+    ticks = good_ticks()
+    for tick in ticks:
+        if "latency" in tick.values_us:
+            tick.values_us["delivery_latency"] = tick.values_us["latency"]
+    ticks.append(producer(7, due=20))
+    measures = summary(ticks).document["measures"]
+    assert measures["latency"]["lower_bounds"] == []
+    assert measures["delivery_latency"]["lower_bounds"] == ["p95_us", "p99_us", "p999_us"]
+
+
+# -- expected ------------------------------------------------------------------------------------
+
+
+def test_the_delivery_rate_is_of_what_the_load_asked_for() -> None:
+    document = summary(accounts=Accounts(sent=300, received_once=270, left_in_broker=30)).document
+    assert document["expected"] == 300
+    assert document["delivery_rate"] == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"plan": plan(load={"mode": "maximum"})}, {"interrupted_by": 130}]
+)
+def test_where_nothing_was_planned_what_was_sent_is_expected(changes: dict[str, Any]) -> None:
+    ticks = [tick for tick in good_ticks() if tick.second < 7]
+    document = summary(ticks, accounts=Accounts(sent=200, received_once=150, lost=50), **changes)
+    assert document.document["expected"] == 200
+    assert document.document["delivery_rate"] == pytest.approx(0.75)
+
+
+# -- status and exit code ------------------------------------------------------------------------
+
+LOST = Accounts(sent=300, received_once=290, lost=10)
+BROKEN = (Failure(1, "LaneLost", "reset by peer"),)
+LIMITED = plan(amqp={"queue": {"arguments": {"x-max-length": 5}}})
+
+
+def slow_ticks() -> list[HandTick]:
+    """Half of what was due stayed unsent."""
+    return [
+        *(producer(second, due=RATE, sent=RATE // 2) for second in range(5, 8)),
+        *(consumer(second, [100] * (RATE // 2)) for second in range(5, 8)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ticks", "changes", "status", "exit_code", "reason"),
+    [
+        (None, {}, "valid", 0, None),
+        (None, {"failures": BROKEN}, "degraded", 4, "agent 1: reset by peer"),
+        (
+            slow_ticks(),
+            {"accounts": Accounts(sent=150, received_once=150)},
+            "degraded",
+            4,
+            "rate was not kept",
+        ),
+        (None, {"accounts": LOST}, "degraded", 5, "10 confirmed messages lost"),
+        (None, {"accounts": LOST, "confirms": False}, "degraded", 4, "10 messages lost"),
+        (None, {"accounts": LOST, "plan": LIMITED}, "valid", 0, None),
+        (None, {"accounts": LOST, "failures": BROKEN}, "degraded", 5, "reset by peer"),
+        (None, {"interrupted_by": 130}, "aborted", 130, "interrupted"),
+        (None, {"interrupted_by": 143}, "aborted", 143, "interrupted"),
+        (None, {"interrupted_by": 130, "accounts": LOST}, "aborted", 130, "interrupted"),
+        ([], {"interrupted_by": 130, "measured_from": None}, "aborted", 130, "interrupted"),
+        ([], {"measured_from": None, "accounts": None}, "failed", 4, "never started"),
+        (
+            [],
+            {"measured_from": None, "accounts": None, "failures": BROKEN},
+            "failed",
+            4,
+            "reset by peer",
+        ),
+        (None, {"accounts": Accounts(sent=300, received_once=1)}, "degraded", 4, "300 sent, but 1"),
+    ],
+    ids=[
+        "valid",
+        "an agent failed",
+        "schedule missed",
+        "confirmed and lost",
+        "lost without confirms",
+        "lost as the queue's limit allows",
+        "loss goes before failure",
+        "interrupted",
+        "terminated",
+        "interruption goes before loss",
+        "interrupted before the start",
+        "never started",
+        "failed before the start",
+        "accounts do not close",
+    ],
+)
+def test_status_and_exit_code(
+    ticks: list[HandTick] | None,
+    changes: dict[str, Any],
+    status: str,
+    exit_code: int,
+    reason: str | None,
+) -> None:
+    found = summary(ticks, **changes)
+    assert (found.document["status"], found.exit_code) == (status, exit_code)
+    assert found.document["exit_code"] == exit_code
+    if reason is None:
+        assert found.document["reasons"] == []
+    else:
+        assert any(reason in text for text in found.document["reasons"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "limit"),
+    [
+        ("amqp", {}, None),
+        ("amqp", {"amqp": {"queue": {"arguments": {"x-max-length": 5}}}}, "x-max-length=5"),
+        ("amqp", {"amqp": {"queue": {"arguments": {"x-message-ttl": 9}}}}, "x-message-ttl=9"),
+        ("amqp", {"amqp": {"queue": {"arguments": {"x-max-priority": 9}}}}, None),
+        ("kafka", {"kafka": {"topic": {"properties": {"retention.ms": 7}}}}, "retention.ms=7"),
+        ("kafka", {"kafka": {"topic": {"properties": {"flush.ms": 7}}}}, None),
+        ("amqp", {"kafka": {"topic": {"properties": {"retention.ms": 7}}}}, None),
+        ("kafka", {"amqp": {"queue": {"arguments": {"x-max-length": 5}}}}, None),
+    ],
+)
+def test_a_limit_excuses_losses_on_the_protocol_it_is_for(
+    kind: str, keys: dict[str, Any], limit: str | None
+) -> None:
+    assert declared_limit(plan(**keys), kind) == limit
+    found = summary(plan=plan(**keys), broker={"kind": kind}, accounts=LOST)
+    assert found.exit_code == (0 if limit else 5)
+
+
+# -- the document itself -------------------------------------------------------------------------
+
+
+def test_the_document_is_plain_json_with_every_part() -> None:
+    document = json.loads(json.dumps(summary().document, allow_nan=False))
+    assert {
+        "run_id",
+        "status",
+        "reasons",
+        "scenario",
+        "broker",
+        "counts",
+        "rates",
+        "expected",
+        "delivery_rate",
+        "measures",
+        "percentiles",
+        "spec",
+        "audit",
+        "resources",
+        "environment",
+    } <= document.keys()
+    assert document["spec"]["latency_p99_us"] == document["measures"]["latency"]["p99_us"]
+    assert document["spec"]["messages_acked"] == 300
+
+
+def test_a_run_that_never_started_has_a_document_too() -> None:
+    document = summary([], measured_from=None, measured_until=None, accounts=None).document
+    assert document["rates"] == {"send_rate": 0.0, "receive_rate": 0.0}
+    assert document["measures"] == {}
+    assert document["measured_seconds"] == 0.0
+    json.dumps(document, allow_nan=False)
