@@ -18,6 +18,8 @@ from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.measure.envelope import ENVELOPE_BYTES, run_tag
 from bench_spark.scenario.models import Scenario
 
+MOST_DESTINATIONS_BROKEN_DOWN = 100
+"""Per agent: every destination has event rows of its own, each with its histograms."""
 SLOTS_FOR_STREAMING = 1
 """Spark slots that the rolling metrics need beside the agents."""
 UNBOUNDED_PHASE_SECONDS = 3600.0
@@ -52,10 +54,7 @@ class Assignment:
 
     @property
     def destinations(self) -> tuple[int, ...]:
-        used = {
-            index for member in self.producers + self.consumers for index in member.destinations
-        }
-        return tuple(sorted(used))
+        return tuple(sorted(_used(self.producers + self.consumers)))
 
     @property
     def schedule(self) -> Schedule | None:
@@ -160,6 +159,8 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2) -> Plan:
         )
     if effective.load.mode == "window" and effective.producers > 1:
         _refuse_anonymous_bodies(effective)
+    if effective.breakdown == "destination":
+        _refuse_wide_breakdown(placed)
     declared: set[int] = set()
     assignments = []
     message_shares = _message_shares(effective, placed)
@@ -186,6 +187,10 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2) -> Plan:
         )
         declared.update(used)
     return Plan(run_id, effective, tuple(assignments))
+
+
+def _used(members: Iterable[Member]) -> set[int]:
+    return {index for member in members for index in member.destinations}
 
 
 Placed = list[tuple[tuple[Member, ...], tuple[Member, ...]]]
@@ -272,11 +277,20 @@ def _refuse_anonymous_bodies(scenario: Scenario) -> None:
         )
 
 
+def _refuse_wide_breakdown(placed: Placed) -> None:
+    widest = max(len(_used(producers + consumers)) for producers, consumers in placed)
+    if widest > MOST_DESTINATIONS_BROKEN_DOWN:
+        raise ConfigurationError(
+            f"breakdown: destination: an agent would have {widest} destinations; allowed: "
+            f"{MOST_DESTINATIONS_BROKEN_DOWN} per agent"
+        )
+
+
 def _shared_destinations(placed: Placed) -> set[int]:
     seen: set[int] = set()
     shared: set[int] = set()
     for producers, consumers in placed:
-        used = {index for member in producers + consumers for index in member.destinations}
+        used = _used(producers + consumers)
         shared |= used & seen
         seen |= used
     return shared

@@ -91,6 +91,7 @@ class LoadLoop:
             key in scenario.amqp.queue.arguments for key in ("x-max-length", "x-max-length-bytes")
         )
         self._sent = 0
+        self._began_ns = timeline.start_ns
         self._sent_before_measure: int | None = None
         self._received = 0
         self._freed = 0
@@ -127,6 +128,7 @@ class LoadLoop:
     def run(self) -> None:
         """Send until the measured phase is over, then wait for what is still on its way."""
         self._wait_for_start()
+        self._began_ns = self._now_ns()
         if self._lanes.producers is not None:
             with self._keeping_what_was_measured():
                 self._load(self._lanes.producers)
@@ -182,7 +184,13 @@ class LoadLoop:
         self._count_due(self._now_ns())
         # The progress goes first: from the report on, the driver takes it for the final one.
         self._send_progress()
-        report(self._link, "produced", sent=self._sent, ended_ns=self._now_ns())
+        report(
+            self._link,
+            "produced",
+            sent=self._sent,
+            began_ns=self._began_ns,
+            ended_ns=self._now_ns(),
+        )
 
     def _drain(self) -> None:
         """Receive until the driver, who knows of all agents, says that nothing more will come.

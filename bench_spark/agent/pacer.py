@@ -55,7 +55,3 @@ class Schedule:
     def messages_due(self, elapsed_ns: int) -> int:
         """How many messages should have been sent once that moment has come."""
         return self.messages_before(elapsed_ns + 1)
-
-    def next_batch_ns(self, sent: int) -> int:
-        """When the next batch is complete: the moment its last message is due."""
-        return self.intended_ns(sent + self.batch_messages - 1)

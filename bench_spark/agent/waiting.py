@@ -21,7 +21,8 @@ class Waiting:
         self._can_select = self._epoll.fileno() < _SELECTABLE
 
     def add(self, *descriptors: int) -> None:
-        for descriptor in descriptors:
+        # Both ends of a transport may have one descriptor between them.
+        for descriptor in set(descriptors):
             self._epoll.register(descriptor, select.EPOLLIN)
 
     def wait(self, timeout_seconds: float) -> set[int]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 import signal
 import sys
-import threading
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Annotated, NoReturn
@@ -17,6 +15,7 @@ import typer
 
 from bench_spark import __version__
 from bench_spark.cli import broker, demo, files, results, run
+from bench_spark.cli.signals import handled
 from bench_spark.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError
 
 PROGRAM = "bench-spark"
@@ -95,7 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = Settings()
     command = typer.main.get_command(app)
     try:
-        with _sigterm_unwinds():
+        # Like Ctrl-C, SIGTERM unwinds: brokers and Spark that were started end with the program.
+        with handled(_terminate, signal.SIGTERM):
             command.main(
                 args=None if arguments is None else list(arguments),
                 prog_name=PROGRAM,
@@ -144,19 +144,6 @@ def _complain(text: str) -> None:
 def _without_passwords(text: str) -> str:
     """Our own errors hold none; this is for what libraries put into theirs."""
     return _PASSWORD_IN_URI.sub("***@", text)
-
-
-@contextmanager
-def _sigterm_unwinds() -> Iterator[None]:
-    """SIGTERM ends the program like Ctrl-C does: brokers and Spark that it started end with it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:

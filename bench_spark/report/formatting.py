@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from decimal import Decimal
 
 from bench_spark.scenario.shown import shown_text
 
@@ -41,8 +42,8 @@ def share(value: float | None) -> str:
     """A share as per cent, cut and not rounded: 100 % is written only where nothing is missing."""
     if value is None:
         return UNKNOWN
-    # Without the last bits of the float, 0.29 * 100 would be cut to 28.999.
-    thousandths = math.floor(round(value * 100_000, 6))
+    # In decimal, because 0.29 * 100 as floats would be cut to 28.999.
+    thousandths = int(Decimal(repr(value)) * 100_000)
     if value > 0 and thousandths == 0:
         return "<0.001 %"
     return f"{thousandths / 1000:.3f}".rstrip("0").rstrip(".") + " %"

@@ -19,7 +19,7 @@ from bench_spark.plan import Plan
 from bench_spark.report.descriptions import has_open_end
 from bench_spark.report.formatting import UNKNOWN, duration, one_line, rate, seconds
 
-BAR_CELLS = 20
+FEWEST_BAR_CELLS, MOST_BAR_CELLS = 5, 20
 
 _ERASE_LINE = "\r\x1b[2K"
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
@@ -179,8 +179,9 @@ class LiveLine(_Live):
         # A line that reaches the last column would wrap, and could not be rewritten.
         room = shutil.get_terminal_size().columns - 1
         text = f"  {progress.text}"[:room]
-        bar = f" {self._bar(progress.share)}" if room - len(text) > 2 * BAR_CELLS else ""
-        name = self._watched.name[: max(0, room - len(text) - len(bar))]
+        name = self._watched.name[: room - len(text)]
+        cells = min(MOST_BAR_CELLS, room - len(text) - len(name) - 1)
+        bar = f" {self._bar(progress.share, cells)}" if cells >= FEWEST_BAR_CELLS else ""
         self._write(f"{_ERASE_LINE}{self._styled(name, _BOLD)}{bar}{text}")
 
     def ended(self) -> None:
@@ -188,11 +189,11 @@ class LiveLine(_Live):
             self._write(_ERASE_LINE)
         super().ended()
 
-    def _bar(self, share: float) -> str:
+    def _bar(self, share: float, cells: int) -> str:
         encoding = (getattr(self._stream, "encoding", None) or "").lower()
         full, empty = ("█", "░") if encoding.startswith("utf") else ("#", ".")
-        filled = int(share * BAR_CELLS)
-        return full * filled + empty * (BAR_CELLS - filled)
+        filled = int(share * cells)
+        return full * filled + empty * (cells - filled)
 
     def _styled(self, text: str, style: str) -> str:
         return f"{style}{text}{_PLAIN}" if self._has_colour and text else text

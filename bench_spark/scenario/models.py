@@ -199,8 +199,9 @@ class Amqp(Section):
     200."""
     heartbeat_seconds: int = Field(30, ge=0, le=3600)
     """How often both sides prove that they are alive; 0 turns heartbeats off."""
-    plane: Literal["pika"] = "pika"
-    """Who moves the data."""
+    plane: Literal["fast", "pika"] = "fast"
+    """Who moves the data: frames built and decoded in batches, or pika's own methods, message by
+    message: slow, and the reference."""
 
     @model_validator(mode="after")
     def _prefetch_covers_acks(self) -> Amqp:

@@ -109,9 +109,13 @@ class _Health:
                 share = row.cpu_seconds / row.tick_seconds
                 self.busiest_share = max(self.busiest_share or 0.0, share)
 
+    def clock_error_ns(self, agent: int) -> int:
+        clock = self._clocks.get(agent)
+        return clock.bound_ns + clock.drift_ns if clock is not None else 0
+
     @property
     def clock_bound_ns(self) -> int:
-        return max((clock.bound_ns + clock.drift_ns for clock in self._clocks.values()), default=0)
+        return max((self.clock_error_ns(agent) for agent in self._clocks), default=0)
 
 
 class Engine:
@@ -384,18 +388,27 @@ class _Run:
             busiest_agent_share=self._health.busiest_share,
             clock_bound_ns=self._health.clock_bound_ns,
             environment=self._environment(control),
-            agents=[
-                {
-                    "agent": agent,
-                    "host": state.reports.get("probed", {}).get("host", {}).get("host"),
-                    "executor": state.reports.get("probed", {}).get("executor"),
-                    "cpu_seconds": self._health.cpu_seconds.get(agent),
-                    "sent": state.progress.get("sent"),
-                    "received_once": state.progress.get("received_once"),
-                }
-                for agent, state in enumerate(control.agents)
-            ],
+            agents=[self._agent_entry(agent, control) for agent in range(len(control.agents))],
         )
+
+    def _agent_entry(self, agent: int, control: RunControl) -> dict[str, Any]:
+        """One agent in the result: where it ran, what it did, how well it kept time."""
+        state = control.agents[agent]
+        probed = state.reports.get("probed", {})
+        began_ns = state.reports.get("produced", {}).get("began_ns")
+        late_ns = None
+        if began_ns is not None and control.start_at_ns is not None:
+            late_ns = int(began_ns) - control.start_at_ns
+        return {
+            "agent": agent,
+            "host": probed.get("host", {}).get("host"),
+            "executor": probed.get("executor"),
+            "sent": state.progress.get("sent"),
+            "received_once": state.progress.get("received_once"),
+            "cpu_seconds": self._health.cpu_seconds.get(agent),
+            "started_late_us": None if late_ns is None else late_ns / 1000,
+            "clock_error_us": self._health.clock_error_ns(agent) / 1000,
+        }
 
     def _accounts(self, control: RunControl, confirms: bool) -> Accounts | None:
         if not self._plan.has_accounts or control.start_at_ns is None:

@@ -137,10 +137,12 @@ class RollingMetrics:
         The first batch of a cold query takes seconds; without this a short run would be over
         before anyone has seen a window of it.
         """
+        self._restart_if_ended()
         self._await_marker(self._append_marker(run_id), timeout_seconds)
 
     def catch_up(self, timeout_seconds: float = 60.0) -> None:
         """Return when every event committed before this call is in `metrics`."""
+        self._restart_if_ended()
         self._await_marker(self._append_marker(self._application), timeout_seconds)
 
     def stop(self) -> None:
@@ -160,6 +162,13 @@ class RollingMetrics:
         error = query.exception() if query is not None else None
         if error is not None:
             raise RunError(f"rolling metrics stopped: {_first_line(error)}") from error
+
+    def _restart_if_ended(self) -> None:
+        """One failed batch must not cost the runs that follow their metrics."""
+        if self._query is None:
+            raise RunError("rolling metrics are not running")
+        if not self._query.isActive:
+            self.start()
 
     def _prepare_start(self) -> bool:
         """Get ready for a query; says whether there is a checkpoint it will go on from."""
@@ -227,8 +236,6 @@ class RollingMetrics:
         with self._progress:
             while marker not in self._seen_markers:
                 self.raise_if_failed()
-                if self._query is None:
-                    raise RunError("rolling metrics are not running")
                 if time.monotonic() > deadline:
                     raise RunError(f"rolling metrics did not catch up within {timeout_seconds:g} s")
                 self._progress.wait(0.2)

@@ -31,6 +31,15 @@ VALID, DEGRADED, FAILED, ABORTED = "valid", "degraded", "failed", "aborted"
 
 _CENSORED_MEASURES = ("latency", "delivery_latency")
 
+_LIMITS = {
+    "amqp": ("x-max-length", "x-max-length-bytes", "x-message-ttl", "x-expires"),
+    "kafka": ("retention.bytes", "retention.ms"),
+}
+
+_EDGE_SECONDS = 2e-6
+"""How far apart the start of a tick and that of its phase may seem: tables cut to microseconds,
+and seconds since the epoch are exact to a quarter of one."""
+
 
 class Tick(Protocol):
     """What one role saw of one phase in one tick, all agents together."""
@@ -181,8 +190,8 @@ def _counts(ticks: list[Tick], facts: RunFacts) -> dict[str, int | None]:
 def _in_window(tick: Tick, facts: RunFacts) -> bool:
     if facts.measured_from is None or facts.measured_until is None:
         return False
-    # Ticks begin exactly at the phase's start; half a microsecond forgives the float.
-    return facts.measured_from - 5e-7 <= tick.start_seconds < facts.measured_until - 5e-7
+    start = tick.start_seconds + _EDGE_SECONDS
+    return facts.measured_from <= start < facts.measured_until
 
 
 def _rates(ticks: list[Tick], facts: RunFacts) -> dict[str, float]:
@@ -213,10 +222,10 @@ def _interval_histograms(ticks: list[Tick], facts: RunFacts) -> dict[str, list[S
         if tick.phase != MEASURE or not _in_window(tick, facts):
             continue
         assert facts.measured_from is not None
-        interval = int((tick.start_seconds - facts.measured_from + 5e-7) // length)
+        interval = int((tick.start_seconds - facts.measured_from + _EDGE_SECONDS) // length)
         for measure in tick.measures:
             parts.setdefault(measure, {}).setdefault(interval, []).append(tick.histogram(measure))
-    whole, rest = divmod(_measured_seconds(facts) + 5e-7, length)
+    whole, rest = divmod(_measured_seconds(facts) + _EDGE_SECONDS, length)
     kept = int(whole) + (1 if rest >= length / 2 else 0)
     return {
         measure: [merge_sparse(found[i]) for i in sorted(found) if i < max(1, kept)]
@@ -289,7 +298,7 @@ def _audit_input(
         busiest_agent_share=facts.busiest_agent_share,
         accounts=facts.accounts,
         received=counts["received"] or 0,
-        lost_is_explained_by=declared_limit(facts.plan),
+        lost_is_explained_by=_limit(facts),
         confirms=facts.confirms,
         clock_bound_ns=facts.clock_bound_ns,
         negative=latency.get("negative", 0),
@@ -309,16 +318,22 @@ def _audit_input(
     )
 
 
-def declared_limit(plan: Plan) -> str | None:
-    """A limit in the scenario that lets a healthy broker drop messages; None if there is none."""
-    arguments = plan.scenario.amqp.queue.arguments
-    for name in ("x-max-length", "x-max-length-bytes", "x-message-ttl", "x-expires"):
-        if name in arguments:
-            return f"{name}={arguments[name]}"
-    properties = plan.scenario.kafka.topic.properties
-    for name in ("retention.bytes", "retention.ms"):
-        if name in properties:
-            return f"{name}={properties[name]}"
+def _limit(facts: RunFacts) -> str | None:
+    return declared_limit(facts.plan, str(facts.broker.get("kind")))
+
+
+def declared_limit(plan: Plan, broker_kind: str) -> str | None:
+    """A limit in the scenario that lets a healthy broker drop messages; None if there is none.
+
+    Only the section of the broker's own protocol counts: the others were ignored.
+    """
+    declared = {
+        "amqp": plan.scenario.amqp.queue.arguments,
+        "kafka": plan.scenario.kafka.topic.properties,
+    }.get(broker_kind, {})
+    for name in _LIMITS.get(broker_kind, ()):
+        if name in declared:
+            return f"{name}={declared[name]}"
     return None
 
 
@@ -327,10 +342,7 @@ def _judge(facts: RunFacts, checks: list[Check]) -> tuple[str, list[str], int]:
     reasons += [check.text for check in checks if check.verdict == "fail"]
     accounts = facts.accounts
     lost_confirmed = (
-        accounts is not None
-        and accounts.lost > 0
-        and facts.confirms
-        and declared_limit(facts.plan) is None
+        accounts is not None and accounts.lost > 0 and facts.confirms and _limit(facts) is None
     )
     if facts.interrupted_by is not None:
         return ABORTED, ["interrupted", *reasons], facts.interrupted_by

@@ -6,10 +6,10 @@ plain mean over the intervals' percentiles.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from bench_spark.measure.hdr import SparseHistogram, merge_sparse
+from bench_spark.measure.hdr import SparseHistogram
 from bench_spark.tables import PERCENTILES
 
 Statistics = dict[str, Any]
@@ -34,7 +34,9 @@ def statistics(histogram: SparseHistogram, highest_us: int, never_seen: int = 0)
             continue
         value = histogram.percentile(percentile, highest_us)
         found[name] = value.value_us
-        reaches_unseen = never_seen > (1 - percentile / 100) * (count + never_seen)
+        # In whole tenths of a percent: as fractions, 10 of 100 would be more than a tenth.
+        beyond = 1000 - round(percentile * 10)
+        reaches_unseen = never_seen * 1000 > beyond * (count + never_seen)
         if value.is_lower_bound or reaches_unseen:
             lower_bounds.append(name)
     found["max_us"] = histogram.max_us if count else None
@@ -63,9 +65,3 @@ def interval_statistics(
         entry["intervals"] = len(per_interval)
         entry["lower_bounds"] = lower_bounds
     return worst, mean
-
-
-def merged_by(
-    parts: Mapping[int, Sequence[SparseHistogram]],
-) -> dict[int, SparseHistogram]:
-    return {key: merge_sparse(histograms) for key, histograms in parts.items()}

@@ -334,7 +334,7 @@ def readers_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         timeout=300,
         check=False,
     )
-    # 4: a busy machine may not keep the rate, and the run then says so; it is complete all the same.
+    # 4: a busy machine may not keep the rate, and the run says so; it is complete all the same.
     assert done.returncode in (0, 4), done.stderr
     assert "steady on loopback" in done.stdout
     return directory

@@ -183,7 +183,13 @@ def test_a_killed_query_goes_on_from_its_checkpoint_and_stays_exact(
     assert not checkpoint.exists()
 
 
-def test_one_query_serves_two_runs_one_after_the_other(
+def end_unexpectedly(metrics: RollingMetrics) -> None:
+    query = metrics._query
+    assert query is not None
+    query.stop()
+
+
+def test_one_query_serves_two_runs_and_comes_back_when_it_ended_in_between(
     store: Store, metrics: RollingMetrics
 ) -> None:
     metrics.start()
@@ -192,7 +198,10 @@ def test_one_query_serves_two_runs_one_after_the_other(
         metrics.warm(name)
         metrics.register_run(windows_of(name))
         ticks = [load.tick(range(2), tick) for tick in range(5)]
-        commit(store, *ticks)
+        commit(store, *ticks[:3])
+        if name == "second":
+            end_unexpectedly(metrics)
+        commit(store, *ticks[3:])
         metrics.catch_up()
         metrics.forget_run(name)
         assert metrics.latest(name) is None
@@ -232,5 +241,5 @@ def test_waiting_for_a_query_that_has_ended_says_so(store: Store, metrics: Rolli
         metrics.catch_up(timeout_seconds=5)
     metrics.start()
     shutil.rmtree(store.table_uri("events"))
-    with pytest.raises(RunError, match="rolling metrics stopped"):
+    with pytest.raises(RunError, match="rolling metrics stopped: "):
         metrics._await_marker(("never", 0), timeout_seconds=60)

@@ -344,6 +344,22 @@ def test_a_window_needs_bodies_that_say_which_producer_they_are_from() -> None:
         make_plan(asked, "run-1")
 
 
+@pytest.mark.parametrize(("destinations", "agents"), [(101, 1), (201, 2)])
+def test_a_breakdown_over_too_many_destinations_is_refused(destinations: int, agents: int) -> None:
+    def asked(count: int) -> Scenario:
+        return scenario(
+            agents=agents,
+            producers=count,
+            consumers=count,
+            destinations=count,
+            breakdown="destination",
+        )
+
+    with pytest.raises(ConfigurationError, match=r"breakdown: destination: .* 101 destinations"):
+        make_plan(asked(destinations), "run-1")
+    assert make_plan(asked(destinations - 1), "run-1")
+
+
 @given(scenarios(messages=st.integers(1, 10**12)))
 def test_every_message_of_a_counted_load_is_due_within_a_period_of_the_end(
     asked: Scenario,

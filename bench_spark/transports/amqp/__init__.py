@@ -10,7 +10,24 @@ naming.py          names of queues and routing keys; what AMQP can never do (pur
 confirms.py        which messages of a channel the broker has confirmed (pure)
 settlement.py      acks, nacks and returns made into outcomes (pure)
 lanes.py           opening, losing and closing lanes
-pika_producers.py  the data plane `pika`: on pika's own channel methods
-pika_consumers.py
+planes.py          which data plane moves the messages
 transport.py       the Transport made of all these
+
+The data plane `pika`, on pika's own channel methods, is the reference:
+
+pika_lanes.py, pika_producers.py, pika_consumers.py
+
+The data plane `fast` takes the sockets over once pika has opened them:
+
+handover.py        whether this pika lets go of a connection
+wire.py            the socket of a lane: reading, writing, heartbeats, goodbye
+frames.py          AMQP frames as bytes (pure)
+publishing.py      messages to publish, in blocks that are stamped (pure)
+runs.py            how far a run of alike frames reaches (pure)
+parsing.py         a stream of frames: runs together, others one by one (pure)
+deliveries.py      messages to a consumer, by column (pure)
+arrivals.py        columns put together (pure)
+acks.py            acks, read and written many at once (pure)
+grouping.py        rows of a batch by lane (pure)
+fast_lanes.py, fast_producers.py, fast_consumers.py
 """

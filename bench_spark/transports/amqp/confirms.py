@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.measure.envelope import Envelopes, empty_envelopes
+from bench_spark.transports.base import I64, Bool
 
 _FIRST_CAPACITY = 1024
 
@@ -35,9 +36,12 @@ class ConfirmLedger:
         """These were published, in this order, on this channel."""
         first, self._next = self._next, self._next + len(heads)
         self._make_space(self._next - self._oldest, first)
-        slots = self._slots(first, self._next)
-        self._heads[slots] = heads
-        self._is_open[slots] = True
+        slot = first % len(self._heads)
+        # At the ring's end the rest goes to its beginning.
+        before_end = min(len(heads), len(self._heads) - slot)
+        for at, some in ((slot, heads[:before_end]), (0, heads[before_end:])):
+            self._heads[at : at + len(some)] = some
+            self._is_open[at : at + len(some)] = True
         self.open_count += len(heads)
 
     def settle(self, tag: int, multiple: bool) -> Envelopes:
@@ -57,6 +61,27 @@ class ConfirmLedger:
         self.open_count -= len(settled)
         if first == self._oldest:
             self._advance(end)
+        return heads
+
+    def settle_many(self, tags: I64, are_multiple: Bool) -> Envelopes:
+        """As if settled one after the other, in any order: the heads of all, oldest first."""
+        if not are_multiple.any():
+            return self._settle_singles(tags)
+        up_to = tags[are_multiple]
+        heads = self.settle(0 if up_to.min() == 0 else int(up_to.max()), multiple=True)
+        singles = self._settle_singles(tags[~are_multiple])
+        return np.concatenate((heads, singles)) if len(singles) else heads
+
+    def _settle_singles(self, tags: I64) -> Envelopes:
+        # Sorted and without repetition: a tag counts once, and heads come oldest first.
+        tags = np.unique(tags[(tags >= self._oldest) & (tags < self._next)])
+        slots = tags % len(self._heads)
+        settled = slots[self._is_open[slots]]
+        heads: Envelopes = self._heads[settled]
+        self._is_open[settled] = False
+        self.open_count -= len(settled)
+        if len(tags) and tags[0] == self._oldest:
+            self._advance(self._oldest + 1)
         return heads
 
     def abandon(self) -> Envelopes:

@@ -5,6 +5,8 @@ every call. A load generator has thousands of connections and one thread, so thi
 waiting to `loop.Loop`: bytes that arrive are handed to pika, bytes that pika wants to send are
 collected and written when `flush` is called or the socket has room.
 
+The fast plane takes the open connection away from pika with `hand_over`.
+
 Nothing here opens sockets (opening.py) or knows queues (topology.py) and messages (pika_*.py).
 """
 
@@ -16,7 +18,8 @@ import ssl
 import struct
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pika.connection
 import pika.exceptions
@@ -36,15 +39,52 @@ READS_PER_TURN = 8
 """After these, other lanes get their turn; the socket stays readable."""
 
 _METHOD_FRAME = 1
-_WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class ForeignProtocol(pika.exceptions.AMQPConnectionError):  # type: ignore[misc]  # pika is untyped
     """The peer's first bytes are not AMQP 0-9-1."""
 
 
+class Line(Protocol):
+    """What lanes need of a connection, whoever moves the data on it."""
+
+    failure: Exception | None
+    """Why it ended, or could not open; None while it lives."""
+    closed_by_broker: tuple[int, str] | None
+    """The broker's own code and text, if it said goodbye."""
+    on_end: Callable[[Exception], None]
+    """Called when an open connection, or its channel, has ended."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def close(self) -> None:
+        """Say goodbye; `failure` is set once the broker has answered."""
+
+    def abort(self, reason: str) -> None:
+        """End at once, without a word to the broker."""
+
+
+@dataclass(frozen=True)
+class Handover:
+    """An open connection without its engine."""
+
+    socket: socket.socket
+    channel: int
+    frame_max: int
+    heartbeat_seconds: int
+    unread: bytes
+    """Bytes that were read and are not decoded: the beginning of a frame."""
+    unsent: bytes
+    blocked_reason: str | None
+    """Why the broker does not want messages now."""
+
+
 class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika is untyped
     """One connection; state and failures are read from its attributes, not raised."""
+
+    _frame_buffer: bytes  # pika's: what was read and is not decoded yet
 
     def __init__(
         self,
@@ -63,12 +103,10 @@ class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika 
         self.read_ns = 0
         """When the bytes being decoded now were read."""
         self.failure: Exception | None = None
-        """Why it ended, or could not open; None while it lives."""
         self.closed_by_broker: tuple[int, str] | None = None
-        """The broker's own code and text, if it said goodbye."""
+        self._blocked_reason: str | None = None
         self.advertised_capabilities: dict[str, Any] = {}
         self.on_end: Callable[[Exception], None] = lambda failure: None
-        """Called once, when an open connection has ended."""
         loop.add(self)
         super().__init__(
             parameters,
@@ -97,7 +135,7 @@ class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika 
         while self._outbound:
             try:
                 written = self._socket.send(self._outbound)
-            except _WOULD_BLOCK:
+            except WOULD_BLOCK:
                 break
             except OSError as error:
                 self._writing_failed(error)
@@ -114,6 +152,28 @@ class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika 
         if self.failure is None:
             self._stream_ended(pika.exceptions.ConnectionClosedByClient(0, reason))
 
+    def hand_over(self, channel: Any) -> Handover:
+        """Give away the open connection with its one channel; pika's engine is dead afterwards.
+
+        Bytes that arrived for pika and were not decoded, and bytes that it wanted to send, go with
+        it. Its timers end here.
+        """
+        self._remove_heartbeat()
+        unread = bytes(self._frame_buffer)
+        self._frame_buffer = b""
+        unsent = bytes(self._outbound)
+        self._outbound.clear()
+        self._loop.remove(self)
+        return Handover(
+            socket=self._socket,
+            channel=channel.channel_number,
+            frame_max=self.params.frame_max,
+            heartbeat_seconds=self.params.heartbeat,
+            unread=unread,
+            unsent=unsent,
+            blocked_reason=self._blocked_reason,
+        )
+
     # -- reading -----------------------------------------------------------------------------------
 
     def _read(self) -> None:
@@ -121,13 +181,13 @@ class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika 
         while not self._is_disconnecting:
             try:
                 data = self._socket.recv(READ_BYTES)
-            except _WOULD_BLOCK:
+            except WOULD_BLOCK:
                 return
             except OSError as error:
-                self._stream_ended(_lost(error.strerror or str(error)))
+                self._stream_ended(lost(error.strerror or str(error)))
                 return
             if not data:
-                self._stream_ended(_lost("connection closed by the peer"))
+                self._stream_ended(lost("connection closed by the peer"))
                 return
             self.read_ns = self._now_ns()
             self._decode(data)
@@ -153,7 +213,7 @@ class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika 
         self._outbound.clear()
         self._read()
         if self.failure is None and not self._is_disconnecting:
-            self._stream_ended(_lost(error.strerror or str(error)))
+            self._stream_ended(lost(error.strerror or str(error)))
 
     def _stream_ended(self, error: Exception) -> None:
         # Once pika has begun to disconnect, the end of the stream is the expected answer and pika
@@ -209,6 +269,14 @@ class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika 
         # without saying so. Asking on the wire is the only way to know.
         self.advertised_capabilities = dict(self.server_capabilities)
         self.server_capabilities.update({"publisher_confirms": True, "basic.nack": True})
+        self.add_on_connection_blocked_callback(AmqpConnection._blocked_now)
+        self.add_on_connection_unblocked_callback(AmqpConnection._unblocked_now)
+
+    def _blocked_now(self, frame: Any) -> None:
+        self._blocked_reason = str(frame.method.reason)
+
+    def _unblocked_now(self, _frame: Any) -> None:
+        self._blocked_reason = None
 
     def _ended_now(self, failure: Exception) -> None:
         was_open = self._opened
@@ -225,11 +293,11 @@ def _check_first_bytes(data: bytes) -> None:
         raise ForeignProtocol("answers, but not in AMQP")
 
 
-def _lost(why: str) -> pika.exceptions.StreamLostError:
+def lost(why: str) -> pika.exceptions.StreamLostError:
     return pika.exceptions.StreamLostError(why)
 
 
-def describe_end(connection: AmqpConnection, failure: Exception) -> str:
+def describe_end(connection: Line, failure: Exception) -> str:
     """Why a connection or channel ended, in one line and in the broker's words where it has any."""
     if connection.closed_by_broker is not None:
         code, text = connection.closed_by_broker

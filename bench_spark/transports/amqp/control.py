@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench_spark.errors import BenchError
-from bench_spark.transports.amqp.connection import AmqpConnection
+from bench_spark.transports.amqp.connection import AmqpConnection, Line
 from bench_spark.transports.amqp.loop import Loop
 from bench_spark.transports.amqp.opening import (
     Access,
@@ -104,7 +104,7 @@ class Control:
         self._channel_end = reason
 
 
-def close_gracefully(loop: Loop, connections: Sequence[AmqpConnection]) -> None:
+def close_gracefully(loop: Loop, connections: Sequence[Line]) -> None:
     """Say goodbye on all of them side by side; a broker that does not answer is hung up on."""
     for connection in connections:
         if connection.is_open:

@@ -1,4 +1,4 @@
-"""Opening, losing and closing lanes: what producers and consumers have in common.
+"""Opening, losing and closing lanes: what producers and consumers of all planes have in common.
 
 One connection and one channel per lane, all on one loop.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from bench_spark.errors import BrokerUnreachable
 from bench_spark.measure.clock import NowNs
-from bench_spark.transports.amqp.connection import AmqpConnection, describe_end
+from bench_spark.transports.amqp.connection import AmqpConnection, Line, describe_end
 from bench_spark.transports.amqp.control import close_gracefully
 from bench_spark.transports.amqp.loop import Loop
 from bench_spark.transports.amqp.opening import Access, open_channels, open_connections, refusal
@@ -19,18 +19,20 @@ from bench_spark.transports.base import Lane, Signal, SignalKind
 
 
 class OpenLane:
-    """A lane with its connection and channel."""
+    """A lane with its connection."""
 
-    def __init__(self, number: int, lane: Lane, connection: AmqpConnection, channel: Any) -> None:
+    def __init__(self, number: int, lane: Lane, connection: Line) -> None:
         self.number = number
         self.lane = lane
         self.connection = connection
-        self.channel = channel
         self.is_lost = False
         self.end: Exception | None = None
 
 
-class Lanes:
+LaneT = TypeVar("LaneT", bound=OpenLane)
+
+
+class Lanes(Generic[LaneT]):
     def __init__(self, access: Access, lanes: Sequence[Lane], now_ns: NowNs) -> None:
         self._access = access
         self._now_ns = now_ns
@@ -40,16 +42,18 @@ class Lanes:
         try:
             connections = open_connections(access, len(lanes), self._loop, now_ns)
             channels = open_channels(access, connections, self._loop)
+            self._opened = self._equipped(lanes, connections, channels)
         except BaseException:
             self._loop.close()
             raise
-        self._opened = [
-            OpenLane(number, *parts)
-            for number, parts in enumerate(zip(lanes, connections, channels, strict=True))
-        ]
         for lane in self._opened:
             lane.connection.on_end = functools.partial(self._lose, lane)
-            lane.channel.add_on_close_callback(functools.partial(self._on_channel_end, lane))
+
+    def _equipped(
+        self, lanes: Sequence[Lane], connections: Sequence[AmqpConnection], channels: Sequence[Any]
+    ) -> list[LaneT]:
+        """The lanes with what the plane needs, from what pika has opened."""
+        raise NotImplementedError
 
     @property
     def descriptor(self) -> int:
@@ -75,7 +79,7 @@ class Lanes:
     def _before_goodbye(self) -> None:
         """Last words of a subclass to the broker."""
 
-    def _abandon(self, lane: OpenLane) -> None:
+    def _abandon(self, lane: LaneT) -> None:
         """The lane is gone: settle what was still open on it."""
 
     def _has_news(self) -> bool:
@@ -93,14 +97,11 @@ class Lanes:
         if not self._loop.is_closed and (self._signals or self._has_news()):
             self._loop.ring()
 
-    def _on_channel_end(self, lane: OpenLane, _channel: Any, reason: Exception) -> None:
-        self._lose(lane, reason)
-
-    def _lose(self, lane: OpenLane, reason: Exception) -> None:
+    def _lose(self, lane: LaneT, reason: Exception) -> None:
         lane.end = lane.end or reason
         self._lose_because(lane, describe_end(lane.connection, reason))
 
-    def _lose_because(self, lane: OpenLane, why: str) -> None:
+    def _lose_because(self, lane: LaneT, why: str) -> None:
         if lane.is_lost or self._is_closing:
             return
         lane.is_lost = True

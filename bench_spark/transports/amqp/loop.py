@@ -80,6 +80,11 @@ class Loop:
         heapq.heappush(self._timers, (time.monotonic() + delay_seconds, next(self._order), timer))
         return timer
 
+    @property
+    def has_timers(self) -> bool:
+        """Whether anything is still due later."""
+        return any(timer.callback is not None for _, _, timer in self._timers)
+
     def ring(self) -> None:
         """Make the descriptor readable: something decoded earlier waits to be fetched."""
         if not self._is_ringing:

@@ -29,7 +29,12 @@ from bench_spark.errors import (
 )
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.broker import Tls
-from bench_spark.transports.amqp.connection import AmqpConnection, ForeignProtocol, describe_end
+from bench_spark.transports.amqp.connection import (
+    AmqpConnection,
+    ForeignProtocol,
+    Line,
+    describe_end,
+)
 from bench_spark.transports.amqp.loop import Loop
 from bench_spark.transports.base import TransportContext
 
@@ -246,9 +251,7 @@ def _login_failure(
     return BrokerUnreachable(f"{access.address}: {describe_end(connection, failure)}")
 
 
-def refusal(
-    access: Access, connection: AmqpConnection, failure: Exception | None, what: str
-) -> BenchError:
+def refusal(access: Access, connection: Line, failure: Exception | None, what: str) -> BenchError:
     """The error for a request (`what`) that the broker did not grant."""
     if failure is None and connection.closed_by_broker is None:
         return BrokerUnreachable(
@@ -267,7 +270,7 @@ def refusal(
     return BrokerRefused(f"{access.address}: {what}: {code} {text}")
 
 
-def broker_answer(connection: AmqpConnection, failure: Exception | None) -> tuple[int, str] | None:
+def broker_answer(connection: Line, failure: Exception | None) -> tuple[int, str] | None:
     """The broker's reply code and text behind a failure, if the broker said anything."""
     if connection.closed_by_broker is not None:
         return connection.closed_by_broker

@@ -15,15 +15,15 @@ import numpy as np
 from bench_spark.measure.clock import NowNs
 from bench_spark.measure.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, Envelopes
 from bench_spark.scenario.models import Amqp
-from bench_spark.transports.amqp.lanes import Lanes, OpenLane
 from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.amqp.pika_lanes import PikaLane, PikaLanes
 from bench_spark.transports.base import Lane, Part, Received, nothing_received
 
 IDLE_SECONDS = 0.1
 """A group of acknowledgements that is not full after this long without a message is sent anyway."""
 
 
-class PikaConsumers(Lanes):
+class PikaConsumers(PikaLanes):
     def __init__(
         self,
         access: Access,
@@ -91,7 +91,7 @@ class PikaConsumers(Lanes):
 
     def _on_message(
         self,
-        lane: OpenLane,
+        lane: PikaLane,
         route: int,
         _channel: Any,
         method: Any,
@@ -110,7 +110,7 @@ class PikaConsumers(Lanes):
             )
         )
 
-    def _on_cancel(self, lane: OpenLane, frame: Any) -> None:
+    def _on_cancel(self, lane: PikaLane, frame: Any) -> None:
         route = int(frame.method.consumer_tag.rpartition("-")[2])
         queue = lane.lane.destinations[route].name
         self._lose_because(lane, f"consumer of {queue!r} cancelled by the broker")
@@ -137,7 +137,7 @@ class PikaConsumers(Lanes):
             self._opened[number].connection.flush()
         return acknowledged
 
-    def _send_ack(self, lane: OpenLane, group: _AckGroup) -> int:
+    def _send_ack(self, lane: PikaLane, group: _AckGroup) -> int:
         lane.channel.basic_ack(group.last_tag, multiple=self._amqp.ack_every > 1)
         return group.clear()
 

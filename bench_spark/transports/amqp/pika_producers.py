@@ -15,8 +15,8 @@ from bench_spark.measure.envelope import ENVELOPE_BYTES, envelope_bytes
 from bench_spark.scenario.models import Amqp
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.connection import AmqpConnection
-from bench_spark.transports.amqp.lanes import Lanes, OpenLane
 from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.amqp.pika_lanes import PikaLane, PikaLanes
 from bench_spark.transports.amqp.settlement import Settlement, joined
 from bench_spark.transports.base import Batch, Lane, Outcomes, Signal, SignalKind
 
@@ -38,7 +38,7 @@ class _Outbox:
         self.is_blocked = False
 
 
-class PikaProducers(Lanes):
+class PikaProducers(PikaLanes):
     def __init__(self, access: Access, amqp: Amqp, lanes: Sequence[Lane], now_ns: NowNs) -> None:
         super().__init__(access, lanes, now_ns)
         self._amqp = amqp
@@ -106,7 +106,7 @@ class PikaProducers(Lanes):
             self._hand_over(batch, self._opened[number], self._outboxes[number])
         return accepted
 
-    def _can_take(self, lane: OpenLane, outbox: _Outbox) -> bool:
+    def _can_take(self, lane: PikaLane, outbox: _Outbox) -> bool:
         if lane.is_lost or outbox.is_blocked or self._is_closing:
             return False
         if outbox.settlement.room <= len(outbox.taken):
@@ -117,7 +117,7 @@ class PikaProducers(Lanes):
         must_flush = not outbox.taken or connection.unsent_bytes >= UNSENT_LIMIT_BYTES
         return not must_flush or connection.unsent_bytes == 0 or connection.flush()
 
-    def _hand_over(self, batch: Batch, lane: OpenLane, outbox: _Outbox) -> None:
+    def _hand_over(self, batch: Batch, lane: PikaLane, outbox: _Outbox) -> None:
         # Noted before it is written: a write that fails abandons what was noted.
         outbox.settlement.sent(batch.head[outbox.taken], batch.head_bytes)
         outbox.taken.clear()
@@ -152,14 +152,14 @@ class PikaProducers(Lanes):
     def _has_news(self) -> bool:
         return bool(self._settled)
 
-    def _on_settled(self, lane: OpenLane, outbox: _Outbox, frame: Any) -> None:
+    def _on_settled(self, lane: PikaLane, outbox: _Outbox, frame: Any) -> None:
         is_nack = isinstance(frame.method, pika.spec.Basic.Nack)
         settle = outbox.settlement.nacked if is_nack else outbox.settlement.acked
         settle(frame.method.delivery_tag, frame.method.multiple, lane.connection.read_ns)
 
     def _on_return(
         self,
-        lane: OpenLane,
+        lane: PikaLane,
         outbox: _Outbox,
         _channel: Any,
         _method: Any,
@@ -168,13 +168,13 @@ class PikaProducers(Lanes):
     ) -> None:
         outbox.settlement.returned(body, lane.connection.read_ns)
 
-    def _abandon(self, lane: OpenLane) -> None:
+    def _abandon(self, lane: PikaLane) -> None:
         self._outboxes[lane.number].settlement.abandon(self._now_ns())
 
     # -- back-pressure -----------------------------------------------------------------------------
 
     def _on_blocked(
-        self, lane: OpenLane, outbox: _Outbox, connection: AmqpConnection, frame: Any
+        self, lane: PikaLane, outbox: _Outbox, connection: AmqpConnection, frame: Any
     ) -> None:
         outbox.is_blocked = True
         why = str(frame.method.reason)
@@ -183,7 +183,7 @@ class PikaProducers(Lanes):
         )
 
     def _on_unblocked(
-        self, lane: OpenLane, outbox: _Outbox, connection: AmqpConnection, _frame: Any
+        self, lane: PikaLane, outbox: _Outbox, connection: AmqpConnection, _frame: Any
     ) -> None:
         outbox.is_blocked = False
         self._signals.append(Signal(SignalKind.UNBLOCKED, connection.read_ns, lane.number))

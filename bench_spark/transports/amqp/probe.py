@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
-
-import pika
 
 from bench_spark.errors import BrokerRefused
 from bench_spark.scenario.models import Amqp
 from bench_spark.transports.amqp.control import Control, Refused
 from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.amqp.planes import Plane
 from bench_spark.transports.base import BrokerFacts
 
 
-def probe(access: Access, amqp: Amqp) -> BrokerFacts:
+def probe(access: Access, amqp: Amqp, plane: Plane) -> BrokerFacts:
     """What the broker is and can do; raises where it cannot do what the scenario asks."""
     with Control(access) as control:
-        facts = _facts(control)
+        facts = replace(_facts(control), client_library=plane.client_library)
     if amqp.confirms and "confirms" not in facts.capabilities:
         raise BrokerRefused(
             f"{access.address}: amqp.confirms: {facts.product} {facts.version} has no publisher "
@@ -51,7 +51,6 @@ def _facts(control: Control) -> BrokerFacts:
         version=_text(properties.get("version", "unknown")),
         platform=_text(properties.get("platform", "")),
         capabilities=frozenset(capabilities),
-        client_library=f"pika {pika.__version__}",
     )
 
 

@@ -20,7 +20,7 @@ from bench_spark.measure.envelope import (
     envelope_bytes,
 )
 from bench_spark.transports.amqp.confirms import ConfirmLedger
-from bench_spark.transports.base import OutcomeKind, Outcomes, no_outcomes
+from bench_spark.transports.base import I64, Bool, OutcomeKind, Outcomes, no_outcomes
 
 NANOSECONDS_HELD = 100_000_000
 """How long after a nack its return may come."""
@@ -61,6 +61,11 @@ class Settlement:
     def acked(self, tag: int, multiple: bool, at_ns: int) -> None:
         if self._ledger is not None:
             self._settle(self._ledger.settle(tag, multiple), OutcomeKind.CONFIRMED, at_ns)
+
+    def acked_many(self, tags: I64, are_multiple: Bool, at_ns: int) -> None:
+        if self._ledger is not None:
+            settled = self._ledger.settle_many(tags, are_multiple)
+            self._settle(settled, OutcomeKind.CONFIRMED, at_ns)
 
     def nacked(self, tag: int, multiple: bool, at_ns: int) -> None:
         if self._ledger is None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench_spark.measure.clock import NowNs
+from bench_spark.transports.amqp.fast_consumers import FastConsumers
+from bench_spark.transports.amqp.fast_producers import FastProducers
 from bench_spark.transports.amqp.opening import access_for
 from bench_spark.transports.amqp.pika_consumers import PikaConsumers
 from bench_spark.transports.amqp.pika_producers import PikaProducers
+from bench_spark.transports.amqp.planes import chosen_plane
 from bench_spark.transports.amqp.probe import probe
 from bench_spark.transports.amqp.topology import Topology
 from bench_spark.transports.base import (
@@ -26,6 +29,7 @@ class AmqpTransport:
     def __init__(self, context: TransportContext) -> None:
         self._amqp = context.scenario.amqp
         self._access = access_for(context)
+        self._plane = chosen_plane(self._amqp)
         self._topology = Topology(self._access, self._amqp, context.run_id)
 
     @property
@@ -33,18 +37,20 @@ class AmqpTransport:
         return self._amqp.confirms > 0
 
     def probe(self) -> BrokerFacts:
-        return probe(self._access, self._amqp)
+        return probe(self._access, self._amqp, self._plane)
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         return self._topology.declare(destinations)
 
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers:
-        return PikaProducers(self._access, self._amqp, lanes, now_ns)
+        producers = FastProducers if self._plane.is_fast else PikaProducers
+        return producers(self._access, self._amqp, lanes, now_ns)
 
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
     ) -> Consumers:
-        return PikaConsumers(self._access, self._amqp, lanes, now_ns, want)
+        consumers = FastConsumers if self._plane.is_fast else PikaConsumers
+        return consumers(self._access, self._amqp, lanes, now_ns, want)
 
     def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
         return self._topology.depths(destinations)

@@ -196,6 +196,8 @@ class _Member:
                     self._accept_idleness(joined)
         except KafkaException as error:
             self.health.lost(reason_of(error.args[0]))
+        except Exception as error:  # our own bug must end the run, not one silent thread
+            self.health.lost(f"the receiving thread failed: {error!r}")
         finally:
             self._say_goodbye()
 

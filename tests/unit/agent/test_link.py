@@ -213,7 +213,7 @@ def test_a_stop_on_the_heels_of_the_awaited_command_is_kept(
 
 
 def test_waiting_in_vain_ends_with_an_error(link: Link) -> None:
-    with pytest.raises(LinkLost, match="did not say 'open' within 0.05 s"):
+    with pytest.raises(LinkLost, match=r"did not say 'open' within 0\.05 s"):
         link.wait_for("open", 0.05)
 
 
@@ -232,7 +232,9 @@ def test_rows_are_held_until_the_driver_has_kept_them(collector: Collector, link
     link.send_rows([])
     link.send_rows([row(2)])
     assert eventually(lambda: len(collector.listener.messages) == 2)
-    sent = [r for _, m, payload in collector.listener.messages for r in decode_rows(m["rows"], payload)]
+    sent = [
+        r for _, m, payload in collector.listener.messages for r in decode_rows(m["rows"], payload)
+    ]
     assert sent == [row(0), row(1), row(2)]
     assert link.unacknowledged_rows() == [row(0), row(1), row(2)]
     keep_rows(collector, 0, 2, 99)

@@ -79,11 +79,6 @@ def test_a_batch_spans_no_more_than_half_a_millisecond_of_load(schedule: Schedul
         assert schedule.batch_messages * schedule.period_ns <= BATCH_NS
 
 
-@given(schedules, st.integers(0, 10**6))
-def test_a_batch_is_complete_when_its_last_message_is_due(schedule: Schedule, sent: int) -> None:
-    assert schedule.messages_due(schedule.next_batch_ns(sent)) >= sent + schedule.batch_messages
-
-
 @pytest.mark.parametrize(
     ("rate", "shift_ns", "elapsed_ns", "before", "due"),
     [

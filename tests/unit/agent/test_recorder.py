@@ -245,9 +245,7 @@ def test_duplicates_are_counted_but_not_timed_again() -> None:
 
 def test_late_comers_are_out_of_order_within_their_own_stream_only() -> None:
     one = recorder()
-    head = heads(
-        intended=[1.1] * 5, sequence=[5, 3, 0, 4, 6], producer=[0, 0, 2, 0, 0]
-    )
+    head = heads(intended=[1.1] * 5, sequence=[5, 3, 0, 4, 6], producer=[0, 0, 2, 0, 0])
     receive(one, head, received=1.2)
     rows = one.all_rows()
     assert total(rows, "out_of_order") == 2
@@ -275,9 +273,7 @@ def test_the_same_number_from_another_producer_or_subscription_is_no_duplicate()
         ({"sequence": [2**64 - 1]}, 100, "malformed"),
     ],
 )
-def test_what_is_not_ours_is_counted_apart(
-    change: dict[str, Any], size: int, counter: str
-) -> None:
+def test_what_is_not_ours_is_counted_apart(change: dict[str, Any], size: int, counter: str) -> None:
     one = recorder()
     receive(one, heads(intended=[1.1], **change), received=1.2, size=size)
     (row,) = one.all_rows()

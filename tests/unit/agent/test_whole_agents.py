@@ -22,7 +22,7 @@ from bench_spark.agent import loop as loop_module
 from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.agent.rows import EventRow
-from bench_spark.agent.wire import new_token
+from bench_spark.agent.wire import Message, new_token
 from bench_spark.collector.control import Failure, RunControl
 from bench_spark.collector.server import CollectorServer
 from bench_spark.errors import BrokerRefused, LaneLost, StoreNotReady
@@ -147,7 +147,9 @@ def test_two_agents_in_processes_of_their_own_add_up() -> None:
     server.close()
     for result in results:
         keep(result.agent, 0, result.rows)
-    load = Load(planned, control, server, results, [(agent, row) for (agent, _), row in rows.items()])
+    load = Load(
+        planned, control, server, results, [(agent, row) for (agent, _), row in rows.items()]
+    )
     assert_all_arrived(load)
     assert load.total(PRODUCER, "due") == planned.expected_messages == 2000
     for agent in range(2):
@@ -314,6 +316,24 @@ def test_planted_losses_and_duplicates_are_counted_exactly(watch: Watch) -> None
     assert load.total(CONSUMER, "received") == 1000
     assert load.histogram("latency").count == 900
     assert dropped == 100
+
+
+def test_the_driver_knows_the_final_numbers_before_it_hears_that_sending_is_over(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it could take everything for arrived while the last messages are on their way."""
+    heard: list[Message] = []
+    on_message = RunControl.on_message
+
+    def listen(control: RunControl, agent: int, message: Message, payload: bytes) -> None:
+        heard.append(message)
+        on_message(control, agent, message, payload)
+
+    monkeypatch.setattr(RunControl, "on_message", listen)
+    run_load(plan(load={"rate_per_second": 2000}), LOOPBACK)
+    over = next(place for place, m in enumerate(heard) if m.get("step") == "produced")
+    progress = [message for message in heard[:over] if message["type"] == "progress"]
+    assert progress[-1]["sent"] == heard[over]["sent"] == 1400
 
 
 # -- ending early --------------------------------------------------------------------------------
@@ -531,9 +551,7 @@ def test_a_failure_in_one_agent_stops_the_other_with_its_result(watch: Watch) ->
         watch.signals = [Signal(SignalKind.LOST, time.time_ns(), 0, reason="reset by peer")]
 
     load = run_load(
-        plan(
-            agents=2, **pairs(2), load={"rate_per_second": 2000}, phases={"measure_seconds": 60}
-        ),
+        plan(agents=2, **pairs(2), load={"rate_per_second": 2000}, phases={"measure_seconds": 60}),
         LOOPBACK,
         lose_a_lane,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -23,9 +24,9 @@ from bench_spark.agent.wire import (
     new_token,
 )
 
-messages = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=9), max_size=3).map(
-    lambda fields: fields | {"type": "any"}
-)
+messages = st.dictionaries(
+    st.text(max_size=5), st.integers() | st.text(max_size=9), max_size=3
+).map(lambda fields: fields | {"type": "any"})
 
 
 def raw_frame(header: bytes, payload: bytes = b"") -> bytes:
@@ -34,7 +35,7 @@ def raw_frame(header: bytes, payload: bytes = b"") -> bytes:
 
 def pieces(stream: bytes, cuts: list[int]) -> list[bytes]:
     edges = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
-    return [stream[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [stream[a:b] for a, b in pairwise(edges)]
 
 
 @given(

@@ -63,7 +63,9 @@ def accounts_of(world: World) -> Accounts:
 
 def naive_accounts(world: World) -> Mapping[str, int]:
     """The same by the definitions, message by message."""
-    totals = dict.fromkeys(("received_once", "failed", "left_in_broker", "lost", "indeterminate"), 0)
+    totals = dict.fromkeys(
+        ("received_once", "failed", "left_in_broker", "lost", "indeterminate"), 0
+    )
     arrived = {message for agent in world.received for message in agent}
     for destination in range(world.destinations):
         measured = {
@@ -130,7 +132,7 @@ def worlds(draw: st.DrawFn) -> World:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(worlds())
 def test_the_accounts_close_and_equal_those_of_plain_sets(world: World) -> None:
     found = accounts_of(world)

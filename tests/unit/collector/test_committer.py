@@ -97,9 +97,7 @@ def numbers(store: Store) -> list[tuple[int, int, int]]:
 def test_rows_become_rows_of_the_table() -> None:
     table = events_table("run-1", [(agent, 2, one) for agent, one in enumerate(ROWS)])
     assert table.schema == EVENTS
-    assert table.to_pylist() == [
-        expected("run-1", agent, 2, one) for agent, one in enumerate(ROWS)
-    ]
+    assert table.to_pylist() == [expected("run-1", agent, 2, one) for agent, one in enumerate(ROWS)]
 
 
 def test_no_rows_are_an_empty_table() -> None:

@@ -159,7 +159,9 @@ def test_rows_are_handed_on_and_acknowledged_by_number() -> None:
     play.control.on_joined(1, 4)
     histogram = SparseHistogram(1, 2, 3, 0, 0, np.array([2], np.int32), np.array([2], np.int64))
     rows = [
-        EventRow(7, "producer", "measure", 1, 0, 1.0, {"sent": 2}, histograms={"send_lag": histogram}),
+        EventRow(
+            7, "producer", "measure", 1, 0, 1.0, {"sent": 2}, histograms={"send_lag": histogram}
+        ),
         EventRow(8, "consumer", "measure", 1, 0, 1.0, {"received": 2}),
     ]
     header, columns = encode_rows(rows)

@@ -1,0 +1,94 @@
+"""Messages received, collected into columns: many at once, or one by one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bench_spark.measure.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE
+from bench_spark.transports.base import Part, Received, nothing_received
+
+_Row = tuple[int, int, int, int, bool, int, bytes, bytes, Any]
+
+
+class Arrivals:
+    """Shared by the lanes of one agent: a thousand lanes with a message each make one batch.
+
+    The token of what is taken holds the delivery tags.
+    """
+
+    def __init__(self, want: frozenset[Part]) -> None:
+        self.wants_bodies = Part.BODY in want
+        self.wants_headers = Part.HEADERS in want
+        self._rows: list[_Row] = []
+        self._parts: list[Received] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._rows or self._parts)
+
+    def add_row(
+        self,
+        *,
+        at_ns: int,
+        lane: int,
+        route: int,
+        tag: int,
+        redelivered: bool,
+        size: int,
+        body: bytes,
+        headers: Any,
+    ) -> None:
+        """One message; of its body at least the envelope."""
+        head = body[:ENVELOPE_BYTES].ljust(ENVELOPE_BYTES, b"\0")
+        self._rows.append((at_ns, lane, route, tag, redelivered, size, head, body, headers))
+
+    def add_run(self, run: Received) -> None:
+        self._close_rows()
+        self._parts.append(run)
+
+    def take(self) -> Received:
+        self._close_rows()
+        parts, self._parts = self._parts, []
+        if not parts:
+            return nothing_received()
+        return parts[0] if len(parts) == 1 else self._joined(parts)
+
+    def _close_rows(self) -> None:
+        if not self._rows:
+            return
+        rows, self._rows = self._rows, []
+        at_ns, lane, route, tags, redelivered, sizes, heads, bodies, headers = zip(
+            *rows, strict=True
+        )
+        self._parts.append(
+            Received(
+                received_ns=np.array(at_ns, np.int64),
+                lane=np.array(lane, np.uint32),
+                route=np.array(route, np.uint16),
+                head=np.frombuffer(bytearray().join(heads), dtype=ENVELOPE_DTYPE),
+                size=np.array(sizes, np.uint32),
+                redelivered=np.array(redelivered, np.bool_),
+                bodies=bodies if self.wants_bodies else None,
+                headers=headers if self.wants_headers else None,
+                token=np.array(tags, np.uint64),
+            )
+        )
+
+    def _joined(self, parts: list[Received]) -> Received:
+        return Received(
+            received_ns=np.concatenate([one.received_ns for one in parts]),
+            lane=np.concatenate([one.lane for one in parts]),
+            route=np.concatenate([one.route for one in parts]),
+            head=np.concatenate([one.head for one in parts]),
+            size=np.concatenate([one.size for one in parts]),
+            redelivered=np.concatenate([one.redelivered for one in parts]),
+            bodies=_chained([one.bodies for one in parts]) if self.wants_bodies else None,
+            headers=_chained([one.headers for one in parts]) if self.wants_headers else None,
+            token=np.concatenate([one.token for one in parts]),
+        )
+
+
+def _chained(parts: Sequence[Sequence[Any] | None]) -> list[Any]:
+    return [one for part in parts for one in part or ()]

@@ -1,0 +1,237 @@
+"""Decoding what a consumer is sent: alike messages together, any other one by one. Pure.
+
+After two messages that agree in everything but delivery tag, redelivered and body, the next are
+expected to agree too: they then have the same length, and every byte but those three is known.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pika.spec
+
+from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
+from bench_spark.transports.amqp.arrivals import Arrivals
+from bench_spark.transports.amqp.frames import (
+    BODY,
+    DELIVER,
+    END_MARK,
+    HEADER,
+    METHOD,
+    frame_start,
+)
+from bench_spark.transports.amqp.parsing import BadFrame, Content
+from bench_spark.transports.amqp.runs import FEW, Constant, ReadBuffer, RowShape, Stretch
+from bench_spark.transports.base import U8, Received
+
+LONGEST_ALIKE_BYTES = 64 * 1024
+"""Longer messages are decoded one by one: copying their bytes costs more than that."""
+
+_TAG_AND_REDELIVERED = struct.Struct(">QB")
+_CONSUMER_TAG_AT = 5
+"""In a deliver's content: behind class, method and the tag's length."""
+
+_Likeness = tuple[bytes, bytes, bytes, tuple[int, ...]]
+
+
+class Deliveries:
+    """The receiver of one consumer lane."""
+
+    def __init__(
+        self, lane: int, channel: int, routes: Mapping[bytes, int], arrivals: Arrivals
+    ) -> None:
+        self._lane = lane
+        self._channel = channel
+        self._routes = routes
+        """Route by consumer tag."""
+        self._arrivals = arrivals
+        self._last_likeness: _Likeness | None = None
+        self._alike: _Alike | None = None
+        self._stretch = Stretch()
+        self.decoded_together = 0
+        """Messages that were decoded in runs."""
+
+    # -- alike messages ----------------------------------------------------------------------------
+
+    def take_run(self, buffer: ReadBuffer, start: int, end: int, at_ns: int) -> int:
+        alike = self._alike
+        if alike is None:
+            return 0
+        row_bytes = alike.shape.row_bytes
+        at = start
+        while (available := (end - at) // row_bytes) > 0:
+            if available < FEW:
+                if not alike.shape.is_at(buffer, at):
+                    break
+                self._add_one(alike, buffer, at, at_ns)
+                at += row_bytes
+                continue
+            tried = self._stretch.of(available)
+            rows = alike.shape.rows(buffer, at, tried)
+            if len(rows):
+                self._add_many(alike, rows, at_ns)
+                at += len(rows) * row_bytes
+            self._stretch.went(well=len(rows) == tried)
+            if len(rows) < tried:
+                break
+        return at - start
+
+    def awaits_rest(self, buffer: ReadBuffer, start: int, end: int) -> bool:
+        return self._alike is not None and self._alike.shape.may_begin_at(buffer, start, end)
+
+    def _add_one(self, alike: _Alike, buffer: ReadBuffer, start: int, at_ns: int) -> None:
+        tag, redelivered = _TAG_AND_REDELIVERED.unpack_from(buffer.raw, start + alike.tag_at)
+        row = buffer.raw[start : start + alike.shape.row_bytes]
+        self._arrivals.add_row(
+            at_ns=at_ns,
+            lane=self._lane,
+            route=alike.route,
+            tag=tag,
+            redelivered=bool(redelivered & 1),
+            size=alike.body_bytes,
+            body=alike.body(row) if self._arrivals.wants_bodies else alike.envelope(row),
+            headers=alike.headers,
+        )
+
+    def _add_many(self, alike: _Alike, rows: U8, at_ns: int) -> None:
+        count = len(rows)
+        self.decoded_together += count
+        tags = np.ascontiguousarray(rows[:, alike.tag_at : alike.tag_at + 8]).view(">u8")
+        arrivals = self._arrivals
+        arrivals.add_run(
+            Received(
+                received_ns=np.full(count, at_ns, np.int64),
+                lane=np.full(count, self._lane, np.uint32),
+                route=np.full(count, alike.route, np.uint16),
+                head=alike.heads(rows),
+                size=np.full(count, alike.body_bytes, np.uint32),
+                redelivered=(rows[:, alike.tag_at + 8] & 1).astype(np.bool_),
+                bodies=[alike.body(row.tobytes()) for row in rows]
+                if arrivals.wants_bodies
+                else None,
+                headers=[alike.headers] * count if arrivals.wants_headers else None,
+                token=tags.reshape(count).astype(np.uint64),
+            )
+        )
+
+    # -- any other message -------------------------------------------------------------------------
+
+    def on_content(self, content: Content, at_ns: int) -> None:
+        if content.method_id != DELIVER:
+            return  # a return: nothing was published here, so nothing of ours came back
+        tag_at = _tag_at(content.method)
+        tag, redelivered = _TAG_AND_REDELIVERED.unpack_from(content.method, tag_at)
+        route = self._route(content.method)
+        headers = _headers(content) if self._arrivals.wants_headers else None
+        self._arrivals.add_row(
+            at_ns=at_ns,
+            lane=self._lane,
+            route=route,
+            tag=tag,
+            redelivered=bool(redelivered & 1),
+            size=content.size,
+            body=content.body,
+            headers=headers,
+        )
+        likeness = _likeness(content, tag_at)
+        if likeness == self._last_likeness:
+            self._expect(content, route, headers)
+        self._last_likeness = likeness
+
+    def _route(self, method: bytes) -> int:
+        try:
+            return self._routes[method[_CONSUMER_TAG_AT : _tag_at(method)]]
+        except KeyError:
+            raise BadFrame("a delivery for a consumer that is not ours") from None
+
+    def _expect(self, content: Content, route: int, headers: Any) -> None:
+        alike = _Alike(self._channel, content, route, headers)
+        if alike.shape.row_bytes <= LONGEST_ALIKE_BYTES and alike.has_whole_envelope:
+            self._alike = alike
+
+    def on_settled(self, tag: int, multiple: bool, is_nack: bool, at_ns: int) -> None:
+        """Nothing was published here, so there is nothing to settle."""
+
+    def on_read_end(self, at_ns: int) -> None:
+        """Messages are fetched by column, whenever the agent asks."""
+
+
+class _Alike:
+    """What messages have in common, and where in their frames they differ."""
+
+    def __init__(self, channel: int, content: Content, route: int, headers: Any) -> None:
+        self.route = route
+        self.headers = headers
+        self.body_bytes = content.size
+        method, header = content.method, content.header
+        tag_at = _tag_at(method)
+        before = frame_start(METHOD, channel, len(method)) + method[:tag_at]
+        after = b"".join(
+            (
+                method[tag_at + _TAG_AND_REDELIVERED.size :],
+                END_MARK,
+                frame_start(HEADER, channel, len(header)),
+                header,
+                END_MARK,
+            )
+        )
+        self.tag_at = len(before)
+        constants: list[Constant] = [(0, before)]
+        at = self.tag_at + _TAG_AND_REDELIVERED.size
+        self._pieces: list[tuple[int, int]] = []
+        for size in content.piece_sizes:
+            after += frame_start(BODY, channel, size)
+            constants.append((at, after))
+            first = at + len(after)
+            self._pieces.append((first, first + size))
+            at, after = first + size, END_MARK
+        constants.append((at, after))
+        self.shape = RowShape(at + len(after), constants)
+
+    @property
+    def has_whole_envelope(self) -> bool:
+        """Whether the first piece of the body holds all of it."""
+        return not self._pieces or self._envelope_bytes == min(self.body_bytes, ENVELOPE_BYTES)
+
+    @property
+    def _envelope_bytes(self) -> int:
+        first, end = self._pieces[0]
+        return min(end - first, ENVELOPE_BYTES)
+
+    def heads(self, rows: U8) -> Envelopes:
+        heads = empty_envelopes(len(rows))
+        if self._pieces:
+            first, wanted = self._pieces[0][0], self._envelope_bytes
+            envelope_bytes(heads)[:, :wanted] = rows[:, first : first + wanted]
+        return heads
+
+    def envelope(self, row: bytes | bytearray) -> bytes:
+        if not self._pieces:
+            return b""
+        first = self._pieces[0][0]
+        return bytes(row[first : first + self._envelope_bytes])
+
+    def body(self, row: bytes | bytearray) -> bytes:
+        return b"".join(row[first:end] for first, end in self._pieces)
+
+
+def _tag_at(method: bytes) -> int:
+    """Where a deliver's delivery tag is: behind the consumer tag."""
+    return _CONSUMER_TAG_AT + method[_CONSUMER_TAG_AT - 1]
+
+
+def _likeness(content: Content, tag_at: int) -> _Likeness:
+    method = content.method
+    return (
+        method[:tag_at],
+        method[tag_at + _TAG_AND_REDELIVERED.size :],
+        content.header,
+        tuple(content.piece_sizes),
+    )
+
+
+def _headers(content: Content) -> Any:
+    return pika.spec.BasicProperties().decode(content.properties).headers

@@ -1,0 +1,168 @@
+"""Consuming in batches: messages are decoded by column, acknowledgements written by block."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pika.spec
+
+from bench_spark.measure.clock import NowNs
+from bench_spark.scenario.models import Amqp
+from bench_spark.transports.amqp.acks import U64, AckFrames
+from bench_spark.transports.amqp.arrivals import Arrivals
+from bench_spark.transports.amqp.connection import Handover
+from bench_spark.transports.amqp.deliveries import Deliveries
+from bench_spark.transports.amqp.fast_lanes import FastLane, FastLanes
+from bench_spark.transports.amqp.grouping import by_lane, is_of_one_lane
+from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.amqp.parsing import Parser
+from bench_spark.transports.base import Lane, Part, Received, nothing_received
+
+IDLE_SECONDS = 0.1
+"""A group of acknowledgements that is not full after this long without a message is sent anyway."""
+
+
+class FastConsumers(FastLanes):
+    def __init__(
+        self,
+        access: Access,
+        amqp: Amqp,
+        lanes: Sequence[Lane],
+        now_ns: NowNs,
+        want: frozenset[Part],
+    ) -> None:
+        self._amqp = amqp
+        self._arrivals = Arrivals(want)
+        self._answers: list[Any] = []
+        super().__init__(access, lanes, now_ns)
+        self._acks = [
+            _AckGroup(AckFrames(lane.handover.channel, multiple=amqp.ack_every > 1), amqp.ack_every)
+            for lane in self._opened
+        ]
+        self._idle_check_seconds = 0.0
+        self._acknowledged_unreported = 0
+
+    def _make_parser(
+        self, number: int, lane: Lane, handover: Handover, on_method: Callable[[Any], None]
+    ) -> Parser:
+        routes = {
+            _consumer_tag(lane, route).encode(): route for route in range(len(lane.destinations))
+        }
+        receiver = Deliveries(number, handover.channel, routes, self._arrivals)
+        keeps_bodies = self._arrivals.wants_bodies
+        return Parser(handover.channel, handover.frame_max, receiver, on_method, keeps_bodies)
+
+    def attach(self) -> None:
+        spec = pika.spec.Basic
+        is_auto = self._amqp.ack == "auto"
+        for lane in self._opened:
+            if not is_auto:
+                prefetch = self._amqp.effective_prefetch
+                lane.connection.send_method(spec.Qos(prefetch_count=prefetch))
+            for route, destination in enumerate(lane.lane.destinations):
+                tag = _consumer_tag(lane.lane, route)
+                lane.connection.send_method(
+                    spec.Consume(queue=destination.name or "", consumer_tag=tag, no_ack=is_auto)
+                )
+        wanted = sum(len(lane.lane.destinations) for lane in self._opened)
+        self._await_answers(wanted, self._answers, "basic.consume")
+        self._ring_if_more()
+
+    def _on_method(self, lane: FastLane, method: Any) -> None:
+        if isinstance(method, pika.spec.Basic.ConsumeOk):
+            self._answers.append(method)
+        elif isinstance(method, pika.spec.Basic.Cancel):
+            route = int(method.consumer_tag.rpartition("-")[2])
+            queue = lane.lane.destinations[route].name
+            self._lose_because(lane, f"consumer of {queue!r} cancelled by the broker")
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def receive(self, timeout_seconds: float) -> Received:
+        if self._is_closing:
+            return nothing_received()
+        self._pump()
+        if not self._arrivals:
+            self._acknowledge_idle()
+            if timeout_seconds > 0:
+                self._loop.run_until(lambda: self._arrivals or self._signals, timeout_seconds)
+        received = self._arrivals.take()
+        self._ring_if_more()
+        return received
+
+    def _has_news(self) -> bool:
+        return bool(self._arrivals)
+
+    # -- acknowledging -----------------------------------------------------------------------------
+
+    def acknowledge(self, received: Received) -> int:
+        """Also reports what was acknowledged on its own since the last call (idle remainders)."""
+        acknowledged, self._acknowledged_unreported = self._acknowledged_unreported, 0
+        if self._amqp.ack == "auto" or self._is_closing or not len(received):
+            return acknowledged
+        now_seconds = time.monotonic()
+        if is_of_one_lane(received.lane):
+            number = int(received.lane[0])
+            return acknowledged + self._acknowledge_on(number, received.token, now_seconds)
+        groups = by_lane(received.lane)
+        tags = received.token[groups.order]
+        for number, start, end in groups:
+            acknowledged += self._acknowledge_on(number, tags[start:end], now_seconds)
+        return acknowledged
+
+    def _acknowledge_on(self, number: int, tags: U64, now_seconds: float) -> int:
+        lane, group = self._opened[number], self._acks[number]
+        if lane.is_lost:
+            return 0
+        before = group.count + len(tags)
+        frames = group.add(tags, now_seconds)
+        if frames:
+            lane.connection.send(frames)
+        return before - group.count
+
+    def _acknowledge_idle(self) -> None:
+        """Groups that nothing was added to for a while are as good as full."""
+        now_seconds = time.monotonic()
+        if self._amqp.ack_every > 1 and now_seconds >= self._idle_check_seconds:
+            self._idle_check_seconds = now_seconds + IDLE_SECONDS / 4
+            self._acknowledge_rest(older_than=now_seconds - IDLE_SECONDS)
+
+    def _acknowledge_rest(self, older_than: float) -> None:
+        for lane, group in zip(self._opened, self._acks, strict=True):
+            if group.count and group.added_seconds <= older_than and not lane.is_lost:
+                self._acknowledged_unreported += group.count
+                lane.connection.send(group.close())
+
+    def _before_goodbye(self) -> None:
+        self._acknowledge_rest(older_than=time.monotonic())
+
+
+class _AckGroup:
+    """Messages of one lane that wait to be acknowledged together."""
+
+    def __init__(self, frames: AckFrames, every: int) -> None:
+        self._frames = frames
+        self._every = every
+        self._last_tag: U64 = np.zeros(1, np.uint64)
+        self.count = 0
+        self.added_seconds = 0.0
+
+    def add(self, tags: U64, now_seconds: float) -> bytes:
+        """One acknowledgement for each group that is full now."""
+        full = tags[self._every - self.count - 1 :: self._every]
+        self.count = (self.count + len(tags)) % self._every
+        self._last_tag = tags[-1:]
+        self.added_seconds = now_seconds
+        return self._frames.of(full) if len(full) else b""
+
+    def close(self) -> bytes:
+        """The acknowledgement of a group that is not full."""
+        self.count = 0
+        return self._frames.of(self._last_tag)
+
+
+def _consumer_tag(lane: Lane, route: int) -> str:
+    return f"bench-{lane.member}-{route}"

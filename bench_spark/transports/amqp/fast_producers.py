@@ -1,0 +1,287 @@
+"""Publishing in batches: frames are built once, stamped per batch, and written as they lie.
+
+A lane takes whole messages only. What its socket does not take at once is kept, at most one write's
+worth, and until that has gone the lane takes no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pika.spec
+
+from bench_spark.measure.clock import NowNs
+from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, envelope_bytes
+from bench_spark.scenario.models import Amqp
+from bench_spark.transports.amqp import naming
+from bench_spark.transports.amqp.acks import Confirmations
+from bench_spark.transports.amqp.connection import Handover
+from bench_spark.transports.amqp.fast_lanes import FastLane, FastLanes
+from bench_spark.transports.amqp.grouping import by_lane, is_of_one_lane
+from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.amqp.parsing import Parser
+from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
+from bench_spark.transports.amqp.settlement import Settlement, joined
+from bench_spark.transports.base import U16, Batch, Lane, Outcomes, Signal, SignalKind
+
+WRITE_BYTES = 256 * 1024
+"""Messages written to a lane at once, and the most that may wait there for its socket."""
+MOST_BLOCKS = 4096
+
+_Tails = bytes | Sequence[bytes]
+
+
+@dataclass
+class _Outbox:
+    """What a producer lane knows besides its connection."""
+
+    settlement: Settlement
+    frames: list[PublishFrames]
+    """By route."""
+    is_blocked: bool = False
+
+
+@dataclass
+class _Blocks:
+    """Blocks of messages; lanes that publish the same way share them."""
+
+    _made: dict[tuple[PublishFrames, int, int], MessageBlock] = field(default_factory=dict)
+
+    def of(self, frames: PublishFrames, tail: bytes, head_bytes: int) -> MessageBlock:
+        key = (frames, len(tail), head_bytes)
+        block = self._made.get(key)
+        # An agent sends the same tail again and again: usually it is the very same object.
+        if block is None or (block.tail is not tail and block.tail != tail):
+            if len(self._made) >= MOST_BLOCKS:
+                self._made.clear()
+            block = self._made[key] = MessageBlock(frames, tail, head_bytes)
+        return block
+
+
+class FastProducers(FastLanes):
+    def __init__(self, access: Access, amqp: Amqp, lanes: Sequence[Lane], now_ns: NowNs) -> None:
+        self._amqp = amqp
+        self._settled: list[Outcomes] = []
+        self._outboxes: list[_Outbox] = []
+        self._frames: dict[tuple[int, int, str], PublishFrames] = {}
+        self._blocks = _Blocks()
+        self._answers: list[Any] = []
+        super().__init__(access, lanes, now_ns)
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_parser(
+        self, number: int, lane: Lane, handover: Handover, on_method: Callable[[Any], None]
+    ) -> Parser:
+        settlement = Settlement(number, self._amqp.confirms, self._amqp.mandatory, self._settled)
+        frames = [
+            self._frames_for(handover, naming.routing_key(self._amqp, one.index, one.name or ""))
+            for one in lane.destinations
+        ]
+        self._outboxes.append(_Outbox(settlement, frames))
+        receiver = Confirmations(handover.channel, settlement)
+        return Parser(handover.channel, handover.frame_max, receiver, on_method)
+
+    def _frames_for(self, handover: Handover, routing_key: str) -> PublishFrames:
+        key = (handover.channel, handover.frame_max, routing_key)
+        if key not in self._frames:
+            self._frames[key] = PublishFrames(
+                handover.channel,
+                self._amqp.exchange.name,
+                routing_key,
+                mandatory=self._amqp.mandatory,
+                persistent=self._amqp.persistent,
+                frame_max=handover.frame_max,
+            )
+        return self._frames[key]
+
+    def _prepare(self) -> None:
+        for lane in self._opened:
+            if lane.handover.blocked_reason is not None:
+                self._block(lane, lane.handover.blocked_reason)
+            if self._amqp.confirms:
+                lane.connection.send_method(pika.spec.Confirm.Select())
+        if self._amqp.confirms:
+            self._await_answers(len(self._opened), self._answers, "confirm.select")
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def send(self, batch: Batch) -> int:
+        if self._is_closing or not len(batch):
+            return 0
+        if is_of_one_lane(batch.lane):
+            return self._send_on_one_lane(batch)
+        return self._send_by_lane(batch)
+
+    def _send_on_one_lane(self, batch: Batch) -> int:
+        lane = self._opened[batch.lane[0]]
+        most = _messages_per_write(batch)
+        accepted = 0
+        while accepted < len(batch):
+            end = min(len(batch), accepted + min(most, self._room(lane)))
+            if end <= accepted:
+                break
+            tails = batch.tail if isinstance(batch.tail, bytes) else batch.tail[accepted:end]
+            self._write(
+                lane,
+                batch.head[accepted:end],
+                batch.route[accepted:end],
+                tails,
+                batch.head_bytes,
+            )
+            accepted = end
+        return accepted
+
+    def _send_by_lane(self, batch: Batch) -> int:
+        """Accepted is a prefix of the batch: it ends where the first lane has no more room."""
+        groups = by_lane(batch.lane)
+        most = _messages_per_write(batch)
+        accepted = len(batch)
+        for number, start, end in groups:
+            room = min(most, self._room(self._opened[number]))
+            if end - start > room:
+                accepted = min(accepted, int(groups.order[start + max(0, room)]))
+        if not accepted:
+            return 0
+        heads, routes, tails = batch.head[groups.order], batch.route[groups.order], batch.tail
+        for number, start, end in groups:
+            if accepted < len(batch):
+                end = start + int(groups.order[start:end].searchsorted(accepted))
+            if end > start:
+                own_tails = (
+                    tails
+                    if isinstance(tails, bytes)
+                    else [tails[place] for place in groups.order[start:end]]
+                )
+                self._write(
+                    self._opened[number],
+                    heads[start:end],
+                    routes[start:end],
+                    own_tails,
+                    batch.head_bytes,
+                )
+        return accepted
+
+    def _room(self, lane: FastLane) -> int:
+        """How many messages the lane takes now."""
+        outbox = self._outboxes[lane.number]
+        if lane.is_lost or outbox.is_blocked:
+            return 0
+        if lane.connection.unsent_bytes and not lane.connection.flush():
+            return 0
+        return outbox.settlement.room
+
+    def _write(
+        self, lane: FastLane, heads: Envelopes, routes: U16, tails: _Tails, head_bytes: int
+    ) -> None:
+        outbox = self._outboxes[lane.number]
+        # Noted before it is written: a write that fails abandons what was noted.
+        outbox.settlement.sent(heads, head_bytes)
+        data: bytes | memoryview
+        if not isinstance(tails, bytes):
+            data = _each_with_its_tail(outbox.frames, heads, routes, tails, head_bytes)
+        elif len(outbox.frames) == 1 or (routes == routes[0]).all():
+            block = self._blocks.of(outbox.frames[routes[0]], tails, head_bytes)
+            data = block.stamped(_rows(heads))
+        else:
+            data = self._interleaved(outbox.frames, heads, routes, tails, head_bytes)
+        lane.connection.send(data)
+
+    def _interleaved(
+        self,
+        frames: Sequence[PublishFrames],
+        heads: Envelopes,
+        routes: U16,
+        tail: bytes,
+        head_bytes: int,
+    ) -> bytes:
+        """Messages of one lane for several destinations, in the order they were dealt."""
+        pieces: list[bytes | memoryview] = [b""] * len(heads)
+        rows = _rows(heads)
+        for route in np.unique(routes).tolist():
+            places = np.flatnonzero(routes == route)
+            block = self._blocks.of(frames[route], tail, head_bytes)
+            stamped, size = block.stamped(rows[places]), block.message_bytes
+            for number, place in enumerate(places.tolist()):
+                pieces[place] = stamped[number * size : (number + 1) * size]
+        return b"".join(pieces)
+
+    def commit(self) -> None:
+        """No transaction is ever open here, so there is none to end."""
+
+    def flush(self, timeout_seconds: float) -> None:
+        self._loop.run_until(
+            lambda: not any(lane.connection.unsent_bytes for lane in self._opened),
+            timeout_seconds,
+        )
+        self._ring_if_more()
+
+    # -- what became of it -------------------------------------------------------------------------
+
+    def in_flight(self) -> int:
+        return sum(outbox.settlement.in_flight for outbox in self._outboxes)
+
+    def outcomes(self) -> Outcomes:
+        self._pump()
+        if self._amqp.mandatory:
+            now_ns = self._now_ns()
+            for outbox in self._outboxes:
+                outbox.settlement.release(now_ns)
+        settled = joined(self._settled)
+        self._settled.clear()
+        self._ring_if_more()
+        return settled
+
+    def _has_news(self) -> bool:
+        return bool(self._settled)
+
+    def _abandon(self, lane: FastLane) -> None:
+        self._outboxes[lane.number].settlement.abandon(self._now_ns())
+
+    # -- what the broker says ----------------------------------------------------------------------
+
+    def _on_method(self, lane: FastLane, method: Any) -> None:
+        if isinstance(method, pika.spec.Confirm.SelectOk):
+            self._answers.append(method)
+        elif isinstance(method, pika.spec.Connection.Blocked):
+            self._block(lane, str(method.reason))
+        elif isinstance(method, pika.spec.Connection.Unblocked):
+            self._outboxes[lane.number].is_blocked = False
+            at_ns = lane.connection.read_ns
+            self._signals.append(Signal(SignalKind.UNBLOCKED, at_ns, lane.number))
+
+    def _block(self, lane: FastLane, why: str) -> None:
+        self._outboxes[lane.number].is_blocked = True
+        at_ns = lane.connection.read_ns or self._now_ns()
+        self._signals.append(Signal(SignalKind.BLOCKED, at_ns, lane.number, reason=why))
+
+
+def _messages_per_write(batch: Batch) -> int:
+    tail_bytes = len(batch.tail) if isinstance(batch.tail, bytes) else max(map(len, batch.tail))
+    return max(1, WRITE_BYTES // (batch.head_bytes + tail_bytes))
+
+
+def _rows(heads: Envelopes) -> Any:
+    return envelope_bytes(np.ascontiguousarray(heads))
+
+
+def _each_with_its_tail(
+    frames: Sequence[PublishFrames],
+    heads: Envelopes,
+    routes: U16,
+    tails: Sequence[bytes],
+    head_bytes: int,
+) -> bytes:
+    heads_bytes = _rows(heads).tobytes()
+    return b"".join(
+        frames[route].message(
+            heads_bytes[number * ENVELOPE_BYTES : number * ENVELOPE_BYTES + head_bytes] + tail
+        )
+        for number, (route, tail) in enumerate(zip(routes.tolist(), tails, strict=True))
+    )

@@ -1,0 +1,89 @@
+"""Frames of messages to publish: whole messages, and blocks of equal ones to be stamped. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pika.spec
+
+from bench_spark.transports.amqp.frames import (
+    FRAME_EXTRA_BYTES,
+    FRAME_START_BYTES,
+    body_frame,
+    header_frame,
+    method_frame,
+)
+from bench_spark.transports.base import U8
+
+_TRANSIENT, _PERSISTENT = 1, 2
+
+
+class PublishFrames:
+    """Messages for one exchange and routing key on one channel."""
+
+    def __init__(
+        self,
+        channel: int,
+        exchange: str,
+        routing_key: str,
+        *,
+        mandatory: bool,
+        persistent: bool,
+        frame_max: int,
+    ) -> None:
+        self._channel = channel
+        self._method = method_frame(
+            channel,
+            pika.spec.Basic.Publish(
+                exchange=exchange, routing_key=routing_key, mandatory=mandatory
+            ),
+        )
+        self._properties: Any = pika.spec.BasicProperties(
+            delivery_mode=_PERSISTENT if persistent else _TRANSIENT
+        )
+        self._piece_bytes = frame_max - FRAME_EXTRA_BYTES
+        start = self._start(0)
+        self.body_at = len(start) + FRAME_START_BYTES
+        """Where in a message's bytes its body begins."""
+
+    def _start(self, body_bytes: int) -> bytes:
+        return self._method + header_frame(self._channel, body_bytes, self._properties)
+
+    def message(self, body: bytes) -> bytes:
+        """All frames of one message; a body larger than a frame is split."""
+        pieces = [
+            body_frame(self._channel, body[first : first + self._piece_bytes])
+            for first in range(0, len(body), self._piece_bytes)
+        ]
+        return b"".join((self._start(len(body)), *pieces))
+
+
+class MessageBlock:
+    """Messages that differ only in their heads, one behind the other in memory.
+
+    The frames are built once. Every batch writes its heads into the rows it needs, and the bytes of
+    those rows go to the socket as they lie there.
+    """
+
+    def __init__(self, frames: PublishFrames, tail: bytes, head_bytes: int) -> None:
+        self.tail = tail
+        self._head_bytes = head_bytes
+        self._head_at = frames.body_at
+        self._message = np.frombuffer(frames.message(bytes(head_bytes) + tail), np.uint8)
+        self.message_bytes = len(self._message)
+        self._make_rows(1)
+
+    def stamped(self, heads: U8) -> memoryview:
+        """The frames of as many messages as there are heads; good until the next call."""
+        count = len(heads)
+        if count > len(self._rows):
+            self._make_rows(1 << (count - 1).bit_length())
+        self._head_columns[:count] = heads[:, : self._head_bytes]
+        return self._bytes[: count * self.message_bytes]
+
+    def _make_rows(self, count: int) -> None:
+        # By need, not by the largest batch: a thousand lanes may have a block each.
+        self._rows = np.tile(self._message, (count, 1))
+        self._head_columns = self._rows[:, self._head_at : self._head_at + self._head_bytes]
+        self._bytes = self._rows.reshape(-1).data

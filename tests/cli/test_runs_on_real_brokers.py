@@ -1,0 +1,254 @@
+"""`bench-spark run` end to end on real brokers, in this process and on the shared Spark session."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+import yaml
+from deltalake import DeltaTable
+
+from bench_spark import brokers
+from bench_spark.cli import main
+from bench_spark.scenario.broker import Broker
+
+QUICK = (
+    *("--set", "load.rate_per_second=1000", "--set", "phases.warmup_seconds=1"),
+    *("--set", "phases.measure_seconds=3"),
+)
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str], spark: Any) -> Run:
+    """A command line in, its exit code, standard output and standard error out."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = main(list(arguments))
+        said = capfd.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+def broker_file(directory: Path, **keys: Any) -> str:
+    path = directory / f"{keys['name']}.yaml"
+    path.write_text(yaml.safe_dump(keys))
+    return str(path)
+
+
+def file_of(directory: Path, broker: Broker, **changes: Any) -> str:
+    keys = broker.model_dump(exclude_none=True, exclude_defaults=True)
+    return broker_file(directory, **(keys | changes))
+
+
+def test_the_same_scenario_runs_on_every_broker(
+    run: Run, each_broker: Broker, tmp_path: Path
+) -> None:
+    store = str(tmp_path / "store")
+    code, out, err = run(
+        "run",
+        "steady",
+        *("--broker", file_of(tmp_path, each_broker), "--store", store, "--run-id", "first"),
+        *("--format", "json", *QUICK),
+        *("--set", "agents=2", "--set", "producers=2", "--set", "consumers=2"),
+        *("--set", "destinations=2"),
+    )
+    assert code == 0, err
+    document = json.loads(out)
+    counts = document["counts"]
+    assert counts["sent"] == counts["received_once"] == document["expected"] == 3000
+    assert counts["lost"] == counts["duplicates"] == counts["unsent"] == 0
+    assert document["measures"]["latency"]["count"] == 3000
+    assert document["delivery_rate"] == 1.0
+    assert document["spec"]["messages_received"] == 3000
+    assert {agent["agent"] for agent in document["agents"]} == {0, 1}
+    assert "measure" in err
+    assert "guest" not in out.replace("guest:***@", "")
+
+    events = DeltaTable(str(tmp_path / "store" / "events")).to_pandas()
+    assert events[events.phase == "measure"].sent.sum() == 3000
+    metrics = DeltaTable(str(tmp_path / "store" / "metrics")).to_pandas()
+    assert set(metrics.window) == {"rolling", "interval"}
+
+    code, out, _ = run("show", "first", "--store", store, "--format", "json")
+    assert code == 0
+    assert json.loads(out) == document
+    code, out, _ = run("runs", "--store", store)
+    assert "first" in out
+    query = "SELECT run_id, messages_received FROM latency_spec"
+    code, out, _ = run("sql", query, "--store", store, "--format", "json")
+    assert code == 0
+    assert json.loads(out) == [{"run_id": "first", "messages_received": 3000}]
+
+
+@pytest.mark.parametrize("mode", ["maximum", "window"])
+def test_unpaced_loads_close_their_accounts(
+    run: Run, rabbitmq_broker: Broker, tmp_path: Path, mode: str
+) -> None:
+    code, out, err = run(
+        "run",
+        "steady",
+        *("--broker", file_of(tmp_path, rabbitmq_broker), "--store", str(tmp_path / "store")),
+        *("--format", "json", "--no-live", *QUICK, "--set", f"load.mode={mode}"),
+        *("--set", "amqp.confirms=100", "--set", "amqp.ack=manual", "--set", "amqp.ack_every=10"),
+    )
+    assert code == 0, err
+    counts = json.loads(out)["counts"]
+    assert counts["sent"] == counts["received_once"] == counts["confirmed"] > 100
+    assert counts["lost"] == counts["indeterminate"] == 0
+
+
+def test_split_placement_measures_between_two_agents(
+    run: Run, qpid_broker: Broker, tmp_path: Path
+) -> None:
+    code, out, err = run(
+        "run",
+        "steady",
+        *("--broker", file_of(tmp_path, qpid_broker), "--store", str(tmp_path / "store")),
+        *("--format", "json", *QUICK, "--set", "agents=2", "--set", "placement=split"),
+    )
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["counts"]["received_once"] == 3000
+    assert [agent["sent"] for agent in document["agents"]] == [4000, 0]
+    assert [agent["received_once"] for agent in document["agents"]] == [0, 4000]
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def check_refused(run: Run, tmp_path: Path, broker: str, *expected: str) -> None:
+    started = time.monotonic()
+    code, out, err = run(
+        "run", "steady", "--broker", broker, "--store", str(tmp_path / "store"), *QUICK
+    )
+    assert code == 3, err
+    assert out == ""
+    for text in expected:
+        assert text in err
+    assert "Traceback" not in err
+    assert "canary" not in err
+    assert time.monotonic() - started < 60  # On an idle machine it is well below 15 s.
+
+
+def test_an_unreachable_host_is_named_with_its_port(run: Run, tmp_path: Path) -> None:
+    port = closed_port()
+    uri = f"amqp://guest:canary@127.0.0.1:{port}/"
+    broker = broker_file(tmp_path, name="gone", kind="amqp", uri=uri)
+    check_refused(run, tmp_path, broker, f"127.0.0.1:{port}")
+
+
+def test_an_unreachable_kafka_is_named_with_its_port(run: Run, tmp_path: Path) -> None:
+    port = closed_port()
+    servers = f"127.0.0.1:{port}"
+    broker = broker_file(tmp_path, name="gone", kind="kafka", bootstrap_servers=servers)
+    check_refused(run, tmp_path, broker, servers)
+
+
+def test_a_silent_peer_is_given_up_on(run: Run, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        uri = f"amqp://guest:canary@127.0.0.1:{port}/"
+        broker = broker_file(tmp_path, name="silent", kind="amqp", uri=uri)
+        check_refused(run, tmp_path, broker, f"127.0.0.1:{port}")
+
+
+def test_a_wrong_password_is_refused_without_being_shown(
+    run: Run, rabbitmq_broker: Broker, tmp_path: Path
+) -> None:
+    uri = f"amqp://guest:canary@127.0.0.1:{rabbitmq_broker.port}/"
+    broker = broker_file(tmp_path, name="locked", kind="amqp", uri=uri)
+    check_refused(run, tmp_path, broker, f"127.0.0.1:{rabbitmq_broker.port}", "guest")
+
+
+def test_a_missing_virtual_host_is_named(run: Run, rabbitmq_broker: Broker, tmp_path: Path) -> None:
+    uri = f"amqp://guest:guest@127.0.0.1:{rabbitmq_broker.port}/nowhere"
+    broker = broker_file(tmp_path, name="nowhere", kind="amqp", uri=uri)
+    check_refused(run, tmp_path, broker, "nowhere")
+
+
+def test_a_broker_killed_in_mid_run_leaves_what_was_measured(run: Run, tmp_path: Path) -> None:
+    with brokers.embedded("qpid") as started:
+        status = started["qpid"]
+
+        def kill_soon() -> None:
+            deadline = time.monotonic() + 90
+            events = tmp_path / "store" / "events"
+            while time.monotonic() < deadline:
+                time.sleep(0.3)
+                if events.exists() and "measure" in set(DeltaTable(str(events)).to_pandas().phase):
+                    assert status.pid is not None
+                    os.kill(status.pid, signal.SIGKILL)
+                    return
+
+        killer = threading.Thread(target=kill_soon)
+        killer.start()
+        code, out, err = run(
+            "run",
+            "steady",
+            *("--broker", file_of(tmp_path, status.broker), "--store", str(tmp_path / "store")),
+            *("--format", "json", *QUICK, "--set", "phases.measure_seconds=30"),
+        )
+        killer.join()
+    assert code == 4, err
+    document = json.loads(out)
+    assert document["status"] == "degraded"
+    assert document["counts"]["sent"] > 0
+    assert document["counts"]["received_once"] > 0
+    assert document["counts"]["errors"] > 0
+    assert f"127.0.0.1:{status.port}" in " ".join(document["reasons"])
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_keeps_the_partial_result_and_leaves_no_queue(
+    rabbitmq_broker: Broker, tmp_path: Path
+) -> None:
+    """A real process, because the signal is what is tested; its output goes through a pipe."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "bench_spark.cli", "run", "steady"),
+            *("--broker", file_of(tmp_path, rabbitmq_broker), "--store", str(tmp_path / "store")),
+            *("--run-id", "cut-short", "--format", "json", *QUICK),
+            *("--set", "phases.measure_seconds=300"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if "measure" in line and "msg/s" in line:
+            break
+    stopped_at = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, "".join(said) + err
+    assert time.monotonic() - stopped_at < 40  # On an idle machine it is well below 10 s.
+    document = json.loads(out)
+    assert document["status"] == "aborted"
+    assert document["counts"]["received_once"] > 0
+    assert "Traceback" not in err
+    connection = pika.BlockingConnection(pika.URLParameters(rabbitmq_broker.uri))
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker):
+        connection.channel().queue_declare("bench-cut-short-0", passive=True)
+    connection.close()

@@ -1,0 +1,107 @@
+"""What all tests share: one broker of each kind and one Spark session, started when first needed.
+
+Brokers that the collected tests ask for start side by side, so the session waits for the slowest
+only. A broker that is not installed (RabbitMQ, Mosquitto) skips its tests and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_spark import brokers
+from bench_spark.brokers import BrokerStatus
+from bench_spark.brokers.rabbitmq import installed_programs
+from bench_spark.errors import EnvironmentNotReady
+from bench_spark.scenario.broker import Broker
+from bench_spark.store import Store
+
+KINDS = ("rabbitmq", "qpid", "kafka")
+
+_wanted = pytest.StashKey[list[str]]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    asked = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    session.config.stash[_wanted] = [
+        kind for kind in KINDS if asked & {kind, f"{kind}_broker", "amqp_broker", "each_broker"}
+    ]
+
+
+class RunningBrokers:
+    """Brokers by name; one that could not be started raises its reason when asked for."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._stack = ExitStack()
+        self._missing: dict[str, str] = {}
+        try:
+            installed_programs()
+        except EnvironmentNotReady as error:
+            self._missing["rabbitmq"] = str(error)
+        installed = [name for name in names if name not in self._missing]
+        self._running = dict(self._stack.enter_context(brokers.embedded(*installed)))
+
+    def __getitem__(self, name: str) -> BrokerStatus:
+        if name in self._missing:
+            pytest.skip(self._missing[name])
+        return self._running[name]
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@pytest.fixture(scope="session")
+def running_brokers(request: pytest.FixtureRequest) -> Iterator[RunningBrokers]:
+    running = RunningBrokers(request.config.stash[_wanted])
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(running_brokers: RunningBrokers) -> BrokerStatus:
+    return running_brokers["rabbitmq"]
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_broker(rabbitmq: BrokerStatus) -> Broker:
+    return rabbitmq.broker
+
+
+@pytest.fixture(scope="session")
+def qpid_broker(running_brokers: RunningBrokers) -> Broker:
+    return running_brokers["qpid"].broker
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(running_brokers: RunningBrokers) -> Broker:
+    return running_brokers["kafka"].broker
+
+
+@pytest.fixture(scope="session")
+def loopback_broker() -> Broker:
+    return Broker(name="loopback", kind="loopback")
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def each_broker(request: pytest.FixtureRequest) -> Broker:
+    broker: Broker = request.getfixturevalue(f"{request.param}_broker")
+    return broker
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The one Spark session of the test session; commands run in-process find and reuse it."""
+    from bench_spark.spark.session import build_session, local_session_master
+
+    session = build_session(local_session_master(agents=3), "bench-spark tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store").open()

@@ -1,0 +1,73 @@
+"""What people read, character by character, as it looks in a file or a pipe.
+
+`REFRESH_GOLDEN=1 pytest tests/unit/report` writes the files anew; read the difference.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+import result_documents as documents
+
+from bench_spark.plan import make_plan
+from bench_spark.report.csv import write_csv
+from bench_spark.report.plan_text import write_plan
+from bench_spark.report.side_by_side import write_side_by_side
+from bench_spark.report.terminal import write_terminal
+from bench_spark.scenario.models import Load, Scenario
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def write_split_plan(writer: TextIO) -> None:
+    scenario = Scenario(
+        name="split", agents=3, producers=4, consumers=4, destinations=2, placement="split"
+    )
+    write_plan(make_plan(scenario, "r1"), documents.BROKER.masked(), writer)
+
+
+def write_open_plan(writer: TextIO) -> None:
+    load = Load(mode="window", in_flight=50, messages=1_000_000)
+    scenario = Scenario(name="loop", agents=2, producers=2, consumers=2, destinations=2, load=load)
+    write_plan(make_plan(scenario, "r1"), documents.BROKER.masked(), writer)
+
+
+def write_comparison(writer: TextIO) -> None:
+    results = [documents.VALID, documents.degraded(), documents.never_started()]
+    write_side_by_side(results, ["qpid rate", "qpid maximum", "kafka rate"], writer)
+
+
+PAGES: dict[str, Callable[[TextIO], None]] = {
+    "valid.txt": lambda writer: write_terminal(documents.VALID, writer),
+    "degraded.txt": lambda writer: write_terminal(documents.degraded(), writer),
+    "never_started.txt": lambda writer: write_terminal(documents.never_started(), writer),
+    "side_by_side.txt": write_comparison,
+    "degraded.csv": lambda writer: write_csv(documents.degraded(), writer),
+    "plan_split.txt": write_split_plan,
+    "plan_until_all_are_sent.txt": write_open_plan,
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_look_as_they_did(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # a file has no width: the terminal's must not matter
+    writer = io.StringIO()
+    PAGES[name](writer)
+    golden = GOLDEN / name
+    if os.environ.get("REFRESH_GOLDEN"):
+        golden.write_text(writer.getvalue())
+    assert writer.getvalue() == golden.read_text()
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name.endswith(".txt")])
+def test_pages_fit_80_columns_and_end_no_line_with_spaces(name: str) -> None:
+    writer = io.StringIO()
+    PAGES[name](writer)
+    for line in writer.getvalue().splitlines():
+        assert len(line) <= 80, line
+        assert line == line.rstrip()

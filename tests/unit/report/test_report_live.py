@@ -1,0 +1,190 @@
+"""What is seen while a run goes on."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+
+import pytest
+
+from bench_spark.agent.timeline import Timeline
+from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.plan import Plan, make_plan
+from bench_spark.report.live import LiveLine, LiveLog, Steps, display_for, progress_of
+from bench_spark.scenario.models import Load, Phases, Scenario
+
+START_NS = 1_700_000_000 * NANOSECONDS
+PHASES = Phases(warmup_seconds=5, measure_seconds=10, drain_seconds=5)
+TIMELINE = Timeline(START_NS, 5 * NANOSECONDS, 10 * NANOSECONDS, 5 * NANOSECONDS)
+PLAN = make_plan(Scenario(name="steady", phases=PHASES), "r1")
+
+
+@dataclass(frozen=True)
+class HandWindow:
+    received_per_second: float = 9_998.7
+    measures: dict[str, dict[str, int]] = field(
+        default_factory=lambda: {"latency": {"p99_us": 2_100}}
+    )
+
+
+class HandClock:
+    """A clock that stands where it is put."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now_ns(self) -> int:
+        return START_NS + round(self.seconds * NANOSECONDS)
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+class ClosedTerminal(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def watched(display: Steps, clock: HandClock, plan: Plan = PLAN) -> None:
+    display.name_next("steady on kafka")
+    display.started(plan, TIMELINE, clock.now_ns)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_draining", "expected"),
+    [
+        (-0.5, False, "warm-up  0/15 s"),
+        (3.0, False, "warm-up  3/15 s"),
+        (5.0, False, "measure  5/15 s"),
+        (14.9, False, "measure  15/15 s"),
+        (15.0, False, "drain    15/20 s"),
+        (12.0, True, "drain    12/20 s"),
+    ],
+)
+def test_progress_names_phase_elapsed_and_total(
+    seconds: float, is_draining: bool, expected: str
+) -> None:
+    now_ns = START_NS + round(seconds * NANOSECONDS)
+    progress = progress_of(PLAN, TIMELINE, now_ns, HandWindow(), is_draining)
+    assert progress.text == f"{expected}  9,999 msg/s  P99 2.10 ms"
+
+
+def test_before_the_first_window_numbers_are_unknown_and_not_zero() -> None:
+    progress = progress_of(PLAN, TIMELINE, START_NS, None, is_draining=False)
+    assert progress.text == "warm-up  0/15 s  - msg/s  P99 -"
+
+
+def test_a_load_that_ends_by_messages_has_no_total() -> None:
+    load = Load(mode="maximum", messages=1000)
+    plan = make_plan(Scenario(name="all", phases=PHASES, load=load), "r1")
+    progress = progress_of(plan, TIMELINE, START_NS + NANOSECONDS, None, is_draining=False)
+    assert "1/- s" in progress.text
+    assert progress.share == 0.0
+
+
+def test_without_a_terminal_there_is_a_line_per_interval_and_per_phase() -> None:
+    stream, clock = io.StringIO(), HandClock()
+    display = LiveLog(stream)
+    slow = Scenario(name="slow", phases=PHASES, interval_seconds=4)
+    watched(display, clock, make_plan(slow, "r1"))
+    for tenth in range(160):
+        clock.seconds = tenth / 10
+        display.update(HandWindow(), is_draining=False)
+    display.ended()
+    shown = [line.split("  ")[1:3] for line in stream.getvalue().splitlines()]
+    assert [" ".join(parts).split() for parts in shown] == [
+        ["warm-up", "0/15", "s"],
+        ["warm-up", "4/15", "s"],
+        ["measure", "5/15", "s"],
+        ["measure", "8/15", "s"],
+        ["measure", "12/15", "s"],
+        ["drain"],
+    ]
+
+
+def test_every_run_of_a_session_starts_its_lines_anew() -> None:
+    stream, clock = io.StringIO(), HandClock()
+    display = LiveLog(stream)
+    for _ in range(2):
+        watched(display, clock)
+        display.ended()
+    assert stream.getvalue().count("warm-up  0/15 s") == 2
+
+
+def test_nothing_is_said_between_runs() -> None:
+    for display in (LiveLog(io.StringIO()), LiveLine(io.StringIO())):
+        display.update(HandWindow(), is_draining=False)
+        assert display._stream.getvalue() == ""  # type: ignore[attr-defined]
+
+
+def test_on_a_terminal_the_line_is_rewritten_and_gone_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    stream, clock = Terminal(), HandClock()
+    display = LiveLine(stream, has_colour=False)
+    watched(display, clock)
+    clock.seconds = 7.5
+    display.update(HandWindow(), is_draining=False)
+    display.ended()
+    first, second, last = stream.getvalue().split("\r\x1b[2K")[1:]
+    assert first.startswith("steady on kafka ░░░░░░░░░░░░░░░░░░░░")
+    assert second.startswith("steady on kafka ██████████░░░░░░░░░░  measure  8/15 s  9,999 msg/s")
+    assert last == ""
+    assert "\n" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("columns", [10, 30, 50, 80, 200])
+def test_the_line_never_reaches_the_last_column(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Terminal()
+    display = LiveLine(stream, has_colour=False)
+    watched(display, HandClock())
+    assert len(stream.getvalue().removeprefix("\r\x1b[2K")) < columns
+
+
+def test_a_step_does_not_mix_with_the_line() -> None:
+    stream = Terminal()
+    display = LiveLine(stream, has_colour=False)
+    watched(display, HandClock())
+    display.step("summing up")
+    assert stream.getvalue().endswith("\r\x1b[2Ksumming up\n")
+
+
+def test_without_live_the_start_is_announced_once() -> None:
+    stream, clock = io.StringIO(), HandClock()
+    display = display_for(stream, live=False)
+    watched(display, clock)
+    clock.seconds = 7
+    display.update(HandWindow(), is_draining=False)
+    assert stream.getvalue() == "steady on kafka: the load runs, 20 s at most\n"
+
+
+def test_the_display_suits_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(display_for(Terminal()), LiveLine)
+    assert isinstance(display_for(io.StringIO()), LiveLog)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(display_for(Terminal()), LiveLog)
+
+
+def test_no_color_leaves_the_line_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = Terminal()
+    watched(display_for(stream), HandClock())
+    assert "\x1b[1m" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("kind", [LiveLog, LiveLine, Steps])
+def test_a_closed_terminal_does_not_end_the_run(kind: type[Steps]) -> None:
+    display = kind(ClosedTerminal())
+    display.step("starting")
+    watched(display, HandClock())
+    display.ended()

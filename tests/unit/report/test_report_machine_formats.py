@@ -1,0 +1,131 @@
+"""JSON and CSV: what programs read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import result_documents as documents
+
+from bench_spark.errors import ConfigurationError
+from bench_spark.report import csv as csv_report
+from bench_spark.report.json import write_json
+from bench_spark.report.rows import RowFormat, Rows, write_rows
+
+
+def csv_rows(document: dict[str, Any]) -> list[dict[str, str]]:
+    writer = io.StringIO()
+    csv_report.write_csv(document, writer)
+    return list(csv.DictReader(io.StringIO(writer.getvalue())))
+
+
+def test_json_is_the_document_and_nothing_else() -> None:
+    writer = io.StringIO()
+    write_json(documents.VALID, writer)
+    assert json.loads(writer.getvalue()) == documents.VALID
+
+
+def test_json_refuses_what_json_cannot_hold() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(documents.changed(delivery_rate=math.nan), io.StringIO())
+
+
+def test_csv_has_a_row_per_aggregation_and_measure() -> None:
+    rows = csv_rows(documents.VALID)
+    assert [(row["aggregation"], row["measure"]) for row in rows[:5]] == [
+        ("run", "latency"),
+        ("run", "delivery_latency"),
+        ("run", "send_lag"),
+        ("run", "insert_duration"),
+        ("interval_max", "latency"),
+    ]
+    assert len(rows) == 3 * 4
+
+
+def test_csv_rows_hold_the_numbers_of_their_own_aggregation() -> None:
+    p50 = {row["aggregation"]: row["p50_us"] for row in csv_rows(documents.VALID)[::4]}
+    assert p50 == {"run": "450", "interval_max": "700", "interval_mean": "460"}
+
+
+def test_csv_repeats_the_counts_of_the_run_and_leaves_unknown_ones_empty() -> None:
+    for row in csv_rows(documents.VALID):
+        assert (row["run_id"], row["sent"]) == ("steady-qpid-20260102-030405-0a1b", "100000")
+        assert row["confirmed"] == ""
+
+
+def test_csv_of_a_run_that_measured_nothing_keeps_its_status() -> None:
+    assert [row["status"] for row in csv_rows(documents.never_started())] == ["failed"]
+
+
+def test_every_csv_column_is_documented() -> None:
+    described = (csv_report.__doc__ or "").split()
+    assert [name for name in csv_report.COLUMNS if name not in described] == []
+
+
+def test_every_count_of_a_document_is_in_the_csv() -> None:
+    assert set(documents.COUNTS) <= set(csv_report.COLUMNS)
+
+
+ANSWER = Rows.of_table(
+    pa.table(
+        {
+            "name": ["a", None],
+            "rate": pa.array([1234.5, math.nan]),
+            "count": [7, 12],
+            "at": pa.array([datetime(2026, 1, 2, tzinfo=UTC), None]),
+            "tags": pa.array([[("k", "v")], []], pa.map_(pa.string(), pa.string())),
+            "exact": pa.array([Decimal("1.10"), None]),
+        }
+    )
+)
+
+
+def written(answer: Rows, row_format: RowFormat) -> str:
+    writer = io.StringIO()
+    write_rows(answer, row_format, writer)
+    return writer.getvalue()
+
+
+def test_rows_as_json_are_a_list_of_objects_with_plain_values() -> None:
+    assert json.loads(written(ANSWER, RowFormat.JSON)) == [
+        {
+            "name": "a",
+            "rate": 1234.5,
+            "count": 7,
+            "at": "2026-01-02T00:00:00+00:00",
+            "tags": {"k": "v"},
+            "exact": "1.10",
+        },
+        {"name": None, "rate": "nan", "count": 12, "at": None, "tags": {}, "exact": None},
+    ]
+
+
+def test_rows_as_csv_can_be_read_back() -> None:
+    header, first, second = csv.reader(io.StringIO(written(ANSWER, RowFormat.CSV)))
+    assert header == ["name", "rate", "count", "at", "tags", "exact"]
+    assert first == ["a", "1234.5", "7", "2026-01-02T00:00:00+00:00", '{"k": "v"}', "1.10"]
+    assert second[0] == ""
+
+
+def test_rows_as_a_table_put_numbers_to_the_right() -> None:
+    lines = written(Rows(["name", "count"], [["a", 7], ["bb", 12_345]]), RowFormat.TABLE)
+    assert lines == "name  count\n----  -----\na         7\nbb    12345\n"
+
+
+def test_no_rows_are_still_a_table_with_its_columns() -> None:
+    assert written(Rows(["name"], []), RowFormat.TABLE) == "name\n----\n"
+    assert json.loads(written(Rows(["name"], []), RowFormat.JSON)) == []
+
+
+def test_two_columns_of_one_name_are_refused_where_one_would_be_lost() -> None:
+    twice = Rows.of_table(pa.table([[1], [2]], names=["n", "n"]))
+    assert "n" in written(twice, RowFormat.CSV)
+    with pytest.raises(ConfigurationError, match="two columns are called n"):
+        written(twice, RowFormat.JSON)
