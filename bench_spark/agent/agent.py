@@ -199,7 +199,9 @@ class _Agent:
             start = self._expect("start", START_TIMEOUT_SECONDS)
             timeline = self._timeline(int(start["start_at_ns"]))
             recorder = Recorder(self._recorder_setup(destinations), timeline)
-            lanes_open = Lanes(producers, consumers, self._subscription_of())
+            lanes_open = Lanes(
+                producers, consumers, self._subscription_of(), self._has_length_limit()
+            )
             loop = LoadLoop(
                 self._assignment, timeline, lanes_open, recorder, self._link, now_ns, self._waiting
             )
@@ -250,6 +252,11 @@ class _Agent:
             has_schedule=self._assignment.scenario.load.mode == "rate",
             by_destination=scenario.breakdown == "destination",
         )
+
+    def _has_length_limit(self) -> bool:
+        arguments = self._assignment.scenario.amqp.queue.arguments
+        limits = ("x-max-length", "x-max-length-bytes")
+        return self._task.broker.kind == "amqp" and any(name in arguments for name in limits)
 
     @property
     def _subscriptions(self) -> list[int]:

@@ -39,7 +39,7 @@ REFUSED_WAIT_NS = 500_000
 HOUSEKEEPING_NS = 50_000_000
 PROGRESS_NS = 100_000_000
 STALL_NS = 5 * NANOSECONDS
-LATE_GRACE_NS = 250_000_000
+LATE_GRACE_NS = NANOSECONDS
 """Messages due at the very end may still go out this much later; after that they are unsent."""
 BATCH_BYTES = 256 * 1024
 BATCH_MESSAGES = 1024
@@ -55,6 +55,8 @@ class Lanes:
     consumers: Consumers | None
     subscription_of: np.ndarray[tuple[int, int], np.dtype[np.int64]]
     """[consumer lane, route] -> subscription number."""
+    are_self_limiting: bool = False
+    """Whether the destinations drop what is too much, so that nothing else need bound a backlog."""
 
 
 class LoadLoop:
@@ -87,9 +89,7 @@ class LoadLoop:
         self._batch_messages = max(1, min(BATCH_MESSAGES, BATCH_BYTES // scenario.message.bytes))
         self._member_of_lane = np.array([m.index for m in assignment.producers], dtype=np.uint32)
         self._backlog_limit = max(1, scenario.load.backlog_limit_bytes // scenario.message.bytes)
-        self._is_self_limiting = any(
-            key in scenario.amqp.queue.arguments for key in ("x-max-length", "x-max-length-bytes")
-        )
+        self._is_self_limiting = lanes.are_self_limiting
         self._sent = 0
         self._began_ns = timeline.start_ns
         self._sent_before_measure: int | None = None
@@ -106,6 +106,7 @@ class LoadLoop:
         self._next_tick_ns = timeline.tick_end_ns(0)
         self._blocked_since: dict[int, int] = {}
         self._stopping = False
+        self._is_draining = False
         self._drained = False
         self._cpu_seconds = time.process_time()
         self.failure: BenchError | None = None
@@ -197,6 +198,7 @@ class LoadLoop:
 
         An agent without producers spends the whole run here.
         """
+        self._is_draining = True
         still_sending = 0 if self._assignment.producers else self._timeline.measure_end_ns
         last_sent = max(self._now_ns(), still_sending)
         deadline = last_sent + self._timeline.drain_ns + DRAIN_MARGIN_NS
@@ -230,7 +232,7 @@ class LoadLoop:
             self._send_progress()
         if now >= self._next_tick_ns:
             self._close_ticks(now)
-        if isinstance(self._dealer, Windows):
+        if isinstance(self._dealer, Windows) and not self._is_draining:
             self._watch_for_stall(self._dealer, now)
 
     # -- producing -------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from typing import Protocol
 from bench_spark.agent.wire import (
     FrameReader,
     Message,
-    WireError,
     answer,
     encode_frame,
     is_right_answer,
@@ -162,8 +161,9 @@ class CollectorServer:
                 self._take(peer, message, payload, heard_ns)
                 if peer not in self._peers:
                     return
-        except (WireError, KeyError, TypeError, ValueError):
-            # Not our protocol, or a broken agent: either way nothing more can be learnt from it.
+        except Exception:
+            # Not our protocol, or a broken agent: nothing more can be learnt from it. Whatever it
+            # was, it must not end the thread that all other agents depend on.
             self._drop(peer)
 
     def _take(self, peer: _Peer, message: Message, payload: bytes, heard_ns: int) -> None:

@@ -167,7 +167,8 @@ def test_a_killed_query_goes_on_from_its_checkpoint_and_stays_exact(
     # As if it had been killed between writing its last batch and noting that it did.
     checkpoint = next((Path(store.uri) / "_checkpoints").iterdir())
     last = max(int(entry.name) for entry in (checkpoint / "commits").glob("[0-9]*"))
-    (checkpoint / "commits" / str(last)).unlink()
+    for name in (str(last), f".{last}.crc"):
+        (checkpoint / "commits" / name).unlink()
     commit(store, *ticks[8:10], late[:1])
 
     again = RollingMetrics(spark, store, trigger_seconds=0.2)
