@@ -1,7 +1,7 @@
 """Every error a user can meet, and the exit code it ends the program with.
 
     BenchError                       70  our own bug unless a subclass says otherwise
-    |-- ConfigurationError            2  a file, key or option is wrong; found before anything connects
+    |-- ConfigurationError            2  a file, key or option is wrong; found before connecting
     |-- PreflightError                3  the surroundings are not ready
     |   |-- EnvironmentNotReady           Java, jars or a package is missing
     |   |-- BrokerUnreachable             nobody answers at host:port, or not in this protocol
@@ -13,8 +13,8 @@
     |   `-- LaneLost                      one connection ended
     `-- StoreError                    4  a result could not be written or read
 
-Client libraries' exceptions stop at the module that calls the library and are raised again as one of
-these (`raise ... from`). No message ever contains a password: build them from host, port and the
+Client libraries' exceptions stop at the module that calls the library and are raised again as one
+of these (`raise ... from`). No message ever contains a password: build them from host, port and the
 broker's own words, never from a URI.
 """
 

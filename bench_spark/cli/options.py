@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
 DEFAULT_STORE = "bench-store"
 DEFAULT_BROKER = "kafka"
+
+_STORE_VARIABLE = "BENCH_SPARK_STORE"
 
 ScenarioArgument = Annotated[
     str,
@@ -39,10 +42,15 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         metavar="PATH",
-        envvar="BENCH_SPARK_STORE",
+        envvar=_STORE_VARIABLE,
         help="Directory or URI of the Delta tables.",
     ),
 ]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run id, as `runs` lists it.", show_default=False)
 ]
+
+
+def default_store() -> str:
+    """The store of a command that names none."""
+    return os.environ.get(_STORE_VARIABLE) or DEFAULT_STORE

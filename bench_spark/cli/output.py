@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+from bench_spark.cli.options import default_store
 from bench_spark.errors import ConfigurationError, StoreError
 from bench_spark.report.csv import write_csv
 from bench_spark.report.json import write_json
@@ -31,19 +32,23 @@ class Outputs:
     """The formats asked for, each with its file; None: a standard stream."""
 
     chosen: tuple[tuple[str, Path | None], ...]
+    store: str
+    """Where the result is kept, as given by the user."""
 
     def write(self, document: Document) -> None:
         on_streams = [name for name, path in self.chosen if path is None]
+        store = None if self.store == default_store() else self.store
+        writers = _WRITERS | {"terminal": partial(write_terminal, store=store)}
         owner = next((name for name in _OWNERS_OF_STDOUT if name in on_streams), None)
         for name, path in self.chosen:
             if path is not None:
-                _write_file(path, _WRITERS[name], document)
+                _write_file(path, partial(writers[name], document))
             else:
                 stream = sys.stdout if name == owner else sys.stderr
-                to_stream(stream, partial(_WRITERS[name], document))
+                to_stream(stream, partial(writers[name], document))
 
 
-def parse_formats(texts: Sequence[str]) -> Outputs:
+def parse_formats(texts: Sequence[str], store: str) -> Outputs:
     """`FORMAT` or `FORMAT=FILE`, each at most once for a stream or a file."""
     chosen: dict[tuple[str, Path | None], None] = {}
     for text in texts:
@@ -58,7 +63,7 @@ def parse_formats(texts: Sequence[str]) -> Outputs:
         if path is not None and not _can_be_written(path):
             raise ConfigurationError(f"--format: {shown_path(text)}: the file cannot be written")
         chosen[name, path] = None
-    return Outputs(tuple(chosen))
+    return Outputs(tuple(chosen), store)
 
 
 def to_stream(stream: TextIO, write: Callable[[TextIO], None]) -> None:
@@ -82,9 +87,9 @@ def _can_be_written(path: Path) -> bool:
     return not path.is_dir() and place.exists() and os.access(place, os.W_OK)
 
 
-def _write_file(path: Path, write: Write, document: Document) -> None:
+def _write_file(path: Path, write: Callable[[TextIO], None]) -> None:
     text = io.StringIO()
-    write(document, text)
+    write(text)
     try:
         path.write_text(text.getvalue())
     except OSError as error:

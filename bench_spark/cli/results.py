@@ -53,7 +53,7 @@ def show(
     ] = False,
 ) -> None:
     """Print the result of a stored run."""
-    outputs = parse_formats(formats or ["terminal"])
+    outputs = parse_formats(formats or ["terminal"], store)
     found = stored_run(existing_store(store), run)
     outputs.write(found.document)
     if exit_code:

@@ -74,7 +74,7 @@ def run(
     The broker is the one given by --broker, else by $BENCH_SPARK_BROKER, else kafka. Whatever is
     wrong with the files or the options is said before Spark starts.
     """
-    outputs = parse_formats(formats or ["terminal"])
+    outputs = parse_formats(formats or ["terminal"], store)
     display = display_for(sys.stderr, live)
     asked = load(scenario, broker, overrides or [], tags or [])
     chosen_id = choose_run_id(run_id, asked.scenario, asked.broker)

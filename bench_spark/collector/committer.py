@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bench_spark.agent.rows import EventRow
 from bench_spark.errors import BenchError
-from bench_spark.spark.merge import histogram_array
+from bench_spark.histogram_column import histogram_array
 from bench_spark.store import Store
 from bench_spark.tables import COUNTERS, EVENTS
 

@@ -59,7 +59,9 @@ class RunControl:
         now_ns: NowNs,
         send: Callable[[int, Message], None],
         on_rows: Callable[[int, int, list[EventRow]], None],
+        holds_start: bool = False,
     ) -> None:
+        """`holds_start`: agents get ready, but nobody starts before `allow_start`."""
         self._plan = plan
         self._now_ns = now_ns
         self._send = send
@@ -73,6 +75,7 @@ class RunControl:
         self.started = threading.Event()
         self.produced = threading.Event()
         self.finished = threading.Event()
+        self._holds_start = holds_start
         self._said: set[str] = set()
         self._drain_deadline_ns: int | None = None
         self._next_backlog_news_ns = 0
@@ -132,6 +135,10 @@ class RunControl:
             self._send(agent, {"type": "stop", "reason": reason})
         self._limit_drain(STOPPED_DRAIN_NS)
 
+    def allow_start(self) -> None:
+        self._holds_start = False
+        self._advance()
+
     def on_time(self) -> None:
         now = self._now_ns()
         if self._drain_deadline_ns is not None and not self._was_said("drained"):
@@ -145,6 +152,8 @@ class RunControl:
         for step, command in _NEXT_COMMAND.items():
             # Once stopped, nothing begins any more: those still on their way to the start go home.
             is_wanted = self.stop_reason is None or command == "inspect"
+            if command == "start" and self._holds_start:
+                is_wanted = False
             if is_wanted and self._all_reached(step) and not self._was_said(command):
                 self._say(command)
         if self._all_reached("produced") and self._drain_deadline_ns is None:

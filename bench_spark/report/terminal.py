@@ -6,6 +6,7 @@ into 80 columns, so that a result can be pasted into an issue.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
@@ -57,9 +58,10 @@ _TOLD_IF_ANY = (
 """Counts that are worth a word of their own only when something happened."""
 
 
-def write_terminal(document: Document, writer: TextIO) -> None:
+def write_terminal(document: Document, writer: TextIO, store: str | None = None) -> None:
+    """`store` is named in the command that shows the run again, unless it goes without saying."""
     console = console_for(writer)
-    for index, part in enumerate(_parts(document)):
+    for index, part in enumerate(_parts(document, store)):
         if index:
             console.print()
         for block in part:
@@ -104,7 +106,7 @@ def indented(part: ConsoleRenderable) -> Padding:
     return Padding(part, (0, 0, 0, 2), expand=False)
 
 
-def _parts(document: Document) -> Iterator[list[ConsoleRenderable]]:
+def _parts(document: Document, store: str | None) -> Iterator[list[ConsoleRenderable]]:
     yield list(_trust(document))
     if document.get("counts"):
         yield [_headline(document)]
@@ -113,7 +115,7 @@ def _parts(document: Document) -> Iterator[list[ConsoleRenderable]]:
         yield list(_measures(document))
         if "latency" in document["measures"]:
             yield [_aggregations(document, "latency")]
-    yield list(_surroundings(document))
+    yield list(_surroundings(document, store))
 
 
 def _trust(document: Document) -> Iterator[ConsoleRenderable]:
@@ -203,14 +205,15 @@ def _percentiles(heading: str, rows: Sequence[tuple[str, Document]]) -> ConsoleR
     )
 
 
-def _surroundings(document: Document) -> Iterator[ConsoleRenderable]:
+def _surroundings(document: Document, store: str | None) -> Iterator[ConsoleRenderable]:
     environment = document.get("environment") or {}
     run_id = document["run_id"]
     broker = descriptions.broker_of(document["broker"], environment)
     lines = [("scenario", descriptions.scenario_of(document["scenario"])), ("broker", broker)]
     if environment:
         lines.append(("machine", descriptions.environment_of(environment)))
-    lines += [("run", run_id), ("again", f"bench-spark show {run_id}")]
+    again = f"bench-spark show {run_id}" + (f" --store {shlex.quote(store)}" if store else "")
+    lines += [("run", run_id), ("again", again)]
     yield labelled([(Text(label, "dim"), text) for label, text in lines])
 
 

@@ -47,6 +47,7 @@ from bench_spark.spark.session import free_slots, wait_for_slots
 from bench_spark.spark.ticks import merged_ticks
 from bench_spark.spark.windows import LiveWindow, RunWindows
 from bench_spark.store import Store
+from bench_spark.summary.audit import Check
 from bench_spark.summary.document import RunFacts, RunSummary, summarise
 from bench_spark.summary.rows import run_row, summary_rows
 
@@ -134,10 +135,11 @@ class Engine:
     def run(self, request: RunRequest) -> RunSummary:
         """Run, summarise, store. Raises a PreflightError when the load could not start."""
         self._check_slots(request.plan)
-        metrics = self._ready_metrics(request)
+        if self._metrics is None:
+            self._metrics = RollingMetrics(self._spark, self._store)
         started_at = datetime.now(UTC)
         self._store.replace_run(run_row(request.plan, request.broker.masked(), started_at))
-        run = _Run(self._spark, self._store, self._display, request, metrics)
+        run = _Run(self._spark, self._store, self._display, request, self._metrics)
         try:
             return run.carry_out(started_at)
         except BenchError as error:
@@ -157,17 +159,6 @@ class Engine:
                 f"but {_master(self._spark)} offers {slots}: add executors or cores, or use fewer "
                 "agents"
             )
-
-    def _ready_metrics(self, request: RunRequest) -> RollingMetrics:
-        """The query; live it is started and warm: unwarmed, a short run ends before a batch."""
-        if self._metrics is None:
-            self._metrics = RollingMetrics(self._spark, self._store)
-            if request.live:
-                self._display.step("starting the rolling metrics")
-                self._metrics.start()
-        if request.live:
-            self._metrics.warm(request.plan.run_id)
-        return self._metrics
 
 
 class _Run:
@@ -192,6 +183,8 @@ class _Run:
         self._results: list[AgentResult] = []
         self._job_error: Exception | None = None
         self._interrupted_by: int | None = None
+        self._metrics_error: BenchError | None = None
+        self._warming: threading.Thread | None = None
 
     def carry_out(self, started_at: datetime) -> RunSummary:
         context = self._spark.sparkContext
@@ -205,11 +198,19 @@ class _Run:
             self._clock,
         )
         committer = Committer(self._store, self._plan.run_id, live=self._request.live)
-        control = RunControl(self._plan, self._clock.now_ns, server.send, self._rows_to(committer))
+        control = RunControl(
+            self._plan,
+            self._clock.now_ns,
+            server.send,
+            self._rows_to(committer),
+            holds_start=self._request.live,
+        )
         try:
             server.start(control)
             with store_marker(self._store, is_local) as marker:
                 job = self._start_job((str(host), server.port), token, marker)
+                if self._request.live:
+                    self._warm_metrics(server, control)
                 with self._heed_signals(server, control):
                     self._watch(control, server, job)
                 job.join(CLOSING_SECONDS)
@@ -219,6 +220,8 @@ class _Run:
         finally:
             server.close()
             self._display.ended()
+            if self._warming is not None:
+                self._warming.join(CLOSING_SECONDS)
         self._take_back_results(control, committer)
         committer.close()
         self._refuse_if_never_started(control)
@@ -250,6 +253,24 @@ class _Run:
         thread.start()
         return thread
 
+    def _warm_metrics(self, server: CollectorServer, control: RunControl) -> None:
+        """Get the query going while the agents get ready; the load starts when both are.
+
+        Unwarmed, a short run would be over before the query's first batch.
+        """
+
+        def warm() -> None:
+            try:
+                self._metrics.make_ready(self._plan.run_id)
+            except BenchError as error:
+                self._metrics_error = error
+                server.call(lambda: control.stop("the rolling metrics did not start"))
+            else:
+                server.call(control.allow_start)
+
+        self._warming = InheritableThread(target=warm, name="warming", daemon=True)
+        self._warming.start()
+
     def _rows_to(self, committer: Committer) -> Callable[[int, int, list[EventRow]], None]:
         def take(agent: int, attempt: int, rows: list[EventRow]) -> None:
             self._health.add(agent, rows)
@@ -260,7 +281,8 @@ class _Run:
     # -- watching --------------------------------------------------------------------------------
 
     def _watch(self, control: RunControl, server: CollectorServer, job: threading.Thread) -> None:
-        self._display.step(f"starting {len(control.agents)} agent(s)")
+        what = " and the rolling metrics" if self._request.live else ""
+        self._display.step(f"starting {len(control.agents)} agent(s){what}")
         join_deadline = time.monotonic() + JOIN_TIMEOUT_SECONDS
         is_started = False
         while not control.finished.wait(WATCH_SECONDS):
@@ -336,6 +358,8 @@ class _Run:
     def _refuse_if_never_started(self, control: RunControl) -> None:
         if control.start_at_ns is not None or self._interrupted_by is not None:
             return
+        if self._metrics_error is not None:
+            raise self._metrics_error
         if not control.failures:
             raise RunError(control.stop_reason or "the agents ended before the load started")
         first = control.failures[0]
@@ -343,12 +367,8 @@ class _Run:
 
     def _sum_up(self, control: RunControl, started_at: datetime) -> RunSummary:
         self._display.step("summing up")
-        if self._request.live:
-            self._metrics.catch_up()
-        else:
-            self._metrics.run_once()
-        self._metrics.forget_run(self._plan.run_id)
-        facts = self._facts(control)
+        notes = self._finish_metrics()
+        facts = self._facts(control, notes)
         summary = summarise(merged_ticks(self._spark, self._store, self._plan.run_id), facts)
         self._store.append("summary", summary_rows(self._plan, summary))
         self._store.replace_run(
@@ -363,7 +383,21 @@ class _Run:
         self._store.compact("events")
         return summary
 
-    def _facts(self, control: RunControl) -> RunFacts:
+    def _finish_metrics(self) -> tuple[Check, ...]:
+        """Complete the rolling metrics. They repeat what events say: failing costs no result."""
+        try:
+            if self._request.live:
+                self._metrics.catch_up()
+            else:
+                self._metrics.run_once()
+        except BenchError as error:
+            advice = f"bench-spark metrics rebuild {self._plan.run_id} makes them again"
+            return (Check("metrics", "warn", f"{error}; {advice}"),)
+        finally:
+            self._metrics.forget_run(self._plan.run_id)
+        return ()
+
+    def _facts(self, control: RunControl, notes: tuple[Check, ...]) -> RunFacts:
         confirms = any(s.reports.get("ready", {}).get("confirms") for s in control.agents)
         measured_from = measured_until = None
         if control.start_at_ns is not None:
@@ -388,6 +422,7 @@ class _Run:
             busiest_agent_share=self._health.busiest_share,
             clock_bound_ns=self._health.clock_bound_ns,
             environment=self._environment(control),
+            notes=notes,
             agents=[self._agent_entry(agent, control) for agent in range(len(control.agents))],
         )
 

@@ -21,8 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bench_spark.histogram_column import TOTALS, histogram_array
 from bench_spark.measure.hdr import SparseHistogram, merge_sparse
-from bench_spark.tables import COUNTERS, EVENTS, HISTOGRAM
+from bench_spark.tables import COUNTERS, EVENTS
 
 FOLD_PARTS = 32
 """Histograms of one tick and measure that are held back, to be merged at once."""
@@ -216,14 +217,12 @@ def _read(batch: pa.RecordBatch, rows: Sequence[set[RowIdentity]]) -> Iterator[T
 class _HistogramColumn:
     """A column `histograms` read without copying a bucket."""
 
-    _TOTALS = ("min_us", "max_us", "sum_us", "negative", "overflow")
-
     def __init__(self, column: pa.ListArray) -> None:
         self._present = column.is_valid().to_pylist()
         self._starts = column.offsets.to_pylist()
         structs = column.values
         self._measures = structs.field("measure").to_pylist()
-        self._totals = {name: structs.field(name).to_pylist() for name in self._TOTALS}
+        self._totals = {name: structs.field(name).to_pylist() for name in TOTALS}
         self._values = _Lists(structs.field("values_us"))
         self._counts = _Lists(structs.field("counts"))
 
@@ -270,32 +269,3 @@ def tick_rows_batch(ticks: Sequence[TickRows]) -> pa.RecordBatch:
         ],
         schema=TICK_ROWS,
     )
-
-
-def histogram_array(rows: Sequence[dict[str, SparseHistogram]]) -> pa.ListArray:
-    """The column `histograms`: per row its histograms by measure."""
-    histograms = [histogram for row in rows for histogram in row.values()]
-    structs = pa.StructArray.from_arrays(
-        [
-            pa.array([measure for row in rows for measure in row], pa.string()),
-            *(
-                pa.array([getattr(histogram, name) for histogram in histograms], pa.int64())
-                for name in _HistogramColumn._TOTALS
-            ),
-            _list_array([histogram.values_us for histogram in histograms], np.int32),
-            _list_array([histogram.counts for histogram in histograms], np.int64),
-        ],
-        fields=list(HISTOGRAM),
-    )
-    return pa.ListArray.from_arrays(_offsets([len(row) for row in rows]), structs)
-
-
-def _list_array(parts: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike) -> pa.ListArray:
-    flat = np.concatenate(parts) if parts else np.zeros(0, dtype)
-    return pa.ListArray.from_arrays(
-        _offsets([len(part) for part in parts]), pa.array(flat.astype(dtype, copy=False))
-    )
-
-
-def _offsets(lengths: Sequence[int]) -> pa.Array:
-    return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))

@@ -104,15 +104,19 @@ class RollingMetrics:
 
     # -- the query -------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start the query, or start it again where its checkpoint says it was stopped."""
+    def start(self) -> _Marker:
+        """Start the query, or start it again where its checkpoint says it was stopped.
+
+        Returns the marker row that the query will meet in its first batch.
+        """
         start_from = {}
         if not self._prepare_start():
             # Not "latest": Spark would look that up some time after the start, and what was
             # committed in between would be missing. The version asked for must exist, though.
             start_from = {"startingVersion": str(self._store.version("events") + 1)}
-            self._append_marker(self._application)
+        marker = self._append_marker(self._application)
         self._begin(start_from, is_live=True)
+        return marker
 
     def run_once(self, timeout_seconds: int = 600) -> None:
         """Publish everything up to now of the runs registered, and end.
@@ -130,6 +134,13 @@ class RollingMetrics:
         if not query.awaitTermination(timeout_seconds):
             raise RunError(f"rolling metrics did not end within {timeout_seconds} s")
         self.raise_if_failed()
+
+    def make_ready(self, run_id: str, timeout_seconds: float = 60.0) -> None:
+        """Start the query if it is not running, and see one row all the way through it."""
+        if self._query is None:
+            self._await_marker(self.start(), timeout_seconds)
+        else:
+            self.warm(run_id, timeout_seconds)
 
     def warm(self, run_id: str, timeout_seconds: float = 60.0) -> None:
         """Send one marker row of this run all the way through, and wait for it.

@@ -83,6 +83,8 @@ class RunFacts:
     clock_bound_ns: int
     environment: dict[str, Any]
     agents: list[dict[str, Any]] = field(default_factory=list)
+    notes: tuple[Check, ...] = ()
+    """What else the reader should know."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         worst, mean = interval_statistics(intervals.get(measure, []), highest_us)
         percentiles["interval_max"][measure] = worst
         percentiles["interval_mean"][measure] = mean
-    checks = audit(_audit_input(ticks, facts, counts, rates, measures))
+    checks = [*audit(_audit_input(ticks, facts, counts, rates, measures)), *facts.notes]
     status, reasons, exit_code = _judge(facts, checks)
     expected = _expected(facts, counts)
     delivery_rate = (counts["received_once"] or 0) / expected if expected else None

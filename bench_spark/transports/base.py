@@ -4,12 +4,12 @@ A transport drives many *lanes* (connections) at once and passes columns, not me
 message is what makes a load generator slow. It moves bytes and says what became of them; it never
 paces, never decides what a phase is, never counts for the result.
 
-One rule about time: `received_ns` and `Outcomes.at_ns` are taken before anything is decoded, with the
-clock given to `open_*`; `sent_ns` is stamped by the agent just before `send`.
+One rule about time: `received_ns` and `Outcomes.at_ns` are taken before anything is decoded, with
+the clock given to `open_*`; `sent_ns` is stamped by the agent just before `send`.
 
-One rule about waiting: `descriptor` becomes readable when `receive`, `outcomes` or `signals` may have
-something new, or when a refused `send` may succeed, so that the agent waits in one place for everything. A transport whose library owns
-threads hands columns over inside and rings a pipe.
+One rule about waiting: `descriptor` becomes readable when `receive`, `outcomes` or `signals` may
+have something new, or when a refused `send` may succeed, so that the agent waits in one place for
+everything. A transport whose library owns threads hands columns over inside and rings a pipe.
 """
 
 from __future__ import annotations

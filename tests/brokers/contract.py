@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,7 +46,21 @@ PATIENCE_SECONDS = 20.0
 """How long a test waits for what must come; only a failing one waits that long."""
 
 CLOCK = Clock.local()
+PLANES = ("fast", "pika")
+"""Data planes of AMQP: the default, and the reference it is compared with."""
+
 _run_numbers = itertools.count()
+_plane: ContextVar[str] = ContextVar("plane", default=PLANES[0])
+
+
+@contextmanager
+def amqp_plane(name: str) -> Iterator[None]:
+    """Transports opened meanwhile use this data plane if they speak AMQP."""
+    token = _plane.set(name)
+    try:
+        yield
+    finally:
+        _plane.reset(token)
 
 
 def open_transport(broker: Broker, run_id: str | None = None, **scenario: Any) -> Transport:
@@ -62,6 +77,7 @@ def open_confirming(broker: Broker, in_flight: int = 50, **scenario: Any) -> Tra
 
 
 def _context(broker: Broker, run_id: str | None, scenario: dict[str, Any]) -> TransportContext:
+    scenario["amqp"] = {"plane": _plane.get(), **scenario.get("amqp", {})}
     return TransportContext(
         run_id=run_id or f"contract-{time.time_ns()}-{next(_run_numbers)}",
         scenario=Scenario.model_validate(scenario),

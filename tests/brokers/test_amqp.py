@@ -22,6 +22,8 @@ import pytest
 from contract import (
     CLOCK,
     PATIENCE_SECONDS,
+    PLANES,
+    amqp_plane,
     batch,
     collect,
     consuming,
@@ -64,6 +66,15 @@ def broker(request: pytest.FixtureRequest) -> Broker:
     return found
 
 
+@pytest.fixture(params=PLANES)
+def plane(request: pytest.FixtureRequest) -> Iterator[None]:
+    with amqp_plane(request.param):
+        yield
+
+
+on_both_planes = pytest.mark.usefixtures("plane")
+
+
 @contextmanager
 def plain_pika(broker: Broker) -> Iterator[Any]:
     """A channel of pika's own, to look at the broker from outside."""
@@ -99,6 +110,7 @@ def test_the_default_queue_is_named_after_the_run(broker: Broker) -> None:
         assert [one.name for one in made] == [f"bench-{run_id}-0", f"bench-{run_id}-1"]
 
 
+@on_both_planes
 def test_a_server_named_queue_carries_messages_and_goes_with_its_consumer(broker: Broker) -> None:
     queue = {"server_named": True, "auto_delete": True}
     transport = open_transport(broker, amqp={"queue": queue})
@@ -143,6 +155,7 @@ def test_a_queue_with_other_properties_is_refused_and_left_alone(rabbitmq_broker
         channel.queue_delete(f"{name}-1")
 
 
+@on_both_planes
 @pytest.mark.parametrize("kind", ["direct", "topic", "fanout", "headers"])
 def test_an_exchange_is_declared_bound_and_deleted_again(broker: Broker, kind: str) -> None:
     name = unique("exchange")
@@ -198,6 +211,7 @@ def exchange_exists(broker: Broker, name: str, kind: str) -> bool:
         return True
 
 
+@on_both_planes
 def test_delivery_mode_and_body_are_as_asked_and_no_other_property_is_set(broker: Broker) -> None:
     for persistent, mode in ((False, 1), (True, 2)):
         transport = open_transport(broker, amqp={"persistent": persistent})
@@ -221,6 +235,12 @@ def test_capabilities_are_found_per_broker(rabbitmq_broker: Broker, qpid_broker:
     qpid = open_transport(qpid_broker).probe()
     assert "Qpid" in qpid.product
     assert qpid.capabilities == {"confirms"}
+
+
+@pytest.mark.parametrize("plane", PLANES)
+def test_the_probe_says_which_plane_moves_the_messages(broker: Broker, plane: str) -> None:
+    facts = open_transport(broker, amqp={"plane": plane}).probe()
+    assert facts.client_library == f"pika {pika.__version__} ({plane} plane)"
 
 
 def test_queue_arguments_are_refused_in_the_probe_where_the_broker_has_none(
@@ -284,6 +304,7 @@ def test_a_peer_that_speaks_something_else_is_unreachable(greeting: bytes, said:
 # -- acknowledging ---------------------------------------------------------------------------------
 
 
+@on_both_planes
 def test_acknowledged_messages_are_gone_and_others_come_back_redelivered(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"ack": "manual"})
     with declared(transport) as made:
@@ -304,6 +325,7 @@ def test_acknowledged_messages_are_gone_and_others_come_back_redelivered(broker:
         assert joined(again, "head")["sequence"].tolist() == list(range(6))
 
 
+@on_both_planes
 def test_acknowledgements_in_groups_leave_nothing_behind(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"ack": "manual", "ack_every": 10})
     with exchanging(transport) as (producers, consumers):
@@ -326,6 +348,7 @@ def test_acknowledgements_in_groups_leave_nothing_behind(broker: Broker) -> None
         assert eventually(all_acknowledged)
 
 
+@on_both_planes
 def test_closing_acknowledges_the_group_that_was_not_full(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"ack": "manual", "ack_every": 100})
     with declared(transport) as made:
@@ -336,6 +359,7 @@ def test_closing_acknowledges_the_group_that_was_not_full(broker: Broker) -> Non
         assert eventually(lambda: transport.depths(made) == (0,))
 
 
+@on_both_planes
 def test_no_more_than_the_prefetch_is_delivered_unacknowledged(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"ack": "manual", "prefetch": 5})
     with exchanging(transport) as (producers, consumers):
@@ -349,6 +373,7 @@ def test_no_more_than_the_prefetch_is_delivered_unacknowledged(broker: Broker) -
 # -- outcomes --------------------------------------------------------------------------------------
 
 
+@on_both_planes
 def test_no_more_than_the_limit_is_ever_unconfirmed(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"confirms": 10})
     with declared(transport) as made, producing(transport, made) as producers:
@@ -357,6 +382,7 @@ def test_no_more_than_the_limit_is_ever_unconfirmed(broker: Broker) -> None:
         assert producers.send(batch(heads(1))) == 0
 
 
+@on_both_planes
 @pytest.mark.parametrize("body_bytes", [8, 200])
 def test_unroutable_messages_are_returned_not_confirmed(broker: Broker, body_bytes: int) -> None:
     transport = open_transport(
@@ -370,6 +396,7 @@ def test_unroutable_messages_are_returned_not_confirmed(broker: Broker, body_byt
     assert np.array_equal(np.sort(settled.heads, order="sequence"), made)
 
 
+@on_both_planes
 def test_returned_and_confirmed_messages_are_told_apart(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"confirms": 100, "mandatory": True})
     with declared(transport) as made:
@@ -383,6 +410,7 @@ def test_returned_and_confirmed_messages_are_told_apart(broker: Broker) -> None:
         assert kind == expected[head["producer"]]
 
 
+@on_both_planes
 def test_returns_are_reported_without_confirms_too(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"mandatory": True, "routing_key": "no-such-queue"})
     made = heads(5)
@@ -392,6 +420,7 @@ def test_returns_are_reported_without_confirms_too(broker: Broker) -> None:
     assert np.array_equal(settled.heads, made)
 
 
+@on_both_planes
 def test_messages_that_a_full_queue_rejects_are_refused(rabbitmq_broker: Broker) -> None:
     arguments = {"x-max-length": 5, "x-overflow": "reject-publish"}
     transport = open_transport(
@@ -408,6 +437,7 @@ def test_messages_that_a_full_queue_rejects_are_refused(rabbitmq_broker: Broker)
 # -- lanes that end, block or fill up --------------------------------------------------------------
 
 
+@on_both_planes
 def test_a_channel_closed_by_the_broker_is_lost_with_its_code_and_its_messages_unknown(
     broker: Broker,
 ) -> None:
@@ -427,6 +457,7 @@ def test_a_channel_closed_by_the_broker_is_lost_with_its_code_and_its_messages_u
         assert producers.in_flight() == 0
 
 
+@on_both_planes
 def test_a_consumer_whose_queue_is_deleted_is_lost(rabbitmq_broker: Broker) -> None:
     transport = open_transport(rabbitmq_broker)
     made = transport.declare([Destination(0)])
@@ -438,6 +469,7 @@ def test_a_consumer_whose_queue_is_deleted_is_lost(rabbitmq_broker: Broker) -> N
     assert "cancelled" in signalled.reason
 
 
+@on_both_planes
 def test_consuming_from_a_queue_that_does_not_exist_is_refused(broker: Broker) -> None:
     transport = open_transport(broker)
     missing = [Destination(0, "no-such-queue")]
@@ -445,6 +477,7 @@ def test_consuming_from_a_queue_that_does_not_exist_is_refused(broker: Broker) -
         pass
 
 
+@on_both_planes
 def test_messages_in_flight_when_the_lane_closes_have_an_unknown_outcome(
     rabbitmq: BrokerStatus,
 ) -> None:
@@ -457,6 +490,7 @@ def test_messages_in_flight_when_the_lane_closes_have_an_unknown_outcome(
     assert outcomes.kind.tolist() == [OutcomeKind.UNKNOWN] * 3
 
 
+@on_both_planes
 def test_a_full_socket_refuses_and_loses_nothing(rabbitmq: BrokerStatus) -> None:
     transport = open_transport(rabbitmq.broker)
     total = 2000
@@ -491,11 +525,22 @@ def frozen(status: BrokerStatus) -> Iterator[None]:
     assert status.pid is not None
     os.kill(status.pid, signal.SIGSTOP)
     try:
+        assert eventually(lambda: is_stopped(status.pid))
         yield
     finally:
         os.kill(status.pid, signal.SIGCONT)
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether every thread has stopped: the signal reaches them one after the other."""
+    states = [
+        task.joinpath("stat").read_text().rpartition(")")[2].split()[0]
+        for task in Path(f"/proc/{pid}/task").iterdir()
+    ]
+    return set(states) == {"T"}
+
+
+@on_both_planes
 def test_a_blocked_connection_is_signalled_and_refuses_until_unblocked(
     rabbitmq: BrokerStatus,
 ) -> None:
@@ -532,6 +577,7 @@ def limit_memory(status: BrokerStatus, limit: str) -> None:
     )
 
 
+@on_both_planes
 def test_idle_lanes_are_kept_alive_by_heartbeats(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"heartbeat_seconds": 1})
     with exchanging(transport) as (producers, consumers):
@@ -544,6 +590,7 @@ def test_idle_lanes_are_kept_alive_by_heartbeats(broker: Broker) -> None:
         collect(consumers, 3)
 
 
+@on_both_planes
 def test_many_lanes_open_and_carry_messages(broker: Broker) -> None:
     transport = open_transport(broker, producers=100, consumers=100)
     lanes = (np.arange(1000) % 100).tolist()
@@ -611,6 +658,7 @@ def tls_port(broker: Broker, certificate: tuple[Path, Path]) -> Iterator[int]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
+@on_both_planes
 def test_messages_travel_over_tls(tls_port: int, certificate: tuple[Path, Path]) -> None:
     broker = Broker(
         kind="amqp",
@@ -639,6 +687,7 @@ def test_a_missing_certificate_file_is_a_configuration_error() -> None:
         open_transport(Broker(kind="amqp", uri="amqps://127.0.0.1", tls=tls))
 
 
+@on_both_planes
 def test_lanes_that_cannot_be_opened_leave_no_connection_behind(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"confirms": 10})
     before = open_descriptors()

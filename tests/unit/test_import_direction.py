@@ -22,7 +22,17 @@ PACKAGE = ROOT / "bench_spark"
 
 LAYERS = (
     {"cli", "__main__"},
-    {"search", "spark", "collector", "monitor", "brokers", "report", "summary", "store"},
+    {
+        "search",
+        "spark",
+        "collector",
+        "monitor",
+        "brokers",
+        "report",
+        "summary",
+        "store",
+        "histogram_column",
+    },
     {"agent", "plan"},
     {"transports"},
     {"scenario"},

@@ -197,7 +197,7 @@ class _Member:
         except KafkaException as error:
             self.health.lost(reason_of(error.args[0]))
         except Exception as error:  # our own bug must end the run, not one silent thread
-            self.health.lost(f"the receiving thread failed: {error!r}")
+            self.health.lost(f"the receiving thread failed: {type(error).__name__}")
         finally:
             self._say_goodbye()
 

@@ -1,17 +1,17 @@
 """Producers: logical lanes over a few librdkafka clients.
 
-`send` calls `produce` once per message, with positional arguments: measured against
-`produce_batch` it is as fast (2.4-2.9 against 2.8-3.8 us of the calling thread), because the
-latter wants a dict per message and searches it six times; and it keeps the order over lanes and
-topics, so that "accepted" is a prefix without further ado.
+`send` calls `produce` once per message, with positional arguments. In four runs each, on a busy
+machine, it cost the calling thread 2.2-3.0 us a message and `produce_batch`, which wants a dict per
+message and searches it six times, 2.4-3.8 us: no clear difference. It keeps the order over lanes
+and topics, so that "accepted" is a prefix without further ado.
 
 **Delivery reports** cost a Python call per message in confluent-kafka, whatever is done in it. The
 call appends a tuple; columns are made of thousands at a time. The report's time is read in the
 call: that is the time `Message.latency()` counts to, on the agent's own clock.
 
 **Who serves them.** librdkafka hands reports over inside `poll`. While the load is high, the
-agent's thread polls after each `send`, for two threads fighting over the interpreter's lock would
-cost a fifth more. While it is low, a thread blocks in `poll`, so that a confirmation is seen when
+agent's thread polls after each `send`: leaving it all to a second thread, which fights for the
+interpreter's lock, took 11-21 % more CPU in those runs. While it is low, a thread blocks in `poll`, so that a confirmation is seen when
 it arrives and not at the next send. That thread stands back for as long as the agent's own polls
 find reports.
 """

@@ -67,9 +67,7 @@ def test_a_lower_bound_says_so() -> None:
         (1.000_01, "100.001 %"),
     ],
 )
-def test_shares_are_cut_so_that_nearly_all_is_never_all(
-    value: float | None, expected: str
-) -> None:
+def test_shares_are_cut_so_that_nearly_all_is_never_all(value: float | None, expected: str) -> None:
     assert formatting.share(value) == expected
 
 

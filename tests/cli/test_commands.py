@@ -1,0 +1,320 @@
+"""Commands that need no Spark, called in this process: what they print, and how they end."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bench_spark import __version__, brokers
+from bench_spark.cli import files, main
+from bench_spark.errors import BrokerUnreachable
+from bench_spark.plan import make_plan
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.models import Scenario
+from bench_spark.store import Store
+from bench_spark.summary.rows import run_row
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Program:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str | Path) -> Ended:
+        code = main([str(argument) for argument in arguments])
+        return Ended(code, *self._capsys.readouterr())
+
+
+@pytest.fixture
+def bench(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Program:
+    monkeypatch.chdir(tmp_path)
+    for name in ("BENCH_SPARK_STORE", "BENCH_SPARK_BROKER"):
+        monkeypatch.delenv(name, raising=False)
+    return Program(capsys)
+
+
+def test_the_help_lists_every_exit_code(bench: Program) -> None:
+    ended = bench("--help")
+    assert ended.code == 0
+    for code in ("0", "1", "2", "3", "4", "5", "70", "130"):
+        assert f"\n    {code} " in ended.out
+
+
+def test_the_version_is_the_packages(bench: Program) -> None:
+    assert bench("--version") == (0, f"bench-spark {__version__}\n", "")
+
+
+BAD_INPUT = {
+    "an unknown scenario": (["run", "stedy"], 2, "did you mean steady?"),
+    "an unknown broker": (["run", "steady", "--broker", "kafa"], 2, "did you mean kafka?"),
+    "a misspelt key": (["run", "steady", "--set", "load.rate=1"], 2, "rate_per_second"),
+    "NaN": (["run", "steady", "--set", "load.rate_per_second=.nan"], 2, "rate_per_second"),
+    "a body under 8 bytes": (["run", "steady", "--set", "message.bytes=7"], 2, "message.bytes"),
+    "a run id with a slash": (["run", "steady", "--run-id", "../x"], 2, "not a plain name"),
+    "an unknown format": (["run", "steady", "--format", "jsn"], 2, "did you mean json?"),
+    "a file that cannot be": (["run", "steady", "--format", "csv=no/where.csv"], 2, "no/where.csv"),
+    "a tag without a value": (["run", "steady", "--tag", "nightly"], 2, "KEY=VALUE"),
+    "no Spark master": (["run", "steady", "--master", "lokal[2]"], 2, "no Spark master"),
+    "too few slots": (["run", "steady", "--master", "local[1]"], 3, "need 2 slots"),
+    "too few slots of a small cluster": (
+        ["run", "steady", "--master", "local-cluster[1,1,512]"],
+        3,
+        "offers 1",
+    ),
+    "a store that executors cannot see": (
+        ["run", "steady", "--master", "spark://h:7077", "--store", "here"],
+        3,
+        "store here",
+    ),
+    "idle agents": (["run", "steady", "--set", "agents=2"], 2, "agents"),
+    "a command that is not there": (["rum"], 2, "No such command"),
+    "an option that is not there": (["run", "steady", "--brokr", "kafka"], 2, "No such option"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_INPUT)
+def test_bad_input_is_refused_before_spark_starts(bench: Program, what: str) -> None:
+    arguments, code, text = BAD_INPUT[what]
+    ended = bench(*arguments)
+    assert ended.code == code
+    assert text in ended.err
+    assert ended.out == ""
+    assert "starting Spark" not in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("what", ["an unknown scenario", "too few slots"])
+def test_an_error_is_one_line_that_names_the_program(bench: Program, what: str) -> None:
+    lines = bench(*BAD_INPUT[what][0]).err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("bench-spark: ")
+
+
+def test_nothing_is_left_behind_by_a_refused_run(bench: Program, tmp_path: Path) -> None:
+    bench("run", "steady", "--master", "local[1]")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_password_that_is_missing_is_found_before_spark_starts(
+    bench: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MINE_PASSWORD", raising=False)
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("kind: amqp\nuri: amqp://h:5672/\nusername: u\npassword_env: MINE_PASSWORD\n")
+    ended = bench("run", "steady", "--broker", mine)
+    assert (ended.code, "MINE_PASSWORD" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["run", "validate", "plan"])
+def test_passwords_are_never_repeated(bench: Program, tmp_path: Path, command: str) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("kind: amqp\nuri: amqp://user:Secret-1@127.0.0.1:1/\nunknown: Secret-1\n")
+    refused = bench(command, "steady", "--broker", mine)
+    assert (refused.code, "Secret-1" in refused.err) == (2, False)
+
+
+def test_a_plan_shows_the_broker_without_its_login(bench: Program, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("kind: amqp\nuri: amqp://user:Secret-1@127.0.0.1:1/v\n")
+    ended = bench("plan", "steady", "--broker", mine)
+    assert ended.code == 0
+    assert "amqp://127.0.0.1:1/v" in ended.out
+    assert "Secret-1" not in ended.out
+
+
+def test_a_plan_says_who_does_what_for_how_long(bench: Program) -> None:
+    overrides = ("agents=2", "producers=4", "consumers=4", "destinations=4")
+    ended = bench(
+        "plan", "steady", "--broker", "qpid", *(f"--set={override}" for override in overrides)
+    )
+    assert "20 s at most" in ended.out
+    assert "3 slots" in ended.out
+    assert [line.split() for line in ended.out.splitlines()[-2:]] == [
+        ["0", "0,2", "0,2", "0,2", "0,2", "50,000"],
+        ["1", "1,3", "1,3", "1,3", "1,3", "50,000"],
+    ]
+
+
+def test_the_broker_may_come_from_the_environment(
+    bench: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench("plan", "steady").out.startswith("steady on kafka\n")
+    monkeypatch.setenv("BENCH_SPARK_BROKER", "loopback")
+    assert bench("plan", "steady").out.startswith("steady on loopback\n")
+
+
+def test_validate_checks_the_scenario_and_if_asked_the_broker(bench: Program) -> None:
+    assert bench("validate", "steady").out.count("valid:") == 1
+    assert bench("validate", "steady", "--broker", "rabbitmq").out.count("valid:") == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [("scenarios", {"steady", "demo"}), ("brokers", {"kafka", "qpid", "rabbitmq", "mosquitto"})],
+)
+def test_shipped_files_are_listed(bench: Program, command: str, names: set[str]) -> None:
+    assert names <= {line.split()[0] for line in bench(command).out.splitlines()}
+
+
+@pytest.mark.parametrize("name", brokers.NAMES)
+def test_broker_status_is_one_line_of_name_state_and_address(
+    bench: Program, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BENCH_SPARK_STATE", str(tmp_path))
+    monkeypatch.setenv(f"BENCH_SPARK_PORT_{name.upper()}", "23456")
+    assert bench("broker", "status", name) == (0, f"{name} stopped 127.0.0.1:23456\n", "")
+
+
+def test_an_unknown_broker_cannot_be_started(bench: Program) -> None:
+    assert bench("broker", "start", "activemq").code == 2
+
+
+# -- stored runs ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A store with one run that could not start."""
+    opened = Store(tmp_path / "store").open()
+    plan = make_plan(Scenario(name="steady"), "first")
+    broker = Broker(name="mine", kind="amqp", uri="amqp://u:p@127.0.0.1:1/").masked()
+    failure = BrokerUnreachable("127.0.0.1:1 refused the connection")
+    moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    opened.replace_run(run_row(plan, broker, moment, failure=failure))
+    return opened
+
+
+def test_runs_lists_what_ran_and_why_it_failed(bench: Program, store: Store) -> None:
+    ended = bench("runs", "--store", store.uri)
+    last = ended.out.splitlines()[-1]
+    assert last.startswith("first  failed  2026-01-02 03:04:05")
+    assert last.endswith("127.0.0.1:1 refused the connection")
+
+
+def test_runs_can_be_read_by_programs(bench: Program, store: Store) -> None:
+    as_json = json.loads(bench("runs", "--store", store.uri, "--format", "json").out)
+    as_csv = csv.DictReader(io.StringIO(bench("runs", "--store", store.uri, "--format=csv").out))
+    assert [run["run_id"] for run in as_json] == [row["run_id"] for row in as_csv] == ["first"]
+
+
+def test_show_prints_a_stored_run(bench: Program, store: Store) -> None:
+    ended = bench("show", "first", "--store", store.uri)
+    assert ended.code == 0
+    assert ended.out.startswith("FAILED  steady on mine\n")
+    assert f"bench-spark show first --store {store.uri}" in ended.out.replace("\n            ", "")
+
+
+def test_show_can_end_like_the_run_did(bench: Program, store: Store) -> None:
+    assert bench("show", "first", "--store", store.uri, "--exit-code").code == 3
+
+
+def test_json_is_alone_on_standard_output(bench: Program, store: Store) -> None:
+    formats = ("--format", "terminal", "--format", "json", "--format", "csv")
+    ended = bench("show", "first", "--store", store.uri, *formats)
+    assert json.loads(ended.out)["run_id"] == "first"
+    assert "FAILED  steady on mine" in ended.err
+    assert "run_id,scenario," in ended.err
+
+
+def test_a_format_may_go_to_a_file(bench: Program, store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    ended = bench(
+        "show", "first", "--store", store.uri, "--format", "terminal", "--format", f"json={file}"
+    )
+    assert ended.out.startswith("FAILED")
+    assert json.loads(file.read_text())["status"] == "failed"
+
+
+def test_a_run_that_is_not_there_is_named_with_the_nearest(bench: Program, store: Store) -> None:
+    ended = bench("show", "fist", "--store", store.uri)
+    assert (ended.code, "did you mean first?" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize("arguments", [["runs"], ["show", "x"], ["sql", "SELECT 1"]])
+def test_reading_makes_no_store(bench: Program, tmp_path: Path, arguments: list[str]) -> None:
+    ended = bench(*arguments)
+    assert (ended.code, "there is no store at" in ended.err) == (3, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_id_is_used_once_per_store(bench: Program, store: Store) -> None:
+    ended = bench("run", "steady", "--broker=loopback", "--run-id=first", "--store", store.uri)
+    assert (ended.code, "has a run first already" in ended.err) == (2, True)
+    assert "starting Spark" not in ended.err
+
+
+# -- the unexpected ------------------------------------------------------------------------------
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(files, "load", fail)
+
+
+LEAK = "cannot parse amqp://user:Secret-1@host/"
+
+
+def test_a_bug_is_admitted_in_one_line(bench: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(monkeypatch, KeyError(LEAK))
+    ended = bench("plan", "steady")
+    assert ended.code == 70
+    assert ended.err.startswith("bench-spark: unexpected KeyError: this is a bug; ")
+    assert ended.err.count("\n") == 1
+    assert "Secret-1" not in ended.err
+
+
+def test_debug_shows_where_a_bug_is_but_no_password(
+    bench: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_with(monkeypatch, KeyError(LEAK))
+    ended = bench("--debug", "plan", "steady")
+    assert ended.code == 70
+    assert "Traceback" in ended.err
+    assert "Secret-1" not in ended.err
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143)])
+def test_signals_end_without_a_word(
+    bench: Program, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
+    fail_with(monkeypatch, error)
+    assert bench("plan", "steady") == (code, "", "")
+
+
+def in_new_process(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+def test_commands_about_files_do_not_load_spark() -> None:
+    code = (
+        "import sys; from bench_spark.cli import main; main(['plan', 'steady']); "
+        "sys.exit('pyspark' in sys.modules)"
+    )
+    assert in_new_process(code).returncode == 0
+
+
+def test_a_reader_that_goes_away_is_no_failure(store: Store) -> None:
+    code = (
+        "import os, sys; from bench_spark.cli import main; "
+        "reader, writer = os.pipe(); os.close(reader); os.dup2(writer, 1); "
+        f"sys.exit(main(['show', 'first', '--store', {store.uri!r}]))"
+    )
+    ended = in_new_process(code)
+    assert (ended.returncode, ended.stderr) == (0, "")
