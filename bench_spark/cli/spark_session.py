@@ -19,8 +19,13 @@ from bench_spark.report.live import Steps
 
 @contextmanager
 def spark_session(master: str | None, display: Steps) -> Iterator[Any]:
-    """A SparkSession (whose type only the spark room may name)."""
+    """A SparkSession (whose type only the spark room may name).
+
+    One that this process had already is used as it is, and left to whoever made it.
+    """
     display.step(f"starting Spark on {master}" if master else "starting Spark")
+    from bench_spark.spark.session import is_submitted
+
     _hush_py4j()
     before = _children()
     # PySpark puts a handler of its own in place of this one, and would leave it there.
@@ -32,13 +37,19 @@ def spark_session(master: str | None, display: Steps) -> Iterator[Any]:
             # driver for ever.
             _kill(_children() - before)
             raise
-        with _ended_by_signals(_children() - before):
+        jvms = _children() - before
+        with _ended_by_signals(jvms):
             try:
                 yield spark
             finally:
-                # A JVM that has ended is stopped well enough; PySpark would warn of it.
-                with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-                    spark.stop()
+                if jvms or is_submitted():
+                    _stop(spark)
+
+
+def _stop(spark: Any) -> None:
+    # A JVM that has ended is stopped well enough; PySpark would warn of it.
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+        spark.stop()
 
 
 def _build(master: str | None) -> Any:

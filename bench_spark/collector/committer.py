@@ -37,10 +37,11 @@ class Committer:
         self._run_id = run_id
         self._waiting: list[tuple[int, int, EventRow]] = []
         self._committing: list[tuple[int, int, EventRow]] = []
-        self._known: set[tuple[int, int, int]] = set()
+        self._next_row: dict[tuple[int, int], int] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._commits = 0
+        self.rows = 0
         self.error: BenchError | None = None
         self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
         if live:
@@ -49,10 +50,11 @@ class Committer:
     def add(self, agent: int, attempt: int, rows: list[EventRow]) -> None:
         with self._lock:
             for row in rows:
-                key = (agent, attempt, row.row_number)
-                if key not in self._known:
-                    self._known.add(key)
+                # An agent numbers its rows and sends them in order: a lower number came before.
+                if row.row_number >= self._next_row.get((agent, attempt), 0):
+                    self._next_row[agent, attempt] = row.row_number + 1
                     self._waiting.append((agent, attempt, row))
+                    self.rows += 1
 
     def close(self) -> None:
         """Commit what is left; raises the error of a commit that failed to the end."""

@@ -69,9 +69,12 @@ def write_terminal(document: Document, writer: TextIO, store: str | None = None)
 
 
 def print_block(console: Console, block: ConsoleRenderable) -> None:
-    """Print without the spaces that rich fills lines up with: they show when a result is pasted."""
+    """Print without the spaces that rich fills lines up with: they show when a result is pasted.
+
+    A block that is plain text stays one line, however long: it may be a command to be pasted.
+    """
     with console.capture() as captured:
-        console.print(block)
+        console.print(block, soft_wrap=isinstance(block, Text))
     for line in captured.get().splitlines():
         console.file.write(line.rstrip() + "\n")
 
@@ -212,9 +215,10 @@ def _surroundings(document: Document, store: str | None) -> Iterator[ConsoleRend
     lines = [("scenario", descriptions.scenario_of(document["scenario"])), ("broker", broker)]
     if environment:
         lines.append(("machine", descriptions.environment_of(environment)))
-    again = f"bench-spark show {run_id}" + (f" --store {shlex.quote(store)}" if store else "")
-    lines += [("run", run_id), ("again", again)]
+    lines.append(("run", run_id))
     yield labelled([(Text(label, "dim"), text) for label, text in lines])
+    again = f"bench-spark show {run_id}" + (f" --store {shlex.quote(store)}" if store else "")
+    yield Text.assemble(("  again     ", "dim"), again)
 
 
 def labelled(lines: Sequence[tuple[Text, str]]) -> ConsoleRenderable:

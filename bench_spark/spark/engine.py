@@ -44,7 +44,7 @@ from bench_spark.spark.environment import driver_environment
 from bench_spark.spark.marker import StoreMarker, store_marker
 from bench_spark.spark.metrics import RollingMetrics
 from bench_spark.spark.session import free_slots, wait_for_slots
-from bench_spark.spark.ticks import merged_ticks
+from bench_spark.spark.ticks import merged_ticks, merged_ticks_here
 from bench_spark.spark.windows import LiveWindow, RunWindows
 from bench_spark.store import Store
 from bench_spark.summary.audit import Check
@@ -56,6 +56,8 @@ JOIN_TIMEOUT_SECONDS = 60.0
 """How long tasks may take to start their Python workers and join."""
 CLOSING_SECONDS = 10.0
 WATCH_SECONDS = 0.1
+SMALL_RUN_ROWS = 4_000
+"""Event rows (100 kB each at most) that the driver sums up itself; more are merged by executors."""
 
 
 class Display(Protocol):
@@ -225,7 +227,7 @@ class _Run:
         self._take_back_results(control, committer)
         committer.close()
         self._refuse_if_never_started(control)
-        return self._sum_up(control, started_at)
+        return self._sum_up(control, started_at, is_small=committer.rows <= SMALL_RUN_ROWS)
 
     # -- the stage -------------------------------------------------------------------------------
 
@@ -365,11 +367,17 @@ class _Run:
         first = control.failures[0]
         raise error_of_kind(first.kind, first.text)
 
-    def _sum_up(self, control: RunControl, started_at: datetime) -> RunSummary:
+    def _sum_up(self, control: RunControl, started_at: datetime, is_small: bool) -> RunSummary:
         self._display.step("summing up")
         notes = self._finish_metrics()
         facts = self._facts(control, notes)
-        summary = summarise(merged_ticks(self._spark, self._store, self._plan.run_id), facts)
+        run_id = self._plan.run_id
+        ticks = (
+            merged_ticks_here(self._store, run_id)
+            if is_small
+            else merged_ticks(self._spark, self._store, run_id)
+        )
+        summary = summarise(ticks, facts)
         self._store.append("summary", summary_rows(self._plan, summary))
         self._store.replace_run(
             run_row(

@@ -6,7 +6,9 @@ Merging happens on the executors (`merge.py`); the driver unites one row per par
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -34,6 +36,19 @@ TICK_ROWS_TYPE: StructType = from_arrow_schema(TICK_ROWS)
 def merge_on_executors(events: DataFrame) -> DataFrame:
     """Rows of `events` as rows of `TICK_ROWS`, one per partition and key; batch or streaming."""
     return events.select(*EVENT_COLUMNS).mapInArrow(merge_event_batches, TICK_ROWS_TYPE)
+
+
+def merged_ticks_here(store: Store, run_id: str) -> list[TickRows]:
+    """`merged_ticks` in this process: for a small run that is done before Spark has planned it."""
+    events = store.read("events", columns=EVENT_COLUMNS, run_id=run_id)
+    counted = events.filter(pc.is_in(events["phase"], pa.array(PHASES)))
+    ticks = list(
+        chain.from_iterable(
+            read_tick_rows(pa.Table.from_batches([batch]))
+            for batch in merge_event_batches(iter(counted.combine_chunks().to_batches()))
+        )
+    )
+    return sorted(ticks, key=_in_order_of_time)
 
 
 def merged_ticks(spark: SparkSession, store: Store, run_id: str) -> Iterator[TickRows]:
@@ -64,10 +79,14 @@ def ticks_between(
         together = merge_on_executors(events.repartition("tick"))
         united = unite(read_tick_rows(together.toArrow()))
         assert united is not None, "a tick's rows are in one partition"
-    return sorted(united.values(), key=lambda row: (row.key.tick, row.role, row.phase))
+    return sorted(united.values(), key=_in_order_of_time)
 
 
 def events_of(spark: SparkSession, store: Store, run_id: str) -> DataFrame:
     """The rows that count: without the one that only wakes the rolling metrics."""
     events = read_table(spark, store, "events")
     return events.where((f.col("run_id") == run_id) & f.col("phase").isin(*PHASES))
+
+
+def _in_order_of_time(ticks: TickRows) -> tuple[int, str, str]:
+    return ticks.key.tick, ticks.role, ticks.phase

@@ -216,7 +216,7 @@ def test_show_prints_a_stored_run(bench: Program, store: Store) -> None:
     ended = bench("show", "first", "--store", store.uri)
     assert ended.code == 0
     assert ended.out.startswith("FAILED  steady on mine\n")
-    assert f"bench-spark show first --store {store.uri}" in ended.out.replace("\n            ", "")
+    assert f"bench-spark show first --store {store.uri}\n" in ended.out
 
 
 def test_show_can_end_like_the_run_did(bench: Program, store: Store) -> None:

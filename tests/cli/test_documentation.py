@@ -6,6 +6,7 @@ failing here.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -364,6 +365,14 @@ def test_stored_results_are_shown_as_documented(
     arguments = [word.replace("s3://bucket/bench", "bench-store") for word in command.arguments]
     assert main(arguments) in (0, 4), capsys.readouterr().err
     assert "RUN" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_every_key_of_the_json_document_is_explained(readers_store: Path) -> None:
+    stored = Store(readers_store / "bench-store").read("runs", columns=["result_json"])
+    document = json.loads(stored["result_json"][0].as_py())
+    table = section_of(ROOT / "docs" / "measures.md", "## The JSON document")
+    assert [key for key in document if f"`{key}`" not in table] == []
 
 
 @pytest.mark.slow

@@ -10,7 +10,8 @@ import numpy as np
 from bench_spark.measure.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE
 from bench_spark.transports.base import Part, Received, nothing_received
 
-_Row = tuple[int, int, int, int, bool, int, bytes, bytes, Any]
+Row = tuple[int, int, int, int, int, int, bytes, Any]
+"""When, lane, route, delivery tag, redelivered (a bit), size, body, headers."""
 
 
 class Arrivals:
@@ -22,27 +23,16 @@ class Arrivals:
     def __init__(self, want: frozenset[Part]) -> None:
         self.wants_bodies = Part.BODY in want
         self.wants_headers = Part.HEADERS in want
-        self._rows: list[_Row] = []
+        self._rows: list[Row] = []
         self._parts: list[Received] = []
+        self._nothing = nothing_received()
 
     def __bool__(self) -> bool:
         return bool(self._rows or self._parts)
 
-    def add_row(
-        self,
-        *,
-        at_ns: int,
-        lane: int,
-        route: int,
-        tag: int,
-        redelivered: bool,
-        size: int,
-        body: bytes,
-        headers: Any,
-    ) -> None:
-        """One message; of its body at least the envelope."""
-        head = body[:ENVELOPE_BYTES].ljust(ENVELOPE_BYTES, b"\0")
-        self._rows.append((at_ns, lane, route, tag, redelivered, size, head, body, headers))
+    def add_row(self, row: Row) -> None:
+        """One message, in the order of `Row`; of its body at least the envelope."""
+        self._rows.append(row)
 
     def add_run(self, run: Received) -> None:
         self._close_rows()
@@ -52,16 +42,15 @@ class Arrivals:
         self._close_rows()
         parts, self._parts = self._parts, []
         if not parts:
-            return nothing_received()
+            return self._nothing
         return parts[0] if len(parts) == 1 else self._joined(parts)
 
     def _close_rows(self) -> None:
         if not self._rows:
             return
         rows, self._rows = self._rows, []
-        at_ns, lane, route, tags, redelivered, sizes, heads, bodies, headers = zip(
-            *rows, strict=True
-        )
+        at_ns, lane, route, tags, redelivered, sizes, bodies, headers = zip(*rows, strict=True)
+        heads = [body[:ENVELOPE_BYTES].ljust(ENVELOPE_BYTES, b"\0") for body in bodies]
         self._parts.append(
             Received(
                 received_ns=np.array(at_ns, np.int64),

@@ -83,17 +83,13 @@ class Deliveries:
         return self._alike is not None and self._alike.shape.may_begin_at(buffer, start, end)
 
     def _add_one(self, alike: _Alike, buffer: ReadBuffer, start: int, at_ns: int) -> None:
-        tag, redelivered = _TAG_AND_REDELIVERED.unpack_from(buffer.raw, start + alike.tag_at)
-        row = buffer.raw[start : start + alike.shape.row_bytes]
+        tag, bits = _TAG_AND_REDELIVERED.unpack_from(buffer.raw, start + alike.tag_at)
+        if self._arrivals.wants_bodies:
+            body = alike.body(buffer.raw[start : start + alike.shape.row_bytes])
+        else:
+            body = bytes(buffer.raw[start + alike.envelope_at : start + alike.envelope_end])
         self._arrivals.add_row(
-            at_ns=at_ns,
-            lane=self._lane,
-            route=alike.route,
-            tag=tag,
-            redelivered=bool(redelivered & 1),
-            size=alike.body_bytes,
-            body=alike.body(row) if self._arrivals.wants_bodies else alike.envelope(row),
-            headers=alike.headers,
+            (at_ns, self._lane, alike.route, tag, bits & 1, alike.body_bytes, body, alike.headers)
         )
 
     def _add_many(self, alike: _Alike, rows: U8, at_ns: int) -> None:
@@ -123,18 +119,11 @@ class Deliveries:
         if content.method_id != DELIVER:
             return  # a return: nothing was published here, so nothing of ours came back
         tag_at = _tag_at(content.method)
-        tag, redelivered = _TAG_AND_REDELIVERED.unpack_from(content.method, tag_at)
+        tag, bits = _TAG_AND_REDELIVERED.unpack_from(content.method, tag_at)
         route = self._route(content.method)
         headers = _headers(content) if self._arrivals.wants_headers else None
         self._arrivals.add_row(
-            at_ns=at_ns,
-            lane=self._lane,
-            route=route,
-            tag=tag,
-            redelivered=bool(redelivered & 1),
-            size=content.size,
-            body=content.body,
-            headers=headers,
+            (at_ns, self._lane, route, tag, bits & 1, content.size, content.body, headers)
         )
         likeness = _likeness(content, tag_at)
         if likeness == self._last_likeness:
@@ -189,30 +178,20 @@ class _Alike:
             self._pieces.append((first, first + size))
             at, after = first + size, END_MARK
         constants.append((at, after))
+        first, end = self._pieces[0] if self._pieces else (0, 0)
+        self.envelope_at, self.envelope_end = first, min(end, first + ENVELOPE_BYTES)
         self.shape = RowShape(at + len(after), constants)
 
     @property
     def has_whole_envelope(self) -> bool:
         """Whether the first piece of the body holds all of it."""
-        return not self._pieces or self._envelope_bytes == min(self.body_bytes, ENVELOPE_BYTES)
-
-    @property
-    def _envelope_bytes(self) -> int:
-        first, end = self._pieces[0]
-        return min(end - first, ENVELOPE_BYTES)
+        return self.envelope_end - self.envelope_at == min(self.body_bytes, ENVELOPE_BYTES)
 
     def heads(self, rows: U8) -> Envelopes:
         heads = empty_envelopes(len(rows))
-        if self._pieces:
-            first, wanted = self._pieces[0][0], self._envelope_bytes
-            envelope_bytes(heads)[:, :wanted] = rows[:, first : first + wanted]
+        columns = rows[:, self.envelope_at : self.envelope_end]
+        envelope_bytes(heads)[:, : columns.shape[1]] = columns
         return heads
-
-    def envelope(self, row: bytes | bytearray) -> bytes:
-        if not self._pieces:
-            return b""
-        first = self._pieces[0][0]
-        return bytes(row[first : first + self._envelope_bytes])
 
     def body(self, row: bytes | bytearray) -> bytes:
         return b"".join(row[first:end] for first, end in self._pieces)

@@ -24,7 +24,8 @@ class LaneGroups:
 
 
 def is_of_one_lane(lane: U32) -> bool:
-    return len(lane) < 2 or bool((lane == lane[0]).all())
+    """Of at least one row."""
+    return lane[0] == lane[-1] and not np.count_nonzero(lane != lane[0])
 
 
 def by_lane(lane: U32) -> LaneGroups:

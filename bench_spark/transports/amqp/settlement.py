@@ -26,6 +26,9 @@ NANOSECONDS_HELD = 100_000_000
 """How long after a nack its return may come."""
 
 
+_NO_OUTCOMES = no_outcomes()
+
+
 class Settlement:
     """Of one lane. Outcomes are appended to `sink`, which lanes may share."""
 
@@ -135,8 +138,8 @@ class Settlement:
 
 
 def joined(parts: list[Outcomes]) -> Outcomes:
-    if not parts:
-        return no_outcomes()
+    if len(parts) < 2:
+        return parts[0] if parts else _NO_OUTCOMES
     return Outcomes(
         at_ns=np.concatenate([one.at_ns for one in parts]),
         lane=np.concatenate([one.lane for one in parts]),

@@ -11,9 +11,9 @@ call: that is the time `Message.latency()` counts to, on the agent's own clock.
 
 **Who serves them.** librdkafka hands reports over inside `poll`. While the load is high, the
 agent's thread polls after each `send`: leaving it all to a second thread, which fights for the
-interpreter's lock, took 11-21 % more CPU in those runs. While it is low, a thread blocks in `poll`, so that a confirmation is seen when
-it arrives and not at the next send. That thread stands back for as long as the agent's own polls
-find reports.
+interpreter's lock, took 11-21 % more CPU in those runs. While it is low, a thread blocks in
+`poll`, so that a confirmation is seen when it arrives and not at the next send. That thread stands
+back for as long as the agent's own polls find reports.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def test_who_knows_the_token_is_welcomed_with_the_drivers_proof(collector: Colle
     welcome = frames[0][0]
     assert is_right_answer(collector.token, ours, "driver", welcome["answer"])
     assert welcome["anchor_ns"] == collector.clock.anchor_ns
-    assert collector.listener.joined == [(1, 3)]
+    assert eventually(lambda: collector.listener.joined == [(1, 3)])
     assert collector.token not in str(welcome)
 
 
@@ -135,7 +135,7 @@ def test_noise_is_shown_out_and_harms_nobody(collector: Collector, noise: bytes)
     stranger.say(noise)
     assert_shown_out(stranger, collector)
     link = Link(collector.address, collector.token, 0, 0)
-    assert collector.listener.joined == [(0, 0)]
+    assert eventually(lambda: collector.listener.joined == [(0, 0)])
     link.close()
 
 
@@ -180,7 +180,7 @@ def test_an_agents_number_is_taken_once(collector: Collector) -> None:
     second = Stranger(collector)
     second.say(encode_frame(second.hello(agent=1)))
     assert second.is_dropped()
-    assert collector.listener.joined == [(1, 0)]
+    assert eventually(lambda: collector.listener.joined == [(1, 0)])
     assert collector.listener.left == []
     first.close()
 
@@ -191,7 +191,7 @@ def test_an_agent_that_left_may_come_again(collector: Collector) -> None:
     again = Link(collector.address, collector.token, 1, 1)
     again.send({"type": "progress", "sent": 5})
     assert eventually(lambda: collector.listener.messages)
-    assert collector.listener.joined == [(1, 0), (1, 1)]
+    assert eventually(lambda: collector.listener.joined == [(1, 0), (1, 1)])
     again.close()
 
 
