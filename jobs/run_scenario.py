@@ -1,6 +1,9 @@
 """spark-submit's way to `bench-spark run`: the same arguments, on the master that it has chosen.
 
-spark-submit --master spark://HOST:7077 jobs/run_scenario.py steady --broker my.yaml --store URI
+    spark-submit --master spark://HOST:7077 jobs/run_scenario.py steady --broker my.yaml --store URI
+
+spark-submit puts standard output and standard error into one stream; `--format json=FILE` keeps a
+result apart.
 """
 
 import sys

@@ -199,8 +199,13 @@ class _Agent:
             start = self._expect("start", START_TIMEOUT_SECONDS)
             timeline = self._timeline(int(start["start_at_ns"]))
             recorder = Recorder(self._recorder_setup(destinations), timeline)
+            host, port = self._task.broker.address()
             lanes_open = Lanes(
-                producers, consumers, self._subscription_of(), self._has_length_limit()
+                producers=producers,
+                consumers=consumers,
+                subscription_of=self._subscription_of(),
+                broker_address=f"{host}:{port}",
+                are_self_limiting=self._has_length_limit(),
             )
             loop = LoadLoop(
                 self._assignment, timeline, lanes_open, recorder, self._link, now_ns, self._waiting

@@ -55,6 +55,8 @@ class Lanes:
     consumers: Consumers | None
     subscription_of: np.ndarray[tuple[int, int], np.dtype[np.int64]]
     """[consumer lane, route] -> subscription number."""
+    broker_address: str
+    """Host and port, for messages to people."""
     are_self_limiting: bool = False
     """Whether the destinations drop what is too much, so that nothing else need bound a backlog."""
 
@@ -92,6 +94,7 @@ class LoadLoop:
         self._is_self_limiting = lanes.are_self_limiting
         self._sent = 0
         self._began_ns = timeline.start_ns
+        self._production_ended_ns: int | None = None
         self._sent_before_measure: int | None = None
         self._received = 0
         self._freed = 0
@@ -182,7 +185,8 @@ class LoadLoop:
         producers.flush(timeout_seconds=1.0)
 
     def _report_production(self) -> None:
-        self._count_due(self._now_ns())
+        self._production_ended_ns = self._now_ns()
+        self._count_due(self._production_ended_ns)
         # The progress goes first: from the report on, the driver takes it for the final one.
         self._send_progress()
         report(
@@ -190,7 +194,7 @@ class LoadLoop:
             "produced",
             sent=self._sent,
             began_ns=self._began_ns,
-            ended_ns=self._now_ns(),
+            ended_ns=self._production_ended_ns,
         )
 
     def _drain(self) -> None:
@@ -363,7 +367,12 @@ class LoadLoop:
             self._recorder.blocked(signal.at_ns, signal.at_ns - since)
         elif signal.kind is SignalKind.LOST:
             self._recorder.error(role, signal.at_ns)
-            self._fail(LaneLost(signal.reason))
+            self._fail(self._lost(signal))
+
+    def _lost(self, signal: Signal) -> LaneLost:
+        address = self._lanes.broker_address
+        named = signal.reason if address in signal.reason else f"{address}: {signal.reason}"
+        return LaneLost(named)
 
     def _fail(self, error: BenchError) -> None:
         """Keep the first reason, tell the driver, stop sending; what was measured stays."""
@@ -433,7 +442,8 @@ class LoadLoop:
         if self._schedule is None:
             self._count_due_as_sent(now)
             return
-        elapsed = now - self._timeline.start_ns
+        # Once production has ended, for whatever reason, nothing more falls due.
+        elapsed = min(now, self._production_ended_ns or now) - self._timeline.start_ns
         while True:
             start = self._timeline.start_ns + self._schedule.intended_ns(self._due_counted)
             tick = self._timeline.tick_at(start)

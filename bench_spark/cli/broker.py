@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench_spark import brokers
 from bench_spark.cli.output import to_stdout
 
+if TYPE_CHECKING:
+    from bench_spark.brokers import BrokerStatus
+
+# The brokers bring the client libraries along, which no other command should wait for.
 NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help=", ".join(brokers.NAMES), show_default=False)
+    str,
+    typer.Argument(metavar="NAME", help="kafka, qpid, rabbitmq or mosquitto.", show_default=False),
 ]
 
 app = typer.Typer(
@@ -24,22 +28,28 @@ app = typer.Typer(
 @app.command()
 def start(name: NameArgument) -> None:
     """Start a broker and return when clients can use it."""
+    from bench_spark import brokers
+
     _print_line(brokers.start(name, _say))
 
 
 @app.command()
 def stop(name: NameArgument) -> None:
     """Stop a broker and remove everything it left."""
+    from bench_spark import brokers
+
     _print_line(brokers.stop(name))
 
 
 @app.command()
 def status(name: NameArgument) -> None:
     """Print one line: name, state and address."""
+    from bench_spark import brokers
+
     _print_line(brokers.status(name))
 
 
-def _print_line(found: brokers.BrokerStatus) -> None:
+def _print_line(found: BrokerStatus) -> None:
     to_stdout(lambda writer: writer.writelines([f"{found.line}\n"]))
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from bench_spark import brokers
-from bench_spark.cli.options import DEFAULT_STORE, StoreOption
+from bench_spark.cli.options import DEFAULT_STORE, StoreOption, default_store
 from bench_spark.cli.output import to_stdout
 from bench_spark.cli.preparing import choose_run_id, plan_for
 from bench_spark.cli.spark_session import spark_session
@@ -26,7 +26,9 @@ from bench_spark.scenario.broker import Broker, resolve_credentials
 from bench_spark.scenario.loader import load_scenario
 from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
-from bench_spark.summary.document import RunSummary
+
+if TYPE_CHECKING:
+    from bench_spark.summary.document import RunSummary
 
 BROKERS = ("kafka", "qpid")
 
@@ -51,6 +53,9 @@ def demo(store: StoreOption = DEFAULT_STORE) -> None:
     Takes about two minutes; the first time also fetches the brokers. Both are gone afterwards, the
     results stay in the store.
     """
+    from bench_spark import brokers
+    from bench_spark.spark.session import local_session_master
+
     display = display_for(sys.stderr)
     opened = Store(store).open()
     at_rate = load_scenario("demo")
@@ -61,16 +66,15 @@ def demo(store: StoreOption = DEFAULT_STORE) -> None:
             for scenario, label in ((at_rate, "rate"), (at_most, "maximum"))
             for name in BROKERS
         ]
-        from bench_spark.spark.session import local_session_master
-
         agents = max(len(trial.plan.assignments) for trial in trials)
         with spark_session(local_session_master(agents), display) as spark:
             outcomes = _run_all(spark, opened, display, trials)
             _print_comparison(trials, [outcome.document for outcome in outcomes])
             exit_code = max(outcome.exit_code for outcome in outcomes)
             if exit_code < EXIT_INTERRUPTED:
-                _print_query(spark, opened)
-                _print_what_next(opened)
+                option = "" if store == default_store() else f" --store {shlex.quote(store)}"
+                _print_query(spark, opened, option)
+                _print_what_next(opened, option)
             display.step("stopping Spark and the brokers")
     raise typer.Exit(exit_code)
 
@@ -113,27 +117,28 @@ def _print_comparison(trials: Sequence[Trial], documents: Sequence[Document]) ->
     to_stdout(write)
 
 
-def _print_query(spark: Any, store: Store) -> None:
+def _print_query(spark: Any, store: Store, store_option: str) -> None:
     from bench_spark.spark.sql import run_query
 
     answer = Rows.of_table(run_query(spark, store, QUERY))
 
     def write(writer: TextIO) -> None:
-        writer.write(
-            f'\nEverything is in Delta tables. Ask them:\n\n  bench-spark sql "{QUERY}"\n\n'
-        )
+        writer.write("\nEverything is in Delta tables. Ask them:\n\n")
+        writer.write(f'  bench-spark sql "{QUERY}"{store_option}\n\n')
         write_rows(answer, RowFormat.TABLE, writer)
 
     to_stdout(write)
 
 
-def _print_what_next(store: Store) -> None:
-    to_stdout(lambda writer: writer.writelines([_WHAT_NEXT.format(store=store.uri)]))
+def _print_what_next(store: Store, store_option: str) -> None:
+    text = _WHAT_NEXT.format(store=store.uri, option=store_option)
+    to_stdout(lambda writer: writer.writelines([text]))
 
 
 _WHAT_NEXT = """
 The store is {store}
-`bench-spark runs` lists what is in it, `bench-spark show RUN` prints a result again.
+`bench-spark runs{option}` lists what is in it.
+`bench-spark show RUN{option}` prints a result again.
 
 To measure a broker of your own, write down where it is:
 

@@ -207,27 +207,32 @@ class _Run:
             self._rows_to(committer),
             holds_start=self._request.live,
         )
-        try:
-            server.start(control)
-            with store_marker(self._store, is_local) as marker:
-                job = self._start_job((str(host), server.port), token, marker)
-                if self._request.live:
-                    self._warm_metrics(server, control)
-                with self._heed_signals(server, control):
+        with self._heed_signals(server, control):
+            try:
+                server.start(control)
+                with store_marker(self._store, is_local) as marker:
+                    job = self._start_job((str(host), server.port), token, marker)
+                    if self._request.live:
+                        self._warm_metrics(server, control)
                     self._watch(control, server, job)
-                job.join(CLOSING_SECONDS)
-                if job.is_alive():
-                    context.cancelJobGroup(self._plan.run_id)
-                    job.join(CLOSING_SECONDS)
-        finally:
-            server.close()
-            self._display.ended()
-            if self._warming is not None:
-                self._warming.join(CLOSING_SECONDS)
-        self._take_back_results(control, committer)
-        committer.close()
-        self._refuse_if_never_started(control)
-        return self._sum_up(control, started_at, is_small=committer.rows <= SMALL_RUN_ROWS)
+                    self._await_end(job)
+            finally:
+                server.close()
+                self._display.ended()
+                if self._warming is not None:
+                    self._warming.join(CLOSING_SECONDS)
+            self._take_back_results(control, committer)
+            committer.close()
+            self._refuse_if_never_started(control)
+            is_small = committer.rows <= SMALL_RUN_ROWS
+            return self._sum_up(control, started_at, is_small)
+
+    def _await_end(self, job: threading.Thread) -> None:
+        """The agents have said goodbye: their tasks end by themselves, or else are ended."""
+        job.join(CLOSING_SECONDS)
+        if job.is_alive():
+            self._spark.sparkContext.cancelJobGroup(self._plan.run_id)
+            job.join(CLOSING_SECONDS)
 
     # -- the stage -------------------------------------------------------------------------------
 
@@ -326,7 +331,10 @@ class _Run:
 
     @contextmanager
     def _heed_signals(self, server: CollectorServer, control: RunControl) -> Iterator[None]:
-        """Ctrl-C and SIGTERM stop the load; PySpark's own handler would kill the agents."""
+        """Ctrl-C and SIGTERM stop the load, but not the summing up of what was measured.
+
+        PySpark's own handler would kill the agents.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -110,6 +110,8 @@ def _generator(run: AuditInput) -> Iterator[Check]:
 
 def _accounts(run: AuditInput) -> Iterator[Check]:
     accounts = run.accounts
+    if accounts is None and not run.sent:
+        return
     if accounts is None:
         yield Check(
             "accounts", "warn", "bodies below 32 bytes carry no sequence: losses are not counted"

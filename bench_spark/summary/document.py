@@ -288,13 +288,14 @@ def _audit_input(
     seconds = _measured_seconds(facts)
     hosts = facts.environment.get("hosts", [])
     latency = measures.get("latency", {})
+    # A run that was cut short says so; its last moments are no measure of the schedule.
+    was_cut_short = bool(facts.failures) or facts.interrupted_by is not None
+    is_judged = scenario.load.mode == "rate" and seconds > 0 and not was_cut_short
     return AuditInput(
         mode=scenario.load.mode,
         due=counts["due"] or 0,
         sent=counts["sent"] or 0,
-        wanted_rate_per_second=(
-            total_rate_per_second(scenario) if scenario.load.mode == "rate" and seconds else None
-        ),
+        wanted_rate_per_second=total_rate_per_second(scenario) if is_judged else None,
         send_rate_per_second=rates["send_rate"],
         blocked_seconds=_sum(ticks, PRODUCER, "blocked_ns") / 1e9,
         busiest_agent_share=facts.busiest_agent_share,

@@ -105,6 +105,14 @@ def test_an_error_is_one_line_that_names_the_program(bench: Program, what: str) 
     assert lines[0].startswith("bench-spark: ")
 
 
+def test_under_spark_submit_the_master_is_not_ours_to_choose(
+    bench: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    ended = bench("run", "steady", "--broker", "loopback", "--master", "local[2]")
+    assert (ended.code, "spark-submit has chosen" in ended.err) == (2, True)
+
+
 def test_nothing_is_left_behind_by_a_refused_run(bench: Program, tmp_path: Path) -> None:
     bench("run", "steady", "--master", "local[1]")
     assert list(tmp_path.iterdir()) == []
@@ -178,6 +186,11 @@ def test_broker_status_is_one_line_of_name_state_and_address(
     monkeypatch.setenv("BENCH_SPARK_STATE", str(tmp_path))
     monkeypatch.setenv(f"BENCH_SPARK_PORT_{name.upper()}", "23456")
     assert bench("broker", "status", name) == (0, f"{name} stopped 127.0.0.1:23456\n", "")
+
+
+def test_the_help_names_every_broker_that_can_be_started(bench: Program) -> None:
+    text = bench("broker", "start", "--help").out
+    assert [name for name in brokers.NAMES if name not in text] == []
 
 
 def test_an_unknown_broker_cannot_be_started(bench: Program) -> None:
@@ -302,10 +315,11 @@ def in_new_process(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
 
 
-def test_commands_about_files_do_not_load_spark() -> None:
+def test_commands_about_files_load_neither_spark_nor_client_libraries() -> None:
     code = (
-        "import sys; from bench_spark.cli import main; main(['plan', 'steady']); "
-        "sys.exit('pyspark' in sys.modules)"
+        "import sys; from bench_spark.cli import main; "
+        "main(['plan', 'steady', '--broker', 'loopback']); "
+        "sys.exit(any(name in sys.modules for name in ('pyspark', 'confluent_kafka', 'pika')))"
     )
     assert in_new_process(code).returncode == 0
 

@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -111,7 +112,7 @@ def arguments_of(words: list[str]) -> tuple[str, ...] | None:
 
 
 COMMANDS = commands()
-QUERIES = [command for command in COMMANDS if command.arguments[0] == "sql"]
+QUERIES = sorted({command.arguments[1] for command in COMMANDS if command.arguments[0] == "sql"})
 
 
 def is_executed(command: Command) -> bool:
@@ -146,13 +147,23 @@ def test_calls_are_recognised_in_a_line_of_shell(
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
 def test_every_command_shown_parses(command: Command) -> None:
-    """Through the real parser, with commands that do nothing."""
+    assert parsed(command) or command.arguments[-1] in ("--help", "--version")
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.arguments[0] == "run"], ids=str)
+def test_every_run_shown_asks_for_a_load_that_exists(command: Command) -> None:
+    [asked] = parsed(command)
+    load_scenario(asked["scenario"], asked["overrides"] or [])
+
+
+def parsed(command: Command) -> list[dict[str, Any]]:
+    """The parameters as the real parser reads them, for a command that does nothing."""
     parser = typer.main.get_command(app)
-    done = []
+    called: list[dict[str, Any]] = []
     for leaf in leaves(parser):
-        leaf.callback = lambda **_: done.append(True)
-    outcome = parser.main(list(command.arguments), standalone_mode=False, obj=Settings())
-    assert done or (outcome == 0 and command.arguments[-1] in ("--help", "--version"))
+        leaf.callback = lambda **parameters: called.append(parameters)
+    parser.main(list(command.arguments), standalone_mode=False, obj=Settings())
+    return called
 
 
 def leaves(command: object) -> Iterator[typer.core.TyperCommand]:
@@ -380,7 +391,7 @@ def test_every_query_shown_is_answered(readers_store: Path, spark: SparkSession)
     assert QUERIES
     store = Store(readers_store / "bench-store")
     for query in QUERIES:
-        assert run_query(spark, store, query.arguments[1]).num_rows, query
+        assert run_query(spark, store, query).num_rows, query
 
 
 @pytest.mark.slow

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,18 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], spark: Any) -> Run:
-    """A command line in, its exit code, standard output and standard error out."""
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, spark: Any) -> Run:
+    """A command line in; its exit code, standard output and standard error out.
+
+    Commands run in this process, on the session that all tests share.
+    """
+
+    @contextmanager
+    def shared_session(master: str | None, display: Any) -> Iterator[Any]:
+        yield spark
+
+    for module in ("run", "results"):
+        monkeypatch.setattr(f"bench_spark.cli.{module}.spark_session", shared_session)
 
     def call(*arguments: str) -> tuple[int, str, str]:
         capfd.readouterr()

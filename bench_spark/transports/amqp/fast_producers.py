@@ -14,7 +14,7 @@ import numpy as np
 import pika.spec
 
 from bench_spark.measure.clock import NowNs
-from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, envelope_bytes
+from bench_spark.measure.envelope import Envelopes, envelope_bytes
 from bench_spark.scenario.models import Amqp
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.acks import Confirmations
@@ -25,13 +25,11 @@ from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
 from bench_spark.transports.amqp.settlement import Settlement, joined
-from bench_spark.transports.base import U16, Batch, Lane, Outcomes, Signal, SignalKind
+from bench_spark.transports.base import I64, U8, U16, Batch, Lane, Outcomes, Signal, SignalKind
 
 WRITE_BYTES = 256 * 1024
 """Messages written to a lane at once, and the most that may wait there for its socket."""
 MOST_BLOCKS = 4096
-
-_Tails = bytes | Sequence[bytes]
 
 
 @dataclass
@@ -42,6 +40,27 @@ class _Outbox:
     frames: list[PublishFrames]
     """By route."""
     is_blocked: bool = False
+
+
+@dataclass(frozen=True)
+class _Load:
+    """A batch in the order in which it is written."""
+
+    heads: Envelopes
+    rows: U8
+    """The same heads as bytes."""
+    routes: U16
+    tails: bytes | Sequence[bytes]
+    head_bytes: int
+
+    @classmethod
+    def of(cls, batch: Batch, order: I64 | None = None) -> _Load:
+        heads, routes, tails = batch.head, batch.route, batch.tail
+        if order is not None:
+            heads, routes = heads[order], routes[order]
+            tails = tails if isinstance(tails, bytes) else [tails[place] for place in order]
+        rows = envelope_bytes(np.ascontiguousarray(heads))
+        return cls(heads, rows, routes, tails, batch.head_bytes)
 
 
 @dataclass
@@ -121,20 +140,14 @@ class FastProducers(FastLanes):
 
     def _send_on_one_lane(self, batch: Batch) -> int:
         lane = self._opened[batch.lane[0]]
+        load = _Load.of(batch)
         most = _messages_per_write(batch)
         accepted = 0
         while accepted < len(batch):
             end = min(len(batch), accepted + min(most, self._room(lane)))
             if end <= accepted:
                 break
-            tails = batch.tail if isinstance(batch.tail, bytes) else batch.tail[accepted:end]
-            self._write(
-                lane,
-                batch.head[accepted:end],
-                batch.route[accepted:end],
-                tails,
-                batch.head_bytes,
-            )
+            self._write(lane, load, accepted, end)
             accepted = end
         return accepted
 
@@ -144,28 +157,17 @@ class FastProducers(FastLanes):
         most = _messages_per_write(batch)
         accepted = len(batch)
         for number, start, end in groups:
-            room = min(most, self._room(self._opened[number]))
+            room = max(0, min(most, self._room(self._opened[number])))
             if end - start > room:
-                accepted = min(accepted, int(groups.order[start + max(0, room)]))
+                accepted = min(accepted, int(groups.order[start + room]))
         if not accepted:
             return 0
-        heads, routes, tails = batch.head[groups.order], batch.route[groups.order], batch.tail
+        load = _Load.of(batch, groups.order)
         for number, start, end in groups:
             if accepted < len(batch):
                 end = start + int(groups.order[start:end].searchsorted(accepted))
             if end > start:
-                own_tails = (
-                    tails
-                    if isinstance(tails, bytes)
-                    else [tails[place] for place in groups.order[start:end]]
-                )
-                self._write(
-                    self._opened[number],
-                    heads[start:end],
-                    routes[start:end],
-                    own_tails,
-                    batch.head_bytes,
-                )
+                self._write(self._opened[number], load, start, end)
         return accepted
 
     def _room(self, lane: FastLane) -> int:
@@ -177,33 +179,33 @@ class FastProducers(FastLanes):
             return 0
         return outbox.settlement.room
 
-    def _write(
-        self, lane: FastLane, heads: Envelopes, routes: U16, tails: _Tails, head_bytes: int
-    ) -> None:
+    def _write(self, lane: FastLane, load: _Load, start: int, end: int) -> None:
         outbox = self._outboxes[lane.number]
         # Noted before it is written: a write that fails abandons what was noted.
-        outbox.settlement.sent(heads, head_bytes)
-        data: bytes | memoryview
+        outbox.settlement.sent(load.heads[start:end], load.head_bytes)
+        lane.connection.send(self._data(outbox.frames, load, start, end))
+
+    def _data(
+        self, frames: Sequence[PublishFrames], load: _Load, start: int, end: int
+    ) -> bytes | memoryview:
+        rows, routes, tails = load.rows[start:end], load.routes[start:end], load.tails
         if not isinstance(tails, bytes):
-            data = _each_with_its_tail(outbox.frames, heads, routes, tails, head_bytes)
-        elif len(outbox.frames) == 1 or (routes == routes[0]).all():
-            block = self._blocks.of(outbox.frames[routes[0]], tails, head_bytes)
-            data = block.stamped(_rows(heads))
-        else:
-            data = self._interleaved(outbox.frames, heads, routes, tails, head_bytes)
-        lane.connection.send(data)
+            heads = rows[:, : load.head_bytes]
+            return _each_with_its_tail(frames, heads, routes, tails[start:end])
+        if len(frames) == 1 or not np.count_nonzero(routes != routes[0]):
+            return self._blocks.of(frames[routes[0]], tails, load.head_bytes).stamped(rows)
+        return self._interleaved(frames, rows, routes, tails, load.head_bytes)
 
     def _interleaved(
         self,
         frames: Sequence[PublishFrames],
-        heads: Envelopes,
+        rows: U8,
         routes: U16,
         tail: bytes,
         head_bytes: int,
     ) -> bytes:
         """Messages of one lane for several destinations, in the order they were dealt."""
-        pieces: list[bytes | memoryview] = [b""] * len(heads)
-        rows = _rows(heads)
+        pieces: list[bytes | memoryview] = [b""] * len(rows)
         for route in np.unique(routes).tolist():
             places = np.flatnonzero(routes == route)
             block = self._blocks.of(frames[route], tail, head_bytes)
@@ -267,21 +269,10 @@ def _messages_per_write(batch: Batch) -> int:
     return max(1, WRITE_BYTES // (batch.head_bytes + tail_bytes))
 
 
-def _rows(heads: Envelopes) -> Any:
-    return envelope_bytes(np.ascontiguousarray(heads))
-
-
 def _each_with_its_tail(
-    frames: Sequence[PublishFrames],
-    heads: Envelopes,
-    routes: U16,
-    tails: Sequence[bytes],
-    head_bytes: int,
+    frames: Sequence[PublishFrames], heads: U8, routes: U16, tails: Sequence[bytes]
 ) -> bytes:
-    heads_bytes = _rows(heads).tobytes()
     return b"".join(
-        frames[route].message(
-            heads_bytes[number * ENVELOPE_BYTES : number * ENVELOPE_BYTES + head_bytes] + tail
-        )
-        for number, (route, tail) in enumerate(zip(routes.tolist(), tails, strict=True))
+        frames[route].message(head.tobytes() + tail)
+        for head, route, tail in zip(heads, routes.tolist(), tails, strict=True)
     )

@@ -36,6 +36,7 @@ from bench_spark.transports.amqp.runs import ReadBuffer
 _METHOD_ID = struct.Struct(">I")
 _SETTLED = struct.Struct(">QB")
 _BODY_SIZE = struct.Struct(">Q")
+_BASIC_CLASS = pika.spec.BasicProperties.INDEX.to_bytes(2, "big")
 _BODY_SIZE_AT, _PROPERTIES_AT = 4, 12
 """In a header frame's content."""
 _FOR_CHANNELS = frozenset({DELIVER, RETURN, ACK, NACK})
@@ -168,8 +169,8 @@ class Parser:
         content = self._content
         if content is None or content.header or channel != self._channel:
             raise BadFrame("a header without its message")
-        if len(header) <= _PROPERTIES_AT:
-            raise BadFrame("a header that is too short")
+        if len(header) <= _PROPERTIES_AT or not header.startswith(_BASIC_CLASS):
+            raise BadFrame("a header that is none of a message")
         content.header = header
         [content.size] = _BODY_SIZE.unpack_from(header, _BODY_SIZE_AT)
         content.missing_bytes = content.size

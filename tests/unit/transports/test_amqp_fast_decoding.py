@@ -1,0 +1,304 @@
+"""Streams of frames in any mixture and any pieces, against a naive reader of the whole stream."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pika.frame
+import pika.spec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench_spark.measure.envelope import ENVELOPE_BYTES, envelope_bytes
+from bench_spark.transports.amqp.arrivals import Arrivals
+from bench_spark.transports.amqp.deliveries import Deliveries
+from bench_spark.transports.amqp.frames import (
+    HEARTBEAT_FRAME,
+    body_frame,
+    header_frame,
+    method_frame,
+)
+from bench_spark.transports.amqp.parsing import BadFrame, Parser
+from bench_spark.transports.amqp.runs import FEW, ReadBuffer
+from bench_spark.transports.base import Part, Received
+
+CHANNEL, FRAME_MAX, LANE = 1, 4096, 3
+CONSUMERS = {b"bench-0-0": 0, b"bench-0-1": 1, b"": 2}
+Basic, Connection = pika.spec.Basic, pika.spec.Connection
+
+# -- making streams --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What alike messages have in common."""
+
+    consumer: str = "bench-0-0"
+    exchange: str = ""
+    routing_key: str = "bench-run-0"
+    size: int = 100
+    headers: dict[str, Any] | None = None
+
+
+def message(method: Any, kind: Kind, number: int) -> list[bytes]:
+    """The frames of a message whose body tells its number."""
+    body = (number.to_bytes(8, "little") * (kind.size // 8 + 1))[: kind.size]
+    properties = pika.spec.BasicProperties(headers=kind.headers, delivery_mode=1)
+    most = FRAME_MAX - 8
+    return [
+        method_frame(CHANNEL, method),
+        header_frame(CHANNEL, len(body), properties),
+        *(body_frame(CHANNEL, body[at : at + most]) for at in range(0, len(body), most)),
+    ]
+
+
+def delivery(kind: Kind, tag: int, redelivered: bool = False) -> list[bytes]:
+    method = Basic.Deliver(kind.consumer, tag, redelivered, kind.exchange, kind.routing_key)
+    return message(method, kind, tag)
+
+
+def returned(kind: Kind, number: int) -> list[bytes]:
+    return message(Basic.Return(312, "NO_ROUTE", kind.exchange, kind.routing_key), kind, number)
+
+
+FOREIGN = {
+    "heartbeat": HEARTBEAT_FRAME,
+    "blocked": method_frame(0, Connection.Blocked("memory")),
+    "unblocked": method_frame(0, Connection.Unblocked()),
+    "connection close": method_frame(0, Connection.Close(320, "CONNECTION_FORCED", 0, 0)),
+}
+"""May come anywhere, even between the frames of a message."""
+BETWEEN_MESSAGES = {
+    "ack": method_frame(CHANNEL, Basic.Ack(7, True)),
+    "nack": method_frame(CHANNEL, Basic.Nack(8, False, True)),
+    "cancel": method_frame(CHANNEL, Basic.Cancel("bench-0-0")),
+    "consume-ok": method_frame(CHANNEL, Basic.ConsumeOk("bench-0-1")),
+    "flow": method_frame(CHANNEL, pika.spec.Channel.Flow(True)),
+}
+
+KINDS = st.builds(
+    Kind,
+    consumer=st.sampled_from([consumer.decode() for consumer in CONSUMERS]),
+    exchange=st.sampled_from(["", "amq.topic"]),
+    routing_key=st.sampled_from(["bench-run-0", "k"]),
+    size=st.sampled_from([0, 1, 8, 31, 32, 33, 100, 101, FRAME_MAX - 8, FRAME_MAX, 9000]),
+    headers=st.sampled_from([None, {"id": 1}]),
+)
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[bytes]:
+    """Frames: runs of alike messages, with anything between and within them."""
+    frames: list[bytes] = []
+    tag = draw(st.integers(0, 2**63))
+    for _ in range(draw(st.integers(1, 12))):
+        what = draw(
+            st.sampled_from(["run", "run", "run", "return", "between", "foreign", "broken"])
+        )
+        if what == "run":
+            kind, redelivered = draw(KINDS), draw(st.booleans())
+            for _ in range(draw(st.integers(1, 40))):
+                tag += 1
+                frames += delivery(kind, tag, redelivered)
+        elif what == "return":
+            frames += returned(draw(KINDS), tag)
+        elif what == "between":
+            frames.append(BETWEEN_MESSAGES[draw(st.sampled_from(sorted(BETWEEN_MESSAGES)))])
+        elif what == "foreign":
+            frames.append(FOREIGN[draw(st.sampled_from(sorted(FOREIGN)))])
+        else:
+            tag += 1
+            for frame in delivery(draw(KINDS), tag):
+                frames += [frame, FOREIGN[draw(st.sampled_from(sorted(FOREIGN)))]]
+    return frames
+
+
+# -- the naive reader ------------------------------------------------------------------------------
+
+
+@dataclass
+class Seen:
+    """Messages and methods, in order; a message with the place of its last byte."""
+
+    messages: list[tuple[int, int, bool, bytes, Any]] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    methods: list[str] = field(default_factory=list)
+
+
+def read_naively(stream: bytes) -> Seen:
+    """pika's decoder, frame by frame; raises for a stream that is no AMQP."""
+    seen = Seen()
+    at = 0
+    method = header = None
+    body = b""
+    while at < len(stream):
+        size, frame = pika.frame.decode_frame(stream[at : at + FRAME_MAX])
+        if not size:
+            break
+        at += size
+        if isinstance(frame, pika.frame.Method):
+            if pika.spec.has_content(frame.method.INDEX):
+                method, body = frame.method, b""
+            elif not isinstance(frame.method, Basic.Ack | Basic.Nack):
+                seen.methods.append(repr(frame.method))
+            continue
+        if isinstance(frame, pika.frame.Header):
+            header = frame
+        elif isinstance(frame, pika.frame.Body):
+            body += frame.fragment
+        else:
+            continue
+        if len(body) == header.body_size:
+            if isinstance(method, Basic.Deliver):
+                route = CONSUMERS[method.consumer_tag.encode()]
+                row = (route, method.delivery_tag, method.redelivered, body)
+                seen.messages.append((*row, header.properties.headers))
+                seen.ends.append(at)
+            method = None
+    return seen
+
+
+# -- ours ------------------------------------------------------------------------------------------
+
+EVERYTHING = frozenset({Part.BODY, Part.HEADERS})
+
+
+class Reader:
+    """The decoder with a socket's part: pieces in, columns out."""
+
+    def __init__(self, want: frozenset[Part] = EVERYTHING) -> None:
+        self.arrivals = Arrivals(want)
+        self.deliveries = Deliveries(LANE, CHANNEL, CONSUMERS, self.arrivals)
+        self.methods: list[str] = []
+        self.buffer = ReadBuffer(1 << 22)
+        self._rest = b""
+        self._parser = Parser(
+            CHANNEL,
+            FRAME_MAX,
+            self.deliveries,
+            lambda method: self.methods.append(repr(method)),
+            keeps_bodies=self.arrivals.wants_bodies,
+        )
+
+    def read(self, piece: bytes, at_ns: int) -> None:
+        data = self._rest + piece
+        self.buffer.raw[: len(data)] = data
+        done = self._parser.parse(self.buffer, len(data), at_ns)
+        # Whatever was decoded must have been copied out: the next read comes here.
+        self._rest = data[done:]
+        self.buffer.raw[: len(data)] = bytes(len(data))
+
+
+def rows(received: Received) -> list[tuple[int, int, bool, bytes, Any]]:
+    if not len(received):
+        return []
+    assert received.bodies is not None
+    assert received.headers is not None
+    columns = (received.route.tolist(), received.token.tolist(), received.redelivered.tolist())
+    return list(zip(*columns, received.bodies, received.headers, strict=True))
+
+
+@given(streams(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_any_stream_in_any_pieces_is_read_as_the_naive_reader_reads_it(
+    frames: list[bytes], data: st.DataObject
+) -> None:
+    stream = b"".join(frames)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=20)))
+    bounds = [0, *cuts, len(stream)]
+    reader = Reader()
+    for number, (start, end) in enumerate(itertools.pairwise(bounds)):
+        if end > start:
+            reader.read(stream[start:end], at_ns=number)
+    received = reader.arrivals.take()
+    expected = read_naively(stream)
+    assert rows(received) == expected.messages
+    assert reader.methods == expected.methods
+    bodies = [body for *_, body, _ in expected.messages]
+    assert received.size.tolist() == [len(body) for body in bodies]
+    assert envelope_bytes(received.head).tobytes() == b"".join(
+        body[:ENVELOPE_BYTES].ljust(ENVELOPE_BYTES, b"\0") for body in bodies
+    )
+    assert set(received.lane.tolist()) <= {LANE}
+    # A message is received with the read that brings its last byte.
+    last_bytes = np.array(expected.ends, dtype=np.int64)
+    assert np.array_equal(received.received_ns, np.searchsorted(bounds[1:], last_bytes))
+
+
+@given(KINDS.filter(lambda kind: kind.size < 5000), st.integers(100, 300), st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_long_runs_are_decoded_together_and_one_heartbeat_does_not_end_that(
+    kind: Kind, count: int, heartbeat_at: int
+) -> None:
+    frames = [b"".join(delivery(kind, tag)) for tag in range(count)]
+    frames.insert(heartbeat_at, HEARTBEAT_FRAME)
+    reader = Reader(frozenset())
+    reader.read(b"".join(frames), at_ns=1)
+    received = reader.arrivals.take()
+    assert received.token.tolist() == list(range(count))
+    # Two to see what they have in common; next to the heartbeat and at the end a few singly.
+    assert reader.deliveries.decoded_together >= count - 2 - 2 * FEW
+
+
+def test_a_message_cut_by_a_read_is_still_decoded_with_the_run() -> None:
+    stream = b"".join(b"".join(delivery(Kind(), tag)) for tag in range(1000))
+    reader = Reader(frozenset())
+    for at in range(0, len(stream), 5000):
+        reader.read(stream[at : at + 5000], at_ns=at)
+    assert reader.arrivals.take().token.tolist() == list(range(1000))
+    assert reader.deliveries.decoded_together >= 950
+
+
+def test_a_message_that_differs_in_any_byte_but_tag_and_body_is_not_decoded_with_the_run() -> None:
+    messages = [b"".join(delivery(Kind(size=40), tag)) for tag in range(1, 41)]
+    spoilt_at, spoilt = 19, messages[19]
+    tag_at, body_at = spoilt.index((20).to_bytes(8, "big")), len(spoilt) - 1 - 40
+    free = {*range(tag_at, tag_at + 9), *range(body_at, body_at + 40)}
+    for place in range(len(spoilt)):
+        changed = bytearray(spoilt)
+        changed[place] ^= 1
+        stream = b"".join((*messages[:spoilt_at], changed, *messages[spoilt_at + 1 :]))
+        reader = Reader()
+        try:
+            reader.read(stream, at_ns=1)
+        except BadFrame:
+            # Nothing that came before is lost.
+            tags = [tag for _, tag, *_ in rows(reader.arrivals.take())]
+            assert tags == list(range(1, spoilt_at + 1)), place
+        else:
+            assert rows(reader.arrivals.take()) == read_naively(stream).messages, place
+        assert (reader.deliveries.decoded_together == len(messages) - 2) == (place in free), place
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        HEARTBEAT_FRAME[:-1] + b"\0",
+        body_frame(CHANNEL, b"no message began"),
+        header_frame(CHANNEL, 5, pika.spec.BasicProperties()),
+        delivery(Kind(), 1)[0] * 2,
+        delivery(Kind(consumer="someone"), 1),
+        [*delivery(Kind(size=8), 1)[:2], body_frame(CHANNEL, bytes(9))],
+        [frame.replace(b"\1\0\1", b"\1\0\2", 1) for frame in delivery(Kind(), 1)],
+        body_frame(CHANNEL, bytes(FRAME_MAX)),
+        b"\1\0\1\0\0\0\4\0\x3c\xff\xff\xce",
+        b"\1\0\1\0\0\0\2\0\x3c\xce",
+    ],
+)
+def test_what_is_no_amqp_is_refused_not_skipped(bad: bytes | list[bytes]) -> None:
+    with pytest.raises(BadFrame):
+        Reader().read(bad if isinstance(bad, bytes) else b"".join(bad), at_ns=1)
+
+
+def test_a_channel_that_is_closed_in_the_middle_of_a_message_is_told() -> None:
+    reader = Reader()
+    reader.read(b"".join(delivery(Kind(), 1)[:2]), at_ns=1)
+    close = pika.spec.Channel.Close(406, "PRECONDITION_FAILED", 0, 0)
+    reader.read(method_frame(CHANNEL, close), at_ns=2)
+    assert len(reader.methods) == 1
+    assert "PRECONDITION_FAILED" in reader.methods[0]

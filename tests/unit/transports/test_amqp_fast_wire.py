@@ -1,0 +1,216 @@
+"""The socket of a fast lane, with the broker's end in the test's hands."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pika.exceptions
+import pika.frame
+import pika.spec
+import pytest
+
+from bench_spark.transports.amqp.arrivals import Arrivals
+from bench_spark.transports.amqp.connection import Handover, describe_end
+from bench_spark.transports.amqp.deliveries import Deliveries
+from bench_spark.transports.amqp.frames import (
+    HEARTBEAT_FRAME,
+    body_frame,
+    header_frame,
+    method_frame,
+)
+from bench_spark.transports.amqp.loop import Loop
+from bench_spark.transports.amqp.parsing import Parser
+from bench_spark.transports.amqp.wire import Wire, read_buffer
+from bench_spark.transports.base import HEAD_ONLY
+
+FRAME_MAX = 4096
+PATIENCE_SECONDS = 10.0
+spec = pika.spec
+
+
+class Rig:
+    """A wire on one end of a socket pair, the broker on the other."""
+
+    def __init__(self, unread: bytes = b"", unsent: bytes = b"", heartbeat_seconds: int = 0):
+        ours, self.broker = socket.socketpair()
+        ours.setblocking(False)
+        self.broker.settimeout(PATIENCE_SECONDS)
+        self.loop = Loop()
+        self.arrivals = Arrivals(HEAD_ONLY)
+        self.methods: list[Any] = []
+        self.ends: list[Exception] = []
+        handover = Handover(ours, 1, FRAME_MAX, heartbeat_seconds, unread, unsent, None)
+
+        def make_parser(on_method: Any) -> Parser:
+            receiver = Deliveries(0, 1, {b"tag": 0}, self.arrivals)
+            return Parser(1, FRAME_MAX, receiver, on_method)
+
+        self.wire = Wire(
+            handover, self.loop, time.monotonic_ns, read_buffer(FRAME_MAX), make_parser
+        )
+        self.wire.on_method = self.methods.append
+        self.wire.on_end = self.ends.append
+
+    def hear(self, data: bytes) -> None:
+        self.broker.sendall(data)
+        self.loop.pump(PATIENCE_SECONDS)
+
+    def next_frame(self) -> Any:
+        """What the broker reads next."""
+        start = self._exactly(7)
+        rest = self._exactly(int.from_bytes(start[3:7], "big") + 1)
+        return pika.frame.decode_frame(start + rest)[1]
+
+    def _exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            piece = self.broker.recv(count - len(data))
+            assert piece, "hung up"
+            data += piece
+        return data
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    made = Rig()
+    yield made
+    made.wire.abort("the test is over")
+    made.loop.close()
+    made.broker.close()
+
+
+def delivery(tag: int) -> bytes:
+    return b"".join(
+        (
+            method_frame(1, spec.Basic.Deliver("tag", tag, False, "", "key")),
+            header_frame(1, 40, spec.BasicProperties()),
+            body_frame(1, bytes(40)),
+        )
+    )
+
+
+def test_bytes_that_pika_had_read_or_not_yet_written_come_first() -> None:
+    whole = delivery(1)
+    rig = Rig(unread=whole[:20], unsent=HEARTBEAT_FRAME)
+    rig.wire.send_method(spec.Basic.Qos(prefetch_count=5))
+    rig.hear(whole[20:])
+    assert rig.arrivals.take().token.tolist() == [1]
+    assert isinstance(rig.next_frame(), pika.frame.Heartbeat)
+    assert rig.next_frame().method.prefetch_count == 5
+    rig.wire.abort("done")
+
+
+def test_a_full_socket_keeps_the_rest_and_finishes_it_in_order(rig: Rig) -> None:
+    piece = bytes(range(256)) * 1024
+    sent = b""
+    while not rig.wire.unsent_bytes:
+        rig.wire.send(piece)
+        sent += piece
+    kept = rig.wire.unsent_bytes
+    assert kept <= len(piece)
+    assert not rig.wire.flush()
+    rig.wire.send(b"the end")
+    sent += b"the end"
+    read = b""
+    while len(read) < len(sent):
+        rig.loop.pump()
+        read += rig.broker.recv(1 << 20)
+    assert read == sent
+    assert rig.wire.unsent_bytes == 0
+    assert rig.wire.flush()
+
+
+def test_goodbye_closes_the_channel_then_the_connection(rig: Rig) -> None:
+    rig.wire.close()
+    assert not rig.wire.is_open
+    assert isinstance(rig.next_frame().method, spec.Channel.Close)
+    rig.hear(method_frame(1, spec.Channel.CloseOk()))
+    assert isinstance(rig.next_frame().method, spec.Connection.Close)
+    assert rig.wire.failure is None
+    rig.hear(method_frame(0, spec.Connection.CloseOk()))
+    assert isinstance(rig.wire.failure, pika.exceptions.ConnectionClosedByClient)
+    assert rig.broker.recv(1) == b""
+
+
+def test_a_connection_closed_by_the_broker_is_answered_and_told_in_its_words(rig: Rig) -> None:
+    rig.hear(delivery(1) + method_frame(0, spec.Connection.Close(320, "CONNECTION_FORCED", 0, 0)))
+    assert isinstance(rig.next_frame().method, spec.Connection.CloseOk)
+    [end] = rig.ends
+    expected = "connection closed by the broker: 320 CONNECTION_FORCED"
+    assert describe_end(rig.wire, end) == expected
+    assert rig.arrivals.take().token.tolist() == [1]
+
+
+def test_a_channel_closed_by_the_broker_is_answered_and_the_connection_lives(rig: Rig) -> None:
+    rig.hear(method_frame(1, spec.Channel.Close(404, "NOT_FOUND - no exchange", 60, 40)))
+    assert isinstance(rig.next_frame().method, spec.Channel.CloseOk)
+    [end] = rig.ends
+    assert describe_end(rig.wire, end) == (
+        "channel closed by the broker: 404 NOT_FOUND - no exchange"
+    )
+    assert rig.wire.is_open
+    rig.wire.close()
+    assert isinstance(rig.next_frame().method, spec.Connection.Close)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the broker sent a frame of kind 72"),
+        (HEARTBEAT_FRAME[:-1] + b"x", "without its end mark"),
+    ],
+)
+def test_what_is_no_amqp_ends_the_connection(rig: Rig, said: bytes, why: str) -> None:
+    rig.hear(delivery(1) + said)
+    [end] = rig.ends
+    assert why in describe_end(rig.wire, end)
+    assert rig.arrivals.take().token.tolist() == [1]
+
+
+def test_a_hang_up_is_lost_after_everything_that_came_before_it(rig: Rig) -> None:
+    rig.broker.sendall(b"".join(delivery(tag) for tag in range(50)))
+    rig.broker.close()
+    rig.loop.pump(PATIENCE_SECONDS)
+    rig.loop.pump(PATIENCE_SECONDS)
+    assert rig.arrivals.take().token.tolist() == list(range(50))
+    [end] = rig.ends
+    assert "closed by the peer" in describe_end(rig.wire, end)
+    rig.wire.send(b"nobody listens")
+
+
+def test_a_write_to_a_broker_that_has_gone_tells_its_reason(rig: Rig) -> None:
+    rig.broker.sendall(method_frame(0, spec.Connection.Close(501, "FRAME_ERROR", 0, 0)))
+    rig.broker.close()
+    rig.wire.send(delivery(1))
+    [end] = rig.ends
+    assert "501 FRAME_ERROR" in describe_end(rig.wire, end)
+
+
+def test_other_methods_are_passed_on(rig: Rig) -> None:
+    rig.hear(method_frame(0, spec.Connection.Blocked("memory")) + HEARTBEAT_FRAME)
+    [method] = rig.methods
+    assert method.reason == "memory"
+    assert rig.ends == []
+
+
+def test_an_idle_wire_sends_heartbeats_and_gives_up_a_broker_that_is_silent() -> None:
+    rig = Rig(heartbeat_seconds=1)
+    assert rig.loop.run_until(lambda: rig.ends, PATIENCE_SECONDS)
+    assert "no sign of life" in describe_end(rig.wire, rig.ends[0])
+    assert isinstance(rig.next_frame(), pika.frame.Heartbeat)
+    assert not rig.loop.has_timers
+    rig.loop.close()
+
+
+def test_a_broker_that_sends_heartbeats_is_alive() -> None:
+    rig = Rig(heartbeat_seconds=1)
+    until = time.monotonic() + 3.2
+    while time.monotonic() < until:
+        rig.broker.sendall(HEARTBEAT_FRAME)
+        rig.loop.run_until(lambda: False, 0.4)
+    assert rig.ends == []
+    rig.wire.abort("done")
+    rig.loop.close()
