@@ -73,6 +73,7 @@ EVENTS = pa.schema(
         *((name, pa.int64()) for name in COUNTERS),
         ("histograms", pa.list_(HISTOGRAM)),
         ("cpu_seconds", pa.float64()),
+        ("host_busy_share", pa.float64()),
         ("clock_offset_ns", pa.int64()),
         ("clock_bound_ns", pa.int64()),
     ]

@@ -26,6 +26,20 @@ def host_facts() -> dict[str, Any]:
     }
 
 
+class HostLoad:
+    """How busy all cores of this host were since the last question, whoever used them."""
+
+    def __init__(self) -> None:
+        self._before = psutil.cpu_times()
+
+    def busy_share(self) -> float | None:
+        now, before = psutil.cpu_times(), self._before
+        self._before = now
+        passed = sum(now) - sum(before)
+        idle = now.idle - before.idle + getattr(now, "iowait", 0) - getattr(before, "iowait", 0)
+        return 1 - idle / passed if passed > 0 else None
+
+
 def local_addresses() -> set[str]:
     """Every address of this host: tells whether the broker shares it."""
     return {

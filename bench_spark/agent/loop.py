@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench_spark.agent.dealing import Dealer, RoundRobin, Windows
+from bench_spark.agent.host import HostLoad
 from bench_spark.agent.link import Link, report
 from bench_spark.agent.pacer import Schedule
 from bench_spark.agent.payload import head_bytes, padding
@@ -112,6 +113,7 @@ class LoadLoop:
         self._is_draining = False
         self._drained = False
         self._cpu_seconds = time.process_time()
+        self._host_load = HostLoad()
         self.failure: BenchError | None = None
 
     def _messages_scheduled(self) -> int:
@@ -425,6 +427,7 @@ class LoadLoop:
             cpu_seconds = time.process_time()
             rows[-1].cpu_seconds = cpu_seconds - self._cpu_seconds
             self._cpu_seconds = cpu_seconds
+            rows[-1].host_busy_share = self._host_load.busy_share()
             rows[-1].clock_offset_ns = self._link.clock_offset.offset_ns
             rows[-1].clock_bound_ns = self._link.clock_offset.bound_ns
         self._link.send_rows(rows)

@@ -28,6 +28,7 @@ class EventRow:
     counters: dict[str, int]
     destination: str | None = None
     cpu_seconds: float | None = None
+    host_busy_share: float | None = None
     clock_offset_ns: int | None = None
     clock_bound_ns: int | None = None
     histograms: dict[str, SparseHistogram] = field(default_factory=dict)

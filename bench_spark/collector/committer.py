@@ -110,6 +110,7 @@ def events_table(run_id: str, rows: list[tuple[int, int, EventRow]]) -> pa.Table
             "tick_seconds",
             "destination",
             "cpu_seconds",
+            "host_busy_share",
             "clock_offset_ns",
             "clock_bound_ns",
         ):

@@ -99,6 +99,7 @@ class _Health:
     busiest_share: float | None = None
     cpu_seconds: dict[int, float] = field(default_factory=dict)
     _clocks: dict[int, _ClockError] = field(default_factory=dict)
+    _hosts: dict[int, list[float]] = field(default_factory=dict)
 
     def add(self, agent: int, rows: list[EventRow]) -> None:
         for row in rows:
@@ -111,6 +112,13 @@ class _Health:
             if row.phase == "measure" and row.tick_seconds >= 0.5:
                 share = row.cpu_seconds / row.tick_seconds
                 self.busiest_share = max(self.busiest_share or 0.0, share)
+                if row.host_busy_share is not None:
+                    self._hosts.setdefault(agent, []).append(row.host_busy_share)
+
+    @property
+    def busiest_host_share(self) -> float | None:
+        """How busy the busiest agent's host was, on average over the measured phase."""
+        return max((sum(found) / len(found) for found in self._hosts.values()), default=None)
 
     def clock_error_ns(self, agent: int) -> int:
         clock = self._clocks.get(agent)
@@ -436,6 +444,7 @@ class _Run:
             failures=tuple(control.failures),
             interrupted_by=self._interrupted_by,
             busiest_agent_share=self._health.busiest_share,
+            busiest_host_share=self._health.busiest_host_share,
             clock_bound_ns=self._health.clock_bound_ns,
             environment=self._environment(control),
             notes=notes,

@@ -18,6 +18,8 @@ MOST_UNSENT = 0.001
 LEAST_RATE = 0.99
 BUSY_CORE = 0.9
 """Share of one core above which an agent's single thread may be what was slow."""
+BUSY_HOST = 0.9
+"""Share of all cores of a host above which what runs there competes for them."""
 RECOMMENDED_WARMUP_SECONDS = 5.0
 NEAR_LINK_SPEED = 0.8
 
@@ -42,6 +44,8 @@ class AuditInput:
     blocked_seconds: float
     busiest_agent_share: float | None
     """Highest share of one core that any agent used in a measured second."""
+    busiest_host_share: float | None
+    """How busy the busiest agent's machine was in the measured phase, all cores and programs."""
     accounts: Accounts | None
     received: int
     lost_is_explained_by: str | None
@@ -84,7 +88,16 @@ def _who_was_slow(run: AuditInput) -> str:
         return f"the broker blocked its producers for {run.blocked_seconds:.1f} s"
     if run.busiest_agent_share is not None and run.busiest_agent_share >= BUSY_CORE:
         return "an agent used a whole core, so the generator was the limit: use more agents"
+    if _is_host_busy(run):
+        return (
+            f"an agent's host was {run.busiest_host_share:.0%} busy, so the generator may have "
+            "lacked CPU: give it more, or keep broker and generator apart"
+        )
     return "the agents had time to spare, so the broker (or the network) took no more"
+
+
+def _is_host_busy(run: AuditInput) -> bool:
+    return run.busiest_host_share is not None and run.busiest_host_share >= BUSY_HOST
 
 
 def _generator(run: AuditInput) -> Iterator[Check]:
@@ -167,6 +180,13 @@ def _surroundings(run: AuditInput) -> Iterator[Check]:
             "warmup",
             "warn",
             f"a warm-up of {run.warmup_seconds:g} s is short: 5 s at least, 10-30 s at high rates",
+        )
+    if _is_host_busy(run):
+        yield Check(
+            "host_cpu",
+            "warn",
+            f"an agent's host was {run.busiest_host_share:.0%} busy: latencies may contain waiting "
+            "for CPU",
         )
     if run.shares_host:
         yield Check("host", "warn", "broker and generator share a host and compete for its CPU")

@@ -80,6 +80,7 @@ class RunFacts:
     interrupted_by: int | None
     """Exit code of the signal that ended the run early."""
     busiest_agent_share: float | None
+    busiest_host_share: float | None
     clock_bound_ns: int
     environment: dict[str, Any]
     agents: list[dict[str, Any]] = field(default_factory=list)
@@ -134,7 +135,10 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         "spec": _spec(facts, counts, rates, measures.get("latency"), delivery_rate),
         "audit": verdict_of(checks),
         "agents": facts.agents,
-        "resources": {"busiest_agent_share_of_core": facts.busiest_agent_share},
+        "resources": {
+            "busiest_agent_share_of_core": facts.busiest_agent_share,
+            "busiest_host_share": facts.busiest_host_share,
+        },
         "environment": facts.environment,
     }
     return RunSummary(document, exit_code, histograms)
@@ -299,6 +303,7 @@ def _audit_input(
         send_rate_per_second=rates["send_rate"],
         blocked_seconds=_sum(ticks, PRODUCER, "blocked_ns") / 1e9,
         busiest_agent_share=facts.busiest_agent_share,
+        busiest_host_share=facts.busiest_host_share,
         accounts=facts.accounts,
         received=counts["received"] or 0,
         lost_is_explained_by=_limit(facts),

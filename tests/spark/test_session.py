@@ -12,9 +12,9 @@ from bench_spark.spark.session import free_slots, local_session_master, wait_for
 def test_a_local_session_has_room_for_the_agents_and_the_rolling_metrics(
     spark: SparkSession,
 ) -> None:
-    assert local_session_master(agents=2) == "local[4]"
-    assert free_slots(spark) == 4
-    assert wait_for_slots(spark, wanted=5, timeout_seconds=0.3) == 4
+    assert local_session_master(agents=3) == "local[5]"
+    assert free_slots(spark) == 5
+    assert wait_for_slots(spark, wanted=6, timeout_seconds=0.3) == 5
 
 
 def test_settings_with_secrets_are_redacted_by_name_and_by_value(spark: SparkSession) -> None:

@@ -36,12 +36,9 @@ class ConfirmLedger:
         """These were published, in this order, on this channel."""
         first, self._next = self._next, self._next + len(heads)
         self._make_space(self._next - self._oldest, first)
-        slot = first % len(self._heads)
-        # At the ring's end the rest goes to its beginning.
-        before_end = min(len(heads), len(self._heads) - slot)
-        for at, some in ((slot, heads[:before_end]), (0, heads[before_end:])):
-            self._heads[at : at + len(some)] = some
-            self._is_open[at : at + len(some)] = True
+        slots = self._slots(first, self._next)
+        self._heads[slots] = heads
+        self._is_open[slots] = True
         self.open_count += len(heads)
 
     def settle(self, tag: int, multiple: bool) -> Envelopes:
@@ -55,10 +52,9 @@ class ConfirmLedger:
         if first >= end:
             return empty_envelopes(0)
         slots = self._slots(first, end)
-        settled = slots[self._is_open[slots]]
-        heads: Envelopes = self._heads[settled]
-        self._is_open[settled] = False
-        self.open_count -= len(settled)
+        heads: Envelopes = self._heads[slots][self._is_open[slots]]
+        self._is_open[slots] = False
+        self.open_count -= len(heads)
         if first == self._oldest:
             self._advance(end)
         return heads
@@ -72,6 +68,10 @@ class ConfirmLedger:
         singles = self._settle_singles(tags[~are_multiple])
         return np.concatenate((heads, singles)) if len(singles) else heads
 
+    def abandon(self) -> Envelopes:
+        """The heads of all that is still open; nothing is open afterwards."""
+        return self.settle(0, multiple=True)
+
     def _settle_singles(self, tags: I64) -> Envelopes:
         # Sorted and without repetition: a tag counts once, and heads come oldest first.
         tags = np.unique(tags[(tags >= self._oldest) & (tags < self._next)])
@@ -84,10 +84,6 @@ class ConfirmLedger:
             self._advance(self._oldest + 1)
         return heads
 
-    def abandon(self) -> Envelopes:
-        """The heads of all that is still open; nothing is open afterwards."""
-        return self.settle(0, multiple=True)
-
     def _advance(self, settled_up_to: int) -> None:
         """Move the oldest tag past everything settled, also past gaps filled earlier."""
         self._oldest = settled_up_to
@@ -96,16 +92,20 @@ class ConfirmLedger:
             return
         step = 64
         while True:
-            slots = self._slots(self._oldest, min(self._oldest + step, self._next))
-            still_open = self._is_open[slots]
+            end = min(self._oldest + step, self._next)
+            still_open = self._is_open[self._slots(self._oldest, end)]
             ahead = int(still_open.argmax())
             if still_open[ahead]:
                 self._oldest += ahead
                 return
-            self._oldest += len(slots)
+            self._oldest = end
             step *= 2
 
-    def _slots(self, first: int, end: int) -> npt.NDArray[np.int64]:
+    def _slots(self, first: int, end: int) -> slice | I64:
+        """Where in the ring these tags are: in one piece, or around its end."""
+        slot, count = first % len(self._heads), end - first
+        if slot + count <= len(self._heads):
+            return slice(slot, slot + count)
         return np.arange(first, end, dtype=np.int64) % len(self._heads)
 
     def _make_space(self, needed: int, next_tag: int) -> None:

@@ -541,7 +541,7 @@ def test_a_lane_that_is_lost_ends_the_run_and_leaves_what_was_measured(watch: Wa
     load = run_load(
         plan(load={"rate_per_second": 2000}, phases={"measure_seconds": 60}), LOOPBACK, lose_a_lane
     )
-    assert_partial_result_is_kept(load, watch, "reset by peer")
+    assert_partial_result_is_kept(load, watch, "loopback:0: reset by peer")
     assert load.total_of_all_phases(PRODUCER, "errors") == 1
 
 

@@ -72,6 +72,7 @@ def facts(**changes: Any) -> RunFacts:
         failures=(),
         interrupted_by=None,
         busiest_agent_share=0.2,
+        busiest_host_share=0.4,
         clock_bound_ns=0,
         environment={"hosts": []},
     )

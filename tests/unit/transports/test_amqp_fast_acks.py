@@ -62,6 +62,15 @@ def test_settling_many_is_settling_one_by_one(acks: list[tuple[int, bool]], at_o
     assert np.array_equal(together.abandon(), one_by_one.abandon())
 
 
+def test_what_is_settled_in_groups_of_singles_leaves_the_ledger() -> None:
+    ledger = ConfirmLedger(100)
+    for first in range(1, 20_000, 50):
+        ledger.sent(numbered(50))
+        tags = np.arange(first, first + 50)
+        assert len(ledger.settle_many(tags, np.zeros(50, np.bool_))) == 50
+    assert len(ledger._heads) < 2000, "memory for what is open, not for all that ever was"
+
+
 @dataclass(frozen=True)
 class Said:
     """One thing that a broker says to a producer."""
