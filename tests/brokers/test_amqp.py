@@ -600,6 +600,18 @@ def test_many_lanes_open_and_carry_messages(broker: Broker) -> None:
     assert np.array_equal(np.sort(joined(parts, "head")["sequence"]), np.arange(1000))
 
 
+def test_under_full_load_the_last_messages_do_not_wait_for_more(broker: Broker) -> None:
+    transport = open_transport(broker, load={"mode": "maximum"})
+    whole = batch(heads(5000), body_bytes=1000)
+    with exchanging(transport) as (producers, consumers):
+        parts = collect_while_sending(producers, consumers, whole, 5000)
+        for number in range(3):
+            send_all(producers, batch(heads(1, first=5000 + number), body_bytes=1000))
+            assert select.select([consumers.descriptor], [], [], PATIENCE_SECONDS)[0]
+            parts += collect(consumers, 1, extra_seconds=0)
+    assert np.array_equal(joined(parts, "head")["sequence"], np.arange(5003))
+
+
 # -- TLS -------------------------------------------------------------------------------------------
 
 

@@ -28,6 +28,7 @@ parsing.py         a stream of frames: runs together, others one by one (pure)
 deliveries.py      messages to a consumer, by column (pure)
 arrivals.py        columns put together (pure)
 acks.py            acks, read and written many at once (pure)
+gathering.py       reading less often under full load
 grouping.py        rows of a batch by lane (pure)
 fast_lanes.py, fast_producers.py, fast_consumers.py
 """

@@ -16,6 +16,7 @@ from bench_spark.transports.amqp.arrivals import Arrivals
 from bench_spark.transports.amqp.connection import Handover
 from bench_spark.transports.amqp.deliveries import Deliveries
 from bench_spark.transports.amqp.fast_lanes import FastLane, FastLanes
+from bench_spark.transports.amqp.gathering import Gathering
 from bench_spark.transports.amqp.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.parsing import Parser
@@ -33,11 +34,20 @@ class FastConsumers(FastLanes):
         lanes: Sequence[Lane],
         now_ns: NowNs,
         want: frozenset[Part],
+        *,
+        is_gathered: bool = False,
     ) -> None:
         self._amqp = amqp
+        self._gathering = Gathering() if is_gathered else None
         self._arrivals = Arrivals(want)
         self._answers: list[Any] = []
-        super().__init__(access, lanes, now_ns)
+        try:
+            super().__init__(access, lanes, now_ns)
+        except BaseException:
+            self._close_gathering()
+            raise
+        if self._gathering is not None:
+            self._loop.add(self._gathering)
         self._acks = [
             _AckGroup(AckFrames(lane.handover.channel, multiple=amqp.ack_every > 1), amqp.ack_every)
             for lane in self._opened
@@ -135,6 +145,14 @@ class FastConsumers(FastLanes):
             if group.count and group.added_seconds <= older_than and not lane.is_lost:
                 self._acknowledged_unreported += group.count
                 lane.connection.send(group.close())
+
+    def close(self) -> None:
+        super().close()
+        self._close_gathering()
+
+    def _close_gathering(self) -> None:
+        if self._gathering is not None:
+            self._gathering.close()
 
     def _before_goodbye(self) -> None:
         self._acknowledge_rest(older_than=time.monotonic())

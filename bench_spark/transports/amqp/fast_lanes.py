@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench_spark.transports.amqp.connection import AmqpConnection, Handover
+from bench_spark.transports.amqp.gathering import Gathering
 from bench_spark.transports.amqp.lanes import Lanes, OpenLane
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.runs import ReadBuffer
@@ -23,6 +24,8 @@ class FastLane(OpenLane):
 
 
 class FastLanes(Lanes[FastLane]):
+    _gathering: Gathering | None = None
+
     def _equipped(
         self, lanes: Sequence[Lane], connections: Sequence[AmqpConnection], channels: Sequence[Any]
     ) -> list[FastLane]:
@@ -43,7 +46,7 @@ class FastLanes(Lanes[FastLane]):
 
     def _equip(self, number: int, lane: Lane, handover: Handover, buffer: ReadBuffer) -> FastLane:
         make_parser = functools.partial(self._make_parser, number, lane, handover)
-        wire = Wire(handover, self._loop, self._now_ns, buffer, make_parser)
+        wire = Wire(handover, self._loop, self._now_ns, buffer, make_parser, self._gathering)
         made = FastLane(number, lane, handover, wire)
         wire.on_method = functools.partial(self._on_method, made)
         return made

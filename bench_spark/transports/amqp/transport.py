@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from bench_spark.measure.clock import NowNs
 from bench_spark.transports.amqp.fast_consumers import FastConsumers
 from bench_spark.transports.amqp.fast_producers import FastProducers
+from bench_spark.transports.amqp.gathering import is_gathered
 from bench_spark.transports.amqp.opening import access_for
 from bench_spark.transports.amqp.pika_consumers import PikaConsumers
 from bench_spark.transports.amqp.pika_producers import PikaProducers
@@ -30,6 +31,7 @@ class AmqpTransport:
         self._amqp = context.scenario.amqp
         self._access = access_for(context)
         self._plane = chosen_plane(self._amqp)
+        self._is_gathered = is_gathered(context.scenario)
         self._topology = Topology(self._access, self._amqp, context.run_id)
 
     @property
@@ -49,8 +51,11 @@ class AmqpTransport:
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
     ) -> Consumers:
-        consumers = FastConsumers if self._plane.is_fast else PikaConsumers
-        return consumers(self._access, self._amqp, lanes, now_ns, want)
+        if not self._plane.is_fast:
+            return PikaConsumers(self._access, self._amqp, lanes, now_ns, want)
+        return FastConsumers(
+            self._access, self._amqp, lanes, now_ns, want, is_gathered=self._is_gathered
+        )
 
     def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
         return self._topology.depths(destinations)

@@ -7,6 +7,7 @@ that both planes report them alike.
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from bench_spark.measure.clock import NowNs
 from bench_spark.transports.amqp.connection import WOULD_BLOCK, Handover, lost
 from bench_spark.transports.amqp.deliveries import LONGEST_ALIKE_BYTES
 from bench_spark.transports.amqp.frames import HEARTBEAT_FRAME, method_frame
+from bench_spark.transports.amqp.gathering import Gathering
 from bench_spark.transports.amqp.loop import Loop, Timer
 from bench_spark.transports.amqp.parsing import BadFrame, Parser
 from bench_spark.transports.amqp.runs import ReadBuffer
@@ -47,6 +49,7 @@ class Wire:
         now_ns: NowNs,
         buffer: ReadBuffer,
         make_parser: Callable[[Callable[[Any], None]], Parser],
+        gathering: Gathering | None = None,
     ) -> None:
         self._socket = handover.socket
         self._is_tls = isinstance(handover.socket, ssl.SSLSocket)
@@ -55,6 +58,8 @@ class Wire:
         self._now_ns = now_ns
         self._buffer = buffer
         self._parser = make_parser(self._on_any_method)
+        self._gathering = gathering
+        self._read_bytes = 0
         self._rest = handover.unread
         """The beginning of a frame whose end was not read yet."""
         self._unsent = bytearray(handover.unsent)
@@ -154,12 +159,18 @@ class Wire:
     def read(self) -> None:
         """Decode what has arrived, as long as more is likely, in fairness to other lanes."""
         self._is_reading = True
+        self._read_bytes = 0
         reads_left = TLS_READS_PER_TURN if self._is_tls else READS_PER_TURN
         while self._read_once() and self.failure is None:
             reads_left -= 1
             if reads_left <= 0 and not self._holds_decrypted():
                 break
         self._is_reading = False
+        if self._gathering is not None and self.failure is None:
+            self._gathering.after_read(self, self._read_bytes)
+
+    def wake_at(self, waiting_bytes: int) -> None:
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, waiting_bytes)
 
     def _read_once(self) -> bool:
         """Whether there may be more to read at once."""
@@ -176,6 +187,7 @@ class Wire:
             self._end(lost("connection closed by the peer"))
             return False
         self._has_heard = True
+        self._read_bytes += count
         self._decode(rest_bytes + count)
         return count == READ_BYTES or self._is_tls
 
@@ -237,6 +249,8 @@ class Wire:
         self.failure = failure
         if self._heartbeat is not None:
             self._heartbeat.cancel()
+        if self._gathering is not None:
+            self._gathering.forget(self)
         self._unsent.clear()
         self._loop.remove(self)
         self._socket.close()

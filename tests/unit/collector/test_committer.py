@@ -44,7 +44,7 @@ def row(number: int, **changes: Any) -> EventRow:
 
 ROWS = [
     row(0, histograms={"latency": LATENCY, "delivery_latency": ONLY_OVERFLOW}),
-    row(1, role="producer", counters={}, destination="red", cpu_seconds=0.25),
+    row(1, role="producer", counters={}, destination="red", cpu_seconds=0.25, host_busy_share=0.5),
     row(2, histograms={"latency": LATENCY}, clock_offset_ns=-5, clock_bound_ns=900),
 ]
 
@@ -83,6 +83,7 @@ def expected(run_id: str, agent: int, attempt: int, one: EventRow) -> dict[str, 
         **{name: one.counters.get(name, 0) for name in COUNTERS},
         "histograms": [as_plain(found, measure) for measure, found in one.histograms.items()],
         "cpu_seconds": one.cpu_seconds,
+        "host_busy_share": one.host_busy_share,
         "clock_offset_ns": one.clock_offset_ns,
         "clock_bound_ns": one.clock_bound_ns,
     }
