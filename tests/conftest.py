@@ -26,10 +26,17 @@ _wanted = pytest.StashKey[list[str]]()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    asked = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    asked = {name for item in session.items for name in _asked_for(item)}
     session.config.stash[_wanted] = [
         kind for kind in KINDS if asked & {kind, f"{kind}_broker", "amqp_broker", "each_broker"}
     ]
+
+
+def _asked_for(item: pytest.Item) -> Iterator[str]:
+    """Fixtures of a test by name, and those it names in a parameter."""
+    yield from getattr(item, "fixturenames", ())
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    yield from (value for value in parameters.values() if isinstance(value, str))
 
 
 class RunningBrokers:
@@ -48,6 +55,8 @@ class RunningBrokers:
     def __getitem__(self, name: str) -> BrokerStatus:
         if name in self._missing:
             pytest.skip(self._missing[name])
+        if name not in self._running:  # asked for by a name made up in the test
+            self._running |= self._stack.enter_context(brokers.embedded(name))
         return self._running[name]
 
     def close(self) -> None:

@@ -163,6 +163,7 @@ class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika 
         self._frame_buffer = b""
         unsent = bytes(self._outbound)
         self._outbound.clear()
+        self._watches_writing = False
         self._loop.remove(self)
         return Handover(
             socket=self._socket,

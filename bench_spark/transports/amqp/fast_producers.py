@@ -140,15 +140,17 @@ class FastProducers(FastLanes):
 
     def _send_on_one_lane(self, batch: Batch) -> int:
         lane = self._opened[batch.lane[0]]
+        room = self._room(lane)
+        if room <= 0:
+            return 0
         load = _Load.of(batch)
         most = _messages_per_write(batch)
         accepted = 0
-        while accepted < len(batch):
-            end = min(len(batch), accepted + min(most, self._room(lane)))
-            if end <= accepted:
-                break
+        while room > 0 and accepted < len(batch):
+            end = min(len(batch), accepted + min(most, room))
             self._write(lane, load, accepted, end)
             accepted = end
+            room = self._room(lane)
         return accepted
 
     def _send_by_lane(self, batch: Batch) -> int:
@@ -254,14 +256,23 @@ class FastProducers(FastLanes):
         elif isinstance(method, pika.spec.Connection.Blocked):
             self._block(lane, str(method.reason))
         elif isinstance(method, pika.spec.Connection.Unblocked):
-            self._outboxes[lane.number].is_blocked = False
-            at_ns = lane.connection.read_ns
-            self._signals.append(Signal(SignalKind.UNBLOCKED, at_ns, lane.number))
+            self._unblock(lane)
+        elif isinstance(method, pika.spec.Channel.Flow):
+            # The protocol's older way to say the same.
+            if method.active:
+                self._unblock(lane)
+            else:
+                self._block(lane, "channel.flow")
 
     def _block(self, lane: FastLane, why: str) -> None:
         self._outboxes[lane.number].is_blocked = True
         at_ns = lane.connection.read_ns or self._now_ns()
         self._signals.append(Signal(SignalKind.BLOCKED, at_ns, lane.number, reason=why))
+
+    def _unblock(self, lane: FastLane) -> None:
+        self._outboxes[lane.number].is_blocked = False
+        at_ns = lane.connection.read_ns
+        self._signals.append(Signal(SignalKind.UNBLOCKED, at_ns, lane.number))
 
 
 def _messages_per_write(batch: Batch) -> int:

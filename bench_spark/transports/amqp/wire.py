@@ -79,6 +79,7 @@ class Wire:
         self.on_method: Callable[[Any], None] = lambda method: None
         """Called with the methods that are not about the end of channel or connection."""
         loop.add(self)
+        self.flush()
         if self._heartbeat_seconds:
             self._beat()
 
@@ -232,6 +233,8 @@ class Wire:
         elif isinstance(method, spec.Connection.CloseOk):
             self._end(pika.exceptions.ConnectionClosedByClient(_REPLY_SUCCESS, "Goodbye"))
         else:
+            if isinstance(method, spec.Channel.Flow):
+                self.send_method(spec.Channel.FlowOk(method.active))
             self.on_method(method)
 
     def _channel_ended(self, method: Any) -> None:

@@ -95,10 +95,10 @@ def delivery(tag: int) -> bytes:
 def test_bytes_that_pika_had_read_or_not_yet_written_come_first() -> None:
     whole = delivery(1)
     rig = Rig(unread=whole[:20], unsent=HEARTBEAT_FRAME)
-    rig.wire.send_method(spec.Basic.Qos(prefetch_count=5))
+    assert isinstance(rig.next_frame(), pika.frame.Heartbeat)
     rig.hear(whole[20:])
     assert rig.arrivals.take().token.tolist() == [1]
-    assert isinstance(rig.next_frame(), pika.frame.Heartbeat)
+    rig.wire.send_method(spec.Basic.Qos(prefetch_count=5))
     assert rig.next_frame().method.prefetch_count == 5
     rig.wire.abort("done")
 
@@ -194,6 +194,14 @@ def test_other_methods_are_passed_on(rig: Rig) -> None:
     [method] = rig.methods
     assert method.reason == "memory"
     assert rig.ends == []
+
+
+def test_channel_flow_is_answered_and_passed_on(rig: Rig) -> None:
+    rig.hear(method_frame(1, spec.Channel.Flow(False)))
+    answer = rig.next_frame().method
+    assert isinstance(answer, spec.Channel.FlowOk)
+    assert answer.active is False
+    assert [method.active for method in rig.methods] == [False]
 
 
 def test_an_idle_wire_sends_heartbeats_and_gives_up_a_broker_that_is_silent() -> None:
