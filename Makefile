@@ -30,7 +30,7 @@ format: setup ## put the code into the form that `make check` wants
 	$(BIN)/ruff check --fix $(wildcard $(SOURCES))
 
 bench: setup ## this tool's own hot paths
-	$(BIN)/python -m pytest -q benchmarks
+	$(BIN)/python benchmarks/amqp_hot_paths.py
 
 wheel: setup ## an installable wheel in dist/
 	$(BIN)/python -m build --wheel --no-isolation
