@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.wire import new_token
-from bench_spark.collector.accounts import Accounts, Ledger, Sent
+from bench_spark.collector.accounts import Accounts
 from bench_spark.collector.control import RunControl
+from bench_spark.collector.evidence import accounts_of
 from bench_spark.collector.server import CollectorServer
 from bench_spark.measure.clock import Clock
 from bench_spark.measure.hdr import SparseHistogram, merge_sparse
@@ -68,20 +69,9 @@ class Load:
         )
 
     def accounts(self) -> Accounts:
-        scenario = self.plan.scenario
-        confirms = any(s.reports.get("ready", {}).get("confirms") for s in self.control.agents)
-        ledger = Ledger(scenario.producers, scenario.destinations, confirms)
-        depths: dict[int, int | None] = {}
-        for state in self.control.agents:
-            closed = state.reports["closed"]
-            ledger.add_sent([Sent(*entry) for entry in closed["sent_by_producer"]])
-            ends = [sum(closed["page_bytes"][: n + 1]) for n in range(3)]
-            ledger.add_pages(
-                state.pages[: ends[0]], state.pages[ends[0] : ends[1]], state.pages[ends[1] :]
-            )
-            found = state.reports.get("inspected", {}).get("depths", {})
-            depths |= {int(index): depth for index, depth in found.items()}
-        return ledger.accounts(depths, is_complete=True)
+        accounts = accounts_of(self.plan, self.control)
+        assert accounts is not None
+        return accounts
 
 
 def start_load(plan: Plan, broker: Broker) -> Load:

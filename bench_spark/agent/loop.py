@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench_spark.agent.dealing import Dealer, RoundRobin, Windows
+from bench_spark.agent.due import DueBook
 from bench_spark.agent.host import HostLoad
 from bench_spark.agent.link import Link, report
 from bench_spark.agent.pacer import Schedule
 from bench_spark.agent.payload import head_bytes, padding
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
-from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
+from bench_spark.agent.timeline import WARMUP, Timeline
 from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError, LaneLost, RunError
 from bench_spark.measure.clock import NANOSECONDS, NowNs
@@ -86,6 +87,7 @@ class LoadLoop:
         self._mode = scenario.load.mode
         self._schedule = assignment.schedule
         self._scheduled_total = self._messages_scheduled()
+        self._due_book = DueBook(self._schedule, self._scheduled_total, timeline, recorder)
         self._dealer = self._make_dealer()
         self._tail = padding(scenario.message, seed=assignment.run_tag + assignment.agent)
         self._head_bytes = head_bytes(scenario.message)
@@ -95,12 +97,10 @@ class LoadLoop:
         self._is_self_limiting = lanes.are_self_limiting
         self._sent = 0
         self._began_ns = timeline.start_ns
-        self._production_ended_ns: int | None = None
+        self._has_ended_production = False
         self._sent_before_measure: int | None = None
         self._received = 0
         self._freed = 0
-        self._due_counted = 0
-        self._due_by_phase: dict[str, int] = {}
         self._seen_progress = -1
         self._progress_at_ns = 0
         self._others_backlog = 0
@@ -187,8 +187,9 @@ class LoadLoop:
         producers.flush(timeout_seconds=1.0)
 
     def _report_production(self) -> None:
-        self._production_ended_ns = self._now_ns()
-        self._count_due(self._production_ended_ns)
+        ended_ns = self._now_ns()
+        self._book_due(ended_ns)
+        self._has_ended_production = True
         # The progress goes first: from the report on, the driver takes it for the final one.
         self._send_progress()
         report(
@@ -196,7 +197,7 @@ class LoadLoop:
             "produced",
             sent=self._sent,
             began_ns=self._began_ns,
-            ended_ns=self._production_ended_ns,
+            ended_ns=ended_ns,
         )
 
     def _drain(self) -> None:
@@ -420,7 +421,7 @@ class LoadLoop:
         )
 
     def _close_ticks(self, now: int) -> None:
-        self._count_due(now)
+        self._book_due(now)
         self._note_ongoing_blocks(now)
         rows = self._recorder.rows_until(now)
         if rows:
@@ -433,37 +434,12 @@ class LoadLoop:
         self._link.send_rows(rows)
         self._next_tick_ns = self._timeline.tick_end_ns(self._timeline.tick_at(now))
 
+    def _book_due(self, now: int) -> None:
+        # Once production has ended, for whatever reason, nothing more falls due.
+        if self._assignment.producers and not self._has_ended_production:
+            self._due_book.book_until(now)
+
     def _note_ongoing_blocks(self, now: int) -> None:
         for lane, since in self._blocked_since.items():
             self._recorder.blocked(now, now - since)
             self._blocked_since[lane] = now
-
-    def _count_due(self, now: int) -> None:
-        """Book what fell due since the last time, each phase to its own ticks."""
-        if not self._assignment.producers:
-            return
-        if self._schedule is None:
-            self._count_due_as_sent(now)
-            return
-        # Once production has ended, for whatever reason, nothing more falls due.
-        elapsed = min(now, self._production_ended_ns or now) - self._timeline.start_ns
-        while True:
-            start = self._timeline.start_ns + self._schedule.intended_ns(self._due_counted)
-            tick = self._timeline.tick_at(start)
-            until = min(self._timeline.tick_end_ns(tick) - self._timeline.start_ns, elapsed)
-            due = min(self._schedule.messages_before(until), self._scheduled_total)
-            if due <= self._due_counted:
-                return
-            phase = MEASURE if start >= self._timeline.measure_start_ns else WARMUP
-            self._recorder.due(phase, start, due - self._due_counted)
-            self._due_counted = due
-
-    def _count_due_as_sent(self, now: int) -> None:
-        """Without a schedule a message is due when it is sent."""
-        self._recorder.fold()
-        for phase, lanes in self._recorder.sent_by_lane.items():
-            counted = self._due_by_phase.get(phase, 0)
-            total = int(lanes.sum())
-            if total > counted:
-                self._recorder.due(phase, now, total - counted)
-                self._due_by_phase[phase] = total

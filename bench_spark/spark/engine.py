@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, Protocol
@@ -25,9 +25,10 @@ from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.wire import new_token
-from bench_spark.collector.accounts import Accounts, Ledger, Sent
 from bench_spark.collector.committer import Committer
 from bench_spark.collector.control import Failure, RunControl
+from bench_spark.collector.evidence import accounts_of, agent_entry, uses_confirms
+from bench_spark.collector.health import AgentHealth
 from bench_spark.collector.server import CollectorServer
 from bench_spark.errors import (
     EXIT_INTERRUPTED,
@@ -78,55 +79,6 @@ class RunRequest:
     broker: Broker
     credentials: Credentials
     live: bool = True
-
-
-@dataclass
-class _ClockError:
-    """How wrong an agent's clock may be: its tightest bound, and the drift that is proved."""
-
-    bound_ns: int
-    drift_ns: int = 0
-
-    def add(self, offset_ns: int, bound_ns: int) -> None:
-        self.bound_ns = min(self.bound_ns, bound_ns)
-        self.drift_ns = max(self.drift_ns, abs(offset_ns) - bound_ns)
-
-
-@dataclass
-class _Health:
-    """What the agents' rows say of the agents themselves."""
-
-    busiest_share: float | None = None
-    cpu_seconds: dict[int, float] = field(default_factory=dict)
-    _clocks: dict[int, _ClockError] = field(default_factory=dict)
-    _hosts: dict[int, list[float]] = field(default_factory=dict)
-
-    def add(self, agent: int, rows: list[EventRow]) -> None:
-        for row in rows:
-            if row.cpu_seconds is None:
-                continue
-            self.cpu_seconds[agent] = self.cpu_seconds.get(agent, 0.0) + row.cpu_seconds
-            bound_ns = row.clock_bound_ns or 0
-            clock = self._clocks.setdefault(agent, _ClockError(bound_ns))
-            clock.add(row.clock_offset_ns or 0, bound_ns)
-            if row.phase == "measure" and row.tick_seconds >= 0.5:
-                share = row.cpu_seconds / row.tick_seconds
-                self.busiest_share = max(self.busiest_share or 0.0, share)
-                if row.host_busy_share is not None:
-                    self._hosts.setdefault(agent, []).append(row.host_busy_share)
-
-    @property
-    def busiest_host_share(self) -> float | None:
-        """How busy the busiest agent's host was, on average over the measured phase."""
-        return max((sum(found) / len(found) for found in self._hosts.values()), default=None)
-
-    def clock_error_ns(self, agent: int) -> int:
-        clock = self._clocks.get(agent)
-        return clock.bound_ns + clock.drift_ns if clock is not None else 0
-
-    @property
-    def clock_bound_ns(self) -> int:
-        return max((self.clock_error_ns(agent) for agent in self._clocks), default=0)
 
 
 class Engine:
@@ -189,7 +141,7 @@ class _Run:
         self._plan = request.plan
         self._metrics = metrics
         self._clock = Clock.local()
-        self._health = _Health()
+        self._health = AgentHealth()
         self._results: list[AgentResult] = []
         self._job_error: Exception | None = None
         self._interrupted_by: int | None = None
@@ -422,7 +374,6 @@ class _Run:
         return ()
 
     def _facts(self, control: RunControl, notes: tuple[Check, ...]) -> RunFacts:
-        confirms = any(s.reports.get("ready", {}).get("confirms") for s in control.agents)
         measured_from = measured_until = None
         if control.start_at_ns is not None:
             timeline = self._timeline(control)
@@ -439,8 +390,8 @@ class _Run:
             broker=self._request.broker.masked(),
             measured_from=measured_from,
             measured_until=measured_until,
-            accounts=self._accounts(control, confirms),
-            confirms=confirms,
+            accounts=accounts_of(self._plan, control),
+            confirms=uses_confirms(control),
             failures=tuple(control.failures),
             interrupted_by=self._interrupted_by,
             busiest_agent_share=self._health.busiest_share,
@@ -448,50 +399,10 @@ class _Run:
             clock_bound_ns=self._health.clock_bound_ns,
             environment=self._environment(control),
             notes=notes,
-            agents=[self._agent_entry(agent, control) for agent in range(len(control.agents))],
+            agents=[
+                agent_entry(control, agent, self._health) for agent in range(len(control.agents))
+            ],
         )
-
-    def _agent_entry(self, agent: int, control: RunControl) -> dict[str, Any]:
-        """One agent in the result: where it ran, what it did, how well it kept time."""
-        state = control.agents[agent]
-        probed = state.reports.get("probed", {})
-        began_ns = state.reports.get("produced", {}).get("began_ns")
-        late_ns = None
-        if began_ns is not None and control.start_at_ns is not None:
-            late_ns = int(began_ns) - control.start_at_ns
-        return {
-            "agent": agent,
-            "host": probed.get("host", {}).get("host"),
-            "executor": probed.get("executor"),
-            "sent": state.progress.get("sent"),
-            "received_once": state.progress.get("received_once"),
-            "cpu_seconds": self._health.cpu_seconds.get(agent),
-            "started_late_us": None if late_ns is None else late_ns / 1000,
-            "clock_error_us": self._health.clock_error_ns(agent) / 1000,
-        }
-
-    def _accounts(self, control: RunControl, confirms: bool) -> Accounts | None:
-        if not self._plan.has_accounts or control.start_at_ns is None:
-            return None
-        scenario = self._plan.scenario
-        ledger = Ledger(scenario.producers, scenario.destinations, confirms)
-        depths: dict[int, int | None] = {}
-        for state in control.agents:
-            closed = state.reports.get("closed")
-            if closed is None:
-                continue
-            ledger.add_sent([Sent(*entry) for entry in closed["sent_by_producer"]])
-            ends = [sum(closed["page_bytes"][: n + 1]) for n in range(3)]
-            pages = state.pages
-            ledger.add_pages(pages[: ends[0]], pages[ends[0] : ends[1]], pages[ends[1] : ends[2]])
-            inspected = state.reports.get("inspected", {}).get("depths", {})
-            depths |= {int(index): depth for index, depth in inspected.items()}
-        is_complete = all(
-            "closed" in state.reports
-            for agent, state in enumerate(control.agents)
-            if self._plan.assignments[agent].consumers
-        )
-        return ledger.accounts(depths, is_complete)
 
     def _environment(self, control: RunControl) -> dict[str, Any]:
         probed = [state.reports["probed"] for state in control.agents if "probed" in state.reports]

@@ -1,0 +1,61 @@
+"""What the agents' reports add up to: the accounts of a run, and an entry per agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench_spark.collector.accounts import Accounts, Ledger, Sent
+from bench_spark.collector.control import RunControl
+from bench_spark.collector.health import AgentHealth
+from bench_spark.plan import Plan
+
+
+def uses_confirms(control: RunControl) -> bool:
+    return any(state.reports.get("ready", {}).get("confirms") for state in control.agents)
+
+
+def accounts_of(plan: Plan, control: RunControl) -> Accounts | None:
+    """Where every message went; None if the load never began or bodies carry no sequence."""
+    if not plan.has_accounts or control.start_at_ns is None:
+        return None
+    ledger = Ledger(plan.scenario.producers, plan.scenario.destinations, uses_confirms(control))
+    depths: dict[int, int | None] = {}
+    for state in control.agents:
+        closed = state.reports.get("closed")
+        if closed is None:
+            continue
+        ledger.add_sent([Sent(*entry) for entry in closed["sent_by_producer"]])
+        ends = [sum(closed["page_bytes"][: part + 1]) for part in range(3)]
+        ledger.add_pages(
+            received=state.pages[: ends[0]],
+            confirmed=state.pages[ends[0] : ends[1]],
+            failed=state.pages[ends[1] : ends[2]],
+        )
+        found = state.reports.get("inspected", {}).get("depths", {})
+        depths |= {int(index): depth for index, depth in found.items()}
+    is_complete = all(
+        "closed" in state.reports
+        for agent, state in enumerate(control.agents)
+        if plan.assignments[agent].consumers
+    )
+    return ledger.accounts(depths, is_complete)
+
+
+def agent_entry(control: RunControl, agent: int, health: AgentHealth) -> dict[str, Any]:
+    """One agent in the result: where it ran, what it did, how well it kept time."""
+    state = control.agents[agent]
+    probed = state.reports.get("probed", {})
+    began_ns = state.reports.get("produced", {}).get("began_ns")
+    late_us = None
+    if began_ns is not None and control.start_at_ns is not None:
+        late_us = (int(began_ns) - control.start_at_ns) / 1000
+    return {
+        "agent": agent,
+        "host": probed.get("host", {}).get("host"),
+        "executor": probed.get("executor"),
+        "sent": state.progress.get("sent"),
+        "received_once": state.progress.get("received_once"),
+        "cpu_seconds": health.cpu_seconds.get(agent),
+        "started_late_us": late_us,
+        "clock_error_us": health.clock_error_ns(agent) / 1000,
+    }
