@@ -46,7 +46,7 @@ def refuse_too_few_slots(plan: Plan, master: str) -> None:
     slots = slots_of(master)
     if slots is not None and slots < plan.slots_needed:
         raise TooFewSlots(
-            f"{len(plan.assignments)} agents and the rolling metrics need {plan.slots_needed} "
+            f"{len(plan.assignments)} agent(s) and the rolling metrics need {plan.slots_needed} "
             f"slots, but {master} offers {slots}: use local[{plan.slots_needed}] or fewer agents"
         )
 

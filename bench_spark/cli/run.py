@@ -25,7 +25,7 @@ from bench_spark.cli.preparing import (
     settle,
 )
 from bench_spark.cli.spark_session import spark_session
-from bench_spark.errors import ConfigurationError
+from bench_spark.errors import BrokerUnreachable, ConfigurationError
 from bench_spark.report.live import Steps, display_for
 
 
@@ -103,6 +103,7 @@ def _carry_out(
     outputs: Outputs,
     live: bool,
 ) -> int:
+    from bench_spark import brokers
     from bench_spark.spark.engine import Engine, RunRequest
 
     plan = ready.plan or plan_for_cluster(spark, asked.scenario, ready.run_id)
@@ -110,6 +111,13 @@ def _carry_out(
     engine = Engine(spark, ready.store, display)
     try:
         summary = engine.run(RunRequest(plan, asked.broker, asked.credentials, live))
+    except BrokerUnreachable as error:
+        if asked.broker.name not in brokers.NAMES:
+            raise
+        hint = f"bench-spark broker start {asked.broker.name}"
+        raise BrokerUnreachable(
+            f"{error}; if it is to be the one of this machine: {hint}"
+        ) from error
     finally:
         engine.close()
     outputs.write(summary.document)

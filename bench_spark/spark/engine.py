@@ -117,7 +117,7 @@ class Engine:
             slots = wait_for_slots(self._spark, needed, SLOTS_TIMEOUT_SECONDS)
         if slots < needed:
             raise TooFewSlots(
-                f"{len(plan.assignments)} agents and the rolling metrics need {needed} slots, "
+                f"{len(plan.assignments)} agent(s) and the rolling metrics need {needed} slots, "
                 f"but {_master(self._spark)} offers {slots}: add executors or cores, or use fewer "
                 "agents"
             )
