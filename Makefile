@@ -29,8 +29,9 @@ format: setup ## put the code into the form that `make check` wants
 	$(BIN)/ruff format $(wildcard $(SOURCES))
 	$(BIN)/ruff check --fix $(wildcard $(SOURCES))
 
-bench: setup ## this tool's own hot paths
+bench: setup ## this tool's hot paths, and the whole of it beside RabbitMQ PerfTest; ten minutes
 	$(BIN)/python benchmarks/amqp_hot_paths.py
+	$(BIN)/python benchmarks/against_perftest.py --write benchmarks/RESULTS.md
 
 wheel: setup ## an installable wheel in dist/
 	$(BIN)/python -m build --wheel --no-isolation
