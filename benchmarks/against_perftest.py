@@ -3,10 +3,10 @@
     python benchmarks/against_perftest.py [LINE...] [--repetitions N] [--write FILE]
 
 Lines: maximum, confirms, paced (all by default). Ours is the whole product, started by its command
-line, Spark and live metrics and all; PerfTest is the jar from Maven Central. Both run on this
-machine beside one embedded RabbitMQ, alternating, so that what disturbs one disturbs the other as
-well. Figures are medians over the repetitions; a ratio above 1 means more messages, a ratio of CPU
-or latency below 1 means less of it. JVM and Spark start are left out of both.
+line, Spark and all, with its live metrics and without them; PerfTest is the jar from Maven Central.
+All run on this machine beside one embedded RabbitMQ, alternating, so that what disturbs one
+disturbs the others as well. Figures are medians over the repetitions; a ratio above 1 means more
+messages, a ratio of CPU or latency below 1 means less of it. JVM and Spark start are left out.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ LINES = (
 )
 
 
-def our_turn(line: Line, broker: Broker, directory: Path) -> Figures:
+def our_turn(line: Line, broker: Broker, directory: Path, live: str) -> Figures:
     broker_file = directory / "broker.yaml"
     broker_file.write_text(yaml.safe_dump(broker.model_dump(exclude_none=True)))
     result = directory / "result.json"
@@ -99,7 +99,7 @@ def our_turn(line: Line, broker: Broker, directory: Path) -> Figures:
     command = [
         *(sys.executable, "-m", "bench_spark.cli", "run", "steady"),
         *("--broker", str(broker_file), "--store", str(directory / "store")),
-        *("--format", f"json={result}"),
+        *("--format", f"json={result}", live),
         *(word for setting in settings for word in ("--set", setting)),
     ]
     subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -154,11 +154,13 @@ def their_turn(line: Line, broker: Broker, jars: Sequence[Path]) -> Figures:
     )
 
 
+TOOLS = ("bench-spark", "bench-spark --no-live", "PerfTest")
+
+
 @dataclass
 class Comparison:
     line: Line
-    ours: list[Figures] = field(default_factory=list)
-    theirs: list[Figures] = field(default_factory=list)
+    figures: dict[str, list[Figures]] = field(default_factory=lambda: {tool: [] for tool in TOOLS})
 
     def rows(self) -> list[str]:
         columns: tuple[tuple[str, Callable[[Figures], float]], ...] = (
@@ -169,17 +171,19 @@ class Comparison:
         )
         rows = []
         for name, value in columns:
-            ours = statistics.median(map(value, self.ours))
-            theirs = statistics.median(map(value, self.theirs))
-            rows.append(f"| {name} | {ours:,.1f} | {theirs:,.1f} | {ours / theirs:.2f} |")
+            medians = [statistics.median(map(value, self.figures[tool])) for tool in TOOLS]
+            shown = " | ".join(f"{median:,.1f}" for median in medians)
+            ratios = " | ".join(f"{median / medians[-1]:.2f}" for median in medians[:-1])
+            rows.append(f"| {name} | {shown} | {ratios} |")
         return rows
 
 
 def report(comparisons: Sequence[Comparison], product: str, repetitions: int) -> str:
+    lines = " ".join(comparison.line.name for comparison in comparisons)
     parts = [
         "# Results",
         "",
-        f"Made by `python benchmarks/against_perftest.py --repetitions {repetitions}` on "
+        f"Made by `python benchmarks/against_perftest.py {lines} --repetitions {repetitions}` on "
         f"{datetime.now(UTC):%Y-%m-%d}: {os.cpu_count()} cores shared by broker and clients, "
         f"Python {platform.python_version()}, {product}, PerfTest {PERFTEST.rpartition(':')[2]}. "
         f"Medians of {repetitions} alternating repetitions of {MEASURE_SECONDS} s each.",
@@ -190,7 +194,9 @@ def report(comparisons: Sequence[Comparison], product: str, repetitions: int) ->
     ]
     for comparison in comparisons:
         parts += ["", f"## {comparison.line.title}", ""]
-        parts += ["| | bench-spark | PerfTest | ratio |", "|---|---|---|---|", *comparison.rows()]
+        heads = [*TOOLS, *(f"{tool} : PerfTest" for tool in TOOLS[:-1])]
+        parts += [f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+        parts += comparison.rows()
     return "\n".join(parts) + "\n"
 
 
@@ -215,12 +221,16 @@ def main() -> None:
         broker = running["rabbitmq"].broker
         for repetition in range(asked.repetitions):
             for comparison in comparisons:
-                ours = our_turn(comparison.line, broker, Path(directory))
-                theirs = their_turn(comparison.line, broker, jars)
-                comparison.ours.append(ours)
-                comparison.theirs.append(theirs)
-                label = f"{comparison.line.name} {repetition + 1}/{asked.repetitions}"
-                print(f"{label}: ours {ours}, PerfTest {theirs}", file=sys.stderr, flush=True)
+                line = comparison.line
+                turns = {
+                    "bench-spark": our_turn(line, broker, Path(directory), "--live"),
+                    "bench-spark --no-live": our_turn(line, broker, Path(directory), "--no-live"),
+                    "PerfTest": their_turn(line, broker, jars),
+                }
+                for tool, figures in turns.items():
+                    comparison.figures[tool].append(figures)
+                label = f"{line.name} {repetition + 1}/{asked.repetitions}"
+                print(f"{label}: {turns}", file=sys.stderr, flush=True)
     text = report(comparisons, "RabbitMQ 3.10", asked.repetitions)
     if asked.write:
         asked.write.write_text(text)

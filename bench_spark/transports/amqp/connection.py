@@ -59,6 +59,10 @@ class Line(Protocol):
     @property
     def is_open(self) -> bool: ...
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What is still to be written to the socket."""
+
     def close(self) -> None:
         """Say goodbye; `failure` is set once the broker has answered."""
 

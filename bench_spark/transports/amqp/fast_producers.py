@@ -24,8 +24,9 @@ from bench_spark.transports.amqp.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
-from bench_spark.transports.amqp.settlement import Settlement, joined
-from bench_spark.transports.base import I64, U8, U16, Batch, Lane, Outcomes, Signal, SignalKind
+from bench_spark.transports.amqp.settlement import Settlement
+from bench_spark.transports.amqp.settling import SettlingLanes
+from bench_spark.transports.base import I64, U8, U16, Batch, Lane, Signal, SignalKind
 
 WRITE_BYTES = 256 * 1024
 """Messages written to a lane at once, and the most that may wait there for its socket."""
@@ -80,15 +81,13 @@ class _Blocks:
         return block
 
 
-class FastProducers(FastLanes):
+class FastProducers(SettlingLanes[FastLane], FastLanes):
     def __init__(self, access: Access, amqp: Amqp, lanes: Sequence[Lane], now_ns: NowNs) -> None:
-        self._amqp = amqp
-        self._settled: list[Outcomes] = []
         self._outboxes: list[_Outbox] = []
         self._frames: dict[tuple[int, int, str], PublishFrames] = {}
         self._blocks = _Blocks()
         self._answers: list[Any] = []
-        super().__init__(access, lanes, now_ns)
+        super().__init__(access, amqp, lanes, now_ns)
         try:
             self._prepare()
         except BaseException:
@@ -98,7 +97,7 @@ class FastProducers(FastLanes):
     def _make_parser(
         self, number: int, lane: Lane, handover: Handover, on_method: Callable[[Any], None]
     ) -> Parser:
-        settlement = Settlement(number, self._amqp.confirms, self._amqp.mandatory, self._settled)
+        settlement = self._settlements[number]
         frames = [
             self._frames_for(handover, naming.routing_key(self._amqp, one.index, one.name or ""))
             for one in lane.destinations
@@ -215,38 +214,6 @@ class FastProducers(FastLanes):
             for number, place in enumerate(places.tolist()):
                 pieces[place] = stamped[number * size : (number + 1) * size]
         return b"".join(pieces)
-
-    def commit(self) -> None:
-        """No transaction is ever open here, so there is none to end."""
-
-    def flush(self, timeout_seconds: float) -> None:
-        self._loop.run_until(
-            lambda: not any(lane.connection.unsent_bytes for lane in self._opened),
-            timeout_seconds,
-        )
-        self._ring_if_more()
-
-    # -- what became of it -------------------------------------------------------------------------
-
-    def in_flight(self) -> int:
-        return sum(outbox.settlement.in_flight for outbox in self._outboxes)
-
-    def outcomes(self) -> Outcomes:
-        self._pump()
-        if self._amqp.mandatory:
-            now_ns = self._now_ns()
-            for outbox in self._outboxes:
-                outbox.settlement.release(now_ns)
-        settled = joined(self._settled)
-        self._settled.clear()
-        self._ring_if_more()
-        return settled
-
-    def _has_news(self) -> bool:
-        return bool(self._settled)
-
-    def _abandon(self, lane: FastLane) -> None:
-        self._outboxes[lane.number].settlement.abandon(self._now_ns())
 
     # -- what the broker says ----------------------------------------------------------------------
 

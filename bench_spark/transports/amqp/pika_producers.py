@@ -17,8 +17,9 @@ from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.connection import AmqpConnection
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.pika_lanes import PikaLane, PikaLanes
-from bench_spark.transports.amqp.settlement import Settlement, joined
-from bench_spark.transports.base import Batch, Lane, Outcomes, Signal, SignalKind
+from bench_spark.transports.amqp.settlement import Settlement
+from bench_spark.transports.amqp.settling import SettlingLanes
+from bench_spark.transports.base import Batch, Lane, Signal, SignalKind
 
 UNSENT_LIMIT_BYTES = 64 * 1024
 """A lane that has this much waiting for its socket takes no more messages."""
@@ -38,20 +39,18 @@ class _Outbox:
         self.is_blocked = False
 
 
-class PikaProducers(PikaLanes):
+class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
     def __init__(self, access: Access, amqp: Amqp, lanes: Sequence[Lane], now_ns: NowNs) -> None:
-        super().__init__(access, lanes, now_ns)
-        self._amqp = amqp
+        super().__init__(access, amqp, lanes, now_ns)
         self._properties = pika.BasicProperties(
             delivery_mode=_PERSISTENT if amqp.persistent else _TRANSIENT
         )
-        self._settled: list[Outcomes] = []
         self._outboxes = [
             _Outbox(
                 [naming.routing_key(amqp, one.index, one.name or "") for one in lane.destinations],
-                Settlement(number, amqp.confirms, amqp.mandatory, self._settled),
+                settlement,
             )
-            for number, lane in enumerate(lanes)
+            for lane, settlement in zip(lanes, self._settlements, strict=True)
         ]
         try:
             self._prepare()
@@ -123,34 +122,7 @@ class PikaProducers(PikaLanes):
         outbox.taken.clear()
         lane.connection.flush()
 
-    def commit(self) -> None:
-        """No transaction is ever open here, so there is none to end."""
-
-    def flush(self, timeout_seconds: float) -> None:
-        self._loop.run_until(
-            lambda: not any(lane.connection.unsent_bytes for lane in self._opened),
-            timeout_seconds,
-        )
-        self._ring_if_more()
-
     # -- what became of it -------------------------------------------------------------------------
-
-    def in_flight(self) -> int:
-        return sum(outbox.settlement.in_flight for outbox in self._outboxes)
-
-    def outcomes(self) -> Outcomes:
-        self._pump()
-        if self._amqp.mandatory:
-            now_ns = self._now_ns()
-            for outbox in self._outboxes:
-                outbox.settlement.release(now_ns)
-        settled = joined(self._settled)
-        self._settled.clear()
-        self._ring_if_more()
-        return settled
-
-    def _has_news(self) -> bool:
-        return bool(self._settled)
 
     def _on_settled(self, lane: PikaLane, outbox: _Outbox, frame: Any) -> None:
         is_nack = isinstance(frame.method, pika.spec.Basic.Nack)
@@ -167,9 +139,6 @@ class PikaProducers(PikaLanes):
         body: bytes,
     ) -> None:
         outbox.settlement.returned(body, lane.connection.read_ns)
-
-    def _abandon(self, lane: PikaLane) -> None:
-        self._outboxes[lane.number].settlement.abandon(self._now_ns())
 
     # -- back-pressure -----------------------------------------------------------------------------
 
