@@ -44,6 +44,7 @@ from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.spark.environment import driver_environment
 from bench_spark.spark.marker import StoreMarker, store_marker
 from bench_spark.spark.metrics import RollingMetrics
+from bench_spark.spark.overhead import SparkOverhead
 from bench_spark.spark.session import free_slots, wait_for_slots
 from bench_spark.spark.ticks import merged_ticks, merged_ticks_here
 from bench_spark.spark.windows import LiveWindow, RunWindows
@@ -142,6 +143,8 @@ class _Run:
         self._metrics = metrics
         self._clock = Clock.local()
         self._health = AgentHealth()
+        self._overhead = SparkOverhead()
+        self._is_weighing = False
         self._results: list[AgentResult] = []
         self._job_error: Exception | None = None
         self._interrupted_by: int | None = None
@@ -257,6 +260,7 @@ class _Run:
                 is_started = True
                 self._begin(control)
             if is_started:
+                self._weigh_spark(control)
                 window = self._metrics.latest(self._plan.run_id)
                 self._display.update(window, is_draining=control.produced.is_set())
             if not job.is_alive():
@@ -265,6 +269,17 @@ class _Run:
                 server.call(lambda: control.stop("not every agent started"))
                 self._spark.sparkContext.cancelJobGroup(self._plan.run_id)
                 return
+
+    def _weigh_spark(self, control: RunControl) -> None:
+        """Count Spark's own CPU over the measured phase."""
+        if control.produced.is_set():
+            self._overhead.end()
+        elif (
+            not self._is_weighing
+            and self._clock.now_ns() >= self._timeline(control).measure_start_ns
+        ):
+            self._is_weighing = True
+            self._overhead.begin()
 
     def _begin(self, control: RunControl) -> None:
         timeline = self._timeline(control)
@@ -396,6 +411,7 @@ class _Run:
             interrupted_by=self._interrupted_by,
             busiest_agent_share=self._health.busiest_share,
             busiest_host_share=self._health.busiest_host_share,
+            spark_cores=self._overhead.cores,
             clock_bound_ns=self._health.clock_bound_ns,
             environment=self._environment(control),
             notes=notes,

@@ -20,6 +20,7 @@ BUSY_CORE = 0.9
 """Share of one core above which an agent's single thread may be what was slow."""
 BUSY_HOST = 0.9
 """Share of all cores of a host above which what runs there competes for them."""
+NOTICEABLE_CORES = 0.2
 RECOMMENDED_WARMUP_SECONDS = 5.0
 NEAR_LINK_SPEED = 0.8
 
@@ -46,6 +47,8 @@ class AuditInput:
     """Highest share of one core that any agent used in a measured second."""
     busiest_host_share: float | None
     """How busy the busiest agent's machine was in the measured phase, all cores and programs."""
+    spark_cores: float | None
+    """What Spark and the driver used in the measured phase, in cores."""
     accounts: Accounts | None
     received: int
     lost_is_explained_by: str | None
@@ -187,6 +190,13 @@ def _surroundings(run: AuditInput) -> Iterator[Check]:
             "warn",
             f"an agent's host was {run.busiest_host_share:.0%} busy: latencies may contain waiting "
             "for CPU",
+        )
+    if _is_host_busy(run) and run.shares_host and (run.spark_cores or 0.0) >= NOTICEABLE_CORES:
+        yield Check(
+            "spark_cpu",
+            "warn",
+            f"Spark itself used {run.spark_cores:.1f} cores of a busy machine that is the broker's "
+            "too: --no-live leaves them to the broker",
         )
     if run.shares_host:
         yield Check("host", "warn", "broker and generator share a host and compete for its CPU")

@@ -81,6 +81,8 @@ class RunFacts:
     """Exit code of the signal that ended the run early."""
     busiest_agent_share: float | None
     busiest_host_share: float | None
+    spark_cores: float | None
+    """What Spark and the driver used in the measured phase, in cores."""
     clock_bound_ns: int
     environment: dict[str, Any]
     agents: list[dict[str, Any]] = field(default_factory=list)
@@ -138,6 +140,7 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         "resources": {
             "busiest_agent_share_of_core": facts.busiest_agent_share,
             "busiest_host_share": facts.busiest_host_share,
+            "spark_cores": facts.spark_cores,
         },
         "environment": facts.environment,
     }
@@ -304,6 +307,7 @@ def _audit_input(
         blocked_seconds=_sum(ticks, PRODUCER, "blocked_ns") / 1e9,
         busiest_agent_share=facts.busiest_agent_share,
         busiest_host_share=facts.busiest_host_share,
+        spark_cores=facts.spark_cores,
         accounts=facts.accounts,
         received=counts["received"] or 0,
         lost_is_explained_by=_limit(facts),

@@ -10,6 +10,7 @@ naming.py          names of queues and routing keys; what AMQP can never do (pur
 confirms.py        which messages of a channel the broker has confirmed (pure)
 settlement.py      acks, nacks and returns made into outcomes (pure)
 lanes.py           opening, losing and closing lanes
+settling.py        outcomes of what producers have sent, whatever the plane
 planes.py          which data plane moves the messages
 transport.py       the Transport made of all these
 

@@ -73,6 +73,7 @@ def facts(**changes: Any) -> RunFacts:
         interrupted_by=None,
         busiest_agent_share=0.2,
         busiest_host_share=0.4,
+        spark_cores=0.3,
         clock_bound_ns=0,
         environment={"hosts": []},
     )
