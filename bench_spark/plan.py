@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bench_spark.agent.pacer import Schedule
+from bench_spark.agent.timeline import Timeline
 from bench_spark.errors import ConfigurationError
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.measure.envelope import ENVELOPE_BYTES, run_tag
@@ -127,6 +128,17 @@ def measured_seconds(scenario: Scenario) -> float:
     if load.mode == "rate":
         return load.messages / total_rate_per_second(scenario)
     return UNBOUNDED_PHASE_SECONDS
+
+
+def timeline_of(scenario: Scenario, start_ns: int) -> Timeline:
+    """The phases of a run whose agents start together at that moment."""
+    phases = scenario.phases
+    return Timeline(
+        start_ns=start_ns,
+        warmup_ns=round(phases.warmup_seconds * NANOSECONDS),
+        measure_ns=round(measured_seconds(scenario) * NANOSECONDS),
+        drain_ns=round(phases.drain_seconds * NANOSECONDS),
+    )
 
 
 def resolve_agents(scenario: Scenario, free_slots: int) -> int:

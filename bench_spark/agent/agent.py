@@ -22,13 +22,12 @@ from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import Lanes, LoadLoop
 from bench_spark.agent.recorder import Recorder, RecorderSetup
 from bench_spark.agent.rows import EventRow
-from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
+from bench_spark.agent.timeline import MEASURE, WARMUP
 from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError
-from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.measure.hdr import shape_for
 from bench_spark.measure.sequences import SequencePages, SequenceSets
-from bench_spark.plan import Assignment, Member
+from bench_spark.plan import Assignment, Member, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.transports.base import (
     Consumers,
@@ -197,7 +196,7 @@ class _Agent:
                 consumers.attach()
             report(self._link, "ready", confirms=self._transport.confirms)
             start = self._expect("start", START_TIMEOUT_SECONDS)
-            timeline = self._timeline(int(start["start_at_ns"]))
+            timeline = timeline_of(self._assignment.scenario, int(start["start_at_ns"]))
             recorder = Recorder(self._recorder_setup(destinations), timeline)
             host, port = self._task.broker.address()
             lanes_open = Lanes(
@@ -230,21 +229,12 @@ class _Agent:
             # A connection that will not end in order is a failure, but costs nothing measured.
             result.failure = result.failure or (error.kind, str(error))
 
-    def _timeline(self, start_ns: int) -> Timeline:
-        phases = self._assignment.scenario.phases
-        return Timeline(
-            start_ns=start_ns,
-            warmup_ns=round(phases.warmup_seconds * NANOSECONDS),
-            measure_ns=round(self._assignment.measure_seconds * NANOSECONDS),
-            drain_ns=round(phases.drain_seconds * NANOSECONDS),
-        )
-
     def _recorder_setup(self, destinations: dict[int, Destination]) -> RecorderSetup:
         scenario = self._assignment.scenario
         names = {index: destination.name or "" for index, destination in destinations.items()}
         ranks = np.arange(scenario.producers, dtype=np.int64) // scenario.destinations
         return RecorderSetup(
-            shape=shape_for(round(scenario.histogram.highest_seconds * 1_000_000)),
+            shape=shape_for(scenario.histogram.highest_us),
             run_tag=self._assignment.run_tag,
             producers=scenario.producers,
             stream_of_producer=ranks,

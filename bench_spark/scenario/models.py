@@ -142,6 +142,10 @@ class HistogramRange(Section):
     highest_seconds: Annotated[float, Field(ge=0.001, le=2000, allow_inf_nan=False)] = 10.0
     """Upper end of the latency histograms; slower messages are counted as overflow."""
 
+    @property
+    def highest_us(self) -> int:
+        return round(self.highest_seconds * 1_000_000)
+
 
 class AmqpQueue(Section):
     """The queues that are declared for the run."""

@@ -39,7 +39,7 @@ from bench_spark.errors import (
     error_of_kind,
 )
 from bench_spark.measure.clock import NANOSECONDS, Clock
-from bench_spark.plan import Plan
+from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.spark.environment import driver_environment
 from bench_spark.spark.marker import StoreMarker, store_marker
@@ -144,7 +144,6 @@ class _Run:
         self._clock = Clock.local()
         self._health = AgentHealth()
         self._overhead = SparkOverhead()
-        self._is_weighing = False
         self._results: list[AgentResult] = []
         self._job_error: Exception | None = None
         self._interrupted_by: int | None = None
@@ -274,11 +273,7 @@ class _Run:
         """Count Spark's own CPU over the measured phase."""
         if control.produced.is_set():
             self._overhead.end()
-        elif (
-            not self._is_weighing
-            and self._clock.now_ns() >= self._timeline(control).measure_start_ns
-        ):
-            self._is_weighing = True
+        elif self._clock.now_ns() >= self._timeline(control).measure_start_ns:
             self._overhead.begin()
 
     def _begin(self, control: RunControl) -> None:
@@ -289,20 +284,14 @@ class _Run:
                 run_id=self._plan.run_id,
                 timeline=timeline,
                 interval_seconds=scenario.interval_seconds,
-                highest_us=round(scenario.histogram.highest_seconds * 1_000_000),
+                highest_us=scenario.histogram.highest_us,
             )
         )
         self._display.started(self._plan, timeline, self._clock.now_ns)
 
     def _timeline(self, control: RunControl) -> Timeline:
         assert control.start_at_ns is not None
-        phases = self._plan.scenario.phases
-        return Timeline(
-            start_ns=control.start_at_ns,
-            warmup_ns=round(phases.warmup_seconds * NANOSECONDS),
-            measure_ns=round(self._plan.assignments[0].measure_seconds * NANOSECONDS),
-            drain_ns=round(phases.drain_seconds * NANOSECONDS),
-        )
+        return timeline_of(self._plan.scenario, control.start_at_ns)
 
     @contextmanager
     def _heed_signals(self, server: CollectorServer, control: RunControl) -> Iterator[None]:

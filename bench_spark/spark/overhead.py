@@ -21,7 +21,9 @@ class SparkOverhead:
         self.cores: float | None = None
 
     def begin(self) -> None:
-        self._began = (time.monotonic(), _cpu_seconds())
+        """The first call counts; later ones change nothing."""
+        if self._began is None:
+            self._began = (time.monotonic(), _cpu_seconds())
 
     def end(self) -> None:
         """The first call after `begin` counts; later ones change nothing."""

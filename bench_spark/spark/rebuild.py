@@ -22,8 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench_spark import tables
 from bench_spark.agent.timeline import Timeline
 from bench_spark.errors import ConfigurationError, StoreError
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.plan import measured_seconds
+from bench_spark.plan import timeline_of
 from bench_spark.scenario.models import Scenario
 from bench_spark.spark.ticks import events_of
 from bench_spark.spark.windows import ROLLING, RunWindows, Window
@@ -168,18 +167,13 @@ def windows_of_run(store: Store, run_id: str) -> RunWindows:
         run_id=run_id,
         timeline=timeline,
         interval_seconds=scenario.interval_seconds,
-        highest_us=round(scenario.histogram.highest_seconds * 1_000_000),
+        highest_us=scenario.histogram.highest_us,
     )
 
 
 def _timeline(scenario: Scenario, tick: int, tick_start_ns: int) -> Timeline:
     """The timeline on which this tick starts at this moment."""
-    from_zero = Timeline(
-        start_ns=0,
-        warmup_ns=round(scenario.phases.warmup_seconds * NANOSECONDS),
-        measure_ns=round(measured_seconds(scenario) * NANOSECONDS),
-        drain_ns=round(scenario.phases.drain_seconds * NANOSECONDS),
-    )
+    from_zero = timeline_of(scenario, start_ns=0)
     return replace(from_zero, start_ns=tick_start_ns - from_zero.tick_start_ns(tick))
 
 

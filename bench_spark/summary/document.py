@@ -100,7 +100,7 @@ class RunSummary:
 def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
     ticks = list(ticks)
     scenario = facts.plan.scenario
-    highest_us = round(scenario.histogram.highest_seconds * 1_000_000)
+    highest_us = scenario.histogram.highest_us
     counts = _counts(ticks, facts)
     rates = _rates(ticks, facts)
     histograms = _histograms(ticks)

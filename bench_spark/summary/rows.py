@@ -65,7 +65,7 @@ def _moment(seconds: float | None) -> datetime | None:
 
 
 def summary_rows(plan: Plan, summary: RunSummary) -> pa.Table:
-    highest_us = round(plan.scenario.histogram.highest_seconds * 1_000_000)
+    highest_us = plan.scenario.histogram.highest_us
     rows = []
     for measure, found in summary.document["measures"].items():
         rows.append(
