@@ -20,11 +20,12 @@ from bench_spark.agent.link import Link, report
 from bench_spark.agent.pacer import Schedule
 from bench_spark.agent.payload import head_bytes, padding
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
+from bench_spark.agent.stamping import HeadBuffer
 from bench_spark.agent.timeline import WARMUP, Timeline
 from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError, LaneLost, RunError
 from bench_spark.measure.clock import NANOSECONDS, NowNs
-from bench_spark.measure.envelope import ENVELOPE_BYTES, empty_envelopes
+from bench_spark.measure.envelope import ENVELOPE_BYTES
 from bench_spark.plan import Assignment
 from bench_spark.transports.base import (
     Batch,
@@ -92,10 +93,15 @@ class LoadLoop:
         self._tail = padding(scenario.message, seed=assignment.run_tag + assignment.agent)
         self._head_bytes = head_bytes(scenario.message)
         self._batch_messages = max(1, min(BATCH_MESSAGES, BATCH_BYTES // scenario.message.bytes))
-        self._member_of_lane = np.array([m.index for m in assignment.producers], dtype=np.uint32)
+        self._heads = HeadBuffer(
+            assignment.run_tag,
+            tuple(member.index for member in assignment.producers),
+            self._batch_messages,
+        )
         self._backlog_limit = max(1, scenario.load.backlog_limit_bytes // scenario.message.bytes)
         self._is_self_limiting = lanes.are_self_limiting
         self._sent = 0
+        self._batch_complete_ns = 0
         self._began_ns = timeline.start_ns
         self._has_ended_production = False
         self._sent_before_measure: int | None = None
@@ -255,14 +261,24 @@ class LoadLoop:
         return now if accepted else now + REFUSED_WAIT_NS
 
     def _produce_on_schedule(self, schedule: Schedule, producers: Producers, now: int) -> int:
-        due = min(schedule.messages_due(now - self._timeline.start_ns), self._scheduled_total)
-        behind = due - self._sent
-        if behind > 0:
-            accepted = self._send(producers, min(behind, self._batch_messages), schedule)
-            if not accepted:
-                return now + REFUSED_WAIT_NS
-            if accepted < behind:
-                return now
+        if now >= self._batch_complete_ns:
+            due = min(schedule.messages_due(now - self._timeline.start_ns), self._scheduled_total)
+            behind = due - self._sent
+            if behind > 0:
+                accepted = self._send(producers, min(behind, self._batch_messages), schedule)
+                if not accepted:
+                    return now + REFUSED_WAIT_NS
+                if accepted < behind:
+                    return now
+            self._batch_complete_ns = self._next_batch_complete_ns(schedule)
+        return self._batch_complete_ns
+
+    def _next_batch_complete_ns(self, schedule: Schedule) -> int:
+        """When the last message of the next batch is due: until then none of it is sent.
+
+        Without that, every arrival that wakes the loop would send what fell due since the last, one
+        message at a time.
+        """
         if self._sent >= self._scheduled_total:
             return self._timeline.measure_end_ns
         last = min(self._sent + schedule.batch_messages, self._scheduled_total) - 1
@@ -296,15 +312,12 @@ class LoadLoop:
         lane, sequence = self._dealer.deal(messages)
         if not len(lane):
             return 0
-        head = empty_envelopes(len(lane))
-        head["sequence"] = sequence
-        head["producer"] = self._member_of_lane[lane]
-        head["run_tag"] = self._assignment.run_tag
+        head = self._heads.numbered(lane, sequence)
         batch = Batch(
             lane=lane,
             head=head,
             tail=self._tail,
-            route=np.zeros(len(lane), np.uint16),
+            route=self._heads.routes(len(lane)),
             head_bytes=self._head_bytes,
         )
         if schedule is not None:

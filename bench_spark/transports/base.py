@@ -79,7 +79,10 @@ HEAD_ONLY: frozenset[Part] = frozenset()
 
 @dataclass
 class Batch:
-    """Messages to send, in order. Body = head (cut to the body's size) + tail."""
+    """Messages to send, in order. Body = head (cut to the body's size) + tail.
+
+    The arrays are the agent's: it uses them again after `send`, so a transport keeps copies.
+    """
 
     lane: U32
     head: Envelopes

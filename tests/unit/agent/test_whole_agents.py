@@ -97,6 +97,13 @@ def test_a_message_never_leaves_before_it_is_due(watch: Watch) -> None:
     assert load.histogram("latency").negative == 0
 
 
+def test_messages_go_out_in_batches_when_the_last_of_them_is_due(watch: Watch) -> None:
+    """However often arrivals wake the loop: a message on its own costs as much as a batch."""
+    load = run_load(plan(load={"rate_per_second": 10_000}), LOOPBACK)
+    assert_all_arrived(load)
+    assert min(watch.batches[:-1]) == 5, "0.5 ms of schedule; less only at the very end"
+
+
 def test_rows_say_how_busy_the_agent_was_and_how_far_its_clock_may_be_off(watch: Watch) -> None:
     load = run_load(plan(phases={"warmup_seconds": 0, "measure_seconds": 1.2}), LOOPBACK)
     health = [row for _, row in load.rows if row.cpu_seconds is not None]
