@@ -39,6 +39,8 @@ from bench_spark.transports.base import (
 LONGEST_WAIT_NS = 20_000_000
 REFUSED_WAIT_NS = 500_000
 """How long to wait for a full socket or a full backlog before trying again."""
+SPARE_TIME_NS = 250_000
+"""With so much time before the next batch is due, some of what was recorded can be folded."""
 HOUSEKEEPING_NS = 50_000_000
 PROGRESS_NS = 100_000_000
 STALL_NS = 5 * NANOSECONDS
@@ -222,10 +224,11 @@ class LoadLoop:
 
     def _turn(self, wake_ns: int) -> None:
         consumers, producers = self._lanes.consumers, self._lanes.producers
-        wait_ns = min(max(0, wake_ns - self._now_ns()), LONGEST_WAIT_NS)
-        if wait_ns > 1_000_000 and self._recorder.waiting_rows > 512:
-            self._recorder.fold()
-        ready = self._waiting.wait(wait_ns / NANOSECONDS)
+        wait_ns = max(0, wake_ns - self._now_ns())
+        if wait_ns > SPARE_TIME_NS:
+            self._recorder.fold_some()
+            wait_ns = max(0, wake_ns - self._now_ns())
+        ready = self._waiting.wait(min(wait_ns, LONGEST_WAIT_NS) / NANOSECONDS)
         now = self._now_ns()
         is_housekeeping_due = now >= self._next_housekeeping_ns
         if consumers is not None and (is_housekeeping_due or consumers.descriptor in ready):
@@ -421,7 +424,10 @@ class LoadLoop:
                 self._sent_at_backlog_news = self._sent
 
     def _send_progress(self) -> None:
-        self._recorder.fold()
+        # On a schedule the last rows may wait for a quiet moment: nobody's backlog depends on them,
+        # and the driver needs to know of them only when all has been sent.
+        if self._schedule is None or self._has_ended_production:
+            self._recorder.fold()
         producers = self._lanes.producers
         self._link.send(
             {

@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.agent.recorder import CONSUMER, FOLD_ROWS, PRODUCER, Recorder, RecorderSetup
+from bench_spark.agent.recorder import (
+    CONSUMER,
+    FOLD_ROWS,
+    PRODUCER,
+    SPARE_TIME_ROWS,
+    Recorder,
+    RecorderSetup,
+)
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.measure.clock import NANOSECONDS
@@ -400,7 +407,23 @@ def test_a_batch_may_cross_any_number_of_folds(count: int) -> None:
     assert total(rows, "sent") == total(rows, "received") == one.received_once == count
     assert merged(rows, "latency").count == merged(rows, "send_lag").count == count
     assert one.received_sets.count(0, 0, count) == count
-    assert one.waiting_rows == 0
+    assert one.all_rows() == []
+
+
+def test_spare_time_folds_the_longest_buffer_and_leaves_little_ones() -> None:
+    one = recorder()
+    head = heads(intended=np.linspace(0.5, 2.5, SPARE_TIME_ROWS).tolist())
+    sent(one, head)
+    receive(one, head[:-1], received=2.75)
+    one.fold_some()
+    assert one.sent_by_lane["measure"].sum() + one.sent_by_lane["warmup"].sum() == SPARE_TIME_ROWS
+    assert one.received_once == 0
+    one.fold_some()
+    assert one.received_once == 0, "a few rows wait"
+    receive(one, head[-1:], received=2.75)
+    one.fold_some()
+    assert one.received_once == SPARE_TIME_ROWS
+    assert total(one.all_rows(), "sent") == SPARE_TIME_ROWS
 
 
 def test_more_send_calls_than_a_fold_holds_are_all_timed() -> None:
