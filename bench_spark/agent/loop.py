@@ -37,8 +37,9 @@ from bench_spark.transports.base import (
 )
 
 LONGEST_WAIT_NS = 20_000_000
-REFUSED_WAIT_NS = 500_000
-"""How long to wait for a full socket or a full backlog before trying again."""
+REFUSED_WAIT_NS = 5_000_000
+"""How long to wait, at most, for a full socket or a full backlog: both wake the loop when they have
+room again, and trying in vain takes CPU from the broker."""
 SPARE_TIME_NS = 250_000
 """With so much time before the next batch is due, some of what was recorded can be folded."""
 HOUSEKEEPING_NS = 50_000_000
@@ -104,6 +105,7 @@ class LoadLoop:
         self._is_self_limiting = lanes.are_self_limiting
         self._sent = 0
         self._batch_complete_ns = 0
+        self._refused_until_ns = 0
         self._began_ns = timeline.start_ns
         self._has_ended_production = False
         self._sent_before_measure: int | None = None
@@ -234,6 +236,7 @@ class LoadLoop:
         if consumers is not None and (is_housekeeping_due or consumers.descriptor in ready):
             self._consume(consumers)
         if producers is not None and (is_housekeeping_due or producers.descriptor in ready):
+            self._refused_until_ns = 0
             self._collect_outcomes(producers)
         if self._link.descriptor in ready or is_housekeeping_due:
             self._obey_commands()
@@ -255,13 +258,14 @@ class LoadLoop:
 
     def _produce(self, producers: Producers, now: int) -> int:
         """Send what may go now; when to come back."""
+        if now < self._refused_until_ns:
+            return self._refused_until_ns
         if self._schedule is not None:
             return self._produce_on_schedule(self._schedule, producers, now)
         wanted = min(self._batch_messages, self._quota_left(now), self._room())
         if wanted <= 0:
             return now + REFUSED_WAIT_NS
-        accepted = self._send(producers, wanted, None)
-        return now if accepted else now + REFUSED_WAIT_NS
+        return now if self._send(producers, wanted, None) else now + REFUSED_WAIT_NS
 
     def _produce_on_schedule(self, schedule: Schedule, producers: Producers, now: int) -> int:
         if now >= self._batch_complete_ns:
@@ -271,8 +275,6 @@ class LoadLoop:
                 accepted = self._send(producers, min(behind, self._batch_messages), schedule)
                 if not accepted:
                     return now + REFUSED_WAIT_NS
-                if accepted < behind:
-                    return now
             self._batch_complete_ns = self._next_batch_complete_ns(schedule)
         return self._batch_complete_ns
 
@@ -331,7 +333,10 @@ class LoadLoop:
         if schedule is None:
             head["intended_ns"] = sent_ns
         accepted = producers.send(batch)
-        if accepted:
+        if not accepted:
+            # Arrivals go on waking the loop; only the producers' own descriptor is worth a new try.
+            self._refused_until_ns = sent_ns + REFUSED_WAIT_NS
+        else:
             self._recorder.insert_duration(sent_ns, self._now_ns() - sent_ns, accepted)
             self._recorder.sent(lane[:accepted], head[:accepted])
             self._dealer.accepted(lane[:accepted])
