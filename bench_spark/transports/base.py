@@ -242,7 +242,12 @@ class Transport(Protocol):
         port, or what the scenario needs and this broker lacks."""
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
-        """Make the destinations; names as the broker resolved them."""
+        """Make the destinations; names as the broker resolved them. One that was there before is
+        used as it is, and not marked as declared."""
+
+    def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        """Look for the destinations of a run that only consumes, without making any; raises a
+        BrokerRefused that names one that is missing."""
 
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers: ...
 
@@ -268,3 +273,5 @@ class TransportContext:
     scenario: Scenario
     broker: Broker
     credentials: Credentials
+    attempt: int = 0
+    """Which attempt of its Spark task this is, for names that must not be used twice."""

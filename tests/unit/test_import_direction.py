@@ -31,6 +31,7 @@ LAYERS = (
         "report",
         "summary",
         "store",
+        "version_checksum",
         "histogram_column",
     },
     {"agent", "plan"},

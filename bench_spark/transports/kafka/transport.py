@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import confluent_kafka
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from bench_spark.errors import BrokerRefused
@@ -18,6 +19,7 @@ from bench_spark.transports.base import (
     TransportContext,
 )
 from bench_spark.transports.kafka.cluster import Cluster
+from bench_spark.transports.kafka.columns import Position
 from bench_spark.transports.kafka.consumers import KafkaConsumers
 from bench_spark.transports.kafka.producers import KafkaProducers
 from bench_spark.transports.kafka.release import ask_release
@@ -25,11 +27,18 @@ from bench_spark.transports.kafka.settings import (
     consumer_properties,
     group_of,
     producer_properties,
+    starts_at_end,
     topic_name,
     topic_pattern,
     topic_properties,
+    transactional_id,
     wants_reports,
 )
+from bench_spark.transports.kafka.transactional import TransactionalProducers
+
+MOST_COUNTED_MESSAGES = 100_000
+"""What transactions have left in topics is counted message by message up to here; beyond, by
+offsets, which are a little more."""
 
 
 class KafkaTransport:
@@ -43,7 +52,7 @@ class KafkaTransport:
 
     @property
     def confirms(self) -> bool:
-        return wants_reports(self._scenario)
+        return bool(self._scenario.kafka.transaction_messages) or wants_reports(self._scenario)
 
     @property
     def _address(self) -> str:
@@ -59,7 +68,7 @@ class KafkaTransport:
             product="Apache Kafka",
             version=ask_release(self._broker),
             platform=f"{brokers} broker" + ("s" if brokers > 1 else ""),
-            capabilities=frozenset({"confirms", "keys", "consumer_groups"}),
+            capabilities=frozenset({"confirms", "keys", "consumer_groups", "transactions"}),
             client_library=(
                 f"confluent-kafka {confluent_kafka.version()} / "
                 f"librdkafka {confluent_kafka.libversion()[0]}"
@@ -70,6 +79,8 @@ class KafkaTransport:
         topic = self._scenario.kafka.topic
         names = {d.index: self._name(d) for d in destinations}
         with self._cluster() as cluster:
+            # Looked for first: who may only use a topic need not have the right to create it.
+            known = cluster.topic_names() if topic.name is not None else set()
             created = cluster.create_topics(
                 [
                     NewTopic(
@@ -79,6 +90,7 @@ class KafkaTransport:
                         config=topic_properties(self._scenario),
                     )
                     for name in names.values()
+                    if name not in known
                 ]
             )
             found = [name for name in names.values() if name not in created]
@@ -89,14 +101,27 @@ class KafkaTransport:
             cluster.wait_for_leaders(
                 {name: topic.partitions if name in created else 1 for name in names.values()}
             )
-            if found:
-                existing = cluster.partitions_of(found)
-                cluster.start_group_at_end(
-                    self._group, [place for places in existing.values() for place in places]
-                )
+            if found and self._scenario.consumers:
+                cluster.start_group_at_end(self._group, _all_of(cluster.partitions_of(found)))
         return tuple(
             Destination(d.index, names[d.index], declared=names[d.index] in created)
             for d in destinations
+        )
+
+    def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        names = [self._name(d) for d in destinations]
+        with self._cluster() as cluster:
+            existing = cluster.partitions_of(names)
+            for name in names:
+                if name not in existing:
+                    raise BrokerRefused(
+                        f"{self._address}: there is no topic {name} (kafka.topic.name), and a run "
+                        "without producers makes none"
+                    )
+            if starts_at_end(self._scenario):
+                cluster.start_group_at_end(self._group, _all_of(existing))
+        return tuple(
+            Destination(d.index, name) for d, name in zip(destinations, names, strict=True)
         )
 
     def _name(self, destination: Destination) -> str:
@@ -104,7 +129,11 @@ class KafkaTransport:
             self._scenario, self._context.run_id, destination.index
         )
 
-    def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> KafkaProducers:
+    def open_producers(
+        self, lanes: Sequence[Lane], now_ns: NowNs
+    ) -> KafkaProducers | TransactionalProducers:
+        if self._scenario.kafka.transaction_messages:
+            return self._open_transactional(lanes, now_ns)
         producers = KafkaProducers(
             lanes,
             producer_properties(self._context),
@@ -114,6 +143,19 @@ class KafkaTransport:
             now_ns=now_ns,
         )
         producers.connect(self._broker.connect_timeout_seconds)
+        return producers
+
+    def _open_transactional(self, lanes: Sequence[Lane], now_ns: NowNs) -> TransactionalProducers:
+        producers = TransactionalProducers(
+            lanes,
+            producer_properties(self._context),
+            transactional_ids=[transactional_id(self._context, lane.member) for lane in lanes],
+            messages=self._scenario.kafka.transaction_messages,
+            keys=self._scenario.kafka.keys,
+            address=self._address,
+            now_ns=now_ns,
+        )
+        producers.connect()
         return producers
 
     def open_consumers(
@@ -128,6 +170,7 @@ class KafkaTransport:
             lanes,
             consumer_properties(self._context),
             want=want,
+            holds_back=self._scenario.only_consumes,
             may_idle=[
                 sum(len(partitions.get(self._name(d), ())) for d in lane.destinations) < members
                 for lane in lanes
@@ -153,15 +196,27 @@ class KafkaTransport:
             first = dict(zip(keys, cluster.first_offsets(every), strict=True))
             end = dict(zip(keys, cluster.end_offsets(every), strict=True))
             committed = cluster.committed(self._group, every)
+            left = {key: end[key] - max(first[key], committed.get(key, 0)) for key in keys}
+            if self._scenario.kafka.transaction_messages:
+                left |= self._readable(cluster, {k: end[k] - n for k, n in left.items() if n}, left)
 
         def depth(destination: Destination) -> int | None:
             name = self._name(destination)
             places = [key for key in keys if key[0] == name]
             if not places or not (destination.declared or committed.keys() >= set(places)):
                 return None
-            return sum(end[key] - max(first[key], committed.get(key, 0)) for key in places)
+            return sum(left[key] for key in places)
 
         return tuple(depth(destination) for destination in destinations)
+
+    def _readable(
+        self, cluster: Cluster, starts: Mapping[Position, int], left: Mapping[Position, int]
+    ) -> Mapping[Position, int]:
+        """What consumers could still get; nothing new where it would take too long to find out."""
+        if not starts or sum(left.values()) > MOST_COUNTED_MESSAGES:
+            return {}
+        isolation = str(consumer_properties(self._context)["isolation.level"])
+        return cluster.count_readable(starts, isolation) or {}
 
     def delete(self, destinations: Sequence[Destination]) -> None:
         """Delete the run's topics, and its group with the last of them: as long as topics of other
@@ -173,9 +228,18 @@ class KafkaTransport:
         with self._cluster() as cluster:
             if declared:
                 cluster.delete_topics(declared)
-            is_of_this_run = topic_pattern(self._scenario, self._context.run_id).fullmatch
-            if not any(is_of_this_run(name) for name in cluster.topic_names() - ours):
+            if self._scenario.consumers and not self._is_group_needed(cluster, ours):
                 cluster.delete_group(self._group)
+
+    def _is_group_needed(self, cluster: Cluster, ours: set[str]) -> bool:
+        if self._scenario.only_consumes:
+            return False  # nobody counts what is left in topics that others fill
+        is_of_this_run = topic_pattern(self._scenario, self._context.run_id).fullmatch
+        return any(is_of_this_run(name) for name in cluster.topic_names() - ours)
 
     def close(self) -> None:
         """Nothing is held open between calls."""
+
+
+def _all_of(partitions_by_topic: Mapping[str, list[TopicPartition]]) -> list[TopicPartition]:
+    return [place for places in partitions_by_topic.values() for place in places]
