@@ -139,10 +139,10 @@ def open_channels(access: Access, connections: Sequence[AmqpConnection], loop: L
     """One pika channel on each connection."""
     channels = [connection.channel(on_open_callback=_ignore) for connection in connections]
 
-    def all_settled() -> bool:
-        return not any(channel.is_opening for channel in channels)
+    def count_opening() -> int:
+        return sum(channel.is_opening for channel in channels)
 
-    loop.run_until(all_settled, access.timeout_seconds)
+    loop.run_down(count_opening, access.timeout_seconds)
     for connection, channel in zip(connections, channels, strict=True):
         if not channel.is_open:
             raise refusal(access, connection, connection.failure, "channel.open")
@@ -251,12 +251,20 @@ def _login_failure(
     return BrokerUnreachable(f"{access.address}: {describe_end(connection, failure)}")
 
 
-def refusal(access: Access, connection: Line, failure: Exception | None, what: str) -> BenchError:
-    """The error for a request (`what`) that the broker did not grant."""
+def refusal(
+    access: Access,
+    connection: Line,
+    failure: Exception | None,
+    what: str,
+    waited_seconds: float | None = None,
+) -> BenchError:
+    """The error for a request (`what`) that the broker did not grant.
+
+    `waited_seconds` is how long an answer was waited for, if not as long as for a connection.
+    """
     if failure is None and connection.closed_by_broker is None:
-        return BrokerUnreachable(
-            f"{access.address}: {what}: no answer within {access.timeout_seconds:g} s"
-        )
+        waited_seconds = access.timeout_seconds if waited_seconds is None else waited_seconds
+        return BrokerUnreachable(f"{access.address}: {what}: no answer within {waited_seconds:g} s")
     answer = broker_answer(connection, failure)
     if answer is None:
         why = describe_end(connection, failure) if failure else "no answer"
