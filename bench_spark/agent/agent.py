@@ -20,10 +20,11 @@ import numpy as np
 from bench_spark.agent.host import host_facts, is_this_host
 from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import Lanes, LoadLoop
-from bench_spark.agent.recorder import Recorder, RecorderSetup
+from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder, RecorderSetup
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.timeline import MEASURE, WARMUP
 from bench_spark.agent.waiting import Waiting
+from bench_spark.descriptors import make_room_for
 from bench_spark.errors import BenchError
 from bench_spark.measure.hdr import shape_for
 from bench_spark.measure.sequences import SequencePages, SequenceSets
@@ -34,6 +35,7 @@ from bench_spark.transports.base import (
     Destination,
     Lane,
     Producers,
+    Signal,
     Transport,
     TransportContext,
 )
@@ -141,6 +143,8 @@ class _Agent:
     # -- before ----------------------------------------------------------------------------------
 
     def _prepare(self) -> dict[int, Destination]:
+        if self._task.broker.kind != "loopback":
+            make_room_for(len(self._assignment.producers) + len(self._assignment.consumers))
         facts = self._transport.probe()
         host = host_facts() | {"shares_host_with_broker": is_this_host(self._task.broker.host)}
         report(
@@ -171,9 +175,12 @@ class _Agent:
         }
 
     def _expect(
-        self, command: str, timeout_seconds: float = STEP_TIMEOUT_SECONDS
+        self,
+        command: str,
+        timeout_seconds: float = STEP_TIMEOUT_SECONDS,
+        meanwhile: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
-        message = self._link.wait_for(command, timeout_seconds)
+        message = self._link.wait_for(command, timeout_seconds, meanwhile)
         if message["type"] == "stop":
             report(self._link, "inspected", depths={})
             raise _Stopped
@@ -195,7 +202,8 @@ class _Agent:
             if consumers is not None:
                 consumers.attach()
             report(self._link, "ready", confirms=self._transport.confirms)
-            start = self._expect("start", START_TIMEOUT_SECONDS)
+            early = _EarlySignals(producers, consumers)
+            start = self._expect("start", START_TIMEOUT_SECONDS, meanwhile=early.collect)
             timeline = timeline_of(self._assignment.scenario, int(start["start_at_ns"]))
             recorder = Recorder(self._recorder_setup(destinations), timeline)
             host, port = self._task.broker.address()
@@ -205,6 +213,7 @@ class _Agent:
                 subscription_of=self._subscription_of(),
                 broker_address=f"{host}:{port}",
                 are_self_limiting=self._has_length_limit(),
+                early_signals=early.collected,
             )
             loop = LoadLoop(
                 self._assignment, timeline, lanes_open, recorder, self._link, now_ns, self._waiting
@@ -315,6 +324,26 @@ class _Agent:
         # A broker that is gone cannot be tidied up; the failure that says so is already reported.
         with contextlib.suppress(BenchError):
             self._transport.delete(self._declared)
+
+
+class _EarlySignals:
+    """What happens to open lanes before the load begins.
+
+    Others may take minutes to open theirs, and lanes live only while they are served: unanswered
+    heartbeats end a connection.
+    """
+
+    def __init__(self, producers: Producers | None, consumers: Consumers | None) -> None:
+        self._ends = [
+            (role, end)
+            for role, end in ((PRODUCER, producers), (CONSUMER, consumers))
+            if end is not None
+        ]
+        self.collected: list[tuple[str, Signal]] = []
+
+    def collect(self) -> None:
+        for role, end in self._ends:
+            self.collected += [(role, signal) for signal in end.signals()]
 
 
 def _lanes_of(members: tuple[Member, ...], destinations: dict[int, Destination]) -> list[Lane]:
