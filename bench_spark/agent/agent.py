@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,6 +45,7 @@ from bench_spark.transports.registry import make_transport
 STEP_TIMEOUT_SECONDS = 120.0
 START_TIMEOUT_SECONDS = 600.0
 """Opening thousands of connections in other agents takes its time."""
+OPENING_NEWS_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,11 @@ class _Agent:
         self._link = link
         self._waiting = Waiting()
         context = TransportContext(
-            task.assignment.run_id, task.assignment.scenario, task.broker, task.credentials
+            task.assignment.run_id,
+            task.assignment.scenario,
+            task.broker,
+            task.credentials,
+            on_opened=_OpeningNews(link).opened,
         )
         self._transport: Transport = make_transport(context)
         self._declared: tuple[Destination, ...] = ()
@@ -324,6 +330,22 @@ class _Agent:
         # A broker that is gone cannot be tidied up; the failure that says so is already reported.
         with contextlib.suppress(BenchError):
             self._transport.delete(self._declared)
+
+
+class _OpeningNews:
+    """Tells the driver how many lanes are open, now and then."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._opened = 0
+        self._next_seconds = 0.0
+
+    def opened(self, lanes: int) -> None:
+        self._opened += lanes
+        now_seconds = time.monotonic()
+        if now_seconds >= self._next_seconds:
+            self._next_seconds = now_seconds + OPENING_NEWS_SECONDS
+            self._link.send({"type": "opening", "opened": self._opened})
 
 
 class _EarlySignals:

@@ -14,7 +14,7 @@ everything. A transport whose library owns threads hands columns over inside and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, Protocol
@@ -265,3 +265,5 @@ class TransportContext:
     scenario: Scenario
     broker: Broker
     credentials: Credentials
+    on_opened: Callable[[int], None] = lambda lanes: None
+    """To be told, while thousands of lanes are opened, that so many more are open."""

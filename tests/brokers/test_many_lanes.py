@@ -53,6 +53,7 @@ def assert_every_lane_worked(load: Load, messages: int) -> None:
     # Groups that were not full at the end are acknowledged at the goodbye, and not counted.
     assert load.total_of_all_phases("consumer", "acked") >= messages // 2
     [agent] = load.control.agents
+    assert agent.opened > 0
     producers = load.plan.scenario.producers
     sent = {index: measured for index, _, measured in agent.reports["closed"]["sent_by_producer"]}
     assert sent == dict.fromkeys(range(producers), messages // producers)

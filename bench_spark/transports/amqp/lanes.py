@@ -40,7 +40,7 @@ class Lanes(Generic[LaneT]):
         self._is_closing = False
         self._loop = Loop()
         try:
-            connections = open_connections(access, len(lanes), self._loop, now_ns)
+            connections = open_connections(access, len(lanes), self._loop, now_ns, access.on_opened)
             channels = open_channels(access, connections, self._loop)
             self._opened = self._equipped(lanes, connections, channels)
         except BaseException:

@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,8 @@ class Access:
     parameters: pika.ConnectionParameters
     tls_context: ssl.SSLContext | None
     tls_name: str
+    on_opened: Callable[[int], None]
+    """Whom to tell of lanes that are open."""
 
     @property
     def address(self) -> str:
@@ -96,6 +98,7 @@ def access_for(context: TransportContext) -> Access:
         ),
         tls_context=_tls_context(tls) if tls else None,
         tls_name=(tls.server_name if tls and tls.server_name else broker.host),
+        on_opened=context.on_opened,
     )
 
 
@@ -114,7 +117,11 @@ def _tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 def open_connections(
-    access: Access, count: int, loop: Loop, now_ns: NowNs = time.monotonic_ns
+    access: Access,
+    count: int,
+    loop: Loop,
+    now_ns: NowNs = time.monotonic_ns,
+    on_opened: Callable[[int], None] | None = None,
 ) -> list[AmqpConnection]:
     """All of them, logged in; or none, and the error says why."""
     connections: list[AmqpConnection] = []
@@ -128,6 +135,8 @@ def open_connections(
                 connected = _connect(access, addresses, deadline)
                 connections.append(AmqpConnection(connected, loop, access.parameters, now_ns))
             _await_logins(access, connections[group_start:], loop, deadline)
+            if on_opened is not None:
+                on_opened(group_end - group_start)
     except BaseException:
         for connection in connections:
             connection.abort("another connection could not be opened")
