@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -69,6 +69,8 @@ class Lanes:
     """Whether every message sent will have an outcome."""
     are_self_limiting: bool = False
     """Whether the destinations drop what is too much, so that nothing else need bound a backlog."""
+    early_signals: Sequence[tuple[str, Signal]] = ()
+    """Role and what happened to its lanes before the load began."""
 
 
 class LoadLoop:
@@ -151,6 +153,9 @@ class LoadLoop:
         """Send until the measured phase is over, then wait for what is still on its way."""
         self._wait_for_start()
         self._began_ns = self._now_ns()
+        for role, signal in self._lanes.early_signals:
+            # For the load it happened as it began.
+            self._heed(replace(signal, at_ns=self._began_ns), role)
         if self._lanes.producers is not None:
             with self._keeping_what_was_measured():
                 self._load(self._lanes.producers)

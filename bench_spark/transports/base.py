@@ -14,7 +14,7 @@ everything. A transport whose library owns threads hands columns over inside and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, Protocol
@@ -275,3 +275,5 @@ class TransportContext:
     credentials: Credentials
     attempt: int = 0
     """Which attempt of its Spark task this is, for names that must not be used twice."""
+    on_opened: Callable[[int], None] = lambda lanes: None
+    """To be told, while thousands of lanes are opened, that so many more are open."""

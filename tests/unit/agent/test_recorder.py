@@ -426,6 +426,25 @@ def test_a_breakdown_keeps_destinations_apart() -> None:
 # -- everything that goes in comes out -----------------------------------------------------------
 
 
+@pytest.mark.parametrize("at_once", [1, 7, FOLD_ROWS + 1])
+def test_outcomes_are_the_same_however_many_come_at_once(at_once: int) -> None:
+    one = recorder()
+    count = FOLD_ROWS + 5
+    head = heads(intended=[1.1] * count)
+    kinds = [
+        OutcomeKind.REFUSED if place % 3 == 0 else OutcomeKind.CONFIRMED for place in range(count)
+    ]
+    for first in range(0, count, at_once):
+        chosen = slice(first, first + at_once)
+        settle(one, head[chosen], kinds[chosen], moment=1.2, lane=1)
+    rows = one.all_rows()
+    refused = -(-count // 3)
+    assert (total(rows, "refused"), total(rows, "confirmed")) == (refused, count - refused)
+    assert merged(rows, "confirm_latency").count == count - refused
+    assert one.failed_sets.count(1, 0, count) == refused
+    assert one.confirmed_sets.count(1, 0, count) == count - refused
+
+
 @pytest.mark.parametrize("count", [1, FOLD_ROWS - 1, FOLD_ROWS, FOLD_ROWS + 1, 3 * FOLD_ROWS + 7])
 def test_a_batch_may_cross_any_number_of_folds(count: int) -> None:
     one = recorder()

@@ -591,6 +591,26 @@ def test_blocked_time_is_booked_also_while_it_lasts(watch: Watch) -> None:
 # -- many connections ----------------------------------------------------------------------------
 
 
+def test_open_lanes_are_served_while_another_agent_opens_its_own(watch: Watch) -> None:
+    """Unserved lanes would miss their heartbeats, and what happens to them would not be heard."""
+    opening: list[int] = []
+    was_heard: list[bool] = []
+
+    def be_slow_in_the_second_agent(step: str) -> None:
+        if step != "open_consumers":
+            return
+        opening.append(threading.get_ident())
+        if len(opening) == 2:
+            watch.signals = [Signal(SignalKind.LOST, time.time_ns(), 0, reason="reset by peer")]
+            was_heard.append(eventually(lambda: not watch.signals))
+
+    watch.at = be_slow_in_the_second_agent
+    load = run_load(plan(agents=2, **pairs(2), load={"rate_per_second": 1000}), LOOPBACK)
+    assert was_heard == [True]
+    assert [failure.kind for failure in load.control.failures] == ["LaneLost"]
+    assert load.accounts().closes
+
+
 def test_descriptors_above_a_thousand_are_no_obstacle(watch: Watch) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 2100:
