@@ -11,13 +11,14 @@ from bench_spark.jars import jar_set
 from bench_spark.java import require_java
 from benchmarks.figures import Figures
 from benchmarks.lines import Effort
-from benchmarks.processes import Printed, printed, started
+from benchmarks.processes import START_SECONDS_AT_MOST, Printed, printed, started
 from benchmarks.progress import NoFigures, Progress, steady
 
 PRODUCER_TOOL, CONSUMER_TOOL = "kafka-producer-perf-test", "kafka-consumer-perf-test"
 
 REPORT_MILLISECONDS = 250
 MORE_THAN_EVER_SENT = 10**12
+CONSUME_SECONDS_AT_MOST = 300
 
 # The last line, about the whole run, goes on behind "max latency".
 _PRODUCED = re.compile(r"^(?P<messages>\d+) records sent, .* max latency\.$")
@@ -37,7 +38,7 @@ def produce(
         *("--command-property", *(f"{key}={value}" for key, value in properties.items())),
     ]
     seconds = effort.warmup_seconds + effort.measure_seconds
-    with started(command) as process:
+    with started(command, seconds + START_SECONDS_AT_MOST) as process:
         lines = list(_for_seconds(printed(process), seconds))
     return _steady(PRODUCER_TOOL, lines, produced(lines), effort.warmup_seconds)
 
@@ -49,7 +50,7 @@ def consume(servers: str, topic: str, messages: int, warmup_seconds: float) -> F
         *("--bootstrap-server", servers, "--topic", topic, "--num-records", str(messages)),
         *("--show-detailed-stats", "--reporting-interval", str(REPORT_MILLISECONDS)),
     ]
-    with started(command) as process:
+    with started(command, CONSUME_SECONDS_AT_MOST) as process:
         lines = list(printed(process))
     return _steady(CONSUMER_TOOL, lines, consumed(lines), warmup_seconds)
 

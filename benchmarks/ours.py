@@ -20,6 +20,9 @@ from benchmarks.progress import NoFigures
 LIVE, NO_LIVE = "bench-spark", "bench-spark --no-live"
 """Contenders: with rolling metrics while the load runs, and with those made afterwards."""
 
+AROUND_SECONDS_AT_MOST = 240
+"""For Spark's start, the drain and the result; on a quiet machine a tenth of it is enough."""
+
 Settings = Mapping[str, object]
 Document = Mapping[str, Any]
 
@@ -42,7 +45,13 @@ def run(
         *("--format", f"json={result}", "--live" if live else "--no-live"),
         *(word for key, value in keys.items() for word in ("--set", f"{key}={as_setting(value)}")),
     ]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    at_most_seconds = effort.warmup_seconds + effort.measure_seconds + AROUND_SECONDS_AT_MOST
+    try:
+        ended = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=at_most_seconds
+        )
+    except subprocess.TimeoutExpired as late:
+        raise NoFigures(f"bench-spark has not ended after {at_most_seconds} s") from late
     if ended.returncode not in (EXIT_VALID, EXIT_DEGRADED, EXIT_DATA_LOST) or not result.exists():
         last_words = "\n".join(ended.stderr.splitlines()[-15:])
         raise NoFigures(f"bench-spark ended with {ended.returncode}:\n{last_words}")

@@ -13,7 +13,7 @@ from bench_spark.java import require_java
 from bench_spark.scenario.broker import Broker
 from benchmarks.figures import P50, P99, Figures
 from benchmarks.lines import Effort
-from benchmarks.processes import Printed, printed, started
+from benchmarks.processes import START_SECONDS_AT_MOST, Printed, printed, started
 from benchmarks.progress import NoFigures, Progress, steady
 
 PERFTEST = "PerfTest"
@@ -39,7 +39,7 @@ def run(options: Sequence[str], broker: Broker, effort: Effort) -> Figures:
         *(require_java(), "-cp", class_path, "com.rabbitmq.perf.PerfTest", "-h", uri),
         *("-x", "1", "-y", "1", "-z", str(seconds + 1), *options),
     ]
-    with started(command) as process:
+    with started(command, seconds + START_SECONDS_AT_MOST) as process:
         lines = list(printed(process))
     try:
         return figures_of(lines, effort.warmup_seconds)

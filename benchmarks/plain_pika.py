@@ -19,7 +19,7 @@ from pika.spec import Basic, BasicProperties
 from bench_spark.scenario.broker import Broker
 from benchmarks.figures import Figures
 from benchmarks.lines import Effort
-from benchmarks.processes import printed, started
+from benchmarks.processes import START_SECONDS_AT_MOST, printed, started
 from benchmarks.progress import NoFigures, Progress, steady
 
 PLAIN_PIKA = "plain pika"
@@ -94,7 +94,7 @@ def run(
         *("--seconds", str(seconds), "--bytes", str(body_bytes), "--ack-every", str(ack_every)),
         *(("--confirms",) if confirms else ()),
     ]
-    with started(command) as process:
+    with started(command, seconds + START_SECONDS_AT_MOST) as process:
         lines = list(printed(process))
     try:
         progress = [

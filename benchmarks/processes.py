@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+START_SECONDS_AT_MOST = 60
 END_TIMEOUT_SECONDS = 10
 
 
@@ -40,14 +42,20 @@ class Printed:
 
 
 @contextmanager
-def started(command: Sequence[str | Path]) -> Iterator[subprocess.Popen[str]]:
-    """A process for the length of a `with`; it is ended if it has not ended by itself."""
+def started(
+    command: Sequence[str | Path], at_most_seconds: float
+) -> Iterator[subprocess.Popen[str]]:
+    """A process for the length of a `with`; ended after it, or when it has taken too long."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
     )
+    # Whoever reads its output would wait for ever for a tool that neither prints nor ends.
+    watchdog = threading.Timer(at_most_seconds, process.kill)
+    watchdog.start()
     try:
         yield process
     finally:
+        watchdog.cancel()
         process.terminate()
         try:
             process.wait(END_TIMEOUT_SECONDS)
