@@ -47,11 +47,13 @@ class Assignment:
     producers: tuple[Member, ...]
     consumers: tuple[Member, ...]
     declares: tuple[int, ...]
-    """Destinations this agent makes before the start and deletes after the end."""
+    """Destinations this agent makes before the start and deletes after the end; in a run that only
+    consumes it looks for them, and leaves them alone."""
     shares_destinations: bool
     """Whether some destination also has members in another agent."""
     messages: int | None
-    """This agent's share of `load.messages`."""
+    """This agent's share of `load.messages`: to send or, in a run that only consumes, to
+    receive."""
 
     @property
     def destinations(self) -> tuple[int, ...]:
@@ -73,12 +75,13 @@ class Assignment:
 
     @property
     def expected_messages(self) -> int | None:
-        """Messages this agent sends in the measured phase, where that is known beforehand."""
+        """Messages this agent sends (receives, if the run only consumes) in the measured phase,
+        where that is known beforehand."""
         if self.messages is not None:
             return self.messages
         schedule = self.schedule
         if schedule is None:
-            return None if self.producers else 0
+            return None if self.producers or self.scenario.only_consumes else 0
         start = round(self.scenario.phases.warmup_seconds * NANOSECONDS)
         end = start + round(self.measure_seconds * NANOSECONDS)
         return schedule.messages_before(end) - schedule.messages_before(start)
@@ -111,8 +114,8 @@ class Plan:
 
     @property
     def has_accounts(self) -> bool:
-        """Whether bodies are large enough to carry sequence numbers."""
-        return self.scenario.message.bytes >= ENVELOPE_BYTES
+        """Whether what is sent is also received here, by numbers that the bodies can carry."""
+        return self.scenario.has_both_ends and self.scenario.message.bytes >= ENVELOPE_BYTES
 
 
 def total_rate_per_second(scenario: Scenario) -> float:
@@ -125,9 +128,15 @@ def measured_seconds(scenario: Scenario) -> float:
     load = scenario.load
     if load.messages is None:
         return scenario.phases.measure_seconds
-    if load.mode == "rate":
-        return load.messages / total_rate_per_second(scenario)
-    return UNBOUNDED_PHASE_SECONDS
+    if has_open_end(scenario):
+        return UNBOUNDED_PHASE_SECONDS
+    return load.messages / total_rate_per_second(scenario)
+
+
+def has_open_end(scenario: Scenario) -> bool:
+    """Whether a number of messages ends the measured phase, at a moment nobody knows beforehand."""
+    is_paced = scenario.load.mode == "rate" and not scenario.only_consumes
+    return scenario.load.messages is not None and not is_paced
 
 
 def timeline_of(scenario: Scenario, start_ns: int) -> Timeline:
@@ -151,7 +160,7 @@ def resolve_agents(scenario: Scenario, free_slots: int) -> int:
     if scenario.load.scope == "per_agent":
         return most
     members = min(scenario.producers, scenario.consumers)
-    if is_split:
+    if is_split or not scenario.has_both_ends:
         members = scenario.producers + scenario.consumers
     return min(most, members)
 
@@ -309,11 +318,14 @@ def _shared_destinations(placed: Placed) -> set[int]:
 
 
 def _message_shares(scenario: Scenario, placed: Placed) -> list[int | None]:
-    """`load.messages` dealt over agents in proportion to their producers, adding up exactly."""
+    """`load.messages` dealt over agents in proportion to their producers, adding up exactly; in
+    proportion to their consumers where nobody produces."""
     messages = scenario.load.messages
     if messages is None:
         return [None] * len(placed)
-    counts = [len(producers) for producers, _ in placed]
+    counts = [
+        len(consumers if scenario.only_consumes else producers) for producers, consumers in placed
+    ]
     return list(_proportional(messages, counts))
 
 

@@ -12,7 +12,7 @@ import contextlib
 import gc
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -158,7 +158,10 @@ class _Agent:
         )
         self._expect("declare")
         wanted = [Destination(index) for index in self._assignment.declares]
-        self._declared = self._transport.declare(wanted) if wanted else ()
+        if wanted and self._assignment.scenario.only_consumes:
+            self._declared = self._transport.find(wanted)
+        elif wanted:
+            self._declared = self._transport.declare(wanted)
         report(
             self._link,
             "declared",
@@ -194,7 +197,8 @@ class _Agent:
                 producers = self._transport.open_producers(lanes, now_ns)
             if consumers is not None:
                 consumers.attach()
-            report(self._link, "ready", confirms=self._transport.confirms)
+            confirms = producers is not None and self._transport.confirms
+            report(self._link, "ready", confirms=confirms)
             start = self._expect("start", START_TIMEOUT_SECONDS)
             timeline = timeline_of(self._assignment.scenario, int(start["start_at_ns"]))
             recorder = Recorder(self._recorder_setup(destinations), timeline)
@@ -204,6 +208,7 @@ class _Agent:
                 consumers=consumers,
                 subscription_of=self._subscription_of(),
                 broker_address=f"{host}:{port}",
+                confirms=confirms,
                 are_self_limiting=self._has_length_limit(),
             )
             loop = LoadLoop(
@@ -233,18 +238,20 @@ class _Agent:
         scenario = self._assignment.scenario
         names = {index: destination.name or "" for index, destination in destinations.items()}
         ranks = np.arange(scenario.producers, dtype=np.int64) // scenario.destinations
+        scheduled = scenario.load.mode == "rate" and not scenario.only_consumes
         return RecorderSetup(
             shape=shape_for(scenario.histogram.highest_us),
             run_tag=self._assignment.run_tag,
             producers=scenario.producers,
             stream_of_producer=ranks,
-            streams_per_subscription=int(ranks[-1]) + 1,
+            streams_per_subscription=self._streams_per_destination,
             subscriptions=tuple(names[index] for index in self._subscriptions),
             destinations_by_producer=tuple(
                 names[member.destinations[0]] for member in self._assignment.producers
             ),
             body_bytes=scenario.message.bytes,
-            has_schedule=self._assignment.scenario.load.mode == "rate",
+            has_schedule=scheduled,
+            takes_any=scenario.only_consumes,
             by_destination=scenario.breakdown == "destination",
         )
 
@@ -252,6 +259,11 @@ class _Agent:
         arguments = self._assignment.scenario.amqp.queue.arguments
         limits = ("x-max-length", "x-max-length-bytes")
         return self._task.broker.kind == "amqp" and any(name in arguments for name in limits)
+
+    @property
+    def _streams_per_destination(self) -> int:
+        scenario = self._assignment.scenario
+        return max(1, -(-scenario.producers // scenario.destinations))
 
     @property
     def _subscriptions(self) -> list[int]:
@@ -276,7 +288,7 @@ class _Agent:
         producer for the rest.
         """
         recorder.fold()
-        streams = -(-self._assignment.scenario.producers // self._assignment.scenario.destinations)
+        streams = self._streams_per_destination
         subscriptions = np.array(self._subscriptions or [0], dtype=np.int64)
         members = np.array([m.index for m in self._assignment.producers] or [0], dtype=np.int64)
         blobs = [
@@ -297,19 +309,27 @@ class _Agent:
                 for lane, member in enumerate(self._assignment.producers)
             ],
             "page_bytes": [len(blob) for blob in blobs],
+            "received_span_ns": recorder.received_span_ns,
         }
         return totals, b"".join(blobs)
 
     def _inspect(self) -> dict[str, int | None]:
-        """Count what is left in the destinations this agent made, then delete them."""
+        """Count what is left in the destinations this agent made, then delete them.
+
+        Where a run has one end only, nobody can say what should be left, and nobody asks.
+        """
         with contextlib.suppress(LinkLost):
             self._link.wait_for("inspect", STEP_TIMEOUT_SECONDS)
-        try:
-            found = self._transport.depths(self._declared)
-        except BenchError:
-            found = tuple(None for _ in self._declared)
+        scenario = self._assignment.scenario
+        found: tuple[int | None, ...] = tuple(None for _ in self._declared)
+        if scenario.has_both_ends:
+            with contextlib.suppress(BenchError):
+                found = self._transport.depths(self._declared)
+        depths = {str(d.index): depth for d, depth in zip(self._declared, found, strict=True)}
+        if scenario.keep_destinations:
+            self._declared = tuple(replace(d, declared=False) for d in self._declared)
         self._leave_nothing_behind()
-        return {str(d.index): depth for d, depth in zip(self._declared, found, strict=True)}
+        return depths
 
     def _leave_nothing_behind(self) -> None:
         # A broker that is gone cannot be tidied up; the failure that says so is already reported.

@@ -25,7 +25,7 @@ from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError, LaneLost, RunError
 from bench_spark.measure.clock import NANOSECONDS, NowNs
 from bench_spark.measure.envelope import ENVELOPE_BYTES, empty_envelopes
-from bench_spark.plan import Assignment
+from bench_spark.plan import Assignment, has_open_end
 from bench_spark.transports.base import (
     Batch,
     Consumers,
@@ -45,6 +45,8 @@ LATE_GRACE_NS = NANOSECONDS
 """Messages due at the very end may still go out this much later; after that they are unsent."""
 BATCH_BYTES = 256 * 1024
 BATCH_MESSAGES = 1024
+SHORTEST_SILENCE_NS = NANOSECONDS
+"""A run that only consumes waits at least this long for a message that does not come."""
 DRAIN_MARGIN_NS = 2 * NANOSECONDS
 """The driver says when the drain is over; an agent that hears nothing waits this much longer."""
 
@@ -59,6 +61,8 @@ class Lanes:
     """[consumer lane, route] -> subscription number."""
     broker_address: str
     """Host and port, for messages to people."""
+    confirms: bool = False
+    """Whether every message sent will have an outcome."""
     are_self_limiting: bool = False
     """Whether the destinations drop what is too much, so that nothing else need bound a backlog."""
 
@@ -94,7 +98,8 @@ class LoadLoop:
         self._batch_messages = max(1, min(BATCH_MESSAGES, BATCH_BYTES // scenario.message.bytes))
         self._member_of_lane = np.array([m.index for m in assignment.producers], dtype=np.uint32)
         self._backlog_limit = max(1, scenario.load.backlog_limit_bytes // scenario.message.bytes)
-        self._is_self_limiting = lanes.are_self_limiting
+        # Without consumers there is no backlog to watch: the scenario bounds the load otherwise.
+        self._is_self_limiting = lanes.are_self_limiting or scenario.only_publishes
         self._sent = 0
         self._began_ns = timeline.start_ns
         self._has_ended_production = False
@@ -140,6 +145,10 @@ class LoadLoop:
                 self._load(self._lanes.producers)
             with self._keeping_what_was_measured():
                 self._push_out(self._lanes.producers)
+                self._await_confirmations(self._lanes.producers)
+        elif self._assignment.scenario.only_consumes:
+            with self._keeping_what_was_measured():
+                self._take_in()
         self._report_production()
         with self._keeping_what_was_measured():
             self._drain()
@@ -170,6 +179,30 @@ class LoadLoop:
             if self._is_production_over(now):
                 return
             self._turn(self._produce(producers, now))
+
+    def _await_confirmations(self, producers: Producers) -> None:
+        """A run that only publishes so many messages is over when the broker has them: a client
+        that buffers would seem as fast as its buffer is large."""
+        scenario = self._assignment.scenario
+        if not (self._lanes.confirms and scenario.only_publishes and has_open_end(scenario)):
+            return
+        deadline = self._now_ns() + self._timeline.drain_ns
+        while not self._stopping and producers.in_flight() and self._now_ns() < deadline:
+            self._turn(self._now_ns() + LONGEST_WAIT_NS)
+
+    def _take_in(self) -> None:
+        """Receive until the measured phase is over, in a run that only consumes."""
+        while not self._stopping and not self._is_reception_over(self._now_ns()):
+            self._turn(self._now_ns() + LONGEST_WAIT_NS)
+
+    def _is_reception_over(self, now: int) -> bool:
+        wanted, start = self._assignment.messages, self._timeline.measure_start_ns
+        if wanted is None or now < start or now >= self._timeline.measure_end_ns:
+            return now >= self._timeline.measure_end_ns
+        if self._recorder.received_measured >= wanted:
+            return True
+        _, last = self._recorder.received_span_ns or (start, start)
+        return now - last > max(self._timeline.drain_ns, SHORTEST_SILENCE_NS)
 
     def _is_production_over(self, now: int) -> bool:
         if self._quota_left(now) <= 0:
@@ -203,7 +236,7 @@ class LoadLoop:
     def _drain(self) -> None:
         """Receive until the driver, who knows of all agents, says that nothing more will come.
 
-        An agent without producers spends the whole run here.
+        An agent without producers spends the whole run here, unless nobody has any.
         """
         self._is_draining = True
         still_sending = 0 if self._assignment.producers else self._timeline.measure_end_ns
@@ -333,7 +366,7 @@ class LoadLoop:
         subscription = self._lanes.subscription_of[received.lane, received.route]
         self._recorder.received(received, subscription)
         head = received.head
-        if self._head_bytes == ENVELOPE_BYTES:
+        if self._head_bytes == ENVELOPE_BYTES and not self._assignment.scenario.only_consumes:
             # What another run left behind gives back no credit.
             is_ours = head["run_tag"] == self._assignment.run_tag
             head = head if is_ours.all() else head[is_ours]

@@ -81,6 +81,8 @@ class RecorderSetup:
     body_bytes: int
     has_schedule: bool
     by_destination: bool = False
+    takes_any: bool = False
+    """The run only consumes: messages of any origin count, and their bodies are not looked into."""
 
     @property
     def has_accounts(self) -> bool:
@@ -106,6 +108,9 @@ class Recorder:
         self.confirmed_sets = SequenceSets(lanes)
         self.failed_sets = SequenceSets(lanes)
         self.received_once = 0
+        self.received_measured = 0
+        self.received_span_ns: tuple[int, int] | None = None
+        """With `takes_any`: how many arrived in the measured phase, the first and the last when."""
         self.sent_by_lane = {phase: np.zeros(lanes, np.int64) for phase in (WARMUP, MEASURE)}
 
     # -- columns in ------------------------------------------------------------------------------
@@ -229,6 +234,9 @@ class Recorder:
         rows, self._received_rows = self._received_rows, 0
         if not rows:
             return
+        if self._setup.takes_any:
+            self._fold_any(self._received[:rows])
+            return
         table = self._received[:rows]
         received_ns, head, size = table["received_ns"], table["head"], table["size"]
         subscription = table["subscription"].astype(np.int64)
@@ -268,6 +276,23 @@ class Recorder:
                 self._histogram(key, "delivery_latency").record_ns(
                     (received_ns - intended_ns)[timed]
                 )
+
+    def _fold_any(self, table: npt.NDArray[np.void]) -> None:
+        """Messages of whoever: each belongs to the phase in which it arrived. What the broker had
+        pushed before the start is received at the start."""
+        received_ns = np.maximum(table["received_ns"], self._timeline.start_ns)
+        measured = self._timeline.phase_of(received_ns)
+        self.received_once += len(table)
+        if measured.any():
+            self.received_measured += int(np.count_nonzero(measured))
+            first, last = int(received_ns[measured].min()), int(received_ns[measured].max())
+            known = self.received_span_ns or (first, last)
+            self.received_span_ns = (min(known[0], first), max(known[1], last))
+        tick = self._timeline.tick_of(received_ns)
+        every, none = np.ones(len(table), np.bool_), np.zeros(len(table), np.bool_)
+        place = table["subscription"].astype(np.int64)
+        for key, mask in self._cells_of(CONSUMER, measured, tick, place):
+            self._count_received(key, mask, table, (every, none, none))
 
     def _count_received(
         self,

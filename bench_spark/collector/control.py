@@ -79,7 +79,10 @@ class RunControl:
         self._said: set[str] = set()
         self._drain_deadline_ns: int | None = None
         self._next_backlog_news_ns = 0
-        self._shares_destinations = any(a.shares_destinations for a in plan.assignments)
+        self._has_both_ends = plan.scenario.has_both_ends
+        self._shares_backlog = self._has_both_ends and any(
+            assignment.shares_destinations for assignment in plan.assignments
+        )
 
     # -- what agents say -------------------------------------------------------------------------
 
@@ -144,7 +147,7 @@ class RunControl:
         if self._drain_deadline_ns is not None and not self._was_said("drained"):
             if now >= self._drain_deadline_ns or self._has_everything_arrived():
                 self._say("drained")
-        elif self._shares_destinations and now >= self._next_backlog_news_ns:
+        elif self._shares_backlog and now >= self._next_backlog_news_ns:
             self._next_backlog_news_ns = now + BACKLOG_NEWS_NS
             self._broadcast({"type": "backlog", "messages": self._backlog()})
 
@@ -193,6 +196,8 @@ class RunControl:
             self._drain_deadline_ns = deadline
 
     def _backlog(self) -> int:
+        if not self._has_both_ends:
+            return 0  # what is sent is not received here, or what is received was not sent here
         progress = [state.progress for state in self.agents]
         return sum(
             p.get("sent", 0) - p.get("received_once", 0) - p.get("freed", 0) for p in progress

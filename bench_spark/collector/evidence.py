@@ -7,7 +7,8 @@ from typing import Any
 from bench_spark.collector.accounts import Accounts, Ledger, Sent
 from bench_spark.collector.control import RunControl
 from bench_spark.collector.health import AgentHealth
-from bench_spark.plan import Plan
+from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.plan import Plan, has_open_end, timeline_of
 
 
 def uses_confirms(control: RunControl) -> bool:
@@ -15,7 +16,8 @@ def uses_confirms(control: RunControl) -> bool:
 
 
 def accounts_of(plan: Plan, control: RunControl) -> Accounts | None:
-    """Where every message went; None if the load never began or bodies carry no sequence."""
+    """Where every message went; None if the load never began, if the run has one end only, or if
+    bodies carry no sequence."""
     if not plan.has_accounts or control.start_at_ns is None:
         return None
     ledger = Ledger(plan.scenario.producers, plan.scenario.destinations, uses_confirms(control))
@@ -39,6 +41,37 @@ def accounts_of(plan: Plan, control: RunControl) -> Accounts | None:
         if plan.assignments[agent].consumers
     )
     return ledger.accounts(depths, is_complete)
+
+
+def measured_span(plan: Plan, control: RunControl) -> tuple[float, float] | tuple[None, None]:
+    """Beginning and end of the measured phase, in seconds since the epoch; None if it never began.
+
+    It ends early when all messages are sent. If a number of messages received ends it, it lasts
+    from the first of them to the last, so that waiting before and after is no part of it.
+    """
+    if control.start_at_ns is None:
+        return None, None
+    timeline = timeline_of(plan.scenario, control.start_at_ns)
+    start_ns = timeline.measure_start_ns
+    ended = [
+        int(state.reports["produced"]["ended_ns"])
+        for agent, state in enumerate(control.agents)
+        if "produced" in state.reports
+        and (plan.assignments[agent].producers or plan.scenario.only_consumes)
+    ]
+    until_ns = min(timeline.measure_end_ns, max(ended, default=timeline.measure_end_ns))
+    if plan.scenario.only_consumes and has_open_end(plan.scenario):
+        spans = [
+            span
+            for state in control.agents
+            if (span := state.reports.get("closed", {}).get("received_span_ns")) is not None
+        ]
+        if spans:
+            until_ns = max(last for _, last in spans)
+            first_ns = min(first for first, _ in spans)
+            # All at once is no time at all: then the wait for them counts.
+            start_ns = first_ns if first_ns < until_ns else start_ns
+    return start_ns / NANOSECONDS, max(until_ns, start_ns) / NANOSECONDS
 
 
 def agent_entry(control: RunControl, agent: int, health: AgentHealth) -> dict[str, Any]:

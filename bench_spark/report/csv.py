@@ -9,8 +9,9 @@ Columns, in this order (units end their names; an empty cell is an unknown value
     min_us mean_us p50_us p75_us p90_us p95_us p99_us p999_us max_us
     lower_bounds      which of these to read as >=, separated by spaces
     send_rate receive_rate expected delivery_rate
-    due unsent sent confirmed refused returned received received_once duplicates left_in_broker lost
-    indeterminate acked redelivered out_of_order malformed foreign errors bytes_sent bytes_received
+    due unsent sent confirmed unconfirmed refused returned received received_once duplicates
+    left_in_broker lost indeterminate acked redelivered out_of_order malformed foreign errors
+    bytes_sent bytes_received
 
 The last two groups are the run's and repeat in each of its rows. A run that measured nothing has
 one row without aggregation and measure, so that its status is not lost.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from bench_spark.plan import Plan
+from bench_spark.plan import Plan, has_open_end
 from bench_spark.report.formatting import byte_size, count, one_line, plural, rate, seconds
 
 _USER_INFO = re.compile(r"(?<=://)[^/]*@")
@@ -17,10 +17,14 @@ _RATE_SCOPES = {"total": "in all", "per_producer": "per producer", "per_agent": 
 def load_of(scenario: Mapping[str, Any]) -> str:
     """How much is sent, and what decides when."""
     load = scenario["load"]
-    if load["mode"] == "rate":
+    if not scenario["producers"]:
+        text = "whatever is there, as fast as possible"
+    elif load["mode"] == "rate":
         text = f"{rate(load['rate_per_second'])} msg/s {_RATE_SCOPES[load['scope']]}"
     elif load["mode"] == "window":
         text = f"closed loop of {plural(load['in_flight'], 'message')} per producer"
+    elif not scenario["consumers"]:
+        text = "as fast as possible"
     else:
         text = f"as fast as possible, at most {byte_size(load['backlog_limit_bytes'])} on their way"
     if load["messages"] is not None:
@@ -28,10 +32,12 @@ def load_of(scenario: Mapping[str, Any]) -> str:
     return text
 
 
-def has_open_end(plan: Plan) -> bool:
-    """Whether a number of messages ends the measured phase, at a moment nobody knows beforehand."""
-    load = plan.scenario.load
-    return load.messages is not None and load.mode != "rate"
+def end_of(plan: Plan) -> str | None:
+    """What ends a measured phase whose length nobody knows beforehand; None if it is known."""
+    if not has_open_end(plan.scenario):
+        return None
+    did = "received" if plan.scenario.only_consumes else "sent"
+    return f"until all messages are {did}"
 
 
 def members_of(scenario: Mapping[str, Any]) -> str:
@@ -40,8 +46,8 @@ def members_of(scenario: Mapping[str, Any]) -> str:
     return ", ".join(
         [
             "as many agents as fit" if agents == "auto" else plural(agents, "agent"),
-            plural(scenario["producers"], "producer"),
-            plural(scenario["consumers"], "consumer"),
+            plural(scenario["producers"], "producer") if scenario["producers"] else "no producer",
+            plural(scenario["consumers"], "consumer") if scenario["consumers"] else "no consumer",
             plural(scenario["destinations"], "destination"),
         ]
     )
@@ -55,9 +61,15 @@ def scenario_of(scenario: Mapping[str, Any]) -> str:
         else f"measured for {count(scenario['load']['messages'])} messages"
     )
     return (
-        f"{scenario['name']}: {members_of(scenario)}, {byte_size(scenario['message']['bytes'])}, "
-        f"{load_of(scenario)}; {seconds(phases['warmup_seconds'])} warm-up, {measured}"
+        f"{scenario['name']}: {members_of(scenario)}, {content_of(scenario)}; "
+        f"{seconds(phases['warmup_seconds'])} warm-up, {measured}"
     )
+
+
+def content_of(scenario: Mapping[str, Any]) -> str:
+    """What goes through the broker; the size of what others have sent is not known."""
+    load = load_of(scenario)
+    return f"{byte_size(scenario['message']['bytes'])}, {load}" if scenario["producers"] else load
 
 
 def address_of(broker: Mapping[str, Any]) -> str:

@@ -15,8 +15,8 @@ from typing import Protocol, TextIO
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.plan import Plan
-from bench_spark.report.descriptions import has_open_end
+from bench_spark.plan import Plan, has_open_end
+from bench_spark.report.descriptions import end_of
 from bench_spark.report.formatting import UNKNOWN, duration, one_line, rate, seconds
 
 FEWEST_BAR_CELLS, MOST_BAR_CELLS = 5, 20
@@ -27,6 +27,9 @@ _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 
 class Window(Protocol):
     """The newest rolling window of a run."""
+
+    @property
+    def sent_per_second(self) -> float: ...
 
     @property
     def received_per_second(self) -> float: ...
@@ -44,8 +47,10 @@ class Progress:
     total_seconds: float | None
     """Until the last message is sent, or in the drain until its end at the latest; None where a
     number of messages decides."""
-    received_per_second: float | None
-    latency_p99_us: int | None
+    messages_per_second: float | None
+    """Received; where nobody receives, sent."""
+    p99_us: int | None
+    """Of the latency; where nobody receives, of the time to the confirmation."""
 
     @property
     def share(self) -> float:
@@ -58,7 +63,7 @@ class Progress:
         total = UNKNOWN if self.total_seconds is None else f"{self.total_seconds:g}"
         return (
             f"{self.phase:<7}  {self.elapsed_seconds:.0f}/{total} s  "
-            f"{rate(self.received_per_second)} msg/s  P99 {duration(self.latency_p99_us)}"
+            f"{rate(self.messages_per_second)} msg/s  P99 {duration(self.p99_us)}"
         )
 
 
@@ -70,14 +75,22 @@ def progress_of(
     else:
         phase = "warm-up" if now_ns < timeline.measure_start_ns else "measure"
         total_seconds = plan.load_seconds
-    latency = window.measures.get("latency", {}) if window is not None else {}
+    per_second, p99_us = _headline_of(window, plan.scenario.only_publishes)
     return Progress(
         phase=phase,
         elapsed_seconds=max(0.0, (now_ns - timeline.start_ns) / NANOSECONDS),
-        total_seconds=None if has_open_end(plan) else total_seconds,
-        received_per_second=window.received_per_second if window is not None else None,
-        latency_p99_us=latency.get("p99_us"),
+        total_seconds=None if has_open_end(plan.scenario) else total_seconds,
+        messages_per_second=per_second,
+        p99_us=p99_us,
     )
+
+
+def _headline_of(window: Window | None, only_publishes: bool) -> tuple[float | None, int | None]:
+    if window is None:
+        return None, None
+    if only_publishes:
+        return window.sent_per_second, window.measures.get("confirm_latency", {}).get("p99_us")
+    return window.received_per_second, window.measures.get("latency", {}).get("p99_us")
 
 
 @dataclass(frozen=True)
@@ -119,11 +132,7 @@ class Steps:
         self._watched = None
 
     def _show_start(self, watched: _Watched) -> None:
-        end = (
-            "until all messages are sent"
-            if has_open_end(watched.plan)
-            else f"{seconds(watched.plan.longest_seconds)} at most"
-        )
+        end = end_of(watched.plan) or f"{seconds(watched.plan.longest_seconds)} at most"
         self.step(f"{watched.name}: the load runs, {end}")
 
     def _write(self, text: str) -> None:

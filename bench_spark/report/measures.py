@@ -27,6 +27,7 @@ COUNTS = (
     "unsent",
     "sent",
     "confirmed",
+    "unconfirmed",
     "refused",
     "returned",
     "received",

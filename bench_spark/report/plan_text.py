@@ -9,7 +9,7 @@ from rich.text import Text
 
 from bench_spark.plan import SLOTS_FOR_STREAMING, UNBOUNDED_PHASE_SECONDS, Assignment, Plan
 from bench_spark.report import descriptions
-from bench_spark.report.formatting import byte_size, count, number_ranges, plural, seconds
+from bench_spark.report.formatting import count, number_ranges, plural, seconds
 from bench_spark.report.terminal import console_for, labelled, plain_table, print_block
 
 MOST_AGENTS_LISTED = 100
@@ -22,7 +22,7 @@ def write_plan(plan: Plan, broker: Mapping[str, Any], writer: TextIO) -> None:
     console.print(f"{scenario['name']} on {broker['name']}")
     lines = [
         ("broker", f"{broker['kind']}, {descriptions.address_of(broker)}"),
-        ("load", f"{descriptions.load_of(scenario)}, {byte_size(scenario['message']['bytes'])}"),
+        ("load", descriptions.content_of(scenario)),
         ("lasts", _duration(plan)),
         ("expects", _expected(plan)),
         ("needs", _slots(plan)),
@@ -44,7 +44,7 @@ def _row(assignment: Assignment) -> list[str]:
         number_ranges(member.index for member in assignment.producers),
         number_ranges(member.index for member in assignment.consumers),
         number_ranges(assignment.destinations),
-        number_ranges(assignment.declares),
+        number_ranges(() if assignment.scenario.only_consumes else assignment.declares),
         count(assignment.expected_messages),
     ]
 
@@ -52,11 +52,9 @@ def _row(assignment: Assignment) -> list[str]:
 def _duration(plan: Plan) -> str:
     phases = plan.scenario.phases
     warmup, drain = seconds(phases.warmup_seconds), seconds(phases.drain_seconds)
-    if descriptions.has_open_end(plan):
+    if (end := descriptions.end_of(plan)) is not None:
         limit = seconds(UNBOUNDED_PHASE_SECONDS)
-        return (
-            f"{warmup} warm-up, then until all messages are sent ({limit} at most), {drain} drain"
-        )
+        return f"{warmup} warm-up, then {end} ({limit} at most), {drain} drain"
     measured = seconds(plan.load_seconds - phases.warmup_seconds)
     return (
         f"{seconds(plan.longest_seconds)} at most: {warmup} warm-up, {measured} measured, "
@@ -65,6 +63,8 @@ def _duration(plan: Plan) -> str:
 
 
 def _expected(plan: Plan) -> str:
+    if plan.expected_messages is None and plan.scenario.only_consumes:
+        return "whatever the broker gives"
     if plan.expected_messages is None:
         return "whatever the broker takes: the load finds its own speed"
     return f"{plural(plan.expected_messages, 'message')} in the measured phase"

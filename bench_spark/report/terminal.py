@@ -42,6 +42,7 @@ _VERDICT_STYLES = {"fail": "bold red", "warn": "yellow", "pass": "green"}
 
 _TOLD_IF_ANY = (
     "unsent",
+    "unconfirmed",
     "refused",
     "returned",
     "duplicates",
@@ -116,8 +117,8 @@ def _parts(document: Document, store: str | None) -> Iterator[list[ConsoleRender
         yield list(_counts(document))
     if document.get("measures"):
         yield list(_measures(document))
-        if "latency" in document["measures"]:
-            yield [_aggregations(document, "latency")]
+        if (measure := _headline_measure(document)) in document["measures"]:
+            yield [_aggregations(document, measure)]
     yield list(_surroundings(document, store))
 
 
@@ -146,14 +147,23 @@ def _trust(document: Document) -> Iterator[ConsoleRenderable]:
 
 def _headline(document: Document) -> ConsoleRenderable:
     counts, rates = document["counts"], document["rates"]
-    cells = {
-        "sent": f"{rate(rates['send_rate'])} msg/s",
-        "received": f"{rate(rates['receive_rate'])} msg/s",
-        "delivered": share(document.get("delivery_rate")),
-        "lost": count(counts["lost"]),
-        "duplicates": count(counts["duplicates"]),
-        "in broker": count(counts["left_in_broker"]),
-    }
+    sent = {"sent": f"{rate(rates['send_rate'])} msg/s"}
+    received = {"received": f"{rate(rates['receive_rate'])} msg/s"}
+    if _only_publishes(document):
+        answers = {name: count(counts[name]) for name in ("confirmed", "unconfirmed", "refused")}
+        cells = {**sent, "in all": count(counts["sent"]), **answers}
+    elif _only_consumes(document):
+        redelivered = {"redelivered": count(counts["redelivered"])}
+        cells = {**received, "in all": count(counts["received"]), **redelivered}
+    else:
+        cells = {
+            **sent,
+            **received,
+            "delivered": share(document.get("delivery_rate")),
+            "lost": count(counts["lost"]),
+            "duplicates": count(counts["duplicates"]),
+            "in broker": count(counts["left_in_broker"]),
+        }
     table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
     for heading in cells:
         table.add_column(heading, no_wrap=True, style="bold")
@@ -161,11 +171,25 @@ def _headline(document: Document) -> ConsoleRenderable:
     return indented(table)
 
 
+def _only_publishes(document: Document) -> bool:
+    return not document["scenario"]["consumers"]
+
+
+def _only_consumes(document: Document) -> bool:
+    return not document["scenario"]["producers"]
+
+
+def _headline_measure(document: Document) -> str:
+    return "confirm_latency" if _only_publishes(document) else "latency"
+
+
 def _counts(document: Document) -> Iterator[ConsoleRenderable]:
     counts = document["counts"]
     quiet = [name for name in _TOLD_IF_ANY if counts.get(name) == 0]
     unknown = [name for name in COUNTS if counts.get(name) is None]
     told = [name for name in COUNTS if name not in quiet and name not in unknown]
+    if _only_publishes(document) or _only_consumes(document):
+        unknown = []  # what the other end would have counted is not missed here
     lines = [("counts", ", ".join(f"{words(name)} {count(counts[name])}" for name in told))]
     if quiet:
         lines.append(("none", ", ".join(map(words, quiet))))

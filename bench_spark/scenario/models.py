@@ -33,6 +33,12 @@ _KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _WIRE_NAME_BYTES = 200
 
 
+_NEEDS_BOUND = (
+    "needs a bound: load.messages, x-max-length or x-max-length-bytes in amqp.queue.arguments, or "
+    "retention.bytes in kafka.topic.properties"
+)
+
+
 class Conflict(NamedTuple):
     """Keys that contradict each other: the first is the one to name, relative to its section."""
 
@@ -120,7 +126,9 @@ class Load(Section):
     in_flight: int = Field(100, ge=1, le=10_000_000)
     """Messages in flight per producer in mode `window`."""
     messages: int | None = Field(None, ge=1, le=10**15)
-    """End the measured phase after this many messages instead of after `measure_seconds`."""
+    """End the measured phase after this many messages instead of after `measure_seconds`. They are
+    counted when sent; without producers when received, and then the run also ends once nothing has
+    arrived for `drain_seconds`."""
     backlog_limit_bytes: int = Field(64 * 1024 * 1024, ge=1, le=2**50)
     """Mode `maximum` pauses while more than this is sent but not yet received."""
 
@@ -151,7 +159,8 @@ class AmqpQueue(Section):
     """The queues that are declared for the run."""
 
     name: Annotated[WireName, Field(min_length=1)] | None = None
-    """Queue name; `%d` stands for the destination's number. Unset: a name of the run's own."""
+    """Queue name; `%d` stands for the destination's number. Unset: a name of the run's own. A queue
+    of that name that is there already is used as it is, and never deleted."""
     server_named: bool = False
     """Let the broker choose the names."""
     durable: bool = False
@@ -225,7 +234,8 @@ class KafkaTopic(Section):
     """The topics that are created for the run."""
 
     name: Annotated[str, AfterValidator(_kafka_topic)] | None = None
-    """Topic name; `%d` stands for the destination's number. Unset: a name of the run's own."""
+    """Topic name; `%d` stands for the destination's number. Unset: a name of the run's own. A topic
+    of that name that is there already is used as it is, and never deleted."""
     partitions: int = Field(1, ge=1, le=100_000)
     """Topic partitions of each topic."""
     replication_factor: int = Field(1, ge=1, le=100)
@@ -268,13 +278,16 @@ class Scenario(Section):
     """For people."""
     agents: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = 1
     """Spark tasks that generate load; `auto`: one per free slot."""
-    producers: int = Field(1, ge=1, le=1_000_000)
-    """Producers in the whole run (per agent with `load.scope: per_agent`), a connection each."""
-    consumers: int = Field(1, ge=1, le=1_000_000)
-    """Consumers, counted in the same way."""
+    producers: int = Field(1, ge=0, le=1_000_000)
+    """Producers in the whole run (per agent with `load.scope: per_agent`), a connection each. 0:
+    the run only consumes, from queues or topics that are there already, whatever is in them."""
+    consumers: int = Field(1, ge=0, le=1_000_000)
+    """Consumers, counted in the same way. 0: the run only publishes."""
     destinations: int = Field(1, ge=1, le=1_000_000)
     """Queues or topics. Producer i and consumer i use destination i modulo this number; several
     consumers of one destination share its messages."""
+    keep_destinations: bool = False
+    """Leave the queues or topics that the run has made, with what is in them, for a later run."""
     placement: Literal["paired", "split"] = "paired"
     """`paired`: both ends of a destination in one task where possible, so one clock measures.
     `split`: producers and consumers in different tasks."""
@@ -293,17 +306,44 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _keys_agree(self) -> Scenario:
-        refuse([*self._destination_conflicts(), *self._placement_conflicts()])
+        if not self.producers and not self.consumers:
+            problem = "0, and so are producers: nobody would send or receive"
+            refuse([Conflict(("consumers", "producers"), problem)])
+        refuse(
+            [
+                *self._destination_conflicts(),
+                *self._placement_conflicts(),
+                *self._one_ended_conflicts(),
+            ]
+        )
         return self
+
+    @property
+    def only_publishes(self) -> bool:
+        return not self.consumers
+
+    @property
+    def only_consumes(self) -> bool:
+        return not self.producers
+
+    @property
+    def has_both_ends(self) -> bool:
+        """Whether what is sent is received in the same run, so that it can be accounted for."""
+        return bool(self.producers and self.consumers)
 
     def _destination_conflicts(self) -> list[Conflict]:
         conflicts = []
-        ends = min(self.producers, self.consumers)
+        if self.has_both_ends:
+            ends = min(self.producers, self.consumers)
+            need = "a producer and a consumer"
+        else:
+            ends = self.producers + self.consumers
+            need = "a producer" if self.only_publishes else "a consumer"
         if self.destinations > ends:
             conflicts.append(
                 Conflict(
                     ("destinations", "producers", "consumers"),
-                    f"{self.destinations} is too many: each needs a producer and a consumer, and "
+                    f"{self.destinations} is too many: each needs {need}, and "
                     f"there are {self.producers} and {self.consumers}",
                 )
             )
@@ -325,6 +365,11 @@ class Scenario(Section):
         if self.placement != "split":
             return []
         conflicts = []
+        if not self.has_both_ends:
+            role = "consumers" if self.only_publishes else "producers"
+            conflicts.append(
+                Conflict(("placement", role), f"split parts both ends, but {role} is 0; use paired")
+            )
         if self.agents == 1:
             conflicts.append(
                 Conflict(("placement", "agents"), "split needs agents of at least 2, not 1")
@@ -337,16 +382,33 @@ class Scenario(Section):
                 )
             )
         # Backlog is sent minus received, which only a task that has both ends can know.
-        if self.load.mode == "maximum" and self.load.messages is None and not self._limits_length:
+        if self.has_both_ends and self._is_unbounded_maximum:
             conflicts.append(
-                Conflict(
-                    ("load.mode", "placement"),
-                    "maximum with placement split needs a bound: load.messages, "
-                    "x-max-length or x-max-length-bytes in amqp.queue.arguments, or "
-                    "retention.bytes in kafka.topic.properties",
-                )
+                Conflict(("load.mode", "placement"), f"maximum with placement split {_NEEDS_BOUND}")
             )
         return conflicts
+
+    def _one_ended_conflicts(self) -> list[Conflict]:
+        if self.has_both_ends:
+            return []
+        role = "consumers" if self.only_publishes else "producers"
+        if self.load.mode == "window":
+            return [
+                Conflict(
+                    ("load.mode", role),
+                    f"window needs both ends, but {role} is 0: a message gives its place back by "
+                    "arriving",
+                )
+            ]
+        if self.only_publishes and self._is_unbounded_maximum:
+            return [Conflict(("load.mode", role), f"maximum without consumers {_NEEDS_BOUND}")]
+        return []
+
+    @property
+    def _is_unbounded_maximum(self) -> bool:
+        """Nothing stops it: neither a number of messages nor the destination itself."""
+        is_bounded = self.load.messages is not None or self._limits_length
+        return self.load.mode == "maximum" and not is_bounded
 
     @property
     def _limits_length(self) -> bool:

@@ -27,7 +27,12 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.wire import new_token
 from bench_spark.collector.committer import Committer
 from bench_spark.collector.control import Failure, RunControl
-from bench_spark.collector.evidence import accounts_of, agent_entry, uses_confirms
+from bench_spark.collector.evidence import (
+    accounts_of,
+    agent_entry,
+    measured_span,
+    uses_confirms,
+)
 from bench_spark.collector.health import AgentHealth
 from bench_spark.collector.server import CollectorServer
 from bench_spark.errors import (
@@ -38,7 +43,7 @@ from bench_spark.errors import (
     TooFewSlots,
     error_of_kind,
 )
-from bench_spark.measure.clock import NANOSECONDS, Clock
+from bench_spark.measure.clock import Clock
 from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.spark.environment import driver_environment
@@ -378,17 +383,7 @@ class _Run:
         return ()
 
     def _facts(self, control: RunControl, notes: tuple[Check, ...]) -> RunFacts:
-        measured_from = measured_until = None
-        if control.start_at_ns is not None:
-            timeline = self._timeline(control)
-            ended = [
-                int(state.reports["produced"]["ended_ns"])
-                for agent, state in enumerate(control.agents)
-                if "produced" in state.reports and self._plan.assignments[agent].producers
-            ]
-            until = min(timeline.measure_end_ns, max(ended, default=timeline.measure_end_ns))
-            measured_from = timeline.measure_start_ns / NANOSECONDS
-            measured_until = max(until, timeline.measure_start_ns) / NANOSECONDS
+        measured_from, measured_until = measured_span(self._plan, control)
         return RunFacts(
             plan=self._plan,
             broker=self._request.broker.masked(),

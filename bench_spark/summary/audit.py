@@ -12,6 +12,8 @@ from typing import Any, Literal
 from bench_spark.collector.accounts import Accounts
 
 Verdict = Literal["pass", "warn", "fail"]
+Ends = Literal["both", "producers", "consumers"]
+"""Which ends of the broker the run is at."""
 
 MOST_UNSENT = 0.001
 """Share of due messages that may stay unsent before the schedule counts as missed."""
@@ -51,6 +53,11 @@ class AuditInput:
     """What Spark and the driver used in the measured phase, in cores."""
     accounts: Accounts | None
     received: int
+    ends: Ends
+    asked_for: int | None
+    """Messages of the measured phase, where their number was known beforehand."""
+    unconfirmed: int | None
+    """None where confirms are not used."""
     lost_is_explained_by: str | None
     confirms: bool
     clock_bound_ns: int
@@ -125,6 +132,12 @@ def _generator(run: AuditInput) -> Iterator[Check]:
 
 
 def _accounts(run: AuditInput) -> Iterator[Check]:
+    if run.ends == "producers":
+        yield from _publishing(run)
+        return
+    if run.ends == "consumers":
+        yield from _consuming(run)
+        return
     accounts = run.accounts
     if accounts is None and not run.sent:
         return
@@ -158,6 +171,39 @@ def _accounts(run: AuditInput) -> Iterator[Check]:
             "warn",
             f"{accounts.left_in_broker} messages were still in the broker when the drain ended",
         )
+
+
+def _publishing(run: AuditInput) -> Iterator[Check]:
+    """Nobody receives: what the broker confirmed is all that is known."""
+    if not run.sent:
+        return
+    if run.unconfirmed is None:
+        yield Check(
+            "accounts",
+            "warn",
+            "nobody receives and the broker confirms nothing: what became of the messages is "
+            "unknown",
+        )
+    elif run.unconfirmed:
+        yield Check(
+            "accounts",
+            "warn",
+            f"{run.unconfirmed} of {run.sent} messages had no answer when the drain ended",
+        )
+    else:
+        yield Check("accounts", "pass", f"all {run.sent} messages sent have the broker's answer")
+
+
+def _consuming(run: AuditInput) -> Iterator[Check]:
+    """Nobody sends: there is no telling what should have arrived, unless a number was asked for."""
+    if run.asked_for is not None and run.received < run.asked_for:
+        yield Check(
+            "accounts",
+            "warn",
+            f"only {run.received} of the {run.asked_for} messages asked for were received",
+        )
+    elif not run.received:
+        yield Check("accounts", "warn", "nothing was received")
 
 
 def _clocks(run: AuditInput) -> Iterator[Check]:

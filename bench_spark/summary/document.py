@@ -21,13 +21,27 @@ from bench_spark.errors import (
     EXIT_VALID,
 )
 from bench_spark.measure.hdr import SparseHistogram, merge_sparse
-from bench_spark.plan import Plan, total_rate_per_second
-from bench_spark.summary.audit import AuditInput, Check, audit, verdict_of
+from bench_spark.plan import Plan, has_open_end, total_rate_per_second
+from bench_spark.scenario.models import Scenario
+from bench_spark.summary.audit import AuditInput, Check, Ends, audit, verdict_of
 from bench_spark.summary.statistics import interval_statistics, statistics
 
 Document = dict[str, Any]
 
 VALID, DEGRADED, FAILED, ABORTED = "valid", "degraded", "failed", "aborted"
+
+_SENDING_COUNTS = ("due", "unsent", "sent", "refused", "returned", "bytes_sent")
+_RECEIVING_COUNTS = (
+    "received",
+    "acked",
+    "redelivered",
+    "out_of_order",
+    "malformed",
+    "foreign",
+    "bytes_received",
+)
+_JUDGED_BY_ENVELOPE = ("out_of_order", "malformed", "foreign")
+"""Counts that a run which takes messages of any origin cannot make."""
 
 _CENSORED_MEASURES = ("latency", "delivery_latency")
 
@@ -119,7 +133,9 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
     checks = [*audit(_audit_input(ticks, facts, counts, rates, measures)), *facts.notes]
     status, reasons, exit_code = _judge(facts, checks)
     expected = _expected(facts, counts)
-    delivery_rate = (counts["received_once"] or 0) / expected if expected else None
+    delivery_rate = None
+    if expected and scenario.has_both_ends:
+        delivery_rate = (counts["received_once"] or 0) / expected
     document: Document = {
         "run_id": facts.plan.run_id,
         "status": status,
@@ -166,6 +182,7 @@ def _counts(ticks: list[Tick], facts: RunFacts) -> dict[str, int | None]:
         "unsent": max(0, due - sent),
         "sent": sent,
         "confirmed": _sum(measured, PRODUCER, "confirmed") if facts.confirms else None,
+        "unconfirmed": _unconfirmed(measured) if facts.confirms else None,
         "refused": _sum(measured, PRODUCER, "refused"),
         "returned": _sum(measured, PRODUCER, "returned"),
         "received": received,
@@ -180,13 +197,12 @@ def _counts(ticks: list[Tick], facts: RunFacts) -> dict[str, int | None]:
     }
     accounts = facts.accounts
     if accounts is None:
-        return counts | {
-            "received_once": received,
-            "duplicates": None,
-            "left_in_broker": None,
-            "lost": None,
-            "indeterminate": None,
-        }
+        scenario = facts.plan.scenario
+        absent = [] if scenario.has_both_ends else ["received_once"]
+        absent += _RECEIVING_COUNTS if scenario.only_publishes else ()
+        absent += _SENDING_COUNTS + _JUDGED_BY_ENVELOPE if scenario.only_consumes else ()
+        unknown = ("duplicates", "left_in_broker", "lost", "indeterminate", *absent)
+        return counts | {"received_once": received} | dict.fromkeys(unknown)
     return counts | {
         "received_once": accounts.received_once,
         "duplicates": received - accounts.received_once,
@@ -196,6 +212,12 @@ def _counts(ticks: list[Tick], facts: RunFacts) -> dict[str, int | None]:
     }
 
 
+def _unconfirmed(measured: list[Tick]) -> int:
+    """Sent, and the broker has said neither yes nor no."""
+    answered = sum(_sum(measured, PRODUCER, name) for name in ("confirmed", "refused", "returned"))
+    return max(0, _sum(measured, PRODUCER, "sent") - answered)
+
+
 def _in_window(tick: Tick, facts: RunFacts) -> bool:
     if facts.measured_from is None or facts.measured_until is None:
         return False
@@ -203,15 +225,22 @@ def _in_window(tick: Tick, facts: RunFacts) -> bool:
     return facts.measured_from <= start < facts.measured_until
 
 
-def _rates(ticks: list[Tick], facts: RunFacts) -> dict[str, float]:
-    seconds = _measured_seconds(facts)
-    window = [tick for tick in ticks if _in_window(tick, facts)]
-    if not seconds:
-        return {"send_rate": 0.0, "receive_rate": 0.0}
+def _rates(ticks: list[Tick], facts: RunFacts) -> dict[str, float | None]:
+    scenario, seconds = facts.plan.scenario, _measured_seconds(facts)
+    if scenario.only_consumes and has_open_end(scenario):
+        # The phase lasts from the first message to the last, whatever ticks they were in.
+        window = [tick for tick in ticks if tick.phase == MEASURE]
+    else:
+        window = [tick for tick in ticks if _in_window(tick, facts)]
+    sent, received = _sum(window, PRODUCER, "sent"), _sum(window, CONSUMER, "received")
     return {
-        "send_rate": _sum(window, PRODUCER, "sent") / seconds,
-        "receive_rate": _sum(window, CONSUMER, "received") / seconds,
+        "send_rate": None if scenario.only_consumes else _per_second(sent, seconds),
+        "receive_rate": None if scenario.only_publishes else _per_second(received, seconds),
     }
+
+
+def _per_second(messages: int, seconds: float) -> float:
+    return messages / seconds if seconds else 0.0
 
 
 def _histograms(ticks: list[Tick]) -> dict[str, SparseHistogram]:
@@ -242,9 +271,12 @@ def _interval_histograms(ticks: list[Tick], facts: RunFacts) -> dict[str, list[S
     }
 
 
-def _expected(facts: RunFacts, counts: dict[str, int | None]) -> int:
-    """Deliveries the load asked for; what was sent where the load finds its own speed."""
+def _expected(facts: RunFacts, counts: dict[str, int | None]) -> int | None:
+    """Messages the load asked for; what was sent where the load finds its own speed; None where
+    it is to receive whatever is there."""
     planned = facts.plan.expected_messages
+    if facts.plan.scenario.only_consumes:
+        return planned
     sent = counts["sent"] or 0
     if planned is None or facts.interrupted_by is not None:
         return sent
@@ -264,7 +296,7 @@ def _never_seen(counts: dict[str, int | None], facts: RunFacts) -> dict[str, int
 def _spec(
     facts: RunFacts,
     counts: dict[str, int | None],
-    rates: dict[str, float],
+    rates: dict[str, float | None],
     latency: dict[str, Any] | None,
     delivery_rate: float | None,
 ) -> dict[str, Any]:
@@ -288,7 +320,7 @@ def _audit_input(
     ticks: list[Tick],
     facts: RunFacts,
     counts: dict[str, int | None],
-    rates: dict[str, float],
+    rates: dict[str, float | None],
     measures: dict[str, dict[str, Any]],
 ) -> AuditInput:
     scenario = facts.plan.scenario
@@ -297,19 +329,23 @@ def _audit_input(
     latency = measures.get("latency", {})
     # A run that was cut short says so; its last moments are no measure of the schedule.
     was_cut_short = bool(facts.failures) or facts.interrupted_by is not None
-    is_judged = scenario.load.mode == "rate" and seconds > 0 and not was_cut_short
+    has_schedule = scenario.load.mode == "rate" and not scenario.only_consumes
+    is_judged = has_schedule and seconds > 0 and not was_cut_short
     return AuditInput(
         mode=scenario.load.mode,
         due=counts["due"] or 0,
         sent=counts["sent"] or 0,
         wanted_rate_per_second=total_rate_per_second(scenario) if is_judged else None,
-        send_rate_per_second=rates["send_rate"],
+        send_rate_per_second=rates["send_rate"] or 0.0,
         blocked_seconds=_sum(ticks, PRODUCER, "blocked_ns") / 1e9,
         busiest_agent_share=facts.busiest_agent_share,
         busiest_host_share=facts.busiest_host_share,
         spark_cores=facts.spark_cores,
         accounts=facts.accounts,
         received=counts["received"] or 0,
+        ends=_ends(scenario),
+        asked_for=facts.plan.expected_messages,
+        unconfirmed=counts["unconfirmed"],
         lost_is_explained_by=_limit(facts),
         confirms=facts.confirms,
         clock_bound_ns=facts.clock_bound_ns,
@@ -317,7 +353,9 @@ def _audit_input(
         latency_p50_us=latency.get("p50_us"),
         warmup_seconds=scenario.phases.warmup_seconds,
         shares_host=any(host.get("shares_host_with_broker") for host in hosts),
-        bytes_per_second=((counts["bytes_sent"] or 0) / seconds) if seconds else 0.0,
+        bytes_per_second=_per_second(
+            max(counts["bytes_sent"] or 0, counts["bytes_received"] or 0), seconds
+        ),
         link_speed_mbit=min(
             (host["link_speed_mbit"] for host in hosts if host.get("link_speed_mbit")),
             default=None,
@@ -328,6 +366,12 @@ def _audit_input(
             if measure in _CENSORED_MEASURES
         },
     )
+
+
+def _ends(scenario: Scenario) -> Ends:
+    if scenario.only_publishes:
+        return "producers"
+    return "consumers" if scenario.only_consumes else "both"
 
 
 def _limit(facts: RunFacts) -> str | None:

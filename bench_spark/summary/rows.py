@@ -49,7 +49,7 @@ def run_row(
         "parameters": [],
         "tags": sorted(plan.scenario.tags.items()),
         "counts": [item for item in document.get("counts", {}).items() if item[1] is not None],
-        "rates": list(document.get("rates", {}).items()),
+        "rates": [item for item in document.get("rates", {}).items() if item[1] is not None],
         "expected": document.get("expected"),
         "delivery_rate": document.get("delivery_rate"),
         "scenario_json": json.dumps(plan.scenario.dump()),

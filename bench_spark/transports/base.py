@@ -239,7 +239,12 @@ class Transport(Protocol):
         port, or what the scenario needs and this broker lacks."""
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
-        """Make the destinations; names as the broker resolved them."""
+        """Make the destinations; names as the broker resolved them. One that was there before is
+        used as it is, and not marked as declared."""
+
+    def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        """Look for the destinations of a run that only consumes, without making any; raises a
+        BrokerRefused that names one that is missing."""
 
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers: ...
 

@@ -5,7 +5,8 @@ Python per message. Each process has its own loopback "broker" per run, so a des
 both its ends in one agent (`placement: paired`).
 
 A destination is a bounded queue of chunks; a full one refuses, which is back-pressure. Its messages
-are dealt in turn to the lanes that consume it.
+are dealt in turn to the lanes that consume it. In a run without consumers it is a sink, which takes
+everything and keeps nothing.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ DEFAULT_CAPACITY_MESSAGES = 65536
 
 
 def refuse_impossible(scenario: Scenario) -> None:
+    if scenario.only_consumes:
+        raise ConfigurationError(
+            "producers: 0 does not go with kind loopback: nothing is there before a run"
+        )
     if scenario.placement == "split":
         raise ConfigurationError("placement: kind loopback works inside one process; use paired")
 
@@ -99,6 +104,7 @@ class _Chunk:
 class _Queue:
     name: str
     capacity: int
+    is_sink: bool = False
     chunks: deque[_Chunk] = field(default_factory=deque)
     depth: int = 0
     readers: list[_Bell] = field(default_factory=list)
@@ -114,6 +120,8 @@ class _Queue:
             self.refused.append(bell)
 
     def put(self, chunk: _Chunk) -> None:
+        if self.is_sink:
+            return
         self.chunks.append(chunk)
         self.depth += len(chunk)
         for bell in self.readers:
@@ -155,6 +163,7 @@ class LoopbackTransport:
     ) -> None:
         self._run_id = context.run_id
         self._capacity_messages = capacity_messages
+        self._has_consumers = context.scenario.consumers > 0
         self._confirms = confirms
         self._broker = _BROKERS.setdefault(context.run_id, _MemoryBroker())
         self._broker.users += 1
@@ -177,8 +186,13 @@ class LoopbackTransport:
     def _declare(self, destination: Destination) -> Destination:
         name = destination.name or f"loopback-{destination.index}"
         existed = name in self._broker.queues
-        self._broker.queues.setdefault(name, _Queue(name, self._capacity_messages))
+        queue = _Queue(name, self._capacity_messages, is_sink=not self._has_consumers)
+        self._broker.queues.setdefault(name, queue)
         return replace(destination, name=name, declared=not existed)
+
+    def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        named = (replace(one, name=one.name or f"loopback-{one.index}") for one in destinations)
+        return tuple(replace(one, name=self._broker.find(one).name) for one in named)
 
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> LoopbackProducers:
         return LoopbackProducers(self._broker, lanes, now_ns, self._confirms)

@@ -123,6 +123,42 @@ def test_unpaced_loads_close_their_accounts(
     assert counts["lost"] == counts["indeterminate"] == 0
 
 
+@pytest.mark.parametrize("kind", ["rabbitmq", "kafka"])
+def test_one_run_publishes_and_the_next_consumes(
+    run: Run, kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    broker = file_of(tmp_path, request.getfixturevalue(f"{kind}_broker"))
+    common = (
+        *("--broker", broker, "--store", str(tmp_path / "store"), "--no-live"),
+        *("--set", "phases.warmup_seconds=0", "--set", "load.messages=20000"),
+        *("--set", "amqp.queue.name=filled", "--set", "kafka.topic.name=filled"),
+    )
+    code, out, err = run(
+        "run", "publish", *common, "--format", "json", "--set", "keep_destinations=true"
+    )
+    assert code == 0, err
+    published = json.loads(out)
+    assert published["counts"]["sent"] == published["counts"]["confirmed"] == 20_000
+    assert published["counts"]["received"] is published["counts"]["lost"] is None
+    assert published["delivery_rate"] is published["rates"]["receive_rate"] is None
+    assert published["rates"]["send_rate"] > 0
+    assert published["measures"]["confirm_latency"]["count"] == 20_000
+
+    consuming = ("--run-id", "taken", "--set", "producers=0", "--set", "consumers=1")
+    code, out, err = run("run", "publish", *common, *consuming)
+    assert code == 0, err
+    assert "received" in out
+    code, out, _ = run("show", "taken", "--store", str(tmp_path / "store"), "--format", "json")
+    consumed = json.loads(out)
+    assert consumed["counts"]["received"] == consumed["expected"] == 20_000
+    assert consumed["counts"]["bytes_received"] == 20_000_000
+    assert consumed["counts"]["sent"] is consumed["rates"]["send_rate"] is None
+    assert consumed["rates"]["receive_rate"] == pytest.approx(20_000 / consumed["measured_seconds"])
+    assert consumed["measures"] == {}
+    code, out, _ = run("runs", "--store", str(tmp_path / "store"))
+    assert "taken" in out
+
+
 def test_split_placement_measures_between_two_agents(
     run: Run, qpid_broker: Broker, tmp_path: Path
 ) -> None:

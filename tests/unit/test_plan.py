@@ -372,3 +372,36 @@ def test_every_message_of_a_counted_load_is_due_within_a_period_of_the_end(
         last = schedule.messages_before(start) + assignment.messages - 1
         end = start + math.ceil(assignment.measure_seconds * NANOSECONDS)
         assert schedule.intended_ns(last) < end + 2 * schedule.period_ns
+
+
+# -- one end only --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("role", ["producers", "consumers"])
+def test_members_of_one_end_are_dealt_over_destinations_and_agents(role: str) -> None:
+    other = {"producers": "consumers", "consumers": "producers"}[role]
+    asked = {role: 5, other: 0, "destinations": 3, "agents": 2, "load": {"messages": 100}}
+    plan = make_plan(scenario(**asked), "run-1")
+    placed = [[member.index for member in getattr(a, role)] for a in plan.assignments]
+    assert placed == [[0, 3, 2], [1, 4]]
+    assert [a.declares for a in plan.assignments] == [(0, 2), (1,)]
+    assert [a.messages for a in plan.assignments] == [60, 40]
+    assert not any(getattr(a, other) for a in plan.assignments)
+    assert not plan.has_accounts
+    assert plan.expected_messages == 100
+
+
+@pytest.mark.parametrize("role", ["producers", "consumers"])
+def test_auto_gives_every_member_of_one_end_an_agent_where_there_is_room(role: str) -> None:
+    other = {"producers": "consumers", "consumers": "producers"}[role]
+    asked = scenario(**{role: 3, other: 0, "agents": "auto"})
+    assert [resolve_agents(asked, slots) for slots in (2, 3, 10)] == [1, 2, 3]
+
+
+def test_how_long_consuming_a_number_of_messages_takes_is_open_whatever_the_mode() -> None:
+    plan = make_plan(scenario(producers=0, load={"mode": "rate", "messages": 10}), "run-1")
+    assert plan.assignments[0].measure_seconds == UNBOUNDED_PHASE_SECONDS
+    assert plan.assignments[0].schedule is None
+    timed = make_plan(scenario(producers=0), "run-1")
+    assert timed.assignments[0].measure_seconds == 10
+    assert timed.expected_messages is None

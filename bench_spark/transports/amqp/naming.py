@@ -32,6 +32,11 @@ def refuse_impossible(scenario: Scenario) -> None:
                 f"amqp.queue.arguments.{key}: {value} is a fraction; AMQP clients send whole "
                 "numbers, text and booleans only"
             )
+    if scenario.only_consumes and amqp.queue.name is None:
+        raise ConfigurationError(
+            "amqp.queue.name: missing; a run without producers consumes from queues that are there "
+            "already, and needs their name"
+        )
     if has_several_destinations(scenario):
         _refuse_shared_names(amqp)
 

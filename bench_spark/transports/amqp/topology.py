@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from bench_spark.errors import PreflightError
+from bench_spark.errors import BrokerRefused, PreflightError
 from bench_spark.scenario.models import Amqp
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.control import NOT_FOUND, PRECONDITION_FAILED, Control, Refused
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.base import Destination
+
+_DECLARED_SETTINGS = {"durable", "auto_delete", "arguments"}
 
 
 class Topology:
@@ -39,6 +41,14 @@ class Topology:
                 self._delete(control, declared)
                 raise refused.error from refused
         return tuple(declared)
+
+    def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        """Queues that must be there: nothing is declared, bound or marked for deletion."""
+        with Control(self._access) as control:
+            try:
+                return tuple(self._find_queue(control, destination) for destination in destinations)
+            except Refused as refused:
+                raise refused.error from refused
 
     def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
         try:
@@ -86,6 +96,10 @@ class Topology:
         existed = queue.name is not None and (
             control.exists("queue_declare", what, queue=name) is not None
         )
+        if existed and not _DECLARED_SETTINGS & queue.model_fields_set:
+            return replace(destination, name=name)
+        # Declaring again what exists, with settings that the scenario insists on, changes nothing
+        # and is AMQP's way to ask whether it has them.
         answer = control.ask(
             "queue_declare",
             what,
@@ -95,6 +109,15 @@ class Topology:
             arguments=dict(queue.arguments),
         )
         return replace(destination, name=answer.queue, declared=not existed)
+
+    def _find_queue(self, control: Control, destination: Destination) -> Destination:
+        name = naming.queue_name(self._amqp, self._run_id, destination.index)
+        if control.exists("queue_declare", f"queue.declare {name!r}", queue=name) is None:
+            raise BrokerRefused(
+                f"{self._access.address}: there is no queue {name!r} (amqp.queue.name), and a run "
+                "without producers makes none"
+            )
+        return replace(destination, name=name)
 
     def _bind(self, control: Control, destination: Destination) -> None:
         if self._amqp.exchange.name:

@@ -44,6 +44,9 @@ class AmqpTransport:
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         return self._topology.declare(destinations)
 
+    def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        return self._topology.find(destinations)
+
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers:
         producers = FastProducers if self._plane.is_fast else PikaProducers
         return producers(self._access, self._amqp, lanes, now_ns)

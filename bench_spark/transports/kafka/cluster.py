@@ -3,7 +3,8 @@
 **Where a run starts to read.** A topic made by this run is read from its beginning. A topic that
 was there before is used, never deleted, and read from where it ended when it was declared: that
 place is committed for the run's group at once, so that every consumer in every process starts
-there, however often the group rebalances while its members join.
+there, however often the group rebalances while its members join. A run that only consumes reads it
+from its beginning, unless `auto.offset.reset` in the scenario says otherwise.
 """
 
 from __future__ import annotations
@@ -159,6 +160,8 @@ class Cluster:
 
     def create_topics(self, topics: Sequence[NewTopic]) -> set[str]:
         """Create them; the names of those that did not exist before."""
+        if not topics:
+            return set()
         futures = self._client.create_topics(list(topics), request_timeout=self._timeout_seconds)
         exists = KafkaError.TOPIC_ALREADY_EXISTS
         return {

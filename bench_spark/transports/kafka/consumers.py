@@ -17,6 +17,10 @@ and commits that; the new owner goes on from there.
 places to start from before it hands them to librdkafka. A group with more members than topic
 partitions leaves some of them idle; those are ready when the group has told them so.
 
+**Holding back.** What is in a topic before the run starts would be fetched into memory while all
+others get ready, and the start of the run would measure that memory. Where a run only consumes, the
+partitions are therefore paused until `receive` is called for the first time.
+
 **Acknowledging** is committing: what the agent has received, once a second in the background, and
 finally by `close`. What a thread has taken but the agent has not received by then stays
 uncommitted, and is thus counted as left in the broker.
@@ -120,6 +124,7 @@ class _Member:
         *,
         want: frozenset[Part],
         may_idle: bool,
+        may_fetch: threading.Event,
         address: str,
         now_ns: NowNs,
         bell: Bell,
@@ -129,6 +134,8 @@ class _Member:
         self._route_of_topic = {str(d.name): route for route, d in enumerate(lane.destinations)}
         self._want = want
         self._may_idle = may_idle
+        self._may_fetch = may_fetch
+        self._is_held_back = False
         self._now_ns = now_ns
         self._inbox = inbox
         self._is_incremental = moves_partitions_one_by_one(properties)
@@ -188,6 +195,9 @@ class _Member:
             )
             joined = time.monotonic()
             while not self._is_ending.is_set():
+                if self._is_held_back and self._may_fetch.is_set():
+                    self._is_held_back = False
+                    self._consumer.resume(self._consumer.assignment())
                 self._take_messages()
                 self._commit_now_and_then()
                 if self.health.needs_examination:
@@ -252,6 +262,9 @@ class _Member:
             consumer.incremental_assign(partitions)
         else:
             consumer.assign(partitions)
+        if partitions and not self._may_fetch.is_set():
+            self._is_held_back = True
+            consumer.pause(partitions)
         if partitions or self._may_idle:
             self.is_ready.set()
 
@@ -328,6 +341,7 @@ class KafkaConsumers:
         *,
         want: frozenset[Part],
         may_idle: Sequence[bool],
+        holds_back: bool,
         address: str,
         now_ns: NowNs,
     ) -> None:
@@ -335,6 +349,9 @@ class KafkaConsumers:
         self._bell = Bell()
         self._inbox = _Inbox(self._bell)
         self._is_closed = False
+        self._may_fetch = threading.Event()
+        if not holds_back:
+            self._may_fetch.set()
         self._members = [
             _Member(
                 number,
@@ -342,6 +359,7 @@ class KafkaConsumers:
                 properties,
                 want=want,
                 may_idle=may_idle[number],
+                may_fetch=self._may_fetch,
                 address=address,
                 now_ns=now_ns,
                 bell=self._bell,
@@ -382,6 +400,8 @@ class KafkaConsumers:
                     )
 
     def receive(self, timeout_seconds: float) -> Received:
+        if not self._may_fetch.is_set():
+            self._may_fetch.set()
         self._bell.hush()
         chunks = self._inbox.take()
         if not chunks and timeout_seconds > 0:

@@ -9,7 +9,8 @@ the scenario overrides it:
 - `fetch.queue.backoff.ms` is 5, not 1000: a consumer that has emptied its local queue would sit
   idle;
 - `auto.offset.reset` is earliest: a run's own topic is read from its first message on, and for a
-  topic that was there before the start is committed explicitly (see `cluster.py`);
+  topic that was there before the start is committed explicitly (see `cluster.py`), unless the run
+  only consumes;
 - sizes that bodies of `message.bytes` would not fit through are raised.
 """
 
@@ -126,6 +127,12 @@ def wants_reports(scenario: Scenario) -> bool:
     return _text(acks) != "0" and _text(producer.get(_ONLY_ERRORS, False)) != "true"
 
 
+def starts_at_end(scenario: Scenario) -> bool:
+    """Whether a run that only consumes is to leave out what its topics hold already."""
+    asked = scenario.kafka.consumer.get("auto.offset.reset", "earliest")
+    return _text(asked) in ("latest", "largest", "end")
+
+
 def moves_partitions_one_by_one(consumer: Mapping[str, Any]) -> bool:
     """Whether the group rebalances incrementally, which needs other calls in the callbacks."""
     return (
@@ -191,6 +198,11 @@ def check_properties(scenario: Scenario, broker: Broker) -> None:
             f"broker {broker.name}: username: needs password_env or password_file"
         )
     kafka = scenario.kafka
+    if scenario.only_consumes and kafka.topic.name is None:
+        raise ConfigurationError(
+            "kafka.topic.name: missing; a run without producers consumes from topics that are "
+            "there already, and needs their name"
+        )
     _check(f"broker {broker.name}: properties", Producer, broker.properties, is_shared=True)
     _check("kafka.producer", Producer, kafka.producer)
     _check("kafka.consumer", Consumer, kafka.consumer)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import confluent_kafka
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from bench_spark.errors import BrokerRefused
@@ -25,6 +26,7 @@ from bench_spark.transports.kafka.settings import (
     consumer_properties,
     group_of,
     producer_properties,
+    starts_at_end,
     topic_name,
     topic_pattern,
     topic_properties,
@@ -70,6 +72,8 @@ class KafkaTransport:
         topic = self._scenario.kafka.topic
         names = {d.index: self._name(d) for d in destinations}
         with self._cluster() as cluster:
+            # Looked for first: who may only use a topic need not have the right to create it.
+            known = cluster.topic_names() if topic.name is not None else set()
             created = cluster.create_topics(
                 [
                     NewTopic(
@@ -79,6 +83,7 @@ class KafkaTransport:
                         config=topic_properties(self._scenario),
                     )
                     for name in names.values()
+                    if name not in known
                 ]
             )
             found = [name for name in names.values() if name not in created]
@@ -89,14 +94,27 @@ class KafkaTransport:
             cluster.wait_for_leaders(
                 {name: topic.partitions if name in created else 1 for name in names.values()}
             )
-            if found:
-                existing = cluster.partitions_of(found)
-                cluster.start_group_at_end(
-                    self._group, [place for places in existing.values() for place in places]
-                )
+            if found and self._scenario.consumers:
+                cluster.start_group_at_end(self._group, _all_of(cluster.partitions_of(found)))
         return tuple(
             Destination(d.index, names[d.index], declared=names[d.index] in created)
             for d in destinations
+        )
+
+    def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        names = [self._name(d) for d in destinations]
+        with self._cluster() as cluster:
+            existing = cluster.partitions_of(names)
+            for name in names:
+                if name not in existing:
+                    raise BrokerRefused(
+                        f"{self._address}: there is no topic {name} (kafka.topic.name), and a run "
+                        "without producers makes none"
+                    )
+            if starts_at_end(self._scenario):
+                cluster.start_group_at_end(self._group, _all_of(existing))
+        return tuple(
+            Destination(d.index, name) for d, name in zip(destinations, names, strict=True)
         )
 
     def _name(self, destination: Destination) -> str:
@@ -128,6 +146,7 @@ class KafkaTransport:
             lanes,
             consumer_properties(self._context),
             want=want,
+            holds_back=self._scenario.only_consumes,
             may_idle=[
                 sum(len(partitions.get(self._name(d), ())) for d in lane.destinations) < members
                 for lane in lanes
@@ -173,9 +192,18 @@ class KafkaTransport:
         with self._cluster() as cluster:
             if declared:
                 cluster.delete_topics(declared)
-            is_of_this_run = topic_pattern(self._scenario, self._context.run_id).fullmatch
-            if not any(is_of_this_run(name) for name in cluster.topic_names() - ours):
+            if self._scenario.consumers and not self._is_group_needed(cluster, ours):
                 cluster.delete_group(self._group)
+
+    def _is_group_needed(self, cluster: Cluster, ours: set[str]) -> bool:
+        if self._scenario.only_consumes:
+            return False  # nobody counts what is left in topics that others fill
+        is_of_this_run = topic_pattern(self._scenario, self._context.run_id).fullmatch
+        return any(is_of_this_run(name) for name in cluster.topic_names() - ours)
 
     def close(self) -> None:
         """Nothing is held open between calls."""
+
+
+def _all_of(partitions_by_topic: Mapping[str, list[TopicPartition]]) -> list[TopicPartition]:
+    return [place for places in partitions_by_topic.values() for place in places]

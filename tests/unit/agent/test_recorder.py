@@ -92,6 +92,35 @@ def receive(
     )
 
 
+def test_a_recorder_that_takes_any_message_looks_at_none() -> None:
+    """Foreign, malformed, repeated, tiny: all count, in the phase and tick in which they arrive."""
+    into = recorder(takes_any=True, by_destination=True)
+    head = heads([0.5] * 6, sequence=[1] * 6, run_tag=RUN_TAG + 1, producer=99)
+    moments = [-0.5, 0.2, 1.5, 1.5, 2.5, 9.0]
+    receive(
+        into,
+        head,
+        moments,
+        size=[0, 1, 31, 100, 5, 7],
+        subscription=[0, 0, 0, 1, 0, 0],
+        redelivered=[False, True, True, False, False, False],
+    )
+    rows = {(row.phase, row.tick, row.destination): row for row in into.all_rows()}
+    received = {key: row.counters["received"] for key, row in rows.items()}
+    assert received == {
+        (WARMUP, 0, "red"): 2,
+        (MEASURE, 1, "red"): 1,
+        (MEASURE, 1, "blue"): 1,
+        (MEASURE, 2, "red"): 1,
+        (MEASURE, 9, "red"): 1,
+    }
+    assert sum(row.counters["bytes"] for row in rows.values()) == 144
+    assert sum(row.counters["redelivered"] for row in rows.values()) == 2
+    assert not any(row.histograms or row.counters["foreign"] for row in rows.values())
+    assert (into.received_once, into.received_measured) == (6, 4)
+    assert into.received_span_ns == (at(1.5), at(9.0))
+
+
 def sent(into: Recorder, head: Envelopes, lane: int | Sequence[int] = 0) -> None:
     lanes = np.broadcast_to(np.asarray(lane, dtype=np.uint32), len(head)).copy()
     into.sent(lanes, head)

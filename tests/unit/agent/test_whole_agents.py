@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from agents import Load, run_load, start_load
 from unit.listening import collecting, eventually
-from unit.loopbacks import Watch, repeated
+from unit.loopbacks import Watch, WatchedProducers, repeated
 
 from bench_spark.agent import agent as agent_module
 from bench_spark.agent import loop as loop_module
@@ -24,6 +24,7 @@ from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.wire import Message, new_token
 from bench_spark.collector.control import Failure, RunControl
+from bench_spark.collector.evidence import accounts_of, measured_span
 from bench_spark.collector.server import CollectorServer
 from bench_spark.errors import BrokerRefused, LaneLost, StoreNotReady
 from bench_spark.measure.clock import NANOSECONDS, Clock
@@ -31,7 +32,7 @@ from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports import loopback
-from bench_spark.transports.base import Received, Signal, SignalKind
+from bench_spark.transports.base import Outcomes, Received, Signal, SignalKind, no_outcomes
 
 LOOPBACK = Broker(kind="loopback")
 BOTH_PHASES = ("warmup", "measure")
@@ -602,3 +603,58 @@ def test_descriptors_above_a_thousand_are_no_obstacle(watch: Watch) -> None:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert_all_arrived(load)
+
+
+# -- one end only --------------------------------------------------------------------------------
+
+
+def test_without_consumers_a_number_of_messages_goes_into_a_sink(watch: Watch) -> None:
+    """More than a loopback destination could hold."""
+    watch.confirms = True
+    watch.capacity_messages = 100
+    many = {"mode": "maximum", "messages": 20_000}
+    phases = {"warmup_seconds": 0, "drain_seconds": 5}
+    load = run_load(plan(consumers=0, load=many, phases=phases), LOOPBACK)
+    assert load.control.failures == []
+    assert sent(load) == load.total(PRODUCER, "confirmed") == 20_000
+    assert load.total(CONSUMER, "received") == 0
+    assert accounts_of(load.plan, load.control) is None
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_what_was_made_is_deleted_unless_it_is_to_be_kept(watch: Watch, keep: bool) -> None:
+    run_load(plan(consumers=0, keep_destinations=keep), LOOPBACK)
+    assert watch.deleted == ([] if keep else ["loopback-0"])
+
+
+def test_what_was_made_for_a_load_that_never_started_is_not_kept(watch: Watch) -> None:
+    def fail(step: str) -> None:
+        if step == "open_producers":
+            raise BrokerRefused("not today")
+
+    watch.at = fail
+    run_load(plan(consumers=0, keep_destinations=True), LOOPBACK)
+    assert watch.deleted == ["loopback-0"]
+
+
+def test_a_run_that_only_publishes_is_over_when_its_last_message_is_confirmed(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that buffers would else seem as fast as its buffer is large."""
+    watch.confirms = True
+    late: list[float] = []
+
+    def hold(_self: WatchedProducers) -> Outcomes:
+        late.append(time.monotonic())
+        return no_outcomes() if late[-1] - late[0] < 0.7 else original(_self)
+
+    original = WatchedProducers.outcomes
+    monkeypatch.setattr(WatchedProducers, "outcomes", hold)
+    phases = {"warmup_seconds": 0, "drain_seconds": 5}
+    few = {"mode": "maximum", "messages": 10}
+    load = run_load(plan(consumers=0, load=few, phases=phases), LOOPBACK)
+    began, ended = measured_span(load.plan, load.control)
+    assert began is not None
+    assert ended is not None
+    assert ended - began > 0.5
+    assert load.total(PRODUCER, "confirmed") == 10

@@ -408,3 +408,38 @@ def test_agents_that_share_nothing_hear_no_news() -> None:
     for _ in range(5):
         play.pass_time(1)
     assert backlogs(play) == []
+
+
+# -- one end only --------------------------------------------------------------------------------
+
+
+def test_without_consumers_the_drain_waits_for_confirmations_only() -> None:
+    play = Play(keys={"consumers": 0})
+    play.start()
+    for agent in range(2):
+        play.progress(agent, sent=500, received_once=0, unsettled=agent)
+    play.reach("produced")
+    play.pass_time(0.1)
+    assert play.heard() == []
+    play.progress(1, sent=500, received_once=0, unsettled=0)
+    play.pass_time(0.1)
+    assert play.heard() == to_all("drained")
+
+
+def test_without_producers_there_is_nothing_to_drain() -> None:
+    play = Play(keys={"producers": 0})
+    play.start()
+    play.progress(0, sent=0, received_once=10, unsettled=0)
+    play.pass_time(10)
+    assert play.heard() == []
+    play.reach("produced")
+    play.pass_time(0.1)
+    assert play.heard() == to_all("drained")
+
+
+@pytest.mark.parametrize("role", ["producers", "consumers"])
+def test_with_one_end_there_is_no_news_of_a_backlog(role: str) -> None:
+    play = Play(keys={role: 0, "destinations": 1})
+    play.start()
+    play.pass_time(1)
+    assert play.sent == []

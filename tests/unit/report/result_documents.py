@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.models import Load, Scenario
 
 SCENARIO = Scenario(name="steady")
 BROKER = Broker(name="qpid", kind="amqp", uri="amqp://guest:guest@127.0.0.1:20672/")
@@ -32,6 +32,7 @@ COUNTS = {
     "unsent": 0,
     "sent": 100_000,
     "confirmed": None,
+    "unconfirmed": None,
     "refused": 0,
     "returned": 0,
     "received": 100_000,
@@ -130,7 +131,13 @@ def degraded() -> dict[str, Any]:
         reasons=["agent 0: 127.0.0.1:20672 closed the connection [320]", schedule],
         counts=COUNTS
         | {"unsent": 25_690, "sent": 74_310, "received": 74_300, "received_once": 74_290}
-        | {"duplicates": 10, "lost": 3, "indeterminate": 17, "confirmed": 74_293},
+        | {
+            "duplicates": 10,
+            "lost": 3,
+            "indeterminate": 17,
+            "confirmed": 74_293,
+            "unconfirmed": 17,
+        },
         rates={"send_rate": 7_431.0, "receive_rate": 7_429.9},
         delivery_rate=0.742_9,
         measures={
@@ -152,6 +159,38 @@ def degraded() -> dict[str, Any]:
                 {"name": "clocks", "verdict": "pass", "text": "clocks agree within 0 us"},
             ],
         },
+    )
+
+
+def only_published() -> dict[str, Any]:
+    """A run without consumers."""
+    nobody = ("received", "received_once", "duplicates", "left_in_broker", "lost", "indeterminate")
+    nobody += ("acked", "redelivered", "out_of_order", "malformed", "foreign", "bytes_received")
+    scenario = Scenario(name="publish", consumers=0, load=Load(mode="maximum", messages=100_000))
+    measures = {"confirm_latency": statistics(900), "insert_duration": statistics(40)}
+    return changed(
+        scenario=scenario.dump(),
+        counts=COUNTS | {"confirmed": 99_997, "unconfirmed": 3} | dict.fromkeys(nobody),
+        rates={"send_rate": 58_820.1, "receive_rate": None},
+        delivery_rate=None,
+        measures=measures,
+        percentiles=dict.fromkeys(("interval_max", "interval_mean"), measures),
+    )
+
+
+def only_consumed() -> dict[str, Any]:
+    """A run without producers."""
+    nobody = ("due", "unsent", "sent", "refused", "returned", "received_once", "duplicates")
+    nobody += ("left_in_broker", "lost", "indeterminate", "out_of_order", "malformed", "foreign")
+    nobody += ("bytes_sent",)
+    scenario = Scenario(name="consume", producers=0, load=Load(messages=100_000))
+    return changed(
+        scenario=scenario.dump(),
+        counts=COUNTS | dict.fromkeys(nobody),
+        rates={"send_rate": None, "receive_rate": 212_765.9},
+        delivery_rate=None,
+        measures={},
+        percentiles={},
     )
 
 

@@ -37,6 +37,18 @@ def write_open_plan(writer: TextIO) -> None:
     write_plan(make_plan(scenario, "r1"), documents.BROKER.masked(), writer)
 
 
+def write_consuming_plan(writer: TextIO) -> None:
+    load = Load(messages=1_000_000)
+    scenario = Scenario(name="take", agents=2, producers=0, consumers=3, destinations=2, load=load)
+    write_plan(make_plan(scenario, "r1"), documents.BROKER.masked(), writer)
+
+
+def write_publishing_plan(writer: TextIO) -> None:
+    load = Load(mode="maximum", messages=1_000_000)
+    scenario = Scenario(name="fill", producers=2, consumers=0, destinations=2, load=load)
+    write_plan(make_plan(scenario, "r1"), documents.BROKER.masked(), writer)
+
+
 def write_comparison(writer: TextIO) -> None:
     results = [documents.VALID, documents.degraded(), documents.never_started()]
     write_side_by_side(results, ["qpid rate", "qpid maximum", "kafka rate"], writer)
@@ -45,11 +57,15 @@ def write_comparison(writer: TextIO) -> None:
 PAGES: dict[str, Callable[[TextIO], None]] = {
     "valid.txt": lambda writer: write_terminal(documents.VALID, writer),
     "degraded.txt": lambda writer: write_terminal(documents.degraded(), writer),
+    "only_published.txt": lambda writer: write_terminal(documents.only_published(), writer),
+    "only_consumed.txt": lambda writer: write_terminal(documents.only_consumed(), writer),
     "never_started.txt": lambda writer: write_terminal(documents.never_started(), writer),
     "side_by_side.txt": write_comparison,
     "degraded.csv": lambda writer: write_csv(documents.degraded(), writer),
     "plan_split.txt": write_split_plan,
     "plan_until_all_are_sent.txt": write_open_plan,
+    "plan_only_consumes.txt": write_consuming_plan,
+    "plan_only_publishes.txt": write_publishing_plan,
 }
 
 

@@ -21,9 +21,10 @@ PLAN = make_plan(Scenario(name="steady", phases=PHASES), "r1")
 
 @dataclass(frozen=True)
 class HandWindow:
+    sent_per_second: float = 10_000.2
     received_per_second: float = 9_998.7
     measures: dict[str, dict[str, int]] = field(
-        default_factory=lambda: {"latency": {"p99_us": 2_100}}
+        default_factory=lambda: {"latency": {"p99_us": 2_100}, "confirm_latency": {"p99_us": 900}}
     )
 
 
@@ -84,6 +85,27 @@ def test_a_load_that_ends_by_messages_has_no_total() -> None:
     progress = progress_of(plan, TIMELINE, START_NS + NANOSECONDS, None, is_draining=False)
     assert "1/- s" in progress.text
     assert progress.share == 0.0
+
+
+def test_without_consumers_it_shows_what_is_sent_and_confirmed() -> None:
+    plan = make_plan(Scenario(name="fill", phases=PHASES, consumers=0), "r1")
+    progress = progress_of(plan, TIMELINE, START_NS, HandWindow(), is_draining=False)
+    assert progress.text == "warm-up  0/15 s  10,000 msg/s  P99 900 us"
+
+
+@pytest.mark.parametrize(
+    ("role", "expected"),
+    [
+        ("producers", "until all messages are received"),
+        ("consumers", "until all messages are sent"),
+    ],
+)
+def test_a_load_of_one_end_says_what_ends_it(role: str, expected: str) -> None:
+    stream, clock = io.StringIO(), HandClock()
+    load = Load(mode="maximum", messages=1000)
+    scenario = Scenario.model_validate({"name": "one", role: 0, "load": load})
+    watched(Steps(stream), clock, make_plan(scenario, "r1"))
+    assert expected in stream.getvalue()
 
 
 def test_without_a_terminal_there_is_a_line_per_interval_and_per_phase() -> None:

@@ -32,7 +32,7 @@ def errors_in(tmp_path: Path, text: str | bytes) -> list[str]:
     return [line.removeprefix(str(file)).removeprefix(": ") for line in lines]
 
 
-@pytest.mark.parametrize("name", ["steady", "maximum", "window", "confirmed", "demo"])
+@pytest.mark.parametrize("name", ["steady", "maximum", "window", "confirmed", "demo", "publish"])
 def test_every_shipped_scenario_loads_under_its_own_name(name: str) -> None:
     scenario = load_scenario(name)
     assert scenario.name == name
@@ -172,7 +172,7 @@ def test_a_hostile_reference_is_refused_in_a_short_text(reference: str) -> None:
         ),
         (
             "producers: true",
-            ["producers: true is not a whole number; allowed: a whole number from 1 to 1000000"],
+            ["producers: true is not a whole number; allowed: a whole number from 0 to 1000000"],
         ),
         (
             "load: {rate_per_second: true}",
@@ -280,6 +280,28 @@ def test_a_hostile_reference_is_refused_in_a_short_text(reference: str) -> None:
             ],
         ),
         (
+            "{producers: 0, consumers: 0}",
+            ["consumers: 0, and so are producers: nobody would send or receive"],
+        ),
+        (
+            "{consumers: 0, destinations: 2, load: {mode: maximum}}",
+            [
+                "destinations: 2 is too many: each needs a producer, and there are 1 and 0",
+                "load.mode: maximum without consumers needs a bound: load.messages, "
+                "x-max-length or x-max-length-bytes in amqp.queue.arguments, or "
+                "retention.bytes in kafka.topic.properties",
+            ],
+        ),
+        (
+            "{producers: 0, placement: split, agents: 2, load: {mode: window}}",
+            [
+                "placement: split parts both ends, but producers is 0; use paired",
+                "load.mode: window needs placement paired: its credit stays inside one task",
+                "load.mode: window needs both ends, but producers is 0: a message gives its place "
+                "back by arriving",
+            ],
+        ),
+        (
             "message: {bytes: 4}\nload: {mod: rate}\nphases: {warmup_seconds: -1}\n",
             [
                 "message.bytes: 4 is below the minimum of 8",
@@ -299,6 +321,23 @@ def test_a_bounded_maximum_may_be_split(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text("{placement: split, agents: 2, load: {mode: maximum, messages: 1000}}")
     assert load_scenario(str(file)).placement == "split"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{consumers: 0, producers: 3, destinations: 3}",
+        "{consumers: 0, load: {mode: maximum, messages: 1000}}",
+        "{consumers: 0, load: {mode: maximum}, amqp: {queue: {arguments: {x-max-length: 5}}}}",
+        "{consumers: 0, load: {mode: maximum}, kafka: {topic: {properties: {retention.bytes: 5}}}}",
+        "{producers: 0, consumers: 3, destinations: 3}",
+        "{producers: 0, load: {mode: maximum}}",
+    ],
+)
+def test_a_run_may_have_one_end_only(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(text)
+    assert not load_scenario(str(file)).has_both_ends
 
 
 def test_a_whole_number_is_a_number_too(tmp_path: Path) -> None:

@@ -241,6 +241,63 @@ def test_where_nothing_was_planned_what_was_sent_is_expected(changes: dict[str, 
     assert document.document["delivery_rate"] == pytest.approx(0.75)
 
 
+# -- runs with one end ---------------------------------------------------------------------------
+
+PUBLISHING = plan(consumers=0)
+CONSUMING = plan(producers=0)
+CONSUMING_MESSAGES = plan(producers=0, load={"messages": 500})
+
+
+def test_without_consumers_what_they_would_have_counted_is_unknown_and_not_zero() -> None:
+    ticks = [
+        producer(second, due=RATE, sent=RATE, confirmed=RATE - 3, refused=1) for second in (5, 6, 7)
+    ]
+    document = summary(ticks, plan=PUBLISHING, accounts=None).document
+    counts = document["counts"]
+    assert (counts["sent"], counts["confirmed"]) == (300, 291)
+    assert (counts["refused"], counts["unconfirmed"]) == (3, 6)
+    for name in ("received", "received_once", "lost", "duplicates", "foreign", "bytes_received"):
+        assert counts[name] is None
+    assert document["rates"] == {"send_rate": pytest.approx(RATE), "receive_rate": None}
+    assert document["delivery_rate"] is None
+    assert document["expected"] == 300
+    assert document["spec"]["latency_p99_us"] is None
+    assert document["status"] == "valid"
+    assert document["counts"].keys() == summary().document["counts"].keys()
+
+
+def test_without_producers_what_they_would_have_counted_is_unknown_and_not_zero() -> None:
+    ticks = [HandTick("consumer", "measure", 5, {"received": 200, "bytes": 900, "redelivered": 4})]
+    document = summary(ticks, plan=CONSUMING, accounts=None, confirms=False).document
+    counts = document["counts"]
+    assert (counts["received"], counts["bytes_received"], counts["redelivered"]) == (200, 900, 4)
+    for name in ("due", "unsent", "sent", "confirmed", "received_once", "lost", "foreign"):
+        assert counts[name] is None
+    assert document["rates"] == {"send_rate": None, "receive_rate": pytest.approx(200 / 3)}
+    assert (document["expected"], document["delivery_rate"]) == (None, None)
+    assert document["status"] == "valid"
+    assert document["counts"].keys() == summary().document["counts"].keys()
+
+
+def test_the_rate_of_a_number_of_messages_is_from_the_first_to_the_last() -> None:
+    ticks = [
+        HandTick("consumer", "warmup", 4, {"received": 70}),
+        HandTick("consumer", "measure", 5, {"received": 400}),
+        HandTick("consumer", "measure", 6, {"received": 100}),
+    ]
+    document = summary(
+        ticks,
+        plan=CONSUMING_MESSAGES,
+        accounts=None,
+        confirms=False,
+        measured_from=START_SECONDS + 5.9,
+        measured_until=START_SECONDS + 6.1,
+    ).document
+    assert document["rates"]["receive_rate"] == pytest.approx(2500)
+    assert document["measured_seconds"] == pytest.approx(0.2)
+    assert document["expected"] == 500
+
+
 # -- status and exit code ------------------------------------------------------------------------
 
 LOST = Accounts(sent=300, received_once=290, lost=10)

@@ -53,6 +53,20 @@ def test_what_a_protocol_can_never_do_is_refused() -> None:
     registry.refuse_impossible(scenario, BROKERS["KafkaTransport"])
 
 
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("AmqpTransport", "amqp.queue.name"),
+        ("KafkaTransport", "kafka.topic.name"),
+        ("LoopbackTransport", "producers: 0"),
+    ],
+)
+def test_only_consuming_needs_something_that_is_there_already(name: str, key: str) -> None:
+    with pytest.raises(ConfigurationError, match=key):
+        registry.refuse_impossible(Scenario(producers=0), BROKERS[name])
+    registry.refuse_impossible(Scenario(consumers=0), BROKERS[name])
+
+
 class ThirdParty:
     def __init__(self, context: TransportContext) -> None:
         self.context = context
