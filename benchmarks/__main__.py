@@ -38,17 +38,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         try:
             with tempfile.TemporaryDirectory(prefix="bench-spark-benchmarks-") as directory:
-                text = run_line(line, effort, Path(directory), _remark_on(line))
+                taken = run_line(line, effort, Path(directory), _remark_on(line))
         except (NoFigures, BenchError) as error:
-            # The other lines have their own brokers, and may well succeed.
+            # What all turns need could not be had; the other lines have brokers of their own.
             failures += 1
             print(f"{line.name}: {error}", file=sys.stderr, flush=True)
             continue
+        failures += taken.failed_turns
         # Written line by line: what was measured stays if a later one is interrupted.
         before = asked.write.read_text() if asked.write.exists() else ""
         order = [known.name for known in LINES]
-        asked.write.write_text(with_sections(before, _head(), {line.name: text}, order))
-        print(text, flush=True)
+        asked.write.write_text(with_sections(before, _head(), {line.name: taken.section}, order))
+        print(taken.section, flush=True)
     print(f"{(time.monotonic() - began) / 60:.1f} minutes", file=sys.stderr)
     return 1 if failures else 0
 

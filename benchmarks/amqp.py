@@ -12,7 +12,16 @@ from bench_spark import brokers
 from bench_spark.scenario.broker import Broker
 from benchmarks import ours, perftest, plain_pika
 from benchmarks.broker_facts import facts_of
-from benchmarks.figures import CLIENT_CPU, P50, P99, RATE, WHOLE_CPU, Bar, Figures
+from benchmarks.figures import (
+    CLIENT_CPU,
+    P50,
+    P99,
+    RATE,
+    SPARK_CORES,
+    WHOLE_CPU,
+    Bar,
+    Figures,
+)
 from benchmarks.lines import Comparison, Effort, Line, Opened, Turn
 from benchmarks.ours import LIVE, NO_LIVE, Settings
 from benchmarks.perftest import PERFTEST
@@ -20,7 +29,7 @@ from benchmarks.plain_pika import PLAIN_PIKA
 
 UNCONFIRMED, ACK_EVERY, PREFETCH = 100, 100, 200
 PACE_PER_SECOND = 10_000
-MEASURES = (RATE, CLIENT_CPU, WHOLE_CPU, P50, P99)
+MEASURES = (RATE, CLIENT_CPU, WHOLE_CPU, SPARK_CORES, P50, P99)
 
 
 @dataclass(frozen=True)
@@ -34,10 +43,11 @@ class Load:
     body_sizes_bytes: Sequence[int]
     contenders_of_ours: Sequence[str]
     bars: Sequence[Bar]
-    """For `LIVE`; where `NO_LIVE` takes part, its bars are the same."""
 
-    def all_bars(self) -> list[Bar]:
-        return [replace(bar, of=of) for of in self.contenders_of_ours for bar in self.bars]
+
+def _of_both(*bars: Bar) -> tuple[Bar, ...]:
+    """The bars of the tool as it comes, and the same ones without its live metrics."""
+    return (*bars, *(replace(bar, of=NO_LIVE) for bar in bars))
 
 
 MAXIMUM = Load(
@@ -47,8 +57,11 @@ MAXIMUM = Load(
     body_sizes_bytes=(1000, 100),
     contenders_of_ours=(LIVE, NO_LIVE),
     bars=(
-        Bar(RATE, LIVE, PERFTEST, at_least=1.5),
-        Bar(CLIENT_CPU, LIVE, PERFTEST, at_most=0.33),
+        *_of_both(
+            Bar(RATE, LIVE, PERFTEST, at_least=1.5),
+            Bar(CLIENT_CPU, LIVE, PERFTEST, at_most=0.33),
+        ),
+        Bar(RATE, LIVE, NO_LIVE, at_least=0.9),
     ),
 )
 CONFIRMS = Load(
@@ -71,7 +84,10 @@ PACED = Load(
     plain_pika=None,
     body_sizes_bytes=(1000,),
     contenders_of_ours=(LIVE, NO_LIVE),
-    bars=(Bar(P99, LIVE, PERFTEST, at_most=1.0),),
+    bars=(
+        *_of_both(Bar(P99, LIVE, PERFTEST, at_most=1.0)),
+        Bar(SPARK_CORES, LIVE, at_most=0.35),
+    ),
 )
 
 
@@ -93,10 +109,7 @@ def _comparison(
     contenders[PERFTEST] = partial(perftest.run, options, broker, effort)
     if load.plain_pika is not None:
         contenders[PLAIN_PIKA] = partial(load.plain_pika, broker, effort, body_bytes)
-    bars = load.all_bars()
-    if load is MAXIMUM:
-        bars.append(Bar(RATE, LIVE, NO_LIVE, at_least=0.9))
-    return Comparison(f"{body_bytes} B", contenders, MEASURES, PERFTEST, bars)
+    return Comparison(f"{body_bytes} B", contenders, MEASURES, PERFTEST, load.bars)
 
 
 def _opening(load: Load) -> Callable[[Effort, Path], AbstractContextManager[Opened]]:
@@ -117,8 +130,9 @@ def _opening(load: Load) -> Callable[[Effort, Path], AbstractContextManager[Open
 
 _HOW = (
     "Client CPU is that of producer and consumer together: bench-spark's agent, PerfTest's JVM "
-    "once it has warmed up, both processes of plain pika. PerfTest's percentiles are the medians "
-    "of those of its seconds, bench-spark's are of the whole measured phase, which is stricter."
+    "once it has warmed up, both processes of a program with plain pika. PerfTest's percentiles "
+    "are the medians of those of its seconds, bench-spark's are of the whole measured phase, which "
+    "is stricter."
 )
 
 LINES = (

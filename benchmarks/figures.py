@@ -21,6 +21,7 @@ class Measure:
 RATE = Measure("messages per second")
 CLIENT_CPU = Measure("client CPU, us per message", 2)
 WHOLE_CPU = Measure("with Spark and driver, us per message", 2)
+SPARK_CORES = Measure("Spark and driver, cores", 2)
 P50 = Measure("latency p50, us")
 P99 = Measure("latency p99, us")
 
@@ -100,7 +101,7 @@ def side_by_side(results: Results, measures: Sequence[Measure], baseline: str | 
         if not any(found):
             continue
         lines.append(_row(measure.name, [_cell(one, measure) for one in found]))
-        if baseline is not None:
+        if baseline is not None and spread(results, baseline, measure):
             ratios = [ratio(results, one, baseline, measure) for one in contenders]
             shown = ["" if one is None else f"{one:.2f}" for one in ratios]
             lines.append(_row(f"... x {baseline}", shown))

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.figures import Bar, Figures, Measure, one_per_row, side_by_side, verdict
+from benchmarks.progress import NoFigures
 
 Turn = Callable[[], Figures]
 
@@ -62,8 +63,17 @@ class Line:
     """Start what the contenders need; the directory is for what they write."""
 
 
-def run_line(line: Line, effort: Effort, directory: Path, remark: str = "") -> str:
-    """Give everybody their turns; the section of the results."""
+@dataclass(frozen=True)
+class Taken:
+    """What came of the turns of a line."""
+
+    section: str
+    failed_turns: int
+
+
+def run_line(line: Line, effort: Effort, directory: Path, remark: str = "") -> Taken:
+    """Give everybody their turns. One that fails is told in the section; the others go on."""
+    failures: list[str] = []
     with line.open(effort, directory) as opened:
         taken: list[dict[str, list[Figures]]] = [
             {contender: [] for contender in comparison.contenders}
@@ -72,10 +82,18 @@ def run_line(line: Line, effort: Effort, directory: Path, remark: str = "") -> s
         for repetition in range(effort.repetitions):
             for comparison, results in zip(opened.comparisons, taken, strict=True):
                 for contender in rotated(list(comparison.contenders), repetition):
-                    figures = comparison.contenders[contender]()
+                    turn = f"{comparison.title}, repetition {repetition + 1}, {contender}"
+                    try:
+                        figures = comparison.contenders[contender]()
+                    except NoFigures as error:
+                        _say(f"{line.name}, {turn} failed: {error}")
+                        failures.append(f"- **failed**: {turn}: {str(error).splitlines()[0]}")
+                        continue
                     results[contender].append(figures)
-                    _say(f"{line.name}, {comparison.title}, {repetition + 1}: {contender}", figures)
-        return section(line, opened, taken, effort.repetitions, remark, datetime.now(UTC))
+                    _say(f"{line.name}, {turn}: {_shown(figures)}")
+        remarks = "\n".join([*failures, "", remark])
+        text = section(line, opened, taken, effort.repetitions, remarks, datetime.now(UTC))
+        return Taken(text, len(failures))
 
 
 def rotated(names: Sequence[str], by: int) -> list[str]:
@@ -88,7 +106,7 @@ def section(
     opened: Opened,
     taken: Sequence[Mapping[str, Sequence[Figures]]],
     repetitions: int,
-    remark: str,
+    remarks: str,
     made_at: datetime,
 ) -> str:
     """The text of one line's results. Pure."""
@@ -109,11 +127,14 @@ def section(
             parts += side_by_side(results, comparison.measures, comparison.baseline)
         parts += ["", *(verdict(bar, results) for bar in comparison.bars)]
         parts += [""] if comparison.bars else []
-    return "\n".join([*parts, remark.strip()]).strip()
+    return "\n".join([*parts, remarks.strip()]).strip()
 
 
-def _say(what: str, figures: Figures) -> None:
-    shown = ", ".join(
+def _shown(figures: Figures) -> str:
+    return "; ".join(
         f"{measure.name} {value:,.{measure.decimals}f}" for measure, value in figures.items()
     )
-    print(f"{what}: {shown}", file=sys.stderr, flush=True)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -13,7 +13,16 @@ import yaml
 
 from bench_spark.errors import EXIT_DATA_LOST, EXIT_DEGRADED, EXIT_VALID
 from bench_spark.scenario.broker import Broker
-from benchmarks.figures import CLIENT_CPU, P50, P99, RATE, WHOLE_CPU, Figures, Measure
+from benchmarks.figures import (
+    CLIENT_CPU,
+    P50,
+    P99,
+    RATE,
+    SPARK_CORES,
+    WHOLE_CPU,
+    Figures,
+    Measure,
+)
 from benchmarks.lines import Effort
 from benchmarks.progress import NoFigures
 
@@ -81,7 +90,7 @@ def figures_of(document: Document) -> Figures:
     figures: dict[Measure, float] = {RATE: rate, CLIENT_CPU: cpu_us}
     spark_cores = document["resources"]["spark_cores"]
     if spark_cores is not None:
-        figures[WHOLE_CPU] = cpu_us + spark_cores * 1e6 / rate
+        figures |= {WHOLE_CPU: cpu_us + spark_cores * 1e6 / rate, SPARK_CORES: spark_cores}
     latency = document["measures"].get("latency")
     if latency is not None:
         figures |= {P50: latency["p50_us"], P99: latency["p99_us"]}

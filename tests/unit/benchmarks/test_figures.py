@@ -97,6 +97,11 @@ def test_a_measure_that_nobody_has_takes_no_row() -> None:
     assert not any("p99" in line for line in lines)
 
 
+def test_what_the_baseline_lacks_has_no_ratio() -> None:
+    lines = side_by_side(RESULTS, (CLIENT_CPU,), "theirs")
+    assert lines[2:] == ["| client CPU, us per message | 3.00 (2.00 .. 4.00) | - | - |"]
+
+
 def test_contenders_that_do_different_work_have_a_row_each() -> None:
     assert one_per_row(RESULTS, (RATE, CLIENT_CPU)) == [
         "|  | messages per second | client CPU, us per message |",

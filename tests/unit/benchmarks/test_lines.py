@@ -12,6 +12,7 @@ import pytest
 from benchmarks.__main__ import LINES, main
 from benchmarks.figures import RATE, Bar, Figures
 from benchmarks.lines import Comparison, Effort, Line, Opened, rotated, run_line, section
+from benchmarks.progress import NoFigures
 
 EFFORT = Effort(warmup_seconds=5, measure_seconds=6, repetitions=3)
 
@@ -40,9 +41,29 @@ def test_contenders_alternate_on_one_opening_of_the_line(tmp_path: Path) -> None
         yield Opened([Comparison("only", contenders, (RATE,), "b", bars)])
         seen.append("close")
 
-    text = run_line(Line("x", "Title", "About.", open_line), EFFORT, tmp_path)
+    taken = run_line(Line("x", "Title", "About.", open_line), EFFORT, tmp_path)
     assert seen == ["open", "a", "b", "b", "a", "a", "b", "close"]
-    assert "- **met**: messages per second of a at least 2 x b (3.00)" in text
+    assert taken.failed_turns == 0
+    assert "- **met**: messages per second of a at least 2 x b (3.00)" in taken.section
+
+
+def test_a_turn_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    outcomes: list[float | None] = [5.0, None, 7.0]
+
+    def unsteady() -> Figures:
+        rate = outcomes.pop(0)
+        if rate is None:
+            raise NoFigures("it broke\nwith many words")
+        return {RATE: rate}
+
+    @contextmanager
+    def open_line(effort: Effort, directory: Path) -> Iterator[Opened]:
+        yield Opened([Comparison("only", {"a": unsteady}, (RATE,))])
+
+    taken = run_line(Line("x", "Title", "About.", open_line), EFFORT, tmp_path, "A remark.")
+    assert taken.failed_turns == 1
+    assert "| a | 6 (5 .. 7) |" in taken.section
+    assert taken.section.endswith("- **failed**: only, repetition 2, a: it broke\n\nA remark.")
 
 
 def test_a_section_says_what_was_compared_under_which_conditions() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks import kafka_tools, ours, perftest
-from benchmarks.figures import CLIENT_CPU, P50, P99, RATE, WHOLE_CPU
+from benchmarks.figures import CLIENT_CPU, P50, P99, RATE, SPARK_CORES, WHOLE_CPU
 from benchmarks.processes import Printed
 from benchmarks.progress import NoFigures, Progress, steady
 
@@ -106,7 +106,7 @@ def document(**changes: Any) -> dict[str, Any]:
         "run_id": "run",
         "rates": {"send_rate": 1000.0, "receive_rate": 2000.0},
         "agents": [
-            {"sent": 50, "received_once": 0, "cpu_seconds": 0.001},
+            {"sent": 100, "received_once": 0, "cpu_seconds": 0.001},
             {"sent": 0, "received_once": 50, "cpu_seconds": 0.003},
         ],
         "resources": {"spark_cores": 0.5},
@@ -119,8 +119,9 @@ def test_our_cpu_is_that_of_all_agents_and_with_spark_that_of_the_whole() -> Non
     figures = ours.figures_of(document())
     assert figures == {
         RATE: 2000.0,
-        CLIENT_CPU: pytest.approx(80.0),
-        WHOLE_CPU: pytest.approx(330.0),
+        CLIENT_CPU: pytest.approx(40.0),
+        WHOLE_CPU: pytest.approx(290.0),
+        SPARK_CORES: 0.5,
         P50: 5,
         P99: 9,
     }
