@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         "--line", action="append", choices=names, help="run this one; may be repeated"
     )
     parser.add_argument("--repetitions", type=_positive, default=3, metavar="N")
-    parser.add_argument("--warmup-seconds", type=_positive, default=5, metavar="N")
+    parser.add_argument("--warmup-seconds", type=_positive, default=4, metavar="N")
     parser.add_argument("--measure-seconds", type=_positive, default=6, metavar="N")
     parser.add_argument("--write", type=Path, default=RESULTS, metavar="FILE")
     return parser

@@ -18,8 +18,8 @@ from benchmarks import kafka_tools, ours
 from benchmarks.broker_facts import facts_of
 from benchmarks.figures import CLIENT_CPU, P50, P99, RATE, WHOLE_CPU, Bar, Figures
 from benchmarks.kafka_tools import CONSUMER_TOOL, PRODUCER_TOOL
-from benchmarks.lines import Comparison, Effort, Line, Opened
-from benchmarks.ours import LIVE, NO_LIVE, Settings, below
+from benchmarks.lines import Comparison, Effort, Line, Opened, Turn
+from benchmarks.ours import LIVE, Settings, below
 
 BODY_BYTES = 1000
 PRODUCER_PROPERTIES: Mapping[str, object] = {
@@ -71,14 +71,14 @@ class Ground:
     def stored_messages(self) -> int:
         return STORED_MESSAGES_PER_SECOND * self.effort.measure_seconds
 
-    def our_turn(self, settings: Settings, live: bool = True) -> Figures:
-        document = ours.run(settings, self.broker, self.effort, self.directory, live)
+    def our_turn(self, settings: Settings) -> Figures:
+        document = ours.run(settings, self.broker, self.effort, self.directory)
         return ours.figures_of(document)
 
-    def our_consume_only(self, live: bool) -> Figures:
+    def our_consume_only(self) -> Figures:
         # The number of messages ends it, and all of them count.
-        unhurried = replace(self, effort=replace(self.effort, warmup_seconds=0))
-        return unhurried.our_turn({**CONSUME_ONLY, "load.messages": self.stored_messages}, live)
+        at_once = replace(self, effort=replace(self.effort, warmup_seconds=0))
+        return at_once.our_turn({**CONSUME_ONLY, "load.messages": self.stored_messages})
 
     def fill_stored_topic(self) -> None:
         settings = {
@@ -128,18 +128,15 @@ def _comparisons(ground: Ground) -> list[Comparison]:
         Bar(RATE, LIVE, PRODUCER_TOOL, at_least=1.2),
         Bar(CLIENT_CPU, LIVE, PRODUCER_TOOL, at_most=0.4),
     )
-    consume = {
-        LIVE: partial(ground.our_consume_only, live=True),
+    consume: dict[str, Turn] = {
+        LIVE: ground.our_consume_only,
         CONSUMER_TOOL: partial(_java_consume, ground),
     }
     consume_bars = (
         Bar(RATE, LIVE, CONSUMER_TOOL, at_least=1.5),
         Bar(CLIENT_CPU, LIVE, CONSUMER_TOOL, at_most=0.4),
     )
-    pair = {
-        LIVE: partial(ground.our_turn, PAIR),
-        NO_LIVE: partial(ground.our_turn, PAIR, live=False),
-    }
+    pair = {LIVE: partial(ground.our_turn, PAIR)}
     return [
         Comparison("Produce only", produce, measures, PRODUCER_TOOL, produce_bars),
         Comparison("Consume only", consume, measures, CONSUMER_TOOL, consume_bars),

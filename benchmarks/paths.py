@@ -92,6 +92,7 @@ def decode_deliveries(batch: int) -> AbstractContextManager[Work]:
     buffer = ReadBuffer(len(stream))
     buffer.raw[:] = stream
     parser.parse(buffer, len(stream), 0)
+    arrivals.take()
     end = len(stream) // messages * batch
 
     def decode() -> None:
