@@ -90,7 +90,7 @@ def run_agent(
     try:
         if preflight is not None:
             preflight()
-        _Agent(task, link, executor).run(result)
+        _Agent(task, link, executor, attempt).run(result)
     except _Stopped:
         pass  # The driver knows why.
     except Exception as error:
@@ -115,14 +115,18 @@ def _as_failure(error: Exception) -> tuple[str, str]:
 
 
 class _Agent:
-    def __init__(self, task: AgentTask, link: Link, executor: str | None) -> None:
+    def __init__(self, task: AgentTask, link: Link, executor: str | None, attempt: int) -> None:
         self._assignment = task.assignment
         self._task = task
         self._executor = executor
         self._link = link
         self._waiting = Waiting()
         context = TransportContext(
-            task.assignment.run_id, task.assignment.scenario, task.broker, task.credentials
+            task.assignment.run_id,
+            task.assignment.scenario,
+            task.broker,
+            task.credentials,
+            attempt,
         )
         self._transport: Transport = make_transport(context)
         self._declared: tuple[Destination, ...] = ()

@@ -254,6 +254,9 @@ class Kafka(Section):
     """Any librdkafka consumer property."""
     keys: Literal["none", "producer", "sequence"] = "none"
     """Message key: none, the producer's number, or the sequence number."""
+    transaction_messages: int = Field(0, ge=0, le=10_000_000)
+    """Messages per transaction of a producer; 0 turns transactions off. A message is confirmed when
+    its transaction is committed, and consumers read committed messages only."""
 
     @field_validator("producer", "consumer")
     @classmethod

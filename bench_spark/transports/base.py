@@ -270,3 +270,5 @@ class TransportContext:
     scenario: Scenario
     broker: Broker
     credentials: Credentials
+    attempt: int = 0
+    """Which attempt of its Spark task this is, for names that must not be used twice."""

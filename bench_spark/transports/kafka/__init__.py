@@ -3,7 +3,7 @@
 - `settings` makes librdkafka's properties of scenario and broker, and refuses what it would not
   take;
 - `cluster` creates and deletes topics, and asks for offsets;
-- `producers`, `consumers` carry the load, `columns` turns messages into columns;
+- `producers`, `transactional`, `consumers` carry the load, `columns` turns messages into columns;
 - `health` decides whether the cluster is lost, `quiet_log` tames librdkafka's log, `bell` lets the
   library's threads wake the agent, `release` finds out which Kafka this is.
 """

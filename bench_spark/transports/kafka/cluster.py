@@ -70,6 +70,10 @@ _GROUP_NOT_OURS_TO_DELETE = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError
 T = TypeVar("T")
 
 
+def _ignore(_error: KafkaError) -> None:
+    """For a client whose caller sees for itself that nothing comes."""
+
+
 class Cluster:
     """One administrative client, for the length of a `with`."""
 
@@ -270,6 +274,37 @@ class Cluster:
         return {
             (place.topic, place.partition): place.offset for place in places if place.offset >= 0
         }
+
+    def count_readable(
+        self, starts: Mapping[tuple[str, int], int], isolation: str
+    ) -> dict[tuple[str, int], int] | None:
+        """Messages behind these places that a consumer would get; None if they could not be read.
+
+        Offsets do not tell where transactions are used: the marks that end them have offsets too,
+        and what was aborted stays in the log.
+        """
+        reader = Consumer(
+            self._properties
+            | {"group.id": "bench-count", "enable.auto.commit": False, "error_cb": _ignore}
+            | {"enable.partition.eof": True, "isolation.level": isolation},
+            logger=QuietLog(),
+        )
+        found = dict.fromkeys(starts, 0)
+        waiting = set(starts)
+        deadline = time.monotonic() + self._timeout_seconds
+        try:
+            reader.assign([TopicPartition(*place, at) for place, at in starts.items()])
+            while waiting and time.monotonic() < deadline:
+                for message in reader.consume(1000, _SHORT_QUESTION_SECONDS):
+                    place = (str(message.topic()), int(message.partition() or 0))
+                    error = message.error()
+                    if error is None:
+                        found[place] += 1
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        waiting.discard(place)
+        finally:
+            reader.close()
+        return None if waiting else found
 
     def delete_group(self, group: str) -> None:
         """A group already gone is no error, nor one that still has members: they outlive us."""

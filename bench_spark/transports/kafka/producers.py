@@ -105,6 +105,23 @@ def bodies_to_send(batch: Batch) -> list[bytes]:
     return [heads[start : start + width] + own for start, own in zip(starts, tail, strict=True)]
 
 
+class Keys:
+    """The keys of messages, by the rule of `kafka.keys`."""
+
+    def __init__(self, rule: str, lanes: Sequence[Lane]) -> None:
+        self._rule = rule
+        self._of_member = [str(lane.member).encode() for lane in lanes]
+
+    def of(self, batch: Batch) -> Iterable[bytes | None]:
+        if batch.keys is not None:
+            return batch.keys
+        if self._rule == "producer":
+            return map(self._of_member.__getitem__, batch.lane.tolist())
+        if self._rule == "sequence":
+            return [b"%d" % number for number in batch.head["sequence"].tolist()]
+        return repeat(None)
+
+
 class _Client:
     """One librdkafka producer, the lanes it serves, and the thread that waits for its reports."""
 
@@ -204,7 +221,7 @@ class KafkaProducers:
         now_ns: NowNs,
     ) -> None:
         self._address = address
-        self._keys = keys
+        self._keys = Keys(keys, lanes)
         self._confirms = confirms
         self._now_ns = now_ns
         self._bell = Bell()
@@ -221,7 +238,6 @@ class KafkaProducers:
             self._senders_of(self._clients[number % count], number, lane)
             for number, lane in enumerate(lanes)
         ]
-        self._member_keys = [str(lane.member).encode() for lane in lanes]
 
     @staticmethod
     def _senders_of(client: _Client, number: int, lane: Lane) -> list[_Sender]:
@@ -253,7 +269,7 @@ class KafkaProducers:
     def send(self, batch: Batch) -> int:
         accepted = 0
         messages = zip(
-            self._senders_for(batch), bodies_to_send(batch), self._keys_for(batch), strict=False
+            self._senders_for(batch), bodies_to_send(batch), self._keys.of(batch), strict=False
         )
         for (produce, topic, report), body, key in messages:
             try:
@@ -277,15 +293,6 @@ class KafkaProducers:
             for lane, route in zip(batch.lane.tolist(), batch.route.tolist(), strict=True)
         ]
 
-    def _keys_for(self, batch: Batch) -> Iterable[bytes | None]:
-        if batch.keys is not None:
-            return batch.keys
-        if self._keys == "producer":
-            return map(self._member_keys.__getitem__, batch.lane.tolist())
-        if self._keys == "sequence":
-            return [b"%d" % number for number in batch.head["sequence"].tolist()]
-        return repeat(None)
-
     def _refuse(self, batch: Batch, index: int, body: bytes, error: KafkaError) -> None:
         """A message that the library itself will not take: its outcome is known at once."""
         lane = int(batch.lane[index])
@@ -293,7 +300,7 @@ class KafkaProducers:
         self._bell.ring()
 
     def commit(self) -> None:
-        """Nothing to end: these producers are not transactional."""
+        """Nothing to end: transactions are made in `transactional.py`."""
 
     # -- what became of it -----------------------------------------------------------------------
 

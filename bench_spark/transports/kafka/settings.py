@@ -45,13 +45,18 @@ _OWNED: Mapping[str, str] = {
     "group.id": "every run has a consumer group of its own",
     "group.instance.id": "all consumers of the run would share it",
     "enable.auto.offset.store": "what was received is committed, not what was fetched",
-    "transactional.id": "transactions are not available on this transport",
+    "transactional.id": "every producer has one of its own; see kafka.transaction_messages",
 }
 """Properties that are the transport's business, and why."""
 
 
 def group_of(run_id: str) -> str:
     return f"bench-{run_id}"
+
+
+def transactional_id(context: TransportContext, producer: int) -> str:
+    """Unique to the producer and the attempt: whoever used it twice would fence the other."""
+    return f"bench-{context.run_id}-{producer}-{context.attempt}"
 
 
 def topic_name(scenario: Scenario, run_id: str, index: int) -> str:
@@ -97,7 +102,7 @@ def producer_properties(context: TransportContext) -> Properties:
     if scenario.message.bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
         defaults["message.max.bytes"] = scenario.message.bytes + ENVELOPE_OF_RECORD_BYTES
     properties = _as_text(defaults | scenario.kafka.producer)
-    if not wants_reports(scenario):
+    if scenario.kafka.transaction_messages or not wants_reports(scenario):
         properties[_ONLY_ERRORS] = True
     return admin_properties(context.broker, context.credentials) | properties
 
@@ -111,6 +116,8 @@ def consumer_properties(context: TransportContext) -> Properties:
     }
     if 2 * scenario.message.bytes > LARGEST_RESPONSE_BY_DEFAULT_BYTES:
         defaults["receive.message.max.bytes"] = 2 * scenario.message.bytes
+    if scenario.kafka.transaction_messages:
+        defaults["isolation.level"] = "read_committed"
     properties = _as_text(defaults | scenario.kafka.consumer)
     properties["group.id"] = group_of(context.run_id)
     return admin_properties(context.broker, context.credentials) | properties
@@ -206,6 +213,30 @@ def check_properties(scenario: Scenario, broker: Broker) -> None:
     _check(f"broker {broker.name}: properties", Producer, broker.properties, is_shared=True)
     _check("kafka.producer", Producer, kafka.producer)
     _check("kafka.consumer", Consumer, kafka.consumer)
+    if kafka.transaction_messages:
+        _check_transactions(scenario)
+
+
+def _check_transactions(scenario: Scenario) -> None:
+    """Refuse settings that exclude transactions, and loads that would wait for one for ever."""
+    load, kafka = scenario.load, scenario.kafka
+    place = f"kafka.transaction_messages: {kafka.transaction_messages}"
+    transactional: ClientProperties = {"transactional.id": "check"}
+    problem = _problem_with(Producer, kafka.producer | transactional, _Ignored())
+    if problem is not None:
+        raise ConfigurationError(f"{place} does not go with kafka.producer: {problem}")
+    if load.mode == "window" and load.in_flight < kafka.transaction_messages:
+        raise ConfigurationError(
+            f"{place} is above load.in_flight, which is {load.in_flight}: nothing arrives before "
+            "its transaction is full, and none would ever be"
+        )
+    open_at_once = kafka.transaction_messages * scenario.producers
+    backlog = load.backlog_limit_bytes // scenario.message.bytes
+    if load.mode == "maximum" and scenario.has_both_ends and backlog < open_at_once:
+        raise ConfigurationError(
+            f"{place} for each of {scenario.producers} producer(s) is more than the {backlog} "
+            "messages that load.backlog_limit_bytes lets be on their way: none would ever be full"
+        )
 
 
 def _check(

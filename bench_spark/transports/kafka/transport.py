@@ -19,6 +19,7 @@ from bench_spark.transports.base import (
     TransportContext,
 )
 from bench_spark.transports.kafka.cluster import Cluster
+from bench_spark.transports.kafka.columns import Position
 from bench_spark.transports.kafka.consumers import KafkaConsumers
 from bench_spark.transports.kafka.producers import KafkaProducers
 from bench_spark.transports.kafka.release import ask_release
@@ -30,8 +31,14 @@ from bench_spark.transports.kafka.settings import (
     topic_name,
     topic_pattern,
     topic_properties,
+    transactional_id,
     wants_reports,
 )
+from bench_spark.transports.kafka.transactional import TransactionalProducers
+
+MOST_COUNTED_MESSAGES = 100_000
+"""What transactions have left in topics is counted message by message up to here; beyond, by
+offsets, which are a little more."""
 
 
 class KafkaTransport:
@@ -45,7 +52,7 @@ class KafkaTransport:
 
     @property
     def confirms(self) -> bool:
-        return wants_reports(self._scenario)
+        return bool(self._scenario.kafka.transaction_messages) or wants_reports(self._scenario)
 
     @property
     def _address(self) -> str:
@@ -61,7 +68,7 @@ class KafkaTransport:
             product="Apache Kafka",
             version=ask_release(self._broker),
             platform=f"{brokers} broker" + ("s" if brokers > 1 else ""),
-            capabilities=frozenset({"confirms", "keys", "consumer_groups"}),
+            capabilities=frozenset({"confirms", "keys", "consumer_groups", "transactions"}),
             client_library=(
                 f"confluent-kafka {confluent_kafka.version()} / "
                 f"librdkafka {confluent_kafka.libversion()[0]}"
@@ -122,7 +129,11 @@ class KafkaTransport:
             self._scenario, self._context.run_id, destination.index
         )
 
-    def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> KafkaProducers:
+    def open_producers(
+        self, lanes: Sequence[Lane], now_ns: NowNs
+    ) -> KafkaProducers | TransactionalProducers:
+        if self._scenario.kafka.transaction_messages:
+            return self._open_transactional(lanes, now_ns)
         producers = KafkaProducers(
             lanes,
             producer_properties(self._context),
@@ -132,6 +143,19 @@ class KafkaTransport:
             now_ns=now_ns,
         )
         producers.connect(self._broker.connect_timeout_seconds)
+        return producers
+
+    def _open_transactional(self, lanes: Sequence[Lane], now_ns: NowNs) -> TransactionalProducers:
+        producers = TransactionalProducers(
+            lanes,
+            producer_properties(self._context),
+            transactional_ids=[transactional_id(self._context, lane.member) for lane in lanes],
+            messages=self._scenario.kafka.transaction_messages,
+            keys=self._scenario.kafka.keys,
+            address=self._address,
+            now_ns=now_ns,
+        )
+        producers.connect()
         return producers
 
     def open_consumers(
@@ -172,15 +196,27 @@ class KafkaTransport:
             first = dict(zip(keys, cluster.first_offsets(every), strict=True))
             end = dict(zip(keys, cluster.end_offsets(every), strict=True))
             committed = cluster.committed(self._group, every)
+            left = {key: end[key] - max(first[key], committed.get(key, 0)) for key in keys}
+            if self._scenario.kafka.transaction_messages:
+                left |= self._readable(cluster, {k: end[k] - n for k, n in left.items() if n}, left)
 
         def depth(destination: Destination) -> int | None:
             name = self._name(destination)
             places = [key for key in keys if key[0] == name]
             if not places or not (destination.declared or committed.keys() >= set(places)):
                 return None
-            return sum(end[key] - max(first[key], committed.get(key, 0)) for key in places)
+            return sum(left[key] for key in places)
 
         return tuple(depth(destination) for destination in destinations)
+
+    def _readable(
+        self, cluster: Cluster, starts: Mapping[Position, int], left: Mapping[Position, int]
+    ) -> Mapping[Position, int]:
+        """What consumers could still get; nothing new where it would take too long to find out."""
+        if not starts or sum(left.values()) > MOST_COUNTED_MESSAGES:
+            return {}
+        isolation = str(consumer_properties(self._context)["isolation.level"])
+        return cluster.count_readable(starts, isolation) or {}
 
     def delete(self, destinations: Sequence[Destination]) -> None:
         """Delete the run's topics, and its group with the last of them: as long as topics of other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from bench_spark.transports.kafka.settings import (
     topic_name,
     topic_pattern,
     topic_properties,
+    transactional_id,
 )
 
 NOBODY = Broker(name="nobody", kind="kafka", bootstrap_servers="127.0.0.1:1")
@@ -129,8 +131,18 @@ def test_topics_are_named_after_the_run_unless_the_scenario_names_them() -> None
         ({"producer": {"fetch.min.bytes": 1}}, r"fetch.min.bytes: does nothing in a producer"),
         ({"consumer": {"linger.ms": 1}}, r"kafka.consumer.linger.ms: does nothing in a consumer"),
         ({"consumer": {"group.id": "mine"}}, r"kafka.consumer.group.id: every run has"),
-        ({"producer": {"transactional.id": "t"}}, r"transactional.id: transactions are not"),
+        ({"producer": {"transactional.id": "t"}}, r"transactional.id: .*transaction_messages"),
         ({"producer": {"enable.idempotence": True, "acks": 1}}, r"kafka.producer: .*`acks` must"),
+        (
+            {"transaction_messages": 5, "producer": {"acks": 1}},
+            r"kafka.transaction_messages: 5 does not go with kafka.producer: .*`acks` must",
+        ),
+        (
+            {"transaction_messages": 5, "producer": {"enable.idempotence": False}},
+            r"does not go with kafka.producer: .*enable.idempotence=true",
+        ),
+        ({"transaction_messages": 5, "producer": {"acks": "all"}}, None),
+        ({"producer": {"enable.idempotence": True, "acks": "all"}}, None),
         ({"producer": {"delivery.report.only.error": 3}}, None),
     ],
 )
@@ -143,6 +155,48 @@ def test_properties_that_librdkafka_would_refuse_or_ignore_are_refused_by_name(
     else:
         with pytest.raises(ConfigurationError, match=message):
             check_properties(scenario, NOBODY)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"load": {"mode": "window", "in_flight": 9}}, "10 is above load.in_flight, which is 9"),
+        ({"load": {"mode": "window", "in_flight": 10}}, None),
+        (
+            {"load": {"mode": "maximum", "backlog_limit_bytes": 19_999}, "producers": 2},
+            r"10 for each of 2 producer\(s\) is more than the 19 messages",
+        ),
+        ({"load": {"mode": "maximum", "backlog_limit_bytes": 20_000}, "producers": 2}, None),
+        (
+            {
+                "load": {"mode": "maximum", "backlog_limit_bytes": 1, "messages": 5},
+                "consumers": 0,
+            },
+            None,
+        ),
+        ({}, None),
+    ],
+)
+def test_a_load_that_could_never_fill_a_transaction_is_refused(
+    keys: dict[str, Any], message: str | None
+) -> None:
+    scenario = Scenario.model_validate(keys | {"kafka": {"transaction_messages": 10}})
+    if message is None:
+        check_properties(scenario, NOBODY)
+    else:
+        with pytest.raises(ConfigurationError, match=message):
+            check_properties(scenario, NOBODY)
+
+
+def test_transactions_are_confirmed_by_their_commit_and_read_when_committed() -> None:
+    given = context(kafka={"transaction_messages": 10})
+    assert KafkaTransport(given).confirms
+    assert producer_properties(given)["delivery.report.only.error"] is True
+    assert consumer_properties(given)["isolation.level"] == "read_committed"
+    other = {"transaction_messages": 10, "consumer": {"isolation.level": "read_uncommitted"}}
+    assert consumer_properties(context(kafka=other))["isolation.level"] == "read_uncommitted"
+    assert transactional_id(given, 3) == "bench-run-1-3-0"
+    assert transactional_id(replace(given, attempt=1), 3) == "bench-run-1-3-1"
 
 
 @pytest.mark.parametrize(
