@@ -20,6 +20,7 @@ from bench_spark.agent.link import Link, report
 from bench_spark.agent.pacer import Schedule
 from bench_spark.agent.payload import head_bytes, padding
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
+from bench_spark.agent.rows import EventRow
 from bench_spark.agent.stamping import HeadBuffer
 from bench_spark.agent.timeline import WARMUP, Timeline
 from bench_spark.agent.waiting import Waiting
@@ -169,7 +170,9 @@ class LoadLoop:
         with self._keeping_what_was_measured():
             self._drain()
         self._close_ticks(self._now_ns())
-        self._link.send_rows(self._recorder.all_rows())
+        last = self._recorder.all_rows()
+        self._note_cpu_and_clock(last)
+        self._link.send_rows(last)
 
     @contextlib.contextmanager
     def _keeping_what_was_measured(self) -> Iterator[None]:
@@ -487,15 +490,21 @@ class LoadLoop:
         self._book_due(now)
         self._note_ongoing_blocks(now)
         rows = self._recorder.rows_until(now)
+        self._note_cpu_and_clock(rows)
         if rows:
-            cpu_seconds = time.process_time()
-            rows[-1].cpu_seconds = cpu_seconds - self._cpu_seconds
-            self._cpu_seconds = cpu_seconds
             rows[-1].host_busy_share = self._host_load.busy_share()
-            rows[-1].clock_offset_ns = self._link.clock_offset.offset_ns
-            rows[-1].clock_bound_ns = self._link.clock_offset.bound_ns
         self._link.send_rows(rows)
         self._next_tick_ns = self._timeline.tick_end_ns(self._timeline.tick_at(now))
+
+    def _note_cpu_and_clock(self, rows: list[EventRow]) -> None:
+        """The last of these rows carries the CPU used since the last row that did."""
+        if not rows:
+            return
+        cpu_seconds = time.process_time()
+        rows[-1].cpu_seconds = cpu_seconds - self._cpu_seconds
+        self._cpu_seconds = cpu_seconds
+        rows[-1].clock_offset_ns = self._link.clock_offset.offset_ns
+        rows[-1].clock_bound_ns = self._link.clock_offset.bound_ns
 
     def _book_due(self, now: int) -> None:
         # Once production has ended, for whatever reason, nothing more falls due.

@@ -113,6 +113,13 @@ def test_rows_say_how_busy_the_agent_was_and_how_far_its_clock_may_be_off(watch:
     assert all((row.cpu_seconds or 0) > 0 for row in health)
 
 
+def test_the_cpu_of_an_unfinished_second_is_told_too(watch: Watch) -> None:
+    quick = {"mode": "maximum", "messages": 1000}
+    load = run_load(plan(load=quick, phases={"warmup_seconds": 0, "measure_seconds": 1}), LOOPBACK)
+    _, last = load.rows[-1]
+    assert last.cpu_seconds is not None
+
+
 def test_confirms_are_recorded_and_settle_the_accounts(watch: Watch) -> None:
     watch.confirms = True
     load = run_load(plan(load={"rate_per_second": 2000}), LOOPBACK)
