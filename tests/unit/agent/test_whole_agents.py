@@ -26,7 +26,7 @@ from bench_spark.agent.wire import Message, new_token
 from bench_spark.collector.control import Failure, RunControl
 from bench_spark.collector.evidence import accounts_of, measured_span
 from bench_spark.collector.server import CollectorServer
-from bench_spark.errors import BrokerRefused, LaneLost, StoreNotReady
+from bench_spark.errors import BrokerRefused, EnvironmentNotReady, LaneLost, StoreNotReady
 from bench_spark.measure.clock import NANOSECONDS, Clock
 from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.broker import Broker, Credentials
@@ -596,6 +596,23 @@ def test_blocked_time_is_booked_also_while_it_lasts(watch: Watch) -> None:
 
 
 # -- many connections ----------------------------------------------------------------------------
+
+
+def test_too_few_descriptors_end_the_run_before_anything_connects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked_for: list[int] = []
+
+    def refuse(connections: int) -> None:
+        asked_for.append(connections)
+        raise EnvironmentNotReady("too few open files are allowed")
+
+    monkeypatch.setattr(agent_module, "make_room_for", refuse)
+    nobody = Broker(kind="amqp", uri="amqp://127.0.0.1:1/")
+    load = run_load(plan(**pairs(3)), nobody)
+    assert asked_for == [6]
+    expected = Failure(0, "EnvironmentNotReady", "too few open files are allowed")
+    assert load.control.failures == [expected]
 
 
 def test_open_lanes_are_served_while_another_agent_opens_its_own(watch: Watch) -> None:
