@@ -29,9 +29,9 @@ format: setup ## put the code into the form that `make check` wants
 	$(BIN)/ruff format $(wildcard $(SOURCES))
 	$(BIN)/ruff check --fix $(wildcard $(SOURCES))
 
-bench: setup ## this tool's hot paths, and the whole of it beside RabbitMQ PerfTest; ten minutes
-	$(BIN)/python benchmarks/amqp_hot_paths.py
-	$(BIN)/python benchmarks/against_perftest.py --write benchmarks/RESULTS.md
+bench: ## bench-spark beside other tools into benchmarks/RESULTS.md; 25 minutes (LINE=...: one line)
+	@tools/setup.sh --brokers
+	@$(BIN)/python -m benchmarks $(if $(LINE),--line $(LINE))
 
 wheel: setup ## an installable wheel in dist/
 	$(BIN)/python -m build --wheel --no-isolation

@@ -46,6 +46,8 @@ class JarSet:
     megabytes: int
     sha256: Mapping[str, str]
     """Digest by coordinate, group:artifact:version."""
+    for_benchmarks: bool = False
+    """A tool that only benchmarks/ starts: fetched when it does, not by the set-up."""
 
     @property
     def directory(self) -> Path:
@@ -200,7 +202,9 @@ def _silent(_: str) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """`python -m bench_spark.jars`: fill the cache, or with --into a folder of an image."""
     parser = argparse.ArgumentParser(prog="python -m bench_spark.jars", description=main.__doc__)
-    parser.add_argument("sets", nargs="*", metavar="SET", help="default: all of them")
+    parser.add_argument(
+        "sets", nargs="*", metavar="SET", help="default: all but the tools of benchmarks/"
+    )
     parser.add_argument(
         "--into", type=Path, help="also copy each set to a folder of this directory"
     )
@@ -208,7 +212,8 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := set(options.sets) - set(known_sets()):
         parser.error(f"unknown set {sorted(unknown)[0]}; known: {', '.join(known_sets())}")
     try:
-        for name in options.sets or known_sets():
+        of_product = [name for name, known in known_sets().items() if not known.for_benchmarks]
+        for name in options.sets or of_product:
             jars = jar_set(name, say=lambda line: print(line, flush=True))
             if options.into:
                 folder = options.into / name

@@ -105,6 +105,14 @@ class Plan:
         return None if None in shares else sum(share or 0 for share in shares)
 
     @property
+    def resolution_us(self) -> float | None:
+        """What sending in batches adds at most to a time since the intended one; None where nothing
+        is paced."""
+        schedules = [one.schedule for one in self.assignments]
+        paced = [schedule.resolution_ns for schedule in schedules if schedule is not None]
+        return max(paced) / 1000 if paced else None
+
+    @property
     def load_seconds(self) -> float:
         return self.scenario.phases.warmup_seconds + measured_seconds(self.scenario)
 

@@ -31,6 +31,7 @@ from pyarrow import fs
 
 from bench_spark import tables
 from bench_spark.errors import StoreError, StoreNotReady
+from bench_spark.version_checksum import VersionChecksums
 
 REOPEN_AFTER_COMMITS = 100
 """A reused handle grows slower with every commit (11 ms at first, 206 ms after 1 500)."""
@@ -45,6 +46,9 @@ _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _USER_INFO = re.compile(r"(://)[^/@\s]+@")
 
+STREAMED = ("events",)
+"""Tables that a streaming query reads: a checksum beside each commit makes that cheaper."""
+
 T = TypeVar("T")
 
 
@@ -56,6 +60,10 @@ class Store:
         self.uri = text.rstrip("/") if _URI.match(text) else str(Path(text).absolute())
         self._storage_options = dict(storage_options) if storage_options else None
         self._tables = {name: _Table() for name in tables.TABLES}
+        self._checksums = {
+            name: VersionChecksums(Path(self.table_uri(name)))
+            for name in (STREAMED if self.is_local else ())
+        }
 
     def __repr__(self) -> str:
         return f"Store({self._shown!r})"
@@ -101,6 +109,8 @@ class Store:
                 if once and _is_in(handle, once):
                     return False
                 raise
+            if name in self._checksums:
+                self._checksums[name].write(handle)
             return True
 
         return self._with_handle(name, commit)

@@ -30,9 +30,11 @@ class Wanted:
     """Coordinates taken without their dependencies."""
     only: tuple[str, ...] = ()
     """If given, keep only the artifacts whose id starts with one of these."""
+    for_benchmarks: bool = False
+    """A tool that only benchmarks/ starts: fetched when it does, not by the set-up."""
 
 
-DELTA, KAFKA, QPID = "4.4.0", "4.3.1", "10.1.0"
+DELTA, KAFKA, QPID, PERFTEST = "4.4.0", "4.3.1", "10.1.0", "2.22.1"
 
 WANTED = {
     # The other 27 dependencies of Delta are older twins of jars that Spark brings itself.
@@ -62,6 +64,20 @@ WANTED = {
         ),
         alone=(f"org.apache.qpid:qpid-broker:{QPID}", "commons-cli:commons-cli:1.11.0"),
     ),
+    "perftest": Wanted(
+        "RabbitMQ PerfTest",
+        PERFTEST,
+        roots=(f"com.rabbitmq:perf-test:{PERFTEST}",),
+        for_benchmarks=True,
+    ),
+    # Its performance tools need the jars of the broker and nothing more of what it depends on.
+    "kafka-tools": Wanted(
+        "Kafka's tools",
+        KAFKA,
+        roots=(),
+        alone=(f"org.apache.kafka:kafka-tools:{KAFKA}",),
+        for_benchmarks=True,
+    ),
 }
 
 
@@ -71,9 +87,11 @@ def resolve(context: MavenContext, wanted: Wanted) -> list[Artifact]:
             dataclasses.replace(Coordinate.parse(text), scope="compile")
         )
 
-    inputs, transitive = context.resolver.resolve([dependency(text) for text in wanted.roots])
-    needed = [*inputs, *(found for found in transitive if found.scope in ("compile", "runtime"))]
-    artifacts = [found.artifact for found in needed]
+    artifacts = []
+    if wanted.roots:
+        inputs, transitive = context.resolver.resolve([dependency(text) for text in wanted.roots])
+        needed = [found for found in transitive if found.scope in ("compile", "runtime")]
+        artifacts = [found.artifact for found in (*inputs, *needed)]
     artifacts += [dependency(text).artifact for text in wanted.alone]
     if not wanted.only:
         return artifacts
@@ -88,6 +106,7 @@ def table(name: str, wanted: Wanted, files: Iterable[tuple[str, Path]]) -> str:
         f'title = "{wanted.title} {wanted.version}"',
         f'version = "{wanted.version}"',
         f"megabytes = {megabytes}",
+        *(["for_benchmarks = true"] if wanted.for_benchmarks else []),
         "",
         f"[{name}.sha256]",
     ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,10 +21,11 @@ import numpy as np
 from bench_spark.agent.host import host_facts, is_this_host
 from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import Lanes, LoadLoop
-from bench_spark.agent.recorder import Recorder, RecorderSetup
+from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder, RecorderSetup
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.timeline import MEASURE, WARMUP
 from bench_spark.agent.waiting import Waiting
+from bench_spark.descriptors import make_room_for
 from bench_spark.errors import BenchError
 from bench_spark.measure.hdr import shape_for
 from bench_spark.measure.sequences import SequencePages, SequenceSets
@@ -34,6 +36,7 @@ from bench_spark.transports.base import (
     Destination,
     Lane,
     Producers,
+    Signal,
     Transport,
     TransportContext,
 )
@@ -42,6 +45,7 @@ from bench_spark.transports.registry import make_transport
 STEP_TIMEOUT_SECONDS = 120.0
 START_TIMEOUT_SECONDS = 600.0
 """Opening thousands of connections in other agents takes its time."""
+OPENING_NEWS_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,7 @@ class _Agent:
             task.broker,
             task.credentials,
             attempt,
+            on_opened=_OpeningNews(link).opened,
         )
         self._transport: Transport = make_transport(context)
         self._declared: tuple[Destination, ...] = ()
@@ -145,6 +150,8 @@ class _Agent:
     # -- before ----------------------------------------------------------------------------------
 
     def _prepare(self) -> dict[int, Destination]:
+        if self._task.broker.kind != "loopback":
+            make_room_for(len(self._assignment.producers) + len(self._assignment.consumers))
         facts = self._transport.probe()
         host = host_facts() | {"shares_host_with_broker": is_this_host(self._task.broker.host)}
         report(
@@ -178,9 +185,12 @@ class _Agent:
         }
 
     def _expect(
-        self, command: str, timeout_seconds: float = STEP_TIMEOUT_SECONDS
+        self,
+        command: str,
+        timeout_seconds: float = STEP_TIMEOUT_SECONDS,
+        meanwhile: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
-        message = self._link.wait_for(command, timeout_seconds)
+        message = self._link.wait_for(command, timeout_seconds, meanwhile)
         if message["type"] == "stop":
             report(self._link, "inspected", depths={})
             raise _Stopped
@@ -203,7 +213,8 @@ class _Agent:
                 consumers.attach()
             confirms = producers is not None and self._transport.confirms
             report(self._link, "ready", confirms=confirms)
-            start = self._expect("start", START_TIMEOUT_SECONDS)
+            early = _EarlySignals(producers, consumers)
+            start = self._expect("start", START_TIMEOUT_SECONDS, meanwhile=early.collect)
             timeline = timeline_of(self._assignment.scenario, int(start["start_at_ns"]))
             recorder = Recorder(self._recorder_setup(destinations), timeline)
             host, port = self._task.broker.address()
@@ -214,6 +225,7 @@ class _Agent:
                 broker_address=f"{host}:{port}",
                 confirms=confirms,
                 are_self_limiting=self._has_length_limit(),
+                early_signals=early.collected,
             )
             loop = LoadLoop(
                 self._assignment, timeline, lanes_open, recorder, self._link, now_ns, self._waiting
@@ -339,6 +351,42 @@ class _Agent:
         # A broker that is gone cannot be tidied up; the failure that says so is already reported.
         with contextlib.suppress(BenchError):
             self._transport.delete(self._declared)
+
+
+class _OpeningNews:
+    """Tells the driver how many lanes are open, now and then."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._opened = 0
+        self._next_seconds = 0.0
+
+    def opened(self, lanes: int) -> None:
+        self._opened += lanes
+        now_seconds = time.monotonic()
+        if now_seconds >= self._next_seconds:
+            self._next_seconds = now_seconds + OPENING_NEWS_SECONDS
+            self._link.send({"type": "opening", "opened": self._opened})
+
+
+class _EarlySignals:
+    """What happens to open lanes before the load begins.
+
+    Others may take minutes to open theirs, and lanes live only while they are served: unanswered
+    heartbeats end a connection.
+    """
+
+    def __init__(self, producers: Producers | None, consumers: Consumers | None) -> None:
+        self._ends = [
+            (role, end)
+            for role, end in ((PRODUCER, producers), (CONSUMER, consumers))
+            if end is not None
+        ]
+        self.collected: list[tuple[str, Signal]] = []
+
+    def collect(self) -> None:
+        for role, end in self._ends:
+            self.collected += [(role, signal) for signal in end.signals()]
 
 
 def _lanes_of(members: tuple[Member, ...], destinations: dict[int, Destination]) -> list[Lane]:

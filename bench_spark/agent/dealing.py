@@ -34,11 +34,14 @@ class RoundRobin:
     def __init__(self, lanes: int) -> None:
         self._lanes = lanes
         self._dealt = 0
+        self._only_lane = np.zeros(0, np.uint32)
 
     def deal(self, messages: int) -> tuple[U32, U64]:
         number = np.arange(self._dealt, self._dealt + messages, dtype=np.uint64)
         if self._lanes == 1:
-            return np.zeros(messages, np.uint32), number
+            if len(self._only_lane) < messages:
+                self._only_lane = np.zeros(messages, np.uint32)
+            return self._only_lane[:messages], number
         sequence, lane = np.divmod(number, np.uint64(self._lanes))
         return lane.astype(np.uint32), sequence
 

@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from bench_spark.agent.rows import EventRow, encode_rows
@@ -157,8 +158,13 @@ class Link:
             found.append(self._commands.popleft()[0])
         return found
 
-    def wait_for(self, wanted: str, timeout_seconds: float) -> Message:
-        """Wait for one command, or for `stop`; those before it are dropped, those after it kept."""
+    def wait_for(
+        self, wanted: str, timeout_seconds: float, meanwhile: Callable[[], None] | None = None
+    ) -> Message:
+        """Wait for one command, or for `stop`; those before it are dropped, those after it kept.
+
+        `meanwhile` is called again and again.
+        """
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
             while self._commands:
@@ -167,6 +173,8 @@ class Link:
                     return message
             if self.is_lost:
                 raise LinkLost("the connection to the driver ended")
+            if meanwhile is not None:
+                meanwhile()
             time.sleep(0.002)
         raise LinkLost(f"the driver did not say {wanted!r} within {timeout_seconds:g} s")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,11 +20,13 @@ from bench_spark.agent.link import Link, report
 from bench_spark.agent.pacer import Schedule
 from bench_spark.agent.payload import head_bytes, padding
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
+from bench_spark.agent.rows import EventRow
+from bench_spark.agent.stamping import HeadBuffer
 from bench_spark.agent.timeline import WARMUP, Timeline
 from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError, LaneLost, RunError
 from bench_spark.measure.clock import NANOSECONDS, NowNs
-from bench_spark.measure.envelope import ENVELOPE_BYTES, empty_envelopes
+from bench_spark.measure.envelope import ENVELOPE_BYTES
 from bench_spark.plan import Assignment, has_open_end
 from bench_spark.transports.base import (
     Batch,
@@ -36,8 +38,11 @@ from bench_spark.transports.base import (
 )
 
 LONGEST_WAIT_NS = 20_000_000
-REFUSED_WAIT_NS = 500_000
-"""How long to wait for a full socket or a full backlog before trying again."""
+REFUSED_WAIT_NS = 5_000_000
+"""How long to wait, at most, for a full socket or a full backlog: both wake the loop when they have
+room again, and trying in vain takes CPU from the broker."""
+SPARE_TIME_NS = 250_000
+"""With so much time before the next batch is due, some of what was recorded can be folded."""
 HOUSEKEEPING_NS = 50_000_000
 PROGRESS_NS = 100_000_000
 STALL_NS = 5 * NANOSECONDS
@@ -65,6 +70,8 @@ class Lanes:
     """Whether every message sent will have an outcome."""
     are_self_limiting: bool = False
     """Whether the destinations drop what is too much, so that nothing else need bound a backlog."""
+    early_signals: Sequence[tuple[str, Signal]] = ()
+    """Role and what happened to its lanes before the load began."""
 
 
 class LoadLoop:
@@ -96,11 +103,18 @@ class LoadLoop:
         self._tail = padding(scenario.message, seed=assignment.run_tag + assignment.agent)
         self._head_bytes = head_bytes(scenario.message)
         self._batch_messages = max(1, min(BATCH_MESSAGES, BATCH_BYTES // scenario.message.bytes))
-        self._member_of_lane = np.array([m.index for m in assignment.producers], dtype=np.uint32)
+        self._heads = HeadBuffer(
+            assignment.run_tag,
+            tuple(member.index for member in assignment.producers),
+            self._batch_messages,
+        )
         self._backlog_limit = max(1, scenario.load.backlog_limit_bytes // scenario.message.bytes)
         # Without consumers there is no backlog to watch: the scenario bounds the load otherwise.
         self._is_self_limiting = lanes.are_self_limiting or scenario.only_publishes
         self._sent = 0
+        schedule = self._schedule
+        self._batch_complete_ns = 0 if schedule is None else self._next_batch_complete_ns(schedule)
+        self._refused_until_ns = 0
         self._began_ns = timeline.start_ns
         self._has_ended_production = False
         self._sent_before_measure: int | None = None
@@ -140,6 +154,9 @@ class LoadLoop:
         """Send until the measured phase is over, then wait for what is still on its way."""
         self._wait_for_start()
         self._began_ns = self._now_ns()
+        for role, signal in self._lanes.early_signals:
+            # For the load it happened as it began.
+            self._heed(replace(signal, at_ns=self._began_ns), role)
         if self._lanes.producers is not None:
             with self._keeping_what_was_measured():
                 self._load(self._lanes.producers)
@@ -153,7 +170,9 @@ class LoadLoop:
         with self._keeping_what_was_measured():
             self._drain()
         self._close_ticks(self._now_ns())
-        self._link.send_rows(self._recorder.all_rows())
+        last = self._recorder.all_rows()
+        self._note_cpu_and_clock(last)
+        self._link.send_rows(last)
 
     @contextlib.contextmanager
     def _keeping_what_was_measured(self) -> Iterator[None]:
@@ -249,15 +268,17 @@ class LoadLoop:
 
     def _turn(self, wake_ns: int) -> None:
         consumers, producers = self._lanes.consumers, self._lanes.producers
-        wait_ns = min(max(0, wake_ns - self._now_ns()), LONGEST_WAIT_NS)
-        if wait_ns > 1_000_000 and self._recorder.waiting_rows > 512:
-            self._recorder.fold()
-        ready = self._waiting.wait(wait_ns / NANOSECONDS)
+        wait_ns = max(0, wake_ns - self._now_ns())
+        if wait_ns > SPARE_TIME_NS:
+            self._recorder.fold_some()
+            wait_ns = max(0, wake_ns - self._now_ns())
+        ready = self._waiting.wait(min(wait_ns, LONGEST_WAIT_NS) / NANOSECONDS)
         now = self._now_ns()
         is_housekeeping_due = now >= self._next_housekeeping_ns
         if consumers is not None and (is_housekeeping_due or consumers.descriptor in ready):
             self._consume(consumers)
         if producers is not None and (is_housekeeping_due or producers.descriptor in ready):
+            self._refused_until_ns = 0
             self._collect_outcomes(producers)
         if self._link.descriptor in ready or is_housekeeping_due:
             self._obey_commands()
@@ -279,23 +300,32 @@ class LoadLoop:
 
     def _produce(self, producers: Producers, now: int) -> int:
         """Send what may go now; when to come back."""
+        if now < self._refused_until_ns:
+            return self._refused_until_ns
         if self._schedule is not None:
             return self._produce_on_schedule(self._schedule, producers, now)
         wanted = min(self._batch_messages, self._quota_left(now), self._room())
         if wanted <= 0:
             return now + REFUSED_WAIT_NS
-        accepted = self._send(producers, wanted, None)
-        return now if accepted else now + REFUSED_WAIT_NS
+        return now if self._send(producers, wanted, None) else now + REFUSED_WAIT_NS
 
     def _produce_on_schedule(self, schedule: Schedule, producers: Producers, now: int) -> int:
-        due = min(schedule.messages_due(now - self._timeline.start_ns), self._scheduled_total)
-        behind = due - self._sent
-        if behind > 0:
-            accepted = self._send(producers, min(behind, self._batch_messages), schedule)
-            if not accepted:
-                return now + REFUSED_WAIT_NS
-            if accepted < behind:
-                return now
+        if now >= self._batch_complete_ns:
+            due = min(schedule.messages_due(now - self._timeline.start_ns), self._scheduled_total)
+            behind = due - self._sent
+            if behind > 0:
+                accepted = self._send(producers, min(behind, self._batch_messages), schedule)
+                if not accepted:
+                    return now + REFUSED_WAIT_NS
+            self._batch_complete_ns = self._next_batch_complete_ns(schedule)
+        return self._batch_complete_ns
+
+    def _next_batch_complete_ns(self, schedule: Schedule) -> int:
+        """When the last message of the next batch is due: until then none of it is sent.
+
+        Without that, every arrival that wakes the loop would send what fell due since the last, one
+        message at a time.
+        """
         if self._sent >= self._scheduled_total:
             return self._timeline.measure_end_ns
         last = min(self._sent + schedule.batch_messages, self._scheduled_total) - 1
@@ -329,15 +359,12 @@ class LoadLoop:
         lane, sequence = self._dealer.deal(messages)
         if not len(lane):
             return 0
-        head = empty_envelopes(len(lane))
-        head["sequence"] = sequence
-        head["producer"] = self._member_of_lane[lane]
-        head["run_tag"] = self._assignment.run_tag
+        head = self._heads.numbered(lane, sequence)
         batch = Batch(
             lane=lane,
             head=head,
             tail=self._tail,
-            route=np.zeros(len(lane), np.uint16),
+            route=self._heads.routes(len(lane)),
             head_bytes=self._head_bytes,
         )
         if schedule is not None:
@@ -348,7 +375,10 @@ class LoadLoop:
         if schedule is None:
             head["intended_ns"] = sent_ns
         accepted = producers.send(batch)
-        if accepted:
+        if not accepted:
+            # Arrivals go on waking the loop; only the producers' own descriptor is worth a new try.
+            self._refused_until_ns = sent_ns + REFUSED_WAIT_NS
+        else:
             self._recorder.insert_duration(sent_ns, self._now_ns() - sent_ns, accepted)
             self._recorder.sent(lane[:accepted], head[:accepted])
             self._dealer.accepted(lane[:accepted])
@@ -441,7 +471,10 @@ class LoadLoop:
                 self._sent_at_backlog_news = self._sent
 
     def _send_progress(self) -> None:
-        self._recorder.fold()
+        # On a schedule the last rows may wait for a quiet moment: nobody's backlog depends on them,
+        # and the driver needs to know of them only when all has been sent.
+        if self._schedule is None or self._has_ended_production:
+            self._recorder.fold()
         producers = self._lanes.producers
         self._link.send(
             {
@@ -457,15 +490,21 @@ class LoadLoop:
         self._book_due(now)
         self._note_ongoing_blocks(now)
         rows = self._recorder.rows_until(now)
+        self._note_cpu_and_clock(rows)
         if rows:
-            cpu_seconds = time.process_time()
-            rows[-1].cpu_seconds = cpu_seconds - self._cpu_seconds
-            self._cpu_seconds = cpu_seconds
             rows[-1].host_busy_share = self._host_load.busy_share()
-            rows[-1].clock_offset_ns = self._link.clock_offset.offset_ns
-            rows[-1].clock_bound_ns = self._link.clock_offset.bound_ns
         self._link.send_rows(rows)
         self._next_tick_ns = self._timeline.tick_end_ns(self._timeline.tick_at(now))
+
+    def _note_cpu_and_clock(self, rows: list[EventRow]) -> None:
+        """The last of these rows carries the CPU used since the last row that did."""
+        if not rows:
+            return
+        cpu_seconds = time.process_time()
+        rows[-1].cpu_seconds = cpu_seconds - self._cpu_seconds
+        self._cpu_seconds = cpu_seconds
+        rows[-1].clock_offset_ns = self._link.clock_offset.offset_ns
+        rows[-1].clock_bound_ns = self._link.clock_offset.bound_ns
 
     def _book_due(self, now: int) -> None:
         # Once production has ended, for whatever reason, nothing more falls due.

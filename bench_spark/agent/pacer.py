@@ -34,6 +34,11 @@ class Schedule:
     def batch_messages(self) -> int:
         return max(1, int(BATCH_NS / self.period_ns))
 
+    @property
+    def resolution_ns(self) -> float:
+        """How long the first message of a batch waits for the last: what batching adds at most."""
+        return (self.batch_messages - 1) * self.period_ns
+
     def intended_ns(self, message: int) -> int:
         # Rounded, not cut: a product a hair short of a whole second belongs to the next one.
         return round(self.shift_ns + message * self.period_ns)

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import psutil
 
+from bench_spark.descriptors import MOST_FOR_A_BROKER, raise_limit
+
 POLL_SECONDS = 0.05
 
 
@@ -62,7 +64,12 @@ def run_to_end(command: Command, directory: Path, log: Path) -> int:
 
 
 def spawn(command: Command, directory: Path, log: Path) -> StartedProcess:
-    """Start it in a session of its own: neither Ctrl-C nor the end of this command reaches it."""
+    """Start it in a session of its own: neither Ctrl-C nor the end of this command reaches it.
+
+    It may open as many files as the system allows it, within reason: a broker refuses connections
+    beyond that, or leaves them waiting.
+    """
+    raise_limit(MOST_FOR_A_BROKER)
     with log.open("ab") as output:
         child = subprocess.Popen(
             list(command.arguments),

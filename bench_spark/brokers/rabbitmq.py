@@ -94,8 +94,8 @@ def configuration(ports: Mapping[str, int]) -> str:
         "log.console.level": "warning",
         "log.file": "false",
         # Absolute limits: relative ones would depend on the machine, and stop publishers on a small
-        # one from the beginning.
-        "vm_memory_high_watermark.absolute": "1GB",
+        # one from the beginning. Two thousand connections alone take more than half a gigabyte.
+        "vm_memory_high_watermark.absolute": "2GB",
         "disk_free_limit.absolute": "200MB",
     }
     return "".join(f"{key} = {value}\n" for key, value in settings.items())

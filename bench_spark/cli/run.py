@@ -55,6 +55,17 @@ def run(
             help="Rolling metrics and progress while the load runs, or metrics afterwards.",
         ),
     ] = True,
+    trigger_seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--trigger-seconds",
+            metavar="SECONDS",
+            min=0.1,
+            max=3600,
+            show_default="2",
+            help="How often the rolling metrics are brought up to date; longer costs less CPU.",
+        ),
+    ] = None,
     formats: Annotated[
         list[str] | None,
         typer.Option(
@@ -74,6 +85,8 @@ def run(
     The broker is the one given by --broker, else by $BENCH_SPARK_BROKER, else kafka. Whatever is
     wrong with the files or the options is said before Spark starts.
     """
+    if trigger_seconds is not None and not live:
+        raise ConfigurationError("--trigger-seconds: --no-live makes the metrics afterwards, once")
     outputs = parse_formats(formats or ["terminal"], store)
     display = display_for(sys.stderr, live)
     asked = load(scenario, broker, overrides or [], tags or [])
@@ -86,12 +99,12 @@ def run(
             raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
         with spark_session(None, display) as spark:
             ready = settle(asked.scenario, chosen_id, store, spark.sparkContext.master)
-            exit_code = _carry_out(spark, asked, ready, display, outputs, live)
+            exit_code = _carry_out(spark, asked, ready, display, outputs, live, trigger_seconds)
     else:
         ready = settle(asked.scenario, chosen_id, store, master)
         agents = len(ready.plan.assignments) if ready.plan is not None else 0
         with spark_session(master or local_session_master(agents), display) as spark:
-            exit_code = _carry_out(spark, asked, ready, display, outputs, live)
+            exit_code = _carry_out(spark, asked, ready, display, outputs, live, trigger_seconds)
     raise typer.Exit(exit_code)
 
 
@@ -102,13 +115,14 @@ def _carry_out(
     display: Steps,
     outputs: Outputs,
     live: bool,
+    trigger_seconds: float | None,
 ) -> int:
     from bench_spark import brokers
     from bench_spark.spark.engine import Engine, RunRequest
 
     plan = ready.plan or plan_for_cluster(spark, asked.scenario, ready.run_id)
     display.name_next(f"{asked.scenario.name} on {asked.broker.name}")
-    engine = Engine(spark, ready.store, display)
+    engine = Engine(spark, ready.store, display, trigger_seconds)
     try:
         summary = engine.run(RunRequest(plan, asked.broker, asked.credentials, live))
     except BrokerUnreachable as error:

@@ -41,6 +41,8 @@ class AgentState:
     is_here: bool = False
     has_left: bool = False
     reached: set[str] = field(default_factory=set)
+    opened: int = 0
+    """Lanes that it has opened so far; not every one is announced."""
     progress: dict[str, int] = field(default_factory=dict)
     reports: dict[str, dict[str, Any]] = field(default_factory=dict)
     pages: bytes = b""
@@ -112,6 +114,8 @@ class RunControl:
                 self._advance()
             case "progress":
                 state.progress = message
+            case "opening":
+                state.opened = int(message["opened"])
             case "rows":
                 rows = decode_rows(message["rows"], payload)
                 self._on_rows(agent, state.attempt, rows)
@@ -126,6 +130,11 @@ class RunControl:
                 self.destinations[int(index)] = (str(name), bool(declared))
         elif step == "closed":
             state.pages = payload
+
+    @property
+    def opened_lanes(self) -> int:
+        """How many lanes of all agents are open already."""
+        return sum(state.opened for state in self.agents)
 
     # -- what the driver does --------------------------------------------------------------------
 

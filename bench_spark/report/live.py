@@ -17,9 +17,13 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import Plan, has_open_end
 from bench_spark.report.descriptions import end_of
-from bench_spark.report.formatting import UNKNOWN, duration, one_line, rate, seconds
+from bench_spark.report.formatting import UNKNOWN, count, duration, one_line, rate, seconds
 
 FEWEST_BAR_CELLS, MOST_BAR_CELLS = 5, 20
+
+FEWEST_OPENED_SHOWN = 100
+"""Fewer connections are open at once, and not worth a line."""
+OPENED_PER_LINE = 500
 
 _ERASE_LINE = "\r\x1b[2K"
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
@@ -121,6 +125,9 @@ class Steps:
     def step(self, text: str) -> None:
         self._write(f"{one_line(text)}\n")
 
+    def opening(self, plan: Plan, opened: int) -> None:
+        """So many connections are open; called again and again before the load starts."""
+
     def started(self, plan: Plan, timeline: Timeline, now_ns: Callable[[], int]) -> None:
         self._watched = _Watched(self._name or plan.scenario.name, plan, timeline, now_ns)
         self._show_start(self._watched)
@@ -155,6 +162,12 @@ class LiveLog(_Live):
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._said: tuple[str, int] | None = None
+        self._opened_said = 0
+
+    def opening(self, plan: Plan, opened: int) -> None:
+        if opened >= self._opened_said + OPENED_PER_LINE:
+            self._opened_said = opened
+            self._write(f"{self._name or plan.scenario.name}  {_opening_text(plan, opened)}\n")
 
     def update(self, window: Window | None, is_draining: bool) -> None:
         if self._watched is None:
@@ -169,6 +182,7 @@ class LiveLog(_Live):
     def ended(self) -> None:
         super().ended()
         self._said = None
+        self._opened_said = 0
 
 
 class LiveLine(_Live):
@@ -180,6 +194,11 @@ class LiveLine(_Live):
 
     def step(self, text: str) -> None:
         self._write(f"{_ERASE_LINE}{self._styled(one_line(text), _DIM)}\n")
+
+    def opening(self, plan: Plan, opened: int) -> None:
+        if opened >= FEWEST_OPENED_SHOWN:
+            room = shutil.get_terminal_size().columns - 1
+            self._write(f"{_ERASE_LINE}{self._styled(_opening_text(plan, opened)[:room], _DIM)}")
 
     def update(self, window: Window | None, is_draining: bool) -> None:
         if self._watched is None:
@@ -206,6 +225,11 @@ class LiveLine(_Live):
 
     def _styled(self, text: str, style: str) -> str:
         return f"{style}{text}{_PLAIN}" if self._has_colour and text else text
+
+
+def _opening_text(plan: Plan, opened: int) -> str:
+    wanted = plan.scenario.producers + plan.scenario.consumers
+    return f"{count(opened)} of {count(wanted)} connections are open"
 
 
 def display_for(stream: TextIO, live: bool = True) -> Steps:

@@ -206,7 +206,8 @@ class Amqp(Section):
     """`auto`: the broker forgets a message once it is sent to a consumer. `manual`: only when the
     consumer has acknowledged it."""
     ack_every: int = Field(1, ge=1, le=65535)
-    """With manual acks: acknowledge every so many messages at once (multiple=true above 1)."""
+    """With manual acks: acknowledge every so many messages at once (multiple=true above 1). Fewer
+    are acknowledged when none has come for a second, and at the end."""
     prefetch: int | None = Field(None, ge=0, le=65535)
     """Unacknowledged messages per consumer, 0 for no limit; unset: twice `ack_every`, at least
     200."""

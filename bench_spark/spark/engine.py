@@ -48,7 +48,7 @@ from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.spark.environment import driver_environment
 from bench_spark.spark.marker import StoreMarker, store_marker
-from bench_spark.spark.metrics import RollingMetrics
+from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
 from bench_spark.spark.overhead import SparkOverhead
 from bench_spark.spark.session import free_slots, wait_for_slots
 from bench_spark.spark.ticks import merged_ticks, merged_ticks_here
@@ -90,7 +90,15 @@ class RunRequest:
 class Engine:
     """One Spark session, one store and one rolling-metrics query, for any number of runs."""
 
-    def __init__(self, spark: SparkSession, store: Store, display: Display) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: Store,
+        display: Display,
+        trigger_seconds: float | None = None,
+    ) -> None:
+        """`trigger_seconds`: time between two batches of the rolling metrics."""
+        self._trigger_seconds = trigger_seconds or DEFAULT_TRIGGER_SECONDS
         self._spark = spark
         self._store = store
         self._display = display
@@ -104,7 +112,7 @@ class Engine:
         """Run, summarise, store. Raises a PreflightError when the load could not start."""
         self._check_slots(request.plan)
         if self._metrics is None:
-            self._metrics = RollingMetrics(self._spark, self._store)
+            self._metrics = RollingMetrics(self._spark, self._store, self._trigger_seconds)
         started_at = datetime.now(UTC)
         self._store.replace_run(run_row(request.plan, request.broker.masked(), started_at))
         run = _Run(self._spark, self._store, self._display, request, self._metrics)

@@ -157,6 +157,8 @@ def _java_options(is_local: bool) -> list[str]:
     if is_local:
         # A local run is over before the optimising compiler would pay (0.74 core against 0.33).
         options.append("-XX:TieredStopAtLevel=1")
+        # The heap is small and the cores are the load's: no collector threads beside it.
+        options.append("-XX:+UseSerialGC")
         if archive := jars.class_data_archive():
             # An archive that no longer fits is left aside, and Java need not say so.
             options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]

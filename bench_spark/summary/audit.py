@@ -25,6 +25,8 @@ BUSY_HOST = 0.9
 NOTICEABLE_CORES = 0.2
 RECOMMENDED_WARMUP_SECONDS = 5.0
 NEAR_LINK_SPEED = 0.8
+PILED_UP_US = 1_000_000
+"""A median latency that no broker has which keeps up with what it is sent."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,27 @@ def _schedule(run: AuditInput) -> Iterator[Check]:
     )
 
 
+def _backlog(run: AuditInput) -> Iterator[Check]:
+    """An even stream that arrives seconds later is one that piles up somewhere."""
+    if run.mode == "rate" and (run.latency_p50_us or 0) >= PILED_UP_US:
+        yield Check(
+            "backlog",
+            "warn",
+            f"half of the messages took {(run.latency_p50_us or 0) / 1e6:.1f} s or longer: the "
+            "broker delivered less than was sent, and the latencies are those of its backlog",
+        )
+
+
 def _who_was_slow(run: AuditInput) -> str:
     if run.blocked_seconds > 0:
         return f"the broker blocked its producers for {run.blocked_seconds:.1f} s"
     if run.busiest_agent_share is not None and run.busiest_agent_share >= BUSY_CORE:
         return "an agent used a whole core, so the generator was the limit: use more agents"
+    if _is_host_busy(run) and run.shares_host:
+        return (
+            f"broker and generator shared a host that was {run.busiest_host_share:.0%} busy, so "
+            "either may have lacked CPU: give it more, or keep them apart"
+        )
     if _is_host_busy(run):
         return (
             f"an agent's host was {run.busiest_host_share:.0%} busy, so the generator may have "
@@ -268,7 +286,7 @@ def _bounds(run: AuditInput) -> Iterator[Check]:
             )
 
 
-_PARTS = (_schedule, _accounts, _generator, _clocks, _bounds, _surroundings)
+_PARTS = (_schedule, _backlog, _accounts, _generator, _clocks, _bounds, _surroundings)
 
 
 def verdict_of(checks: list[Check]) -> dict[str, Any]:

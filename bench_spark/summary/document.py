@@ -30,6 +30,9 @@ Document = dict[str, Any]
 
 VALID, DEGRADED, FAILED, ABORTED = "valid", "degraded", "failed", "aborted"
 
+_FROM_INTENDED = ("delivery_latency", "send_lag")
+"""Measures that begin at the intended time, and so contain what sending in batches adds."""
+
 _SENDING_COUNTS = ("due", "unsent", "sent", "refused", "returned", "bytes_sent")
 _RECEIVING_COUNTS = (
     "received",
@@ -124,6 +127,8 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         measure: statistics(histogram, highest_us, never_seen.get(measure, 0))
         for measure, histogram in histograms.items()
     }
+    for measure in measures.keys() & _FROM_INTENDED:
+        measures[measure]["resolution_us"] = facts.plan.resolution_us
     percentiles: dict[str, dict[str, Any]] = {"run": {}, "interval_max": {}, "interval_mean": {}}
     for measure, found in measures.items():
         percentiles["run"][measure] = {k: v for k, v in found.items() if k.startswith("p")}

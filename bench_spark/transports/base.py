@@ -14,7 +14,7 @@ everything. A transport whose library owns threads hands columns over inside and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, Protocol
@@ -79,7 +79,10 @@ HEAD_ONLY: frozenset[Part] = frozenset()
 
 @dataclass
 class Batch:
-    """Messages to send, in order. Body = head (cut to the body's size) + tail."""
+    """Messages to send, in order. Body = head (cut to the body's size) + tail.
+
+    The arrays are the agent's: it uses them again after `send`, so a transport keeps copies.
+    """
 
     lane: U32
     head: Envelopes
@@ -275,3 +278,5 @@ class TransportContext:
     credentials: Credentials
     attempt: int = 0
     """Which attempt of its Spark task this is, for names that must not be used twice."""
+    on_opened: Callable[[int], None] = lambda lanes: None
+    """To be told, while thousands of lanes are opened, that so many more are open."""

@@ -554,7 +554,7 @@ def test_a_blocked_connection_is_signalled_and_refuses_until_unblocked(
             assert "memory" in blocked.reason
             assert producers.send(batch(heads(1))) == 0
         finally:
-            limit_memory(rabbitmq, "1GB")
+            limit_memory(rabbitmq, "2GB")
         unblocked = wait_for_signal(producers, SignalKind.UNBLOCKED)
         assert unblocked.at_ns > blocked.at_ns
         send_all(producers, batch(heads(4, first=1)))

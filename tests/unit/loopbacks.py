@@ -46,6 +46,8 @@ class Watch:
     """Changes what is delivered."""
     signals: list[Signal] = field(default_factory=list)
     """To be given out once, by the producers."""
+    batches: list[int] = field(default_factory=list)
+    """Messages accepted at once, send by send."""
     sent: Counter[int] = field(default_factory=Counter)
     received: Counter[int] = field(default_factory=Counter)
     most_in_flight: Counter[int] = field(default_factory=Counter)
@@ -118,6 +120,7 @@ class WatchedProducers(LoopbackProducers):
         self._watch.at("send")
         with self._watch.lock:
             accepted = super().send(batch)
+            self._watch.batches.append(accepted)
             self._watch.note_sent(batch.head["producer"][:accepted].tolist())
         return accepted
 

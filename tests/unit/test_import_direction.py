@@ -31,6 +31,7 @@ LAYERS = (
         "report",
         "summary",
         "store",
+        "version_checksum",
         "histogram_column",
     },
     {"agent", "plan"},
@@ -40,7 +41,7 @@ LAYERS = (
 )
 """From the top down. A room may enter its own layer and those below it."""
 
-FOUNDATION = {"__init__", "errors", "tables", "jars", "java", "cache", "conf_files"}
+FOUNDATION = {"__init__", "errors", "tables", "jars", "java", "cache", "conf_files", "descriptors"}
 """Usable by all rooms, and using none of them."""
 
 MEASURE_MAY_USE = {"measure", "errors"}

@@ -65,7 +65,7 @@ def test_the_jars_of_delta_have_the_version_of_its_wheel() -> None:
     assert f"delta-spark=={known_sets()['delta'].version}" in project["dependencies"]
 
 
-@pytest.mark.parametrize("name", ["delta", "kafka", "qpid"])
+@pytest.mark.parametrize("name", ["delta", "kafka", "qpid", "perftest", "kafka-tools"])
 def test_a_set_holds_one_version_of_each_artifact(name: str) -> None:
     artifacts = [coordinate.rpartition(":")[0] for coordinate in known_sets()[name].sha256]
     assert len(set(artifacts)) == len(artifacts)
@@ -76,6 +76,20 @@ def test_kafka_and_its_clients_have_the_same_version() -> None:
         c.split(":")[2] for c in known_sets()["kafka"].sha256 if c.startswith("org.apache.kafka:")
     }
     assert versions == {known_sets()["kafka"].version}
+
+
+def test_kafkas_tools_are_of_the_broker_they_run_against() -> None:
+    assert known_sets()["kafka-tools"].version == known_sets()["kafka"].version
+
+
+def test_the_set_up_leaves_the_tools_of_the_benchmarks_out(
+    cache: Path, central: FakeCentral
+) -> None:
+    assert jars.main([]) == 0
+    kept = {path.name for path in (cache / "jars").iterdir() if path.is_dir()}
+    assert kept == {known_sets()[name].directory.name for name in ("delta", "kafka", "qpid")}
+    assert jars.main(["kafka-tools"]) == 0
+    assert known_sets()["kafka-tools"].directory.is_dir()
 
 
 def test_a_missing_set_that_must_not_be_fetched_is_one_clear_sentence(cache: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE
+from bench_spark.measure.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, joined_envelopes
 from bench_spark.transports.base import Part, Received, nothing_received
 
 Row = tuple[int, int, int, int, int, int, bytes, Any]
@@ -70,7 +70,7 @@ class Arrivals:
             received_ns=np.concatenate([one.received_ns for one in parts]),
             lane=np.concatenate([one.lane for one in parts]),
             route=np.concatenate([one.route for one in parts]),
-            head=np.concatenate([one.head for one in parts]),
+            head=joined_envelopes([one.head for one in parts]),
             size=np.concatenate([one.size for one in parts]),
             redelivered=np.concatenate([one.redelivered for one in parts]),
             bodies=_chained([one.bodies for one in parts]) if self.wants_bodies else None,

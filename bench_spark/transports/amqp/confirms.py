@@ -14,14 +14,16 @@ import numpy.typing as npt
 from bench_spark.measure.envelope import Envelopes, empty_envelopes
 from bench_spark.transports.base import I64, Bool
 
-_FIRST_CAPACITY = 1024
+_MOST_AT_FIRST = 1024
 
 
 class ConfirmLedger:
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._heads = empty_envelopes(_FIRST_CAPACITY)
-        self._is_open: npt.NDArray[np.bool_] = np.zeros(_FIRST_CAPACITY, np.bool_)
+        # A thousand lanes have a ledger each: no larger than a small limit needs.
+        capacity = min(_MOST_AT_FIRST, 1 << limit.bit_length())
+        self._heads = empty_envelopes(capacity)
+        self._is_open: npt.NDArray[np.bool_] = np.zeros(capacity, np.bool_)
         self._oldest = 1
         """No tag below this one is open."""
         self._next = 1

@@ -23,7 +23,11 @@ from bench_spark.transports.amqp.opening import (
 
 NOT_FOUND = 404
 PRECONDITION_FAILED = 406
-_CLOSE_SECONDS = 2.0
+
+GOODBYE_SECONDS = 3.0
+"""How long to wait for the next of many goodbyes to be answered. What was published and not read
+yet would be lost with a connection that is cut off, so this is not too short."""
+MOST_GOODBYE_SECONDS = 60.0
 
 
 class Refused(Exception):
@@ -38,8 +42,10 @@ class Refused(Exception):
 class Control:
     """One connection for questions; a context manager."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, patience_seconds: float | None = None) -> None:
+        """`patience_seconds`: how long an answer may take, if not as long as a connection."""
         self._access = access
+        self._patience_seconds = patience_seconds or access.timeout_seconds
         self._loop = Loop()
         self._connection: AmqpConnection | None = None
         self._channel: Any = None
@@ -74,10 +80,11 @@ class Control:
         connection = self.connection
         answers: list[Any] = []
         getattr(channel, method)(callback=answers.append, **arguments)
-        self._loop.run_until(lambda: answers or not channel.is_open, self._access.timeout_seconds)
+        self._loop.run_until(lambda: answers or not channel.is_open, self._patience_seconds)
         if answers:
             return answers[0].method
-        error = refusal(self._access, connection, self._channel_end, what)
+        waited_seconds = self._patience_seconds
+        error = refusal(self._access, connection, self._channel_end, what, waited_seconds)
         answer = broker_answer(connection, self._channel_end)
         if answer is None:
             raise error
@@ -109,6 +116,10 @@ def close_gracefully(loop: Loop, connections: Sequence[Line]) -> None:
     for connection in connections:
         if connection.is_open:
             connection.close()
-    loop.run_until(lambda: all(one.failure is not None for one in connections), _CLOSE_SECONDS)
+
+    def count_open() -> int:
+        return sum(one.failure is None for one in connections)
+
+    loop.run_down(count_open, GOODBYE_SECONDS, MOST_GOODBYE_SECONDS)
     for connection in connections:
         connection.abort("the broker did not answer the goodbye")

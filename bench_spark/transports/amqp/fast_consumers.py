@@ -22,7 +22,7 @@ from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.base import Lane, Part, Received, nothing_received
 
-IDLE_SECONDS = 0.1
+IDLE_SECONDS = 1.0
 """A group of acknowledgements that is not full after this long without a message is sent anyway."""
 
 

@@ -154,6 +154,8 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
 
     def _send_by_lane(self, batch: Batch) -> int:
         """Accepted is a prefix of the batch: it ends where the first lane has no more room."""
+        if self._room(self._opened[batch.lane[0]]) <= 0:
+            return 0  # before the work of grouping: full lanes are tried again and again
         groups = by_lane(batch.lane)
         most = _messages_per_write(batch)
         accepted = len(batch)

@@ -40,7 +40,7 @@ class Lanes(Generic[LaneT]):
         self._is_closing = False
         self._loop = Loop()
         try:
-            connections = open_connections(access, len(lanes), self._loop, now_ns)
+            connections = open_connections(access, len(lanes), self._loop, now_ns, access.on_opened)
             channels = open_channels(access, connections, self._loop)
             self._opened = self._equipped(lanes, connections, channels)
         except BaseException:
@@ -113,10 +113,11 @@ class Lanes(Generic[LaneT]):
     def _await_answers(self, wanted: int, answers: list[Any], what: str) -> None:
         """Wait until the broker has answered all requests; raise what it said instead."""
 
-        def is_settled() -> bool:
-            return len(answers) >= wanted or any(lane.is_lost for lane in self._opened)
+        def count_unanswered() -> int:
+            # One lane lost is enough to know how this ends.
+            return 0 if any(lane.is_lost for lane in self._opened) else wanted - len(answers)
 
-        self._loop.run_until(is_settled, self._access.timeout_seconds)
+        self._loop.run_down(count_unanswered, self._access.timeout_seconds)
         for lane in self._opened:
             if lane.is_lost:
                 raise refusal(self._access, lane.connection, lane.end, what)

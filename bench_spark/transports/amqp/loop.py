@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import os
 import select
 import time
@@ -118,6 +119,27 @@ class Loop:
             if left_seconds <= 0:
                 return False
             self.pump(left_seconds)
+        return True
+
+    def run_down(
+        self, count_left: Callable[[], int], patience_seconds: float, most_seconds: float = math.inf
+    ) -> bool:
+        """Serve sockets until nothing is left to wait for; whether it came so far.
+
+        The patience is with each step: a thousand answers may take their time as long as the next
+        one comes. `most_seconds` bounds the whole.
+        """
+        started = moved = time.monotonic()
+        left = count_left()
+        while left > 0:
+            deadline = min(moved + patience_seconds, started + most_seconds)
+            left_seconds = deadline - time.monotonic()
+            if left_seconds <= 0:
+                return False
+            self.pump(left_seconds)
+            still_left = count_left()
+            if still_left < left:
+                left, moved = still_left, time.monotonic()
         return True
 
     def close(self) -> None:

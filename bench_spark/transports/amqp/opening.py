@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,8 @@ class Access:
     parameters: pika.ConnectionParameters
     tls_context: ssl.SSLContext | None
     tls_name: str
+    on_opened: Callable[[int], None]
+    """Whom to tell of lanes that are open."""
 
     @property
     def address(self) -> str:
@@ -96,6 +98,7 @@ def access_for(context: TransportContext) -> Access:
         ),
         tls_context=_tls_context(tls) if tls else None,
         tls_name=(tls.server_name if tls and tls.server_name else broker.host),
+        on_opened=context.on_opened,
     )
 
 
@@ -114,7 +117,11 @@ def _tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 def open_connections(
-    access: Access, count: int, loop: Loop, now_ns: NowNs = time.monotonic_ns
+    access: Access,
+    count: int,
+    loop: Loop,
+    now_ns: NowNs = time.monotonic_ns,
+    on_opened: Callable[[int], None] | None = None,
 ) -> list[AmqpConnection]:
     """All of them, logged in; or none, and the error says why."""
     connections: list[AmqpConnection] = []
@@ -128,6 +135,8 @@ def open_connections(
                 connected = _connect(access, addresses, deadline)
                 connections.append(AmqpConnection(connected, loop, access.parameters, now_ns))
             _await_logins(access, connections[group_start:], loop, deadline)
+            if on_opened is not None:
+                on_opened(group_end - group_start)
     except BaseException:
         for connection in connections:
             connection.abort("another connection could not be opened")
@@ -139,10 +148,10 @@ def open_channels(access: Access, connections: Sequence[AmqpConnection], loop: L
     """One pika channel on each connection."""
     channels = [connection.channel(on_open_callback=_ignore) for connection in connections]
 
-    def all_settled() -> bool:
-        return not any(channel.is_opening for channel in channels)
+    def count_opening() -> int:
+        return sum(channel.is_opening for channel in channels)
 
-    loop.run_until(all_settled, access.timeout_seconds)
+    loop.run_down(count_opening, access.timeout_seconds)
     for connection, channel in zip(connections, channels, strict=True):
         if not channel.is_open:
             raise refusal(access, connection, connection.failure, "channel.open")
@@ -251,12 +260,20 @@ def _login_failure(
     return BrokerUnreachable(f"{access.address}: {describe_end(connection, failure)}")
 
 
-def refusal(access: Access, connection: Line, failure: Exception | None, what: str) -> BenchError:
-    """The error for a request (`what`) that the broker did not grant."""
+def refusal(
+    access: Access,
+    connection: Line,
+    failure: Exception | None,
+    what: str,
+    waited_seconds: float | None = None,
+) -> BenchError:
+    """The error for a request (`what`) that the broker did not grant.
+
+    `waited_seconds` is how long an answer was waited for, if not as long as for a connection.
+    """
     if failure is None and connection.closed_by_broker is None:
-        return BrokerUnreachable(
-            f"{access.address}: {what}: no answer within {access.timeout_seconds:g} s"
-        )
+        waited_seconds = access.timeout_seconds if waited_seconds is None else waited_seconds
+        return BrokerUnreachable(f"{access.address}: {what}: no answer within {waited_seconds:g} s")
     answer = broker_answer(connection, failure)
     if answer is None:
         why = describe_end(connection, failure) if failure else "no answer"

@@ -18,6 +18,7 @@ from bench_spark.measure.envelope import (
     ENVELOPE_DTYPE,
     Envelopes,
     envelope_bytes,
+    joined_envelopes,
 )
 from bench_spark.transports.amqp.confirms import ConfirmLedger
 from bench_spark.transports.base import I64, Bool, OutcomeKind, Outcomes, no_outcomes
@@ -25,8 +26,11 @@ from bench_spark.transports.base import I64, Bool, OutcomeKind, Outcomes, no_out
 NANOSECONDS_HELD = 100_000_000
 """How long after a nack its return may come."""
 
-
 _NO_OUTCOMES = no_outcomes()
+_FEW = 64
+"""Outcomes of one read that share columns made once: most reads of many lanes bring one or two."""
+_CONFIRMED = np.full(_FEW, OutcomeKind.CONFIRMED, np.uint8)
+_CONFIRMED.flags.writeable = False
 
 
 class Settlement:
@@ -35,7 +39,8 @@ class Settlement:
     def __init__(
         self, lane_number: int, confirms: int, may_return: bool, sink: list[Outcomes]
     ) -> None:
-        self._lane_number = lane_number
+        self._lanes = np.full(_FEW, lane_number, np.uint32)
+        self._lanes.flags.writeable = False
         self._ledger = ConfirmLedger(confirms) if confirms else None
         self._may_return = may_return
         self._sink = sink
@@ -53,6 +58,8 @@ class Settlement:
     @property
     def in_flight(self) -> int:
         open_count = 0 if self._ledger is None else self._ledger.open_count
+        if not self._held:
+            return open_count
         return open_count + sum(len(one) for one in self._held)
 
     def sent(self, heads: Envelopes, head_bytes: int) -> None:
@@ -104,10 +111,12 @@ class Settlement:
             self._sink.append(self._outcomes(heads, kind, at_ns))
 
     def _outcomes(self, heads: Envelopes, kind: OutcomeKind, at_ns: int) -> Outcomes:
+        count = len(heads)
+        is_plain = kind is OutcomeKind.CONFIRMED and not self._returned and count <= _FEW
         outcomes = Outcomes(
-            at_ns=np.full(len(heads), at_ns, np.int64),
-            lane=np.full(len(heads), self._lane_number, np.uint32),
-            kind=np.full(len(heads), kind, np.uint8),
+            at_ns=np.full(count, at_ns, np.int64),
+            lane=self._lanes[:count] if count <= _FEW else np.full(count, self._lanes[0]),
+            kind=_CONFIRMED[:count] if is_plain else np.full(count, kind, np.uint8),
             head=heads,
         )
         if self._returned:
@@ -144,5 +153,5 @@ def joined(parts: list[Outcomes]) -> Outcomes:
         at_ns=np.concatenate([one.at_ns for one in parts]),
         lane=np.concatenate([one.lane for one in parts]),
         kind=np.concatenate([one.kind for one in parts]),
-        head=np.concatenate([one.head for one in parts]),
+        head=joined_envelopes([one.head for one in parts]),
     )

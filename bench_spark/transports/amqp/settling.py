@@ -11,6 +11,9 @@ from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.settlement import Settlement, joined
 from bench_spark.transports.base import Lane, Outcomes
 
+RELEASE_PERIOD_NS = 10_000_000
+"""How often to look for nacks whose returns are overdue: not at every turn of a thousand lanes."""
+
 
 class SettlingLanes(Lanes[LaneT]):
     """Lanes with a settlement each; a plane's producers mix them with its own lanes."""
@@ -18,6 +21,7 @@ class SettlingLanes(Lanes[LaneT]):
     def __init__(self, access: Access, amqp: Amqp, lanes: Sequence[Lane], now_ns: NowNs) -> None:
         self._amqp = amqp
         self._settled: list[Outcomes] = []
+        self._next_release_ns = 0
         self._settlements = [
             Settlement(number, amqp.confirms, amqp.mandatory, self._settled)
             for number in range(len(lanes))
@@ -39,8 +43,8 @@ class SettlingLanes(Lanes[LaneT]):
 
     def outcomes(self) -> Outcomes:
         self._pump()
-        if self._amqp.mandatory:
-            now_ns = self._now_ns()
+        if self._amqp.mandatory and (now_ns := self._now_ns()) >= self._next_release_ns:
+            self._next_release_ns = now_ns + RELEASE_PERIOD_NS
             for settlement in self._settlements:
                 settlement.release(now_ns)
         settled = joined(self._settled)

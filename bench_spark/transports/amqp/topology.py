@@ -15,6 +15,10 @@ from bench_spark.transports.base import Destination
 
 _DECLARED_SETTINGS = {"durable", "auto_delete", "arguments"}
 
+BUSY_BROKER_SECONDS = 30.0
+"""How long counting or deleting a queue may take: a queue deals with all that it was sent first,
+and thousands of connections that end keep a broker busy."""
+
 
 class Topology:
     """Queues, and the exchange before them, as the scenario asks; remembers what it made.
@@ -52,14 +56,14 @@ class Topology:
 
     def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
         try:
-            with Control(self._access) as control:
+            with Control(self._access, BUSY_BROKER_SECONDS) as control:
                 return tuple(_depth(control, destination) for destination in destinations)
         except PreflightError:
             # A broker that is gone has taken the answer with it.
             return tuple(None for _ in destinations)
 
     def delete(self, destinations: Sequence[Destination]) -> None:
-        with Control(self._access) as control:
+        with Control(self._access, BUSY_BROKER_SECONDS) as control:
             try:
                 self._delete(control, destinations)
             except Refused as refused:

@@ -105,3 +105,21 @@ def test_messages_before_and_due_by_hand(
 def test_nothing_is_due_before_the_start() -> None:
     assert Schedule(100_000.0).messages_due(-1) == 0
     assert Schedule(100_000.0).messages_before(-NANOSECONDS) == 0
+
+
+@pytest.mark.parametrize(
+    ("rate", "batch", "resolution_us"),
+    [(100, 1, 0), (1_000, 1, 0), (2_000, 1, 0), (10_000, 5, 400), (50_000, 25, 480)],
+)
+def test_the_first_of_a_batch_waits_for_the_last(
+    rate: int, batch: int, resolution_us: float
+) -> None:
+    schedule = Schedule(rate)
+    assert schedule.batch_messages == batch
+    assert schedule.resolution_ns / 1000 == pytest.approx(resolution_us)
+
+
+@pytest.mark.parametrize("rate", [100, 1_000, 10_000, 50_000, 33_333.3])
+def test_the_rate_is_kept_within_a_thousandth_over_ten_seconds(rate: float) -> None:
+    sent = Schedule(rate).messages_before(10 * NANOSECONDS)
+    assert sent == pytest.approx(10 * rate, rel=0.001)

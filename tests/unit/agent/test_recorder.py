@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.agent.recorder import CONSUMER, FOLD_ROWS, PRODUCER, Recorder, RecorderSetup
+from bench_spark.agent.recorder import (
+    CONSUMER,
+    FOLD_ROWS,
+    PRODUCER,
+    SPARE_TIME_ROWS,
+    Recorder,
+    RecorderSetup,
+)
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.measure.clock import NANOSECONDS
@@ -419,6 +426,25 @@ def test_a_breakdown_keeps_destinations_apart() -> None:
 # -- everything that goes in comes out -----------------------------------------------------------
 
 
+@pytest.mark.parametrize("at_once", [1, 7, FOLD_ROWS + 1])
+def test_outcomes_are_the_same_however_many_come_at_once(at_once: int) -> None:
+    one = recorder()
+    count = FOLD_ROWS + 5
+    head = heads(intended=[1.1] * count)
+    kinds = [
+        OutcomeKind.REFUSED if place % 3 == 0 else OutcomeKind.CONFIRMED for place in range(count)
+    ]
+    for first in range(0, count, at_once):
+        chosen = slice(first, first + at_once)
+        settle(one, head[chosen], kinds[chosen], moment=1.2, lane=1)
+    rows = one.all_rows()
+    refused = -(-count // 3)
+    assert (total(rows, "refused"), total(rows, "confirmed")) == (refused, count - refused)
+    assert merged(rows, "confirm_latency").count == count - refused
+    assert one.failed_sets.count(1, 0, count) == refused
+    assert one.confirmed_sets.count(1, 0, count) == count - refused
+
+
 @pytest.mark.parametrize("count", [1, FOLD_ROWS - 1, FOLD_ROWS, FOLD_ROWS + 1, 3 * FOLD_ROWS + 7])
 def test_a_batch_may_cross_any_number_of_folds(count: int) -> None:
     one = recorder()
@@ -429,7 +455,23 @@ def test_a_batch_may_cross_any_number_of_folds(count: int) -> None:
     assert total(rows, "sent") == total(rows, "received") == one.received_once == count
     assert merged(rows, "latency").count == merged(rows, "send_lag").count == count
     assert one.received_sets.count(0, 0, count) == count
-    assert one.waiting_rows == 0
+    assert one.all_rows() == []
+
+
+def test_spare_time_folds_the_longest_buffer_and_leaves_little_ones() -> None:
+    one = recorder()
+    head = heads(intended=np.linspace(0.5, 2.5, SPARE_TIME_ROWS).tolist())
+    sent(one, head)
+    receive(one, head[:-1], received=2.75)
+    one.fold_some()
+    assert one.sent_by_lane["measure"].sum() + one.sent_by_lane["warmup"].sum() == SPARE_TIME_ROWS
+    assert one.received_once == 0
+    one.fold_some()
+    assert one.received_once == 0, "a few rows wait"
+    receive(one, head[-1:], received=2.75)
+    one.fold_some()
+    assert one.received_once == SPARE_TIME_ROWS
+    assert total(one.all_rows(), "sent") == SPARE_TIME_ROWS
 
 
 def test_more_send_calls_than_a_fold_holds_are_all_timed() -> None:

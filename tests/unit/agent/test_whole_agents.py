@@ -98,12 +98,26 @@ def test_a_message_never_leaves_before_it_is_due(watch: Watch) -> None:
     assert load.histogram("latency").negative == 0
 
 
+def test_messages_go_out_in_batches_when_the_last_of_them_is_due(watch: Watch) -> None:
+    """However often arrivals wake the loop: a message on its own costs as much as a batch."""
+    load = run_load(plan(load={"rate_per_second": 10_000}), LOOPBACK)
+    assert_all_arrived(load)
+    assert min(watch.batches[:-1]) == 5, "0.5 ms of schedule; less only at the very end"
+
+
 def test_rows_say_how_busy_the_agent_was_and_how_far_its_clock_may_be_off(watch: Watch) -> None:
     load = run_load(plan(phases={"warmup_seconds": 0, "measure_seconds": 1.2}), LOOPBACK)
     health = [row for _, row in load.rows if row.cpu_seconds is not None]
     assert health
     assert all((row.clock_offset_ns, row.clock_bound_ns) == (0, 0) for row in health)
     assert all((row.cpu_seconds or 0) > 0 for row in health)
+
+
+def test_the_cpu_of_an_unfinished_second_is_told_too(watch: Watch) -> None:
+    quick = {"mode": "maximum", "messages": 1000}
+    load = run_load(plan(load=quick, phases={"warmup_seconds": 0, "measure_seconds": 1}), LOOPBACK)
+    _, last = load.rows[-1]
+    assert last.cpu_seconds is not None
 
 
 def test_confirms_are_recorded_and_settle_the_accounts(watch: Watch) -> None:
@@ -582,6 +596,26 @@ def test_blocked_time_is_booked_also_while_it_lasts(watch: Watch) -> None:
 
 
 # -- many connections ----------------------------------------------------------------------------
+
+
+def test_open_lanes_are_served_while_another_agent_opens_its_own(watch: Watch) -> None:
+    """Unserved lanes would miss their heartbeats, and what happens to them would not be heard."""
+    opening: list[int] = []
+    was_heard: list[bool] = []
+
+    def be_slow_in_the_second_agent(step: str) -> None:
+        if step != "open_consumers":
+            return
+        opening.append(threading.get_ident())
+        if len(opening) == 2:
+            watch.signals = [Signal(SignalKind.LOST, time.time_ns(), 0, reason="reset by peer")]
+            was_heard.append(eventually(lambda: not watch.signals))
+
+    watch.at = be_slow_in_the_second_agent
+    load = run_load(plan(agents=2, **pairs(2), load={"rate_per_second": 1000}), LOOPBACK)
+    assert was_heard == [True]
+    assert [failure.kind for failure in load.control.failures] == ["LaneLost"]
+    assert load.accounts().closes
 
 
 def test_descriptors_above_a_thousand_are_no_obstacle(watch: Watch) -> None:

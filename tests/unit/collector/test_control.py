@@ -93,6 +93,15 @@ def to_all(*commands: str, agents: int = 2) -> list[tuple[int, str]]:
     return [(agent, command) for command in commands for agent in range(agents)]
 
 
+def test_lanes_that_agents_have_opened_are_added_up() -> None:
+    play = Play()
+    play.join()
+    assert play.control.opened_lanes == 0
+    for agent, opened in ((0, 32), (1, 64), (0, 96)):
+        play.control.on_message(agent, {"type": "opening", "opened": opened}, b"")
+    assert play.control.opened_lanes == 96 + 64
+
+
 # -- a run without incident ----------------------------------------------------------------------
 
 

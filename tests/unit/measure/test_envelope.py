@@ -15,6 +15,7 @@ from bench_spark.measure.envelope import (
     empty_envelopes,
     envelope_bytes,
     envelopes_from_bytes,
+    joined_envelopes,
     run_tag,
 )
 
@@ -82,3 +83,10 @@ class TestRunTag:
 
     def test_tells_runs_apart(self) -> None:
         assert len({run_tag(f"run-{number}") for number in range(1000)}) == 1000
+
+
+@given(st.lists(st.lists(fields, max_size=3), max_size=5))
+def test_parts_are_joined_in_their_order(parts: list[list[tuple[int, ...]]]) -> None:
+    joined = joined_envelopes([np.array(part, dtype=ENVELOPE_DTYPE) for part in parts])
+    assert joined.tolist() == [row for part in parts for row in part]
+    joined["sequence"] = 7  # the memory is the caller's own

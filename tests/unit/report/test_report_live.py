@@ -210,3 +210,28 @@ def test_a_closed_terminal_does_not_end_the_run(kind: type[Steps]) -> None:
     display.step("starting")
     watched(display, HandClock())
     display.ended()
+
+
+MANY = make_plan(Scenario(name="many", producers=1000, consumers=1000, destinations=10), "r2")
+
+
+def test_a_terminal_shows_how_many_of_many_connections_are_open() -> None:
+    terminal = Terminal()
+    display = LiveLine(terminal, has_colour=False)
+    for opened in (0, 32, 640, 1280):
+        display.opening(MANY, opened)
+    display.step("next")
+    shown = terminal.getvalue().replace("\r\x1b[2K", "|")
+    assert shown == "|640 of 2,000 connections are open|1,280 of 2,000 connections are open|next\n"
+
+
+def test_a_log_says_now_and_then_how_many_connections_are_open() -> None:
+    log = io.StringIO()
+    display = LiveLog(log)
+    for opened in range(0, 1600, 32):
+        display.opening(MANY, opened)
+    assert log.getvalue().splitlines() == [
+        "many  512 of 2,000 connections are open",
+        "many  1,024 of 2,000 connections are open",
+        "many  1,536 of 2,000 connections are open",
+    ]

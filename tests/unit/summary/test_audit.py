@@ -66,6 +66,13 @@ LOST = Accounts(sent=10, received_once=8, lost=2)
         ({"sent": 1, "busiest_agent_share": 0.95}, "schedule", "fail", "use more agents"),
         ({"sent": 1}, "schedule", "fail", "broker .* took no more"),
         ({"sent": 1, "busiest_host_share": 0.97}, "schedule", "fail", "host was 97% busy"),
+        (
+            {"sent": 1, "busiest_host_share": 0.97, "shares_host": True},
+            "schedule",
+            "fail",
+            "broker and generator shared a host that was 97% busy",
+        ),
+        ({"latency_p50_us": 8_800_000}, "backlog", "warn", r"took 8\.8 s or longer"),
         ({"busiest_host_share": 0.97}, "host_cpu", "warn", "97% busy"),
         (
             {"busiest_host_share": 0.97, "shares_host": True},

@@ -222,6 +222,18 @@ def test_unsent_messages_only_bound_what_is_measured_from_the_schedule() -> None
     assert measures["delivery_latency"]["lower_bounds"] == ["p95_us", "p99_us", "p999_us"]
 
 
+def test_what_is_measured_from_the_schedule_says_how_much_sending_in_batches_adds() -> None:
+    ticks = good_ticks()
+    for tick in ticks:
+        if "latency" in tick.values_us:
+            tick.values_us["delivery_latency"] = tick.values_us["latency"]
+    quick = make_plan(Scenario.model_validate({"load": {"rate_per_second": 10_000}}), "r")
+    measures = summary(ticks).document["measures"]
+    assert quick.resolution_us == pytest.approx(400)
+    assert measures["delivery_latency"]["resolution_us"] == 0, "a hundred a second go one by one"
+    assert "resolution_us" not in measures["latency"]
+
+
 # -- expected ------------------------------------------------------------------------------------
 
 

@@ -79,3 +79,38 @@ def test_a_call_made_soon_runs_in_the_next_turn(loop: Loop) -> None:
     loop.call_soon(lambda: ran.append(1))
     loop.pump(5)
     assert ran == [1]
+
+
+class Countdown:
+    """Something to wait for that becomes less at the given moments."""
+
+    def __init__(self, loop: Loop, *moments_seconds: float) -> None:
+        self.left = len(moments_seconds)
+        for moment_seconds in moments_seconds:
+            loop.call_later(moment_seconds, self._step)
+
+    def _step(self) -> None:
+        self.left -= 1
+
+
+def test_running_down_has_patience_as_long_as_something_moves(loop: Loop) -> None:
+    # Longer in all than the patience with each step.
+    countdown = Countdown(loop, *(0.2 * step for step in range(1, 6)))
+    assert loop.run_down(lambda: countdown.left, patience_seconds=0.8)
+    assert countdown.left == 0
+
+
+def test_running_down_ends_when_nothing_moves_any_more(loop: Loop) -> None:
+    countdown = Countdown(loop, 0.01, 0.02, 60)
+    assert not loop.run_down(lambda: countdown.left, patience_seconds=0.1)
+    assert countdown.left == 1
+
+
+def test_running_down_is_bounded_as_a_whole(loop: Loop) -> None:
+    countdown = Countdown(loop, *(0.05 * step for step in range(1, 1000)))
+    assert not loop.run_down(lambda: countdown.left, patience_seconds=60, most_seconds=0.2)
+    assert countdown.left > 0
+
+
+def test_running_down_nothing_waits_for_nothing(loop: Loop) -> None:
+    assert loop.run_down(lambda: 0, patience_seconds=0)

@@ -1,0 +1,158 @@
+"""The AMQP lines: beside RabbitMQ PerfTest, and beside what one writes with pika."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from bench_spark import brokers
+from bench_spark.scenario.broker import Broker
+from benchmarks import ours, perftest, plain_pika
+from benchmarks.broker_facts import facts_of
+from benchmarks.figures import (
+    CLIENT_CPU,
+    P50,
+    P99,
+    RATE,
+    SPARK_CORES,
+    WHOLE_CPU,
+    Bar,
+    Figures,
+)
+from benchmarks.lines import Comparison, Effort, Line, Opened, Turn
+from benchmarks.ours import LIVE, NO_LIVE, Settings
+from benchmarks.perftest import PERFTEST
+from benchmarks.plain_pika import PLAIN_PIKA
+
+UNCONFIRMED, ACK_EVERY, PREFETCH = 100, 100, 200
+PACE_PER_SECOND = 10_000
+MEASURES = (RATE, CLIENT_CPU, WHOLE_CPU, SPARK_CORES, P50, P99)
+
+
+@dataclass(frozen=True)
+class Load:
+    """One pair with the same load in the words of each tool."""
+
+    ours: Settings
+    perftest: Sequence[str]
+    plain_pika: Callable[[Broker, Effort, int], Figures] | None
+    """Given the broker, the effort and the size of a body; None where it takes no part."""
+    body_sizes_bytes: Sequence[int]
+    contenders_of_ours: Sequence[str]
+    bars: Sequence[Bar]
+
+
+def _of_both(*bars: Bar) -> tuple[Bar, ...]:
+    """The bars of the tool as it comes, and the same ones without its live metrics."""
+    return (*bars, *(replace(bar, of=NO_LIVE) for bar in bars))
+
+
+MAXIMUM = Load(
+    ours={"load.mode": "maximum"},
+    perftest=("-a",),
+    plain_pika=plain_pika.run,
+    body_sizes_bytes=(1000, 100),
+    contenders_of_ours=(LIVE, NO_LIVE),
+    bars=(
+        *_of_both(
+            Bar(RATE, LIVE, PERFTEST, at_least=1.5),
+            Bar(CLIENT_CPU, LIVE, PERFTEST, at_most=0.33),
+        ),
+        Bar(RATE, LIVE, NO_LIVE, at_least=0.9),
+    ),
+)
+CONFIRMS = Load(
+    ours={
+        "load.mode": "maximum",
+        "amqp.confirms": UNCONFIRMED,
+        "amqp.ack": "manual",
+        "amqp.ack_every": ACK_EVERY,
+        "amqp.prefetch": PREFETCH,
+    },
+    perftest=("-c", str(UNCONFIRMED), "-A", str(ACK_EVERY), "-q", str(PREFETCH)),
+    plain_pika=partial(plain_pika.run, confirms=True, ack_every=ACK_EVERY),
+    body_sizes_bytes=(1000, 100),
+    contenders_of_ours=(LIVE,),
+    bars=(Bar(RATE, LIVE, PERFTEST, at_least=1.5),),
+)
+PACED = Load(
+    ours={"load.rate_per_second": PACE_PER_SECOND},
+    perftest=("-a", "-r", str(PACE_PER_SECOND)),
+    plain_pika=None,
+    body_sizes_bytes=(1000,),
+    contenders_of_ours=(LIVE, NO_LIVE),
+    bars=(
+        *_of_both(Bar(P99, LIVE, PERFTEST, at_most=1.0)),
+        Bar(SPARK_CORES, LIVE, at_most=0.35),
+    ),
+)
+
+
+def _our_turn(
+    settings: Settings, broker: Broker, effort: Effort, directory: Path, live: bool
+) -> Figures:
+    return ours.figures_of(ours.run(settings, broker, effort, directory, live))
+
+
+def _comparison(
+    load: Load, body_bytes: int, broker: Broker, effort: Effort, directory: Path
+) -> Comparison:
+    settings = {**load.ours, "message.bytes": body_bytes}
+    options = (*load.perftest, "-s", str(body_bytes))
+    contenders: dict[str, Turn] = {
+        of: partial(_our_turn, settings, broker, effort, directory, live=of == LIVE)
+        for of in load.contenders_of_ours
+    }
+    contenders[PERFTEST] = partial(perftest.run, options, broker, effort)
+    if load.plain_pika is not None:
+        contenders[PLAIN_PIKA] = partial(load.plain_pika, broker, effort, body_bytes)
+    return Comparison(f"{body_bytes} B", contenders, MEASURES, PERFTEST, load.bars)
+
+
+def _opening(load: Load) -> Callable[[Effort, Path], AbstractContextManager[Opened]]:
+    @contextmanager
+    def open_line(effort: Effort, directory: Path) -> Iterator[Opened]:
+        with brokers.embedded("rabbitmq") as running:
+            broker = running["rabbitmq"].broker
+            facts = facts_of(broker)
+            tools = (f"{facts.product} {facts.version}", perftest.version(), facts.client_library)
+            comparisons = [
+                _comparison(load, body_bytes, broker, effort, directory)
+                for body_bytes in load.body_sizes_bytes
+            ]
+            yield Opened(comparisons, (effort.length_text, *tools))
+
+    return open_line
+
+
+_HOW = (
+    "Client CPU is that of producer and consumer together: bench-spark's agent, PerfTest's JVM "
+    "once it has warmed up, both processes of a program with plain pika. PerfTest's percentiles "
+    "are the medians of those of its seconds, bench-spark's are of the whole measured phase, which "
+    "is stricter."
+)
+
+LINES = (
+    Line(
+        "amqp-maximum",
+        "AMQP, as fast as possible",
+        f"One pair, transient messages, automatic acknowledgement. {_HOW}",
+        _opening(MAXIMUM),
+    ),
+    Line(
+        "amqp-confirms",
+        "AMQP, as fast as possible, with confirms",
+        f"One pair, transient messages, at most {UNCONFIRMED} unconfirmed (plain pika waits for "
+        f"each: its blocking channel cannot do otherwise), acknowledged by {ACK_EVERY}. {_HOW}",
+        _opening(CONFIRMS),
+    ),
+    Line(
+        "amqp-paced",
+        f"AMQP, {PACE_PER_SECOND:,} messages per second",
+        f"One pair, transient messages, automatic acknowledgement. {_HOW}",
+        _opening(PACED),
+    ),
+)

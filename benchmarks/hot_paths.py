@@ -1,0 +1,116 @@
+"""The line without a broker: what our own code costs a message, and the whole agent's ceiling.
+
+A turn of a path gives the processor time per message, the system's share included, and the rate
+that one core could do. The turns through a whole agent are runs of the product on the loopback
+transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from bench_spark.scenario.broker import Broker
+from benchmarks import ours
+from benchmarks.figures import CLIENT_CPU, RATE, Bar, Figures, Measure
+from benchmarks.lines import Comparison, Effort, Line, Opened, Turn
+from benchmarks.paths import (
+    BODY_BYTES,
+    HotPath,
+    decode_deliveries,
+    processor_seconds_per_call,
+    publish_to_a_sink,
+    record_both_ends,
+    record_by_hdrhistogram,
+    record_latencies,
+    settle_confirms,
+    stamp_heads,
+)
+
+BATCHES = (1, 16, 256)
+"""Batches of the AMQP plane: a paced load sends few at a time, a maximum as many as this."""
+RECORDED_BATCH = 1000
+TURN_SECONDS = 0.2
+LOOPBACK_WARMUP_SECONDS, LOOPBACK_MEASURE_SECONDS = 1, 3
+PACE_PER_SECOND = 10_000
+
+COST = Measure("CPU, ns per message", 1)
+LAG_P99 = Measure("send_lag p99, us")
+LAG_P99_9 = Measure("send_lag p99.9, us")
+
+
+def _turn(path: HotPath, batch: int) -> Figures:
+    with path(batch) as work:
+        seconds = processor_seconds_per_call(work, TURN_SECONDS) / batch
+    return {RATE: 1 / seconds, COST: seconds * 1e9}
+
+
+def _named(path: HotPath, batch: int) -> str:
+    return f"{path.__name__.replace('_', ' ')}, {batch} at a time"
+
+
+def _loopback(settings: ours.Settings, effort: Effort, directory: Path) -> Figures:
+    document = ours.run(settings, Broker(kind="loopback"), effort, directory, live=False)
+    figures = {
+        measure: value
+        for measure, value in ours.figures_of(document).items()
+        if measure in (RATE, CLIENT_CPU)
+    }
+    if (lag := document["measures"].get("send_lag")) is not None:
+        figures |= {LAG_P99: lag["p99_us"], LAG_P99_9: lag["p999_us"]}
+    return figures
+
+
+@contextmanager
+def _open(effort: Effort, directory: Path) -> Iterator[Opened]:
+    paths: list[tuple[HotPath, int]] = [
+        *((path, batch) for path in (publish_to_a_sink, decode_deliveries) for batch in BATCHES),
+        *((path, batch) for path in (settle_confirms, stamp_heads) for batch in BATCHES),
+        (record_both_ends, RECORDED_BATCH),
+        (record_latencies, RECORDED_BATCH),
+        (record_by_hdrhistogram, RECORDED_BATCH),
+    ]
+    turns: dict[str, Turn] = {
+        _named(path, batch): partial(_turn, path, batch) for path, batch in paths
+    }
+    bars = [Bar(COST, _named(record_latencies, RECORDED_BATCH), at_most=30)]
+    brief = replace(
+        effort,
+        warmup_seconds=LOOPBACK_WARMUP_SECONDS,
+        measure_seconds=LOOPBACK_MEASURE_SECONDS,
+    )
+    unbounded: ours.Settings = {"load.mode": "maximum"}
+    paced: ours.Settings = {"load.rate_per_second": PACE_PER_SECOND}
+    pace = f"{PACE_PER_SECOND:,} per second"
+    agents: dict[str, Turn] = {
+        "as fast as possible": partial(_loopback, unbounded, brief, directory),
+        pace: partial(_loopback, paced, brief, directory),
+    }
+    agent_bars = [Bar(LAG_P99, pace, at_most=1000)]
+    yield Opened(
+        [
+            Comparison("One path at a time", turns, (RATE, COST), bars=bars),
+            Comparison(
+                "Through a whole agent, on the loopback transport",
+                agents,
+                (RATE, CLIENT_CPU, LAG_P99, LAG_P99_9),
+                bars=agent_bars,
+            ),
+        ]
+    )
+
+
+LINES = (
+    Line(
+        "hot-paths",
+        "Our own code, without a broker",
+        f"Bodies of {BODY_BYTES} B, one core. Publishing includes the system's share of writing to "
+        "a socket that another process reads; recording both ends is all that the recorder does "
+        "for a message, its histograms included; `record by hdrhistogram` is that package's own "
+        "call for every value.",
+        _open,
+    ),
+)

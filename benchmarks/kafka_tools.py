@@ -1,0 +1,101 @@
+"""Kafka's own performance tools: kafka-producer-perf-test and kafka-consumer-perf-test."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from bench_spark.jars import jar_set
+from bench_spark.java import require_java
+from benchmarks.figures import Figures
+from benchmarks.lines import Effort
+from benchmarks.processes import START_SECONDS_AT_MOST, Printed, printed, started
+from benchmarks.progress import NoFigures, Progress, steady
+
+PRODUCER_TOOL, CONSUMER_TOOL = "kafka-producer-perf-test", "kafka-consumer-perf-test"
+
+REPORT_MILLISECONDS = 250
+MORE_THAN_EVER_SENT = 10**12
+CONSUME_SECONDS_AT_MOST = 300
+
+# The last line, about the whole run, goes on behind "max latency".
+_PRODUCED = re.compile(r"^(?P<messages>\d+) records sent, .* max latency\.$")
+# Time, thread, MB, MB/s, messages, ...; the sixth figure and those behind it are not needed.
+_CONSUMED = re.compile(r"^\d{4}-[^,]+, \d+, [\d.]+, [\d.]+, (?P<messages>\d+), ")
+
+
+def produce(
+    servers: str, topic: str, body_bytes: int, properties: Mapping[str, object], effort: Effort
+) -> Figures:
+    """Send as fast as possible for warm-up and measured phase; the tool is ended after that."""
+    command = [
+        *(*_java(), "org.apache.kafka.tools.ProducerPerformance"),
+        *("--bootstrap-server", servers, "--topic", topic),
+        *("--num-records", str(MORE_THAN_EVER_SENT), "--record-size", str(body_bytes)),
+        *("--throughput", "-1", "--reporting-interval", str(REPORT_MILLISECONDS)),
+        *("--command-property", *(f"{key}={value}" for key, value in properties.items())),
+    ]
+    seconds = effort.warmup_seconds + effort.measure_seconds
+    with started(command, seconds + START_SECONDS_AT_MOST) as process:
+        lines = list(_for_seconds(printed(process), seconds))
+    return _steady(PRODUCER_TOOL, lines, produced(lines), effort.warmup_seconds)
+
+
+def consume(servers: str, topic: str, messages: int, warmup_seconds: float) -> Figures:
+    """Read that many messages from the beginning of the topic, in a group of its own."""
+    command = [
+        *(*_java(), "org.apache.kafka.tools.ConsumerPerformance"),
+        *("--bootstrap-server", servers, "--topic", topic, "--num-records", str(messages)),
+        *("--show-detailed-stats", "--reporting-interval", str(REPORT_MILLISECONDS)),
+    ]
+    with started(command, CONSUME_SECONDS_AT_MOST) as process:
+        lines = list(printed(process))
+    return _steady(CONSUMER_TOOL, lines, consumed(lines), warmup_seconds)
+
+
+def produced(lines: Iterable[Printed]) -> list[Progress]:
+    """The producer tool says how many it sent since the last line."""
+    progress: list[Progress] = []
+    messages = 0
+    for line in lines:
+        if found := _PRODUCED.match(line.text):
+            messages += int(found["messages"])
+            progress.append(Progress(line.at_seconds, messages, line.cpu_seconds))
+    return progress
+
+
+def consumed(lines: Iterable[Printed]) -> list[Progress]:
+    """The consumer tool says how many it has received in all."""
+    return [
+        Progress(line.at_seconds, int(found["messages"]), line.cpu_seconds)
+        for line in lines
+        if (found := _CONSUMED.match(line.text))
+    ]
+
+
+def _java() -> tuple[str | Path, ...]:
+    class_path = os.pathsep.join(map(str, (*jar_set("kafka"), *jar_set("kafka-tools"))))
+    return require_java(), "-cp", class_path
+
+
+def _for_seconds(lines: Iterable[Printed], seconds: float) -> Iterator[Printed]:
+    """The lines of the first `seconds` after the first progress."""
+    first_seconds: float | None = None
+    for line in lines:
+        yield line
+        if first_seconds is None and _PRODUCED.match(line.text):
+            first_seconds = line.at_seconds
+        if first_seconds is not None and line.at_seconds - first_seconds > seconds:
+            return
+
+
+def _steady(
+    tool: str, lines: list[Printed], progress: list[Progress], warmup_seconds: float
+) -> Figures:
+    try:
+        return steady(progress, warmup_seconds)
+    except NoFigures as error:
+        last_words = "\n".join(line.text for line in lines[-10:])
+        raise NoFigures(f"{tool}: {error}\n{last_words}") from error

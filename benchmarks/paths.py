@@ -1,0 +1,211 @@
+"""Our own code, one path at a time: a call on a batch of messages, made as the agent makes it.
+
+A path is a function from the size of a batch to one such call, set up and ready, for the length of
+a `with`. `processor_seconds_per_call` says what a call costs.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import numpy as np
+import numpy.typing as npt
+import pika.spec
+from hdrh.histogram import HdrHistogram
+
+from bench_spark.agent.dealing import RoundRobin
+from bench_spark.agent.recorder import Recorder, RecorderSetup
+from bench_spark.agent.timeline import Timeline
+from bench_spark.measure.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
+from bench_spark.measure.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shape_for
+from bench_spark.transports.amqp.acks import AckFrames, Confirmations
+from bench_spark.transports.amqp.arrivals import Arrivals
+from bench_spark.transports.amqp.deliveries import Deliveries
+from bench_spark.transports.amqp.frames import body_frame, header_frame, method_frame
+from bench_spark.transports.amqp.parsing import Parser
+from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
+from bench_spark.transports.amqp.runs import ReadBuffer
+from bench_spark.transports.amqp.settlement import Settlement
+from bench_spark.transports.base import HEAD_ONLY, Outcomes, Received
+
+CHANNEL, FRAME_MAX = 1, 131_072
+BODY_BYTES = 1000
+HIGHEST_US = 10_000_000
+
+Work = Callable[[], None]
+HotPath = Callable[[int], AbstractContextManager[Work]]
+
+
+@contextmanager
+def publish_to_a_sink(batch: int) -> Iterator[Work]:
+    """Stamp the frames of a batch and write them to a socket that another process reads."""
+    frames = PublishFrames(
+        CHANNEL, "", "bench-run-0", mandatory=False, persistent=False, frame_max=FRAME_MAX
+    )
+    block = MessageBlock(frames, bytes(BODY_BYTES - ENVELOPE_BYTES), ENVELOPE_BYTES)
+    heads = empty_envelopes(batch)
+    with _sink() as sink:
+
+        def send() -> None:
+            heads["sent_ns"] = time.monotonic_ns()
+            sink.sendall(block.stamped(envelope_bytes(heads)))
+
+        yield send
+
+
+@contextmanager
+def _sink() -> Iterator[socket.socket]:
+    """A socket whose other end is read by another process until it is closed."""
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        ours.close()
+        while theirs.recv(1 << 20):
+            pass
+        os._exit(0)
+    theirs.close()
+    try:
+        yield ours
+    finally:
+        ours.close()
+        os.waitpid(child, 0)
+
+
+def decode_deliveries(batch: int) -> AbstractContextManager[Work]:
+    """Take the heads of a batch of deliveries out of the bytes that a broker would send."""
+    arrivals = Arrivals(HEAD_ONLY)
+    receiver = Deliveries(0, CHANNEL, {b"bench-0-0": 0}, arrivals)
+    parser = Parser(CHANNEL, FRAME_MAX, receiver, lambda method: None)
+    properties = pika.spec.BasicProperties(delivery_mode=1)
+    # The fast path learns the layout of a message from a first one; two are enough to be sure.
+    messages = max(batch, 2)
+    stream = b"".join(
+        method_frame(CHANNEL, pika.spec.Basic.Deliver("bench-0-0", tag, False, "", "bench-run-0"))
+        + header_frame(CHANNEL, BODY_BYTES, properties)
+        + body_frame(CHANNEL, bytes(BODY_BYTES))
+        for tag in range(messages)
+    )
+    buffer = ReadBuffer(len(stream))
+    buffer.raw[:] = stream
+    parser.parse(buffer, len(stream), 0)
+    arrivals.take()
+    end = len(stream) // messages * batch
+
+    def decode() -> None:
+        parser.parse(buffer, end, time.monotonic_ns())
+        arrivals.take()
+
+    return nullcontext(decode)
+
+
+def settle_confirms(batch: int) -> AbstractContextManager[Work]:
+    """Remember a batch as sent, and decode and book the broker's confirm of each message."""
+    outcomes: list[Outcomes] = []
+    settlement = Settlement(0, 10**6, False, outcomes)
+    parser = Parser(CHANNEL, FRAME_MAX, Confirmations(CHANNEL, settlement), lambda method: None)
+    acks, heads = AckFrames(CHANNEL, multiple=False), empty_envelopes(batch)
+    buffer = ReadBuffer(len(acks.of(np.zeros(batch, np.uint64))))
+    first = 1
+
+    def settle() -> None:
+        nonlocal first
+        settlement.sent(heads, ENVELOPE_BYTES)
+        buffer.raw[:] = acks.of(np.arange(first, first + batch, dtype=np.uint64))
+        parser.parse(buffer, len(buffer.raw), time.monotonic_ns())
+        outcomes.clear()
+        first += batch
+
+    return nullcontext(settle)
+
+
+def stamp_heads(batch: int) -> AbstractContextManager[Work]:
+    """Deal lanes and numbers to a batch and fill in its measurement data, as the loop does."""
+    dealer, member_of_lane = RoundRobin(1), np.zeros(1, np.uint32)
+
+    def stamp() -> None:
+        lane, sequence = dealer.deal(batch)
+        head = empty_envelopes(batch)
+        head["sequence"] = sequence
+        head["producer"] = member_of_lane[lane]
+        head["run_tag"] = 1
+        head["sent_ns"] = head["intended_ns"] = time.monotonic_ns()
+        dealer.accepted(lane)
+
+    return nullcontext(stamp)
+
+
+def _latencies_ns(messages: int) -> npt.NDArray[np.int64]:
+    """Around a millisecond with a long tail, as latencies are; the same every time."""
+    return np.random.default_rng(1).lognormal(np.log(1e6), 1.0, messages).astype(np.int64)
+
+
+def record_latencies(batch: int) -> AbstractContextManager[Work]:
+    histogram, latencies_ns = Histogram(shape_for(HIGHEST_US)), _latencies_ns(batch)
+    return nullcontext(lambda: histogram.record_ns(latencies_ns))
+
+
+def record_by_hdrhistogram(batch: int) -> AbstractContextManager[Work]:
+    histogram = HdrHistogram(LOWEST_US, HIGHEST_US, SIGNIFICANT_FIGURES)
+    latencies_us = (_latencies_ns(batch) // 1000).tolist()
+
+    def record() -> None:
+        for latency_us in latencies_us:
+            histogram.record_value(latency_us)
+
+    return nullcontext(record)
+
+
+def record_both_ends(batch: int) -> AbstractContextManager[Work]:
+    """All that the recorder does for a message: sent, received, accounted for, its latency."""
+    timeline = Timeline(0, 0, 10**12, 10**9)
+    setup = RecorderSetup(
+        shape=shape_for(HIGHEST_US),
+        run_tag=1,
+        producers=1,
+        stream_of_producer=np.zeros(1, np.int64),
+        streams_per_subscription=1,
+        subscriptions=("bench-0",),
+        destinations_by_producer=("bench-0",),
+        body_bytes=BODY_BYTES,
+        has_schedule=True,
+    )
+    recorder = Recorder(setup, timeline)
+    lane, subscription = np.zeros(batch, np.uint32), np.zeros(batch, np.int64)
+    head, first = empty_envelopes(batch), 0
+    head["run_tag"] = 1
+    received = Received(
+        received_ns=_latencies_ns(batch),
+        lane=lane,
+        route=np.zeros(batch, np.uint16),
+        head=head,
+        size=np.full(batch, BODY_BYTES, np.uint32),
+        redelivered=np.zeros(batch, np.bool_),
+    )
+
+    def record() -> None:
+        nonlocal first
+        head["sequence"] = np.arange(first, first + batch)
+        recorder.sent(lane, head)
+        recorder.received(received, subscription)
+        first += batch
+
+    return nullcontext(record)
+
+
+def processor_seconds_per_call(work: Work, for_seconds: float) -> float:
+    """Calls the work for about that long, in groups so that asking for the time costs nothing."""
+    work()
+    calls, group, used = 0, 1, 0.0
+    while used < for_seconds:
+        before = time.process_time()
+        for _ in range(group):
+            work()
+        spent = time.process_time() - before
+        calls, used = calls + group, used + spent
+        if spent < for_seconds / 10:
+            group *= 2
+    return used / calls

@@ -1,0 +1,112 @@
+"""The program one writes with pika in a quarter of an hour: `python -m benchmarks.plain_pika`.
+
+Two processes with a BlockingConnection each: basic_publish in a loop, basic_consume with a
+callback. With `--confirms` pika waits for the broker's answer to every message, because its
+blocking channel knows no other way. Prints the messages received so far, once a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+
+import pika
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.spec import Basic, BasicProperties
+
+from bench_spark.scenario.broker import Broker
+from benchmarks.figures import Figures
+from benchmarks.lines import Effort
+from benchmarks.processes import START_SECONDS_AT_MOST, printed, started
+from benchmarks.progress import NoFigures, Progress, steady
+
+PLAIN_PIKA = "plain pika"
+QUEUE = "plain-pika"
+
+
+def produce(uri: str, body_bytes: int, confirms: bool) -> None:
+    channel = pika.BlockingConnection(pika.URLParameters(uri)).channel()
+    if confirms:
+        channel.confirm_delivery()
+    body = bytes(body_bytes)
+    properties = BasicProperties(delivery_mode=1)
+    while True:
+        channel.basic_publish("", QUEUE, body, properties)
+
+
+def consume(uri: str, ack_every: int) -> None:
+    channel = pika.BlockingConnection(pika.URLParameters(uri)).channel()
+    channel.basic_qos(prefetch_count=2 * ack_every)
+    received, next_word = 0, time.monotonic() + 1
+
+    def receive(
+        channel: BlockingChannel, method: Basic.Deliver, properties: BasicProperties, body: bytes
+    ) -> None:
+        nonlocal received, next_word
+        received += 1
+        if ack_every and received % ack_every == 0:
+            channel.basic_ack(method.delivery_tag, multiple=True)
+        if time.monotonic() >= next_word:
+            next_word += 1
+            print(received, flush=True)
+
+    channel.basic_consume(QUEUE, receive, auto_ack=not ack_every)
+    channel.start_consuming()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("uri")
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--bytes", type=int, required=True)
+    parser.add_argument("--confirms", action="store_true")
+    parser.add_argument("--ack-every", type=int, default=0, help="0: automatic acknowledgement")
+    asked = parser.parse_args()
+    channel = pika.BlockingConnection(pika.URLParameters(asked.uri)).channel()
+    channel.queue_declare(QUEUE)
+    ends = [
+        multiprocessing.Process(target=consume, args=(asked.uri, asked.ack_every), daemon=True),
+        multiprocessing.Process(
+            target=produce, args=(asked.uri, asked.bytes, asked.confirms), daemon=True
+        ),
+    ]
+    for end in ends:
+        end.start()
+    # Keeps the connection alive that deletes the queue at the end.
+    channel.connection.sleep(asked.seconds)
+    for end in ends:
+        end.terminate()
+        end.join()
+    channel.queue_delete(QUEUE)
+    channel.connection.close()
+
+
+def run(
+    broker: Broker, effort: Effort, body_bytes: int, confirms: bool = False, ack_every: int = 0
+) -> Figures:
+    """Both processes for warm-up and measured phase; messages received and the CPU of both."""
+    # The first word comes after a second, and the last must not be missed.
+    seconds = effort.warmup_seconds + effort.measure_seconds + 2
+    command = [
+        *(sys.executable, "-m", "benchmarks.plain_pika", str(broker.uri)),
+        *("--seconds", str(seconds), "--bytes", str(body_bytes), "--ack-every", str(ack_every)),
+        *(("--confirms",) if confirms else ()),
+    ]
+    with started(command, seconds + START_SECONDS_AT_MOST) as process:
+        lines = list(printed(process))
+    try:
+        progress = [
+            Progress(line.at_seconds, int(line.text), line.cpu_seconds)
+            for line in lines
+            if line.text.isdecimal()
+        ]
+        return steady(progress, effort.warmup_seconds)
+    except NoFigures as error:
+        last_words = "\n".join(line.text for line in lines[-10:])
+        raise NoFigures(f"plain pika: {error}\n{last_words}") from error
+
+
+if __name__ == "__main__":
+    main()
