@@ -184,7 +184,10 @@ class Signal:
     at_ns: int
     lane: int
     generation: int = 0
+    """Which connection of the lane; 0 is the first, and later ones have higher numbers."""
     reason: str = ""
+    is_reopening: bool = False
+    """Of a lane that is LOST: the transport is opening it again, so it is not lost for good."""
 
 
 class Producers(Protocol):

@@ -127,6 +127,7 @@ class _Member:
         may_fetch: threading.Event,
         address: str,
         now_ns: NowNs,
+        reconnect_seconds: float,
         bell: Bell,
         inbox: _Inbox,
     ) -> None:
@@ -139,7 +140,7 @@ class _Member:
         self._now_ns = now_ns
         self._inbox = inbox
         self._is_incremental = moves_partitions_one_by_one(properties)
-        self.health = Health([number], address, now_ns, bell)
+        self.health = Health([number], address, now_ns, bell, reconnect_seconds)
         self.is_ready = threading.Event()
         self._is_ending = threading.Event()
         self._rows_taken = 0
@@ -205,9 +206,9 @@ class _Member:
                 if self._may_idle and not self.is_ready.is_set():
                     self._accept_idleness(joined)
         except KafkaException as error:
-            self.health.lost(reason_of(error.args[0]))
+            self.health.lost_for_good(reason_of(error.args[0]))
         except Exception as error:  # our own bug must end the run, not one silent thread
-            self.health.lost(f"the receiving thread failed: {type(error).__name__}")
+            self.health.lost_for_good(f"the receiving thread failed: {type(error).__name__}")
         finally:
             self._say_goodbye()
 
@@ -242,7 +243,7 @@ class _Member:
         if error is None:
             return True
         if error.code() != KafkaError._PARTITION_EOF:
-            self.health.lost(f"topic {message.topic()}: {reason_of(error)}")
+            self.health.lost_for_good(f"topic {message.topic()}: {reason_of(error)}")
         return False
 
     def _accept_idleness(self, joined: float) -> None:
@@ -344,6 +345,7 @@ class KafkaConsumers:
         holds_back: bool,
         address: str,
         now_ns: NowNs,
+        reconnect_seconds: float = 0.0,
     ) -> None:
         self._address = address
         self._bell = Bell()
@@ -362,6 +364,7 @@ class KafkaConsumers:
                 may_fetch=self._may_fetch,
                 address=address,
                 now_ns=now_ns,
+                reconnect_seconds=reconnect_seconds,
                 bell=self._bell,
                 inbox=self._inbox,
             )

@@ -2,7 +2,12 @@
 
 librdkafka reconnects by itself and complains at every interruption, however short, about each of
 the brokers. So a complaint only makes a client suspect; its lanes are lost when the cluster has not
-answered a question asked afterwards, and reopened at the first message that comes through again.
+answered a question asked afterwards. The client then has `reconnect_seconds` to reach it again,
+which shows by an answer or by a message that comes through; after that, and after an error that no
+waiting mends, they are lost for good.
+
+Other than a connection of AMQP, a client of librdkafka keeps what it was given while the cluster is
+away, and sends it afterwards: those messages have their outcome late, but it is the true one.
 """
 
 from __future__ import annotations
@@ -32,7 +37,16 @@ def reason_of(error: KafkaError) -> str:
 class Health:
     """Of one client and the lanes that share it. `on_error` is called by librdkafka."""
 
-    def __init__(self, lanes: Sequence[int], address: str, now_ns: NowNs, bell: Bell) -> None:
+    def __init__(
+        self,
+        lanes: Sequence[int],
+        address: str,
+        now_ns: NowNs,
+        bell: Bell,
+        reconnect_seconds: float = 0.0,
+    ) -> None:
+        """`reconnect_seconds`: how long a cluster may stay away; 0: lost is lost for good."""
+        self._reconnect_seconds = reconnect_seconds
         self._lanes = tuple(lanes)
         self._address = address
         self._now_ns = now_ns
@@ -41,16 +55,18 @@ class Health:
         self._generation = 0
         self._last_words = ""
         self._lost_at_ns = 0
+        self._give_up_at = 0.0
         self._is_suspect = False
         self._next_question = 0.0
         self.is_lost = False
+        self.is_lost_for_good = False
         self.was_interrupted = False
         """Whether messages may have been sent twice: a retry after a broken connection."""
 
     def on_error(self, error: KafkaError) -> None:
         self.was_interrupted = True
         if error.code() == KafkaError._AUTHENTICATION:
-            self.lost(reason_of(error))
+            self.lost_for_good(reason_of(error))
         else:
             self._is_suspect = True
             if error.code() != KafkaError._ALL_BROKERS_DOWN:
@@ -58,7 +74,9 @@ class Health:
 
     @property
     def needs_examination(self) -> bool:
-        return self._is_suspect and not self.is_lost and time.monotonic() >= self._next_question
+        is_doubtful = self._is_suspect or self.is_lost
+        is_due = time.monotonic() >= self._next_question
+        return is_doubtful and is_due and not self.is_lost_for_good
 
     def examine(self, client: Producer | Consumer) -> None:
         """Ask the cluster for an answer. Blocks for up to two seconds: not in the agent's loop."""
@@ -67,17 +85,30 @@ class Health:
         try:
             client.list_topics(timeout=_QUESTION_SECONDS)
         except KafkaException as error:
-            self.lost(f"no broker answers: {self._last_words or reason_of(error.args[0])}")
+            self._unanswered(f"no broker answers: {self._last_words or reason_of(error.args[0])}")
+        else:
+            self.alive(self._now_ns())
 
-    def lost(self, reason: str) -> None:
-        if not self.is_lost:
+    def _unanswered(self, reason: str) -> None:
+        if not self._reconnect_seconds:
+            self.lost_for_good(reason)
+        elif not self.is_lost:
             self.is_lost = True
             self._lost_at_ns = self._now_ns()
+            self._give_up_at = time.monotonic() + self._reconnect_seconds
+            self._tell(SignalKind.LOST, f"{self._address}: {reason}", is_reopening=True)
+        elif time.monotonic() >= self._give_up_at:
+            self.lost_for_good(f"{reason}, for {self._reconnect_seconds:g} s")
+
+    def lost_for_good(self, reason: str) -> None:
+        """No waiting mends it."""
+        if not self.is_lost_for_good:
+            self.is_lost = self.is_lost_for_good = True
             self._tell(SignalKind.LOST, f"{self._address}: {reason}")
 
     def alive(self, at_ns: int) -> None:
-        """A message came through at that time."""
-        if self.is_lost and at_ns > self._lost_at_ns:
+        """The cluster has answered, or a message came through, at that time."""
+        if self.is_lost and not self.is_lost_for_good and at_ns > self._lost_at_ns:
             self.is_lost = False
             self._generation += 1
             self._tell(SignalKind.REOPENED, self._address)
@@ -88,9 +119,9 @@ class Health:
             taken.append(self._signals.popleft())
         return taken
 
-    def _tell(self, kind: SignalKind, reason: str) -> None:
+    def _tell(self, kind: SignalKind, reason: str, is_reopening: bool = False) -> None:
         now = self._now_ns()
         self._signals.extend(
-            Signal(kind, now, lane, self._generation, reason) for lane in self._lanes
+            Signal(kind, now, lane, self._generation, reason, is_reopening) for lane in self._lanes
         )
         self._bell.ring()

@@ -125,10 +125,8 @@ class Keys:
 class _Client:
     """One librdkafka producer, the lanes it serves, and the thread that waits for its reports."""
 
-    def __init__(
-        self, properties: Properties, lanes: Sequence[int], address: str, now_ns: NowNs, bell: Bell
-    ) -> None:
-        self.health = Health(lanes, address, now_ns, bell)
+    def __init__(self, properties: Properties, health: Health, now_ns: NowNs, bell: Bell) -> None:
+        self.health = health
         self.reports: list[_Report] = []
         self._now_ns = now_ns
         self._bell = bell
@@ -184,7 +182,7 @@ class _Client:
         try:
             self.producer.poll(seconds)
         except KafkaException as error:  # a fatal error ends the client for good
-            self.health.lost(reason_of(error.args[0]))
+            self.health.lost_for_good(reason_of(error.args[0]))
         if not self.reports:
             return False
         self._bell.ring()
@@ -201,7 +199,7 @@ class _Client:
             self.producer.purge()
             self.producer.flush(_CLOSE_SECONDS)
         except KafkaException as error:
-            self.health.lost(reason_of(error.args[0]))
+            self.health.lost_for_good(reason_of(error.args[0]))
         if not len(self.producer):
             self.producer.close()
         return not self._thread.is_alive()
@@ -219,6 +217,7 @@ class KafkaProducers:
         confirms: bool,
         address: str,
         now_ns: NowNs,
+        reconnect_seconds: float = 0.0,
     ) -> None:
         self._address = address
         self._keys = Keys(keys, lanes)
@@ -230,10 +229,11 @@ class KafkaProducers:
         self._is_closed = False
         self._refused_at_once: list[_Report] = []
         count = min(len(lanes), MOST_CLIENTS)
-        self._clients = [
-            _Client(properties, range(first, len(lanes), count), address, now_ns, self._bell)
+        healths = [
+            Health(range(first, len(lanes), count), address, now_ns, self._bell, reconnect_seconds)
             for first in range(count)
         ]
+        self._clients = [_Client(properties, health, now_ns, self._bell) for health in healths]
         self._senders = [
             self._senders_of(self._clients[number % count], number, lane)
             for number, lane in enumerate(lanes)
@@ -340,7 +340,7 @@ class KafkaProducers:
             try:
                 client.producer.flush(max(0.0, deadline - time.monotonic()))
             except KafkaException as error:
-                client.health.lost(reason_of(error.args[0]))
+                client.health.lost_for_good(reason_of(error.args[0]))
         self._bell.ring()
 
     def signals(self) -> list[Signal]:

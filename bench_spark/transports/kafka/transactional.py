@@ -73,13 +73,14 @@ class _Transactor:
         address: str,
         now_ns: NowNs,
         bell: Bell,
+        reconnect_seconds: float,
     ) -> None:
         self._number = number
         self._messages = messages
         self._address = address
         self._now_ns = now_ns
         self._bell = bell
-        self.health = Health([number], address, now_ns, bell)
+        self.health = Health([number], address, now_ns, bell, reconnect_seconds)
         self.is_open = False
         """Whose turn it is: True while the agent's thread may use the client."""
         self.settled: deque[Outcomes] = deque()
@@ -165,7 +166,7 @@ class _Transactor:
         except BenchError as error:
             self.failure = error
         except Exception as error:  # our own bug must end the run, not one silent thread
-            self.health.lost(f"the thread of a transaction failed: {type(error).__name__}")
+            self.health.lost_for_good(f"the thread of a transaction failed: {type(error).__name__}")
         finally:
             self._discard()
             self.has_begun.set()
@@ -192,7 +193,7 @@ class _Transactor:
         try:
             self._producer.begin_transaction()
         except KafkaException as raised:
-            self.health.lost(_final(raised.args[0]))
+            self.health.lost_for_good(_final(raised.args[0]))
             return False
         self._is_due.clear()
         if self._is_ending.is_set():
@@ -229,7 +230,7 @@ class _Transactor:
             if error.txn_requires_abort():
                 return self._abort()
             if not error.retriable():
-                self.health.lost(_final(error))
+                self.health.lost_for_good(_final(error))
                 self._is_ending.set()
                 return OutcomeKind.UNKNOWN
             if self._is_ending.is_set():
@@ -245,7 +246,7 @@ class _Transactor:
             except KafkaException as raised:
                 error: KafkaError = raised.args[0]
             if not error.retriable():
-                self.health.lost(_final(error))
+                self.health.lost_for_good(_final(error))
                 self._is_ending.set()
                 return OutcomeKind.REFUSED
             if self._is_ending.is_set():
@@ -293,6 +294,7 @@ class TransactionalProducers:
         keys: str,
         address: str,
         now_ns: NowNs,
+        reconnect_seconds: float = 0.0,
     ) -> None:
         self._address = address
         self._now_ns = now_ns
@@ -304,7 +306,9 @@ class TransactionalProducers:
         self._refused_at_once: list[Outcomes] = []
         self._topics = [[str(d.name) for d in lane.destinations] for lane in lanes]
         self._transactors = [
-            _Transactor(number, properties, name, messages, address, now_ns, self._bell)
+            _Transactor(
+                number, properties, name, messages, address, now_ns, self._bell, reconnect_seconds
+            )
             for number, name in enumerate(transactional_ids)
         ]
 

@@ -36,6 +36,9 @@ from bench_spark.transports.kafka.settings import (
 )
 from bench_spark.transports.kafka.transactional import TransactionalProducers
 
+RECONNECT_SECONDS = 0.0
+"""How long librdkafka may take to reach a cluster again that went away; 0: its lanes are lost for
+good at the first question that nobody answers."""
 MOST_COUNTED_MESSAGES = 100_000
 """What transactions have left in topics is counted message by message up to here; beyond, by
 offsets, which are a little more."""
@@ -141,6 +144,7 @@ class KafkaTransport:
             confirms=self.confirms,
             address=self._address,
             now_ns=now_ns,
+            reconnect_seconds=RECONNECT_SECONDS,
         )
         producers.connect(self._broker.connect_timeout_seconds)
         return producers
@@ -154,6 +158,7 @@ class KafkaTransport:
             keys=self._scenario.kafka.keys,
             address=self._address,
             now_ns=now_ns,
+            reconnect_seconds=RECONNECT_SECONDS,
         )
         producers.connect()
         return producers
@@ -177,6 +182,7 @@ class KafkaTransport:
             ],
             address=self._address,
             now_ns=now_ns,
+            reconnect_seconds=RECONNECT_SECONDS,
         )
         consumers.connect(self._broker.connect_timeout_seconds)
         return consumers
