@@ -41,6 +41,7 @@ COUNTS = (
     "malformed",
     "foreign",
     "errors",
+    "reconnects",
     "bytes_sent",
     "bytes_received",
 )

@@ -281,6 +281,9 @@ class Scenario(Section):
     message: Message = Field(default_factory=Message)
     load: Load = Field(default_factory=Load)
     phases: Phases = Field(default_factory=Phases)
+    reconnect_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
+    """For how long a lost connection is opened again before the run fails; 0: it fails at once.
+    The schedule goes on meanwhile, and a run that lost a connection is degraded."""
     interval_seconds: int = Field(1, ge=1, le=3600)
     """Length of the intervals over which `interval_max` and `interval_mean` are taken."""
     histogram: HistogramRange = Field(default_factory=HistogramRange)

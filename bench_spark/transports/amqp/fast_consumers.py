@@ -11,15 +11,16 @@ import pika.spec
 
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.models import Amqp
+from bench_spark.transports.amqp import generations
 from bench_spark.transports.amqp.acks import U64, AckFrames
 from bench_spark.transports.amqp.arrivals import Arrivals
-from bench_spark.transports.amqp.connection import Handover
 from bench_spark.transports.amqp.deliveries import Deliveries
 from bench_spark.transports.amqp.fast_lanes import FastLane, FastLanes
 from bench_spark.transports.amqp.gathering import Gathering
 from bench_spark.transports.amqp.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.parsing import Parser
+from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.base import Lane, Part, Received, nothing_received
 
 IDLE_SECONDS = 0.1
@@ -36,54 +37,55 @@ class FastConsumers(FastLanes):
         want: frozenset[Part],
         *,
         is_gathered: bool = False,
+        rule: ReopeningRule | None = None,
     ) -> None:
         self._amqp = amqp
         self._gathering = Gathering() if is_gathered else None
         self._arrivals = Arrivals(want)
-        self._answers: list[Any] = []
+        self._acks: dict[int, _AckGroup] = {}
+        """By lane."""
         try:
-            super().__init__(access, lanes, now_ns)
+            super().__init__(access, lanes, now_ns, rule)
         except BaseException:
             self._close_gathering()
             raise
         if self._gathering is not None:
             self._loop.add(self._gathering)
-        self._acks = [
-            _AckGroup(AckFrames(lane.handover.channel, multiple=amqp.ack_every > 1), amqp.ack_every)
-            for lane in self._opened
-        ]
         self._idle_check_seconds = 0.0
         self._acknowledged_unreported = 0
 
-    def _make_parser(
-        self, number: int, lane: Lane, handover: Handover, on_method: Callable[[Any], None]
-    ) -> Parser:
+    def _make_parser(self, lane: FastLane, on_method: Callable[[Any], None]) -> Parser:
+        handover, destinations = lane.handover, lane.lane.destinations
         routes = {
-            _consumer_tag(lane, route).encode(): route for route in range(len(lane.destinations))
+            _consumer_tag(lane.lane, route).encode(): route for route in range(len(destinations))
         }
-        receiver = Deliveries(number, handover.channel, routes, self._arrivals)
+        tag_mark = generations.mark(lane.generation)
+        receiver = Deliveries(lane.number, handover.channel, routes, self._arrivals, tag_mark)
         keeps_bodies = self._arrivals.wants_bodies
         return Parser(handover.channel, handover.frame_max, receiver, on_method, keeps_bodies)
 
     def attach(self) -> None:
+        self._begin_all("basic.consume")
+        self._ring_if_more()
+
+    def _begin(self, lane: FastLane) -> None:
         spec = pika.spec.Basic
         is_auto = self._amqp.ack == "auto"
-        for lane in self._opened:
-            if not is_auto:
-                prefetch = self._amqp.effective_prefetch
-                lane.connection.send_method(spec.Qos(prefetch_count=prefetch))
-            for route, destination in enumerate(lane.lane.destinations):
-                tag = _consumer_tag(lane.lane, route)
-                lane.connection.send_method(
-                    spec.Consume(queue=destination.name or "", consumer_tag=tag, no_ack=is_auto)
-                )
-        wanted = sum(len(lane.lane.destinations) for lane in self._opened)
-        self._await_answers(wanted, self._answers, "basic.consume")
-        self._ring_if_more()
+        every = self._amqp.ack_every
+        frames = AckFrames(lane.handover.channel, multiple=every > 1)
+        self._acks[lane.number] = _AckGroup(frames, every)
+        if not is_auto:
+            lane.connection.send_method(spec.Qos(prefetch_count=self._amqp.effective_prefetch))
+        lane.unanswered += len(lane.lane.destinations)
+        for route, destination in enumerate(lane.lane.destinations):
+            tag = _consumer_tag(lane.lane, route)
+            lane.connection.send_method(
+                spec.Consume(queue=destination.name or "", consumer_tag=tag, no_ack=is_auto)
+            )
 
     def _on_method(self, lane: FastLane, method: Any) -> None:
         if isinstance(method, pika.spec.Basic.ConsumeOk):
-            self._answers.append(method)
+            self._answered(lane)
         elif isinstance(method, pika.spec.Basic.Cancel):
             route = int(method.consumer_tag.rpartition("-")[2])
             queue = lane.lane.destinations[route].name
@@ -125,7 +127,8 @@ class FastConsumers(FastLanes):
 
     def _acknowledge_on(self, number: int, tags: U64, now_seconds: float) -> int:
         lane, group = self._opened[number], self._acks[number]
-        if lane.is_lost:
+        tags = generations.own_tags(tags, lane.generation)
+        if lane.is_lost or not len(tags):
             return 0
         before = group.count + len(tags)
         frames = group.add(tags, now_seconds)
@@ -141,7 +144,8 @@ class FastConsumers(FastLanes):
             self._acknowledge_rest(older_than=now_seconds - IDLE_SECONDS)
 
     def _acknowledge_rest(self, older_than: float) -> None:
-        for lane, group in zip(self._opened, self._acks, strict=True):
+        for number, group in self._acks.items():
+            lane = self._opened[number]
             if group.count and group.added_seconds <= older_than and not lane.is_lost:
                 self._acknowledged_unreported += group.count
                 lane.connection.send(group.close())

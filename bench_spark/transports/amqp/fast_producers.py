@@ -24,6 +24,7 @@ from bench_spark.transports.amqp.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
+from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.amqp.settlement import Settlement
 from bench_spark.transports.amqp.settling import SettlingLanes
 from bench_spark.transports.base import I64, U8, U16, Batch, Lane, Signal, SignalKind
@@ -82,27 +83,27 @@ class _Blocks:
 
 
 class FastProducers(SettlingLanes[FastLane], FastLanes):
-    def __init__(self, access: Access, amqp: Amqp, lanes: Sequence[Lane], now_ns: NowNs) -> None:
-        self._outboxes: list[_Outbox] = []
+    def __init__(
+        self,
+        access: Access,
+        amqp: Amqp,
+        lanes: Sequence[Lane],
+        now_ns: NowNs,
+        rule: ReopeningRule | None = None,
+    ) -> None:
+        self._outboxes: dict[int, _Outbox] = {}
+        """By lane."""
         self._frames: dict[tuple[int, int, str], PublishFrames] = {}
         self._blocks = _Blocks()
-        self._answers: list[Any] = []
-        super().__init__(access, amqp, lanes, now_ns)
-        try:
-            self._prepare()
-        except BaseException:
-            self.close()
-            raise
+        super().__init__(access, amqp, lanes, now_ns, rule)
 
-    def _make_parser(
-        self, number: int, lane: Lane, handover: Handover, on_method: Callable[[Any], None]
-    ) -> Parser:
-        settlement = self._settlements[number]
+    def _make_parser(self, lane: FastLane, on_method: Callable[[Any], None]) -> Parser:
+        settlement, handover = self._settlements[lane.number], lane.handover
         frames = [
             self._frames_for(handover, naming.routing_key(self._amqp, one.index, one.name or ""))
-            for one in lane.destinations
+            for one in lane.lane.destinations
         ]
-        self._outboxes.append(_Outbox(settlement, frames))
+        self._outboxes[lane.number] = _Outbox(settlement, frames)
         receiver = Confirmations(handover.channel, settlement)
         return Parser(handover.channel, handover.frame_max, receiver, on_method)
 
@@ -119,14 +120,12 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
             )
         return self._frames[key]
 
-    def _prepare(self) -> None:
-        for lane in self._opened:
-            if lane.handover.blocked_reason is not None:
-                self._block(lane, lane.handover.blocked_reason)
-            if self._amqp.confirms:
-                lane.connection.send_method(pika.spec.Confirm.Select())
+    def _begin(self, lane: FastLane) -> None:
+        if lane.handover.blocked_reason is not None:
+            self._block(lane, lane.handover.blocked_reason)
         if self._amqp.confirms:
-            self._await_answers(len(self._opened), self._answers, "confirm.select")
+            lane.unanswered += 1
+            lane.connection.send_method(pika.spec.Confirm.Select())
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -219,7 +218,7 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
 
     def _on_method(self, lane: FastLane, method: Any) -> None:
         if isinstance(method, pika.spec.Confirm.SelectOk):
-            self._answers.append(method)
+            self._answered(lane)
         elif isinstance(method, pika.spec.Connection.Blocked):
             self._block(lane, str(method.reason))
         elif isinstance(method, pika.spec.Connection.Unblocked):

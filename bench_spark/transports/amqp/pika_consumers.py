@@ -15,8 +15,10 @@ import numpy as np
 from bench_spark.measure.clock import NowNs
 from bench_spark.measure.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, Envelopes
 from bench_spark.scenario.models import Amqp
+from bench_spark.transports.amqp import generations
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.pika_lanes import PikaLane, PikaLanes
+from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.base import Lane, Part, Received, nothing_received
 
 IDLE_SECONDS = 0.1
@@ -31,33 +33,34 @@ class PikaConsumers(PikaLanes):
         lanes: Sequence[Lane],
         now_ns: NowNs,
         want: frozenset[Part],
+        rule: ReopeningRule | None = None,
     ) -> None:
-        super().__init__(access, lanes, now_ns)
+        super().__init__(access, lanes, now_ns, rule)
         self._amqp = amqp
         self._want = want
         self._rows: list[tuple[int, int, int, int, bool, bytes, Any]] = []
-        self._acks = [_AckGroup() for _ in lanes]
+        self._acks: dict[int, _AckGroup] = {}
+        """By lane."""
         self._acknowledged_unreported = 0
 
     def attach(self) -> None:
-        answers: list[Any] = []
-        for lane in self._opened:
-            lane.channel.add_on_cancel_callback(functools.partial(self._on_cancel, lane))
-            if self._amqp.ack == "manual":
-                lane.channel.basic_qos(
-                    prefetch_count=self._amqp.effective_prefetch, callback=_ignore
-                )
-            for route, destination in enumerate(lane.lane.destinations):
-                lane.channel.basic_consume(
-                    destination.name or "",
-                    functools.partial(self._on_message, lane, route),
-                    auto_ack=self._amqp.ack == "auto",
-                    consumer_tag=f"bench-{lane.lane.member}-{route}",
-                    callback=answers.append,
-                )
-        wanted = sum(len(lane.lane.destinations) for lane in self._opened)
-        self._await_answers(wanted, answers, "basic.consume")
+        self._begin_all("basic.consume")
         self._ring_if_more()
+
+    def _begin(self, lane: PikaLane) -> None:
+        self._acks[lane.number] = _AckGroup()
+        lane.channel.add_on_cancel_callback(functools.partial(self._on_cancel, lane))
+        if self._amqp.ack == "manual":
+            lane.channel.basic_qos(prefetch_count=self._amqp.effective_prefetch, callback=_ignore)
+        lane.unanswered += len(lane.lane.destinations)
+        for route, destination in enumerate(lane.lane.destinations):
+            lane.channel.basic_consume(
+                destination.name or "",
+                functools.partial(self._on_message, lane, route),
+                auto_ack=self._amqp.ack == "auto",
+                consumer_tag=f"bench-{lane.lane.member}-{route}",
+                callback=functools.partial(self._answered, lane),
+            )
 
     # -- receiving ---------------------------------------------------------------------------------
 
@@ -103,7 +106,7 @@ class PikaConsumers(PikaLanes):
                 lane.connection.read_ns,
                 lane.number,
                 route,
-                method.delivery_tag,
+                method.delivery_tag + generations.mark(lane.generation),
                 method.redelivered,
                 body,
                 properties.headers,
@@ -127,9 +130,10 @@ class PikaConsumers(PikaLanes):
         touched: set[int] = set()
         for number, tag in zip(received.lane.tolist(), received.token or (), strict=True):
             lane, group = self._opened[number], self._acks[number]
-            if lane.is_lost:
+            own_tag = generations.own_tag(tag, lane.generation)
+            if lane.is_lost or own_tag is None:
                 continue
-            group.add(tag, now_seconds)
+            group.add(own_tag, now_seconds)
             touched.add(number)
             if group.count >= every:
                 acknowledged += self._send_ack(lane, group)
@@ -147,7 +151,8 @@ class PikaConsumers(PikaLanes):
             self._acknowledge_rest(older_than=time.monotonic() - IDLE_SECONDS)
 
     def _acknowledge_rest(self, older_than: float) -> None:
-        for lane, group in zip(self._opened, self._acks, strict=True):
+        for number, group in self._acks.items():
+            lane = self._opened[number]
             if group.count and group.added_seconds <= older_than and not lane.is_lost:
                 self._acknowledged_unreported += self._send_ack(lane, group)
                 lane.connection.flush()
