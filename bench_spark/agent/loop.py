@@ -40,6 +40,8 @@ LONGEST_WAIT_NS = 20_000_000
 REFUSED_WAIT_NS = 500_000
 """How long to wait for a full socket or a full backlog before trying again."""
 HOUSEKEEPING_NS = 50_000_000
+HEED_NS = 5_000_000
+"""How often to ask for signals while nothing is accepted: a full socket is the usual reason."""
 PROGRESS_NS = 100_000_000
 STALL_NS = 5 * NANOSECONDS
 LATE_GRACE_NS = NANOSECONDS
@@ -109,6 +111,7 @@ class LoadLoop:
         self._others_backlog = 0
         self._sent_at_backlog_news = 0
         self._next_housekeeping_ns = 0
+        self._next_heed_ns = 0
         self._next_progress_ns = 0
         self._next_tick_ns = timeline.tick_end_ns(0)
         self._blocked_since: dict[int, int] = {}
@@ -286,7 +289,9 @@ class LoadLoop:
 
     def _refused(self, now: int) -> int:
         """Nothing was accepted: a lane is full, or down, and then the others go on without it."""
-        self._heed_signals()
+        if now >= self._next_heed_ns:
+            self._next_heed_ns = now + HEED_NS
+            self._heed_signals()
         return now + REFUSED_WAIT_NS
 
     def _quota_left(self, now: int) -> int:

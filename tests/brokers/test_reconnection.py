@@ -309,6 +309,20 @@ def test_closing_while_lanes_are_down_neither_hangs_nor_leaks(
         open_transport(rabbitmq_broker).delete(made)
 
 
+def test_a_silent_broker_is_lost_by_its_heartbeat_and_comes_back_when_it_speaks(
+    rabbitmq_broker: Broker, plane: str
+) -> None:
+    with proxied(rabbitmq_broker) as (proxy, broker):
+        transport = open_transport(broker, amqp={"heartbeat_seconds": 1, "confirms": 10})
+        with declared(transport) as made, producing(transport, made) as producers:
+            proxy.is_mute = True
+            [lost] = signals_until(SignalKind.LOST, producers)
+            assert lost.is_reopening
+            proxy.is_mute = False
+            signals_until(SignalKind.REOPENED, producers)
+            send_all(producers, batch(heads(5)), expected_outcomes=5)
+
+
 def test_many_lanes_come_back_together(rabbitmq_broker: Broker) -> None:
     with proxied(rabbitmq_broker) as (proxy, broker):
         transport = open_transport(broker, producers=100)

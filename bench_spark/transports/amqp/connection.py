@@ -55,6 +55,8 @@ class Line(Protocol):
     """Why it ended, or could not open; None while it lives."""
     closed_by_broker: tuple[int, str] | None
     """The broker's own code and text, if it said goodbye."""
+    read_ns: int
+    """When the bytes being decoded now were read."""
     on_end: Callable[[Exception], None]
     """Called when an open connection, or its channel, has ended."""
 

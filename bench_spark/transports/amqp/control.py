@@ -97,6 +97,10 @@ class Control:
                 return None
             raise
 
+    def leave_channel(self) -> None:
+        """What is asked next is asked on another channel: modes of a channel exclude each other."""
+        self._channel = None
+
     def _open(self) -> Any:
         connection = self.connection
         if self._channel is None or not self._channel.is_open:

@@ -12,10 +12,12 @@ import pika.spec
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.models import Amqp
 from bench_spark.transports.amqp import generations
+from bench_spark.transports.amqp.acknowledging import AcknowledgingLanes
 from bench_spark.transports.amqp.acks import U64, AckFrames
 from bench_spark.transports.amqp.arrivals import Arrivals
 from bench_spark.transports.amqp.deliveries import Deliveries
 from bench_spark.transports.amqp.fast_lanes import FastLane, FastLanes
+from bench_spark.transports.amqp.frames import method_frame
 from bench_spark.transports.amqp.gathering import Gathering
 from bench_spark.transports.amqp.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.amqp.opening import Access
@@ -23,11 +25,8 @@ from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.base import Lane, Part, Received, nothing_received
 
-IDLE_SECONDS = 0.1
-"""A group of acknowledgements that is not full after this long without a message is sent anyway."""
 
-
-class FastConsumers(FastLanes):
+class FastConsumers(AcknowledgingLanes[FastLane], FastLanes):
     def __init__(
         self,
         access: Access,
@@ -39,20 +38,17 @@ class FastConsumers(FastLanes):
         is_gathered: bool = False,
         rule: ReopeningRule | None = None,
     ) -> None:
-        self._amqp = amqp
         self._gathering = Gathering() if is_gathered else None
         self._arrivals = Arrivals(want)
         self._acks: dict[int, _AckGroup] = {}
         """By lane."""
         try:
-            super().__init__(access, lanes, now_ns, rule)
+            super().__init__(access, amqp, lanes, now_ns, rule)
         except BaseException:
             self._close_gathering()
             raise
         if self._gathering is not None:
             self._loop.add(self._gathering)
-        self._idle_check_seconds = 0.0
-        self._acknowledged_unreported = 0
 
     def _make_parser(self, lane: FastLane, on_method: Callable[[Any], None]) -> Parser:
         handover, destinations = lane.handover, lane.lane.destinations
@@ -74,6 +70,10 @@ class FastConsumers(FastLanes):
         every = self._amqp.ack_every
         frames = AckFrames(lane.handover.channel, multiple=every > 1)
         self._acks[lane.number] = _AckGroup(frames, every)
+        if self._amqp.consumer_transaction:
+            self._begin_transactions(lane)
+            lane.unanswered += 1
+            lane.connection.send_method(pika.spec.Tx.Select())
         if not is_auto:
             lane.connection.send_method(spec.Qos(prefetch_count=self._amqp.effective_prefetch))
         lane.unanswered += len(lane.lane.destinations)
@@ -84,8 +84,10 @@ class FastConsumers(FastLanes):
             )
 
     def _on_method(self, lane: FastLane, method: Any) -> None:
-        if isinstance(method, pika.spec.Basic.ConsumeOk):
+        if isinstance(method, pika.spec.Basic.ConsumeOk | pika.spec.Tx.SelectOk):
             self._answered(lane)
+        elif isinstance(method, pika.spec.Tx.CommitOk):
+            self._committed(lane)
         elif isinstance(method, pika.spec.Basic.Cancel):
             route = int(method.consumer_tag.rpartition("-")[2])
             queue = lane.lane.destinations[route].name
@@ -130,20 +132,20 @@ class FastConsumers(FastLanes):
         tags = generations.own_tags(tags, lane.generation)
         if lane.is_lost or not len(tags):
             return 0
+        if self._amqp.consumer_transaction:
+            self._acknowledge_in_transaction(lane, tags, now_seconds)
+            return 0
         before = group.count + len(tags)
         frames = group.add(tags, now_seconds)
         if frames:
             lane.connection.send(frames)
         return before - group.count
 
-    def _acknowledge_idle(self) -> None:
-        """Groups that nothing was added to for a while are as good as full."""
-        now_seconds = time.monotonic()
-        if self._amqp.ack_every > 1 and now_seconds >= self._idle_check_seconds:
-            self._idle_check_seconds = now_seconds + IDLE_SECONDS / 4
-            self._acknowledge_rest(older_than=now_seconds - IDLE_SECONDS)
+    def _send_transaction(self, lane: FastLane, tags: U64) -> None:
+        commit = method_frame(lane.handover.channel, pika.spec.Tx.Commit())
+        lane.connection.send(self._acks[lane.number].frames.of(tags) + commit)
 
-    def _acknowledge_rest(self, older_than: float) -> None:
+    def _acknowledge_groups(self, older_than: float) -> None:
         for number, group in self._acks.items():
             lane = self._opened[number]
             if group.count and group.added_seconds <= older_than and not lane.is_lost:
@@ -158,15 +160,12 @@ class FastConsumers(FastLanes):
         if self._gathering is not None:
             self._gathering.close()
 
-    def _before_goodbye(self) -> None:
-        self._acknowledge_rest(older_than=time.monotonic())
-
 
 class _AckGroup:
     """Messages of one lane that wait to be acknowledged together."""
 
     def __init__(self, frames: AckFrames, every: int) -> None:
-        self._frames = frames
+        self.frames = frames
         self._every = every
         self._last_tag: U64 = np.zeros(1, np.uint64)
         self.count = 0
@@ -178,12 +177,12 @@ class _AckGroup:
         self.count = (self.count + len(tags)) % self._every
         self._last_tag = tags[-1:]
         self.added_seconds = now_seconds
-        return self._frames.of(full) if len(full) else b""
+        return self.frames.of(full) if len(full) else b""
 
     def close(self) -> bytes:
         """The acknowledgement of a group that is not full."""
         self.count = 0
-        return self._frames.of(self._last_tag)
+        return self.frames.of(self._last_tag)
 
 
 def _consumer_tag(lane: Lane, route: int) -> str:

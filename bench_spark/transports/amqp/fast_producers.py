@@ -20,6 +20,7 @@ from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.acks import Confirmations
 from bench_spark.transports.amqp.connection import Handover
 from bench_spark.transports.amqp.fast_lanes import FastLane, FastLanes
+from bench_spark.transports.amqp.frames import method_frame
 from bench_spark.transports.amqp.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.parsing import Parser
@@ -123,7 +124,10 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
     def _begin(self, lane: FastLane) -> None:
         if lane.handover.blocked_reason is not None:
             self._block(lane, lane.handover.blocked_reason)
-        if self._amqp.confirms:
+        if self._amqp.producer_transaction:
+            lane.unanswered += 1
+            lane.connection.send_method(pika.spec.Tx.Select())
+        elif self._amqp.confirms:
             lane.unanswered += 1
             lane.connection.send_method(pika.spec.Confirm.Select())
 
@@ -173,7 +177,7 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
     def _room(self, lane: FastLane) -> int:
         """How many messages the lane takes now."""
         outbox = self._outboxes[lane.number]
-        if lane.is_lost or outbox.is_blocked:
+        if lane.is_lost or outbox.is_blocked or lane.number in self._committing:
             return 0
         if lane.connection.unsent_bytes and not lane.connection.flush():
             return 0
@@ -183,7 +187,14 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
         outbox = self._outboxes[lane.number]
         # Noted before it is written: a write that fails abandons what was noted.
         outbox.settlement.sent(load.heads[start:end], load.head_bytes)
-        lane.connection.send(self._data(outbox.frames, load, start, end))
+        data = self._data(outbox.frames, load, start, end)
+        if self._amqp.producer_transaction and not outbox.settlement.room:
+            self._committing.add(lane.number)
+            data = b"".join((data, method_frame(lane.handover.channel, pika.spec.Tx.Commit())))
+        lane.connection.send(data)
+
+    def _send_commit(self, lane: FastLane) -> None:
+        lane.connection.send_method(pika.spec.Tx.Commit())
 
     def _data(
         self, frames: Sequence[PublishFrames], load: _Load, start: int, end: int
@@ -217,8 +228,10 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
     # -- what the broker says ----------------------------------------------------------------------
 
     def _on_method(self, lane: FastLane, method: Any) -> None:
-        if isinstance(method, pika.spec.Confirm.SelectOk):
+        if isinstance(method, pika.spec.Confirm.SelectOk | pika.spec.Tx.SelectOk):
             self._answered(lane)
+        elif isinstance(method, pika.spec.Tx.CommitOk):
+            self._committed(lane)
         elif isinstance(method, pika.spec.Connection.Blocked):
             self._block(lane, str(method.reason))
         elif isinstance(method, pika.spec.Connection.Unblocked):

@@ -93,6 +93,9 @@ def access_for(context: TransportContext) -> Access:
                 "product": "bench-spark",
                 "version": bench_spark.__version__,
                 "connection_name": f"bench-spark {context.run_id}",
+                # Else Qpid Broker-J answers a mandatory message that reaches no queue by closing
+                # the connection, if it is in a transaction, instead of returning it.
+                "qpid.close_when_no_route": False,
             },
         ),
         tls_context=_tls_context(tls) if tls else None,

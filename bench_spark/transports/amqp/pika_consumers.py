@@ -16,16 +16,15 @@ from bench_spark.measure.clock import NowNs
 from bench_spark.measure.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, Envelopes
 from bench_spark.scenario.models import Amqp
 from bench_spark.transports.amqp import generations
+from bench_spark.transports.amqp.acknowledging import AcknowledgingLanes
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.pika_lanes import PikaLane, PikaLanes
 from bench_spark.transports.amqp.reopening import ReopeningRule
+from bench_spark.transports.amqp.transactions import U64
 from bench_spark.transports.base import Lane, Part, Received, nothing_received
 
-IDLE_SECONDS = 0.1
-"""A group of acknowledgements that is not full after this long without a message is sent anyway."""
 
-
-class PikaConsumers(PikaLanes):
+class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):
     def __init__(
         self,
         access: Access,
@@ -35,13 +34,11 @@ class PikaConsumers(PikaLanes):
         want: frozenset[Part],
         rule: ReopeningRule | None = None,
     ) -> None:
-        super().__init__(access, lanes, now_ns, rule)
-        self._amqp = amqp
+        super().__init__(access, amqp, lanes, now_ns, rule)
         self._want = want
         self._rows: list[tuple[int, int, int, int, bool, bytes, Any]] = []
         self._acks: dict[int, _AckGroup] = {}
         """By lane."""
-        self._acknowledged_unreported = 0
 
     def attach(self) -> None:
         self._begin_all("basic.consume")
@@ -49,6 +46,10 @@ class PikaConsumers(PikaLanes):
 
     def _begin(self, lane: PikaLane) -> None:
         self._acks[lane.number] = _AckGroup()
+        if self._amqp.consumer_transaction:
+            self._begin_transactions(lane)
+            lane.unanswered += 1
+            lane.channel.tx_select(callback=functools.partial(self._answered, lane))
         lane.channel.add_on_cancel_callback(functools.partial(self._on_cancel, lane))
         if self._amqp.ack == "manual":
             lane.channel.basic_qos(prefetch_count=self._amqp.effective_prefetch, callback=_ignore)
@@ -127,38 +128,44 @@ class PikaConsumers(PikaLanes):
             return acknowledged
         every = self._amqp.ack_every
         now_seconds = time.monotonic()
+        own_tags: dict[int, list[int]] = {}
         touched: set[int] = set()
         for number, tag in zip(received.lane.tolist(), received.token or (), strict=True):
             lane, group = self._opened[number], self._acks[number]
             own_tag = generations.own_tag(tag, lane.generation)
             if lane.is_lost or own_tag is None:
                 continue
-            group.add(own_tag, now_seconds)
             touched.add(number)
+            if self._amqp.consumer_transaction:
+                own_tags.setdefault(number, []).append(own_tag)
+                continue
+            group.add(own_tag, now_seconds)
             if group.count >= every:
                 acknowledged += self._send_ack(lane, group)
+        for number, tags in own_tags.items():
+            self._acknowledge_in_transaction(
+                self._opened[number], np.array(tags, np.uint64), now_seconds
+            )
         for number in touched:
             self._opened[number].connection.flush()
         return acknowledged
+
+    def _send_transaction(self, lane: PikaLane, tags: U64) -> None:
+        for tag in tags.tolist():
+            lane.channel.basic_ack(tag, multiple=self._amqp.ack_every > 1)
+        lane.channel.tx_commit(callback=functools.partial(self._committed, lane))
+        lane.connection.flush()
 
     def _send_ack(self, lane: PikaLane, group: _AckGroup) -> int:
         lane.channel.basic_ack(group.last_tag, multiple=self._amqp.ack_every > 1)
         return group.clear()
 
-    def _acknowledge_idle(self) -> None:
-        """Groups that nothing was added to for a while are as good as full."""
-        if self._amqp.ack == "manual" and self._amqp.ack_every > 1:
-            self._acknowledge_rest(older_than=time.monotonic() - IDLE_SECONDS)
-
-    def _acknowledge_rest(self, older_than: float) -> None:
+    def _acknowledge_groups(self, older_than: float) -> None:
         for number, group in self._acks.items():
             lane = self._opened[number]
             if group.count and group.added_seconds <= older_than and not lane.is_lost:
                 self._acknowledged_unreported += self._send_ack(lane, group)
                 lane.connection.flush()
-
-    def _before_goodbye(self) -> None:
-        self._acknowledge_rest(older_than=time.monotonic())
 
 
 class _AckGroup:

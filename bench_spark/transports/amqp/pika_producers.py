@@ -71,7 +71,10 @@ class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
             functools.partial(self._on_unblocked, lane, outbox)
         )
         channel.add_on_return_callback(functools.partial(self._on_return, lane, outbox))
-        if self._amqp.confirms:
+        if self._amqp.producer_transaction:
+            lane.unanswered += 1
+            channel.tx_select(callback=functools.partial(self._answered, lane))
+        elif self._amqp.confirms:
             lane.unanswered += 1
             channel.confirm_delivery(
                 functools.partial(self._on_settled, lane, outbox),
@@ -110,6 +113,8 @@ class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
     def _can_take(self, lane: PikaLane, outbox: _Outbox) -> bool:
         if lane.is_lost or outbox.is_blocked or self._is_closing:
             return False
+        if lane.number in self._committing:
+            return False
         if outbox.settlement.room <= len(outbox.taken):
             return False
         connection = lane.connection
@@ -122,7 +127,12 @@ class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
         # Noted before it is written: a write that fails abandons what was noted.
         outbox.settlement.sent(batch.head[outbox.taken], batch.head_bytes)
         outbox.taken.clear()
+        if self._amqp.producer_transaction and not outbox.settlement.room:
+            self._commit(lane)
         lane.connection.flush()
+
+    def _send_commit(self, lane: PikaLane) -> None:
+        lane.channel.tx_commit(callback=functools.partial(self._committed, lane))
 
     # -- what became of it -------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.models import Amqp
@@ -26,23 +27,46 @@ class SettlingLanes(Lanes[LaneT]):
     ) -> None:
         self._amqp = amqp
         self._settled: list[Outcomes] = []
+        self._committing: set[int] = set()
+        """Lanes whose transaction the broker is committing: they take no messages meanwhile."""
         self._settlements = [self._make_settlement(number) for number in range(len(lanes))]
         super().__init__(access, lanes, now_ns, rule)
         try:
-            self._begin_all("confirm.select")
+            self._begin_all("tx.select" if amqp.producer_transaction else "confirm.select")
         except BaseException:
             self.close()
             raise
 
     def _make_settlement(self, number: int) -> Settlement:
-        return Settlement(number, self._amqp.confirms, self._amqp.mandatory, self._settled)
+        # A transaction is settled as a whole, and as long as it is not, no other may begin: the
+        # same as so many confirms, all of which come at once.
+        unsettled = self._amqp.producer_transaction or self._amqp.confirms
+        return Settlement(number, unsettled, self._amqp.mandatory, self._settled)
 
     def _renew(self, lane: LaneT) -> None:
         # Tags begin at 1 again: what the new generation is told must not settle the old one's.
         self._settlements[lane.number] = self._make_settlement(lane.number)
+        self._committing.discard(lane.number)
 
     def commit(self) -> None:
-        """No transaction is ever open here, so there is none to end."""
+        if not self._amqp.producer_transaction:
+            return
+        for lane in self._opened:
+            if not lane.is_lost and self._settlements[lane.number].in_flight:
+                self._commit(lane)
+
+    def _commit(self, lane: LaneT) -> None:
+        """Ask the broker to commit what was published on the lane, unless it is at it already."""
+        if lane.number not in self._committing:
+            self._committing.add(lane.number)
+            self._send_commit(lane)
+
+    def _send_commit(self, lane: LaneT) -> None:
+        raise NotImplementedError
+
+    def _committed(self, lane: LaneT, _answer: Any = None) -> None:
+        self._committing.discard(lane.number)
+        self._settlements[lane.number].acked(0, True, lane.connection.read_ns)
 
     def flush(self, timeout_seconds: float) -> None:
         self._loop.run_until(

@@ -39,7 +39,7 @@ class AmqpTransport:
 
     @property
     def confirms(self) -> bool:
-        return self._amqp.confirms > 0
+        return self._amqp.confirms > 0 or self._amqp.producer_transaction > 0
 
     def probe(self) -> BrokerFacts:
         return probe(self._access, self._amqp, self._plane)
