@@ -407,7 +407,7 @@ class LoadLoop:
         if role == PRODUCER and lane in self._blocked_since:
             self._recorder.blocked(at_ns, at_ns - self._blocked_since.pop(lane))
         if self.outages.is_down(role, lane):
-            self._recorder.disconnected(role, at_ns, self.outages.book(role, lane, at_ns))
+            self._book_outage(role, lane, at_ns)
         else:
             self._recorder.error(role, at_ns)
         if not signal.is_reopening:
@@ -421,7 +421,8 @@ class LoadLoop:
     def _reopen(self, signal: Signal, role: str) -> None:
         lane, at_ns = signal.lane, signal.at_ns
         self._recorder.reconnected(role, at_ns)
-        self._recorder.disconnected(role, at_ns, self.outages.reopened(role, lane, at_ns))
+        self._book_outage(role, lane, at_ns)
+        self.outages.reopened(role, lane)
         self._reopened += 1
         self._write_off.reopened()
         if role == PRODUCER:
@@ -513,4 +514,11 @@ class LoadLoop:
 
     def _note_ongoing_outages(self, now: int) -> None:
         for role, lane in self.outages.down():
-            self._recorder.disconnected(role, now, self.outages.book(role, lane, now))
+            self._book_outage(role, lane, now)
+
+    def _book_outage(self, role: str, lane: int, until_ns: int) -> None:
+        timeline = self._timeline
+        for at_ns, down_ns in self.outages.book(
+            role, lane, until_ns, lambda at_ns: timeline.tick_end_ns(timeline.tick_at(at_ns))
+        ):
+            self._recorder.disconnected(role, at_ns, down_ns)

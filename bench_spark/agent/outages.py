@@ -6,6 +6,7 @@ connection leaves behind: how many of the messages that are out will never arriv
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,19 +60,27 @@ class Outages:
         outage.reason = reason
         self._booked_until[role, lane] = at_ns
 
-    def book(self, role: str, lane: int, at_ns: int) -> int:
-        """How long the lane was down since it was booked last."""
-        down_ns = max(0, at_ns - self._booked_until[role, lane])
-        self._booked_until[role, lane] = at_ns
-        self._lanes[role, lane].down_ns += down_ns
-        return down_ns
+    def book(
+        self, role: str, lane: int, until_ns: int, tick_end_ns: Callable[[int], int]
+    ) -> list[tuple[int, int]]:
+        """How long the lane was down since it was booked last: by tick, a moment in it and that.
 
-    def reopened(self, role: str, lane: int, at_ns: int) -> int:
-        """How long the lane was down since it was booked last; it is up now."""
-        down_ns = self.book(role, lane, at_ns)
+        `tick_end_ns`: when the tick ends in which a moment lies.
+        """
+        pieces = []
+        since_ns = self._booked_until[role, lane]
+        while since_ns < until_ns:
+            end_ns = min(until_ns, tick_end_ns(since_ns))
+            pieces.append((since_ns, end_ns - since_ns))
+            since_ns = end_ns
+        self._booked_until[role, lane] = since_ns
+        self._lanes[role, lane].down_ns += sum(down_ns for _, down_ns in pieces)
+        return pieces
+
+    def reopened(self, role: str, lane: int) -> None:
+        """The lane is up again; its down time was booked before."""
         self._lanes[role, lane].reopened += 1
         del self._booked_until[role, lane]
-        return down_ns
 
     def down(self) -> list[tuple[str, int]]:
         """Role and lane of all that are down."""

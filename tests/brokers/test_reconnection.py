@@ -240,6 +240,31 @@ def test_a_queue_deleted_in_mid_run_is_not_declared_again(rabbitmq_broker: Broke
 
 
 @pytest.mark.usefixtures("plane")
+def test_a_connection_that_the_broker_closes_without_blame_comes_back(
+    rabbitmq_broker: Broker,
+) -> None:
+    run_id = f"forced-{time.time_ns()}"
+    transport = open_transport(rabbitmq_broker, run_id, amqp={"confirms": 10})
+    with declared(transport) as made, producing(transport, made) as producers:
+
+        def close_it() -> bool:
+            # The management plugin learns of connections with some delay.
+            found = [
+                one["name"]
+                for one in manage(rabbitmq_broker, "GET", "connections")
+                if run_id in one.get("client_properties", {}).get("connection_name", "")
+            ]
+            for name in found:
+                manage(rabbitmq_broker, "DELETE", f"connections/{urllib.parse.quote(name)}")
+            return bool(found)
+
+        assert eventually(close_it)
+        lost, _ = signals_until(SignalKind.REOPENED, producers)
+        assert "320" in lost.reason
+        send_all(producers, batch(heads(5)), expected_outcomes=5)
+
+
+@pytest.mark.usefixtures("plane")
 def test_a_login_refused_on_the_way_back_ends_the_trying(rabbitmq_broker: Broker) -> None:
     user = f"leaver-{time.time_ns()}"
     manage(rabbitmq_broker, "PUT", f"users/{user}", {"password": "geheim", "tags": ""})
@@ -267,7 +292,7 @@ def test_a_login_refused_on_the_way_back_ends_the_trying(rabbitmq_broker: Broker
         open_transport(rabbitmq_broker).delete(made)
 
 
-def manage(broker: Broker, method: str, path: str, body: Any = None) -> None:
+def manage(broker: Broker, method: str, path: str, body: Any = None) -> Any:
     parts = urllib.parse.urlsplit(broker.management_uri or "")
     manager = urllib.request.HTTPPasswordMgrWithDefaultRealm()
     root = f"http://{parts.hostname}:{parts.port}"
@@ -276,7 +301,8 @@ def manage(broker: Broker, method: str, path: str, body: Any = None) -> None:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{root}/api/{path}", data, method=method)
     request.add_header("content-type", "application/json")
-    opener.open(request, timeout=5).close()
+    with opener.open(request, timeout=5) as answer:
+        return json.loads(answer.read() or b"null")
 
 
 def descriptors() -> int:

@@ -8,19 +8,31 @@ from bench_spark.agent.recorder import CONSUMER, PRODUCER
 SECOND = 1_000_000_000
 
 
+def next_second(at_ns: int) -> int:
+    return (at_ns // SECOND + 1) * SECOND
+
+
 def test_down_time_is_booked_piece_by_piece_and_adds_up() -> None:
     outages = Outages()
     outages.lost(PRODUCER, 0, 7, at_ns=1 * SECOND, reason="reset")
     assert outages.is_down(PRODUCER, 0)
     assert not outages.is_down(CONSUMER, 0)
-    assert outages.book(PRODUCER, 0, 2 * SECOND) == SECOND
-    assert outages.reopened(PRODUCER, 0, 5 * SECOND) == 3 * SECOND
+    assert outages.book(PRODUCER, 0, 2 * SECOND, next_second) == [(SECOND, SECOND)]
+    assert outages.book(PRODUCER, 0, 2 * SECOND, next_second) == []
+    assert outages.book(PRODUCER, 0, 4 * SECOND + 5, next_second) == [
+        (2 * SECOND, SECOND),
+        (3 * SECOND, SECOND),
+        (4 * SECOND, 5),
+    ]
+    outages.book(PRODUCER, 0, 5 * SECOND, next_second)
+    outages.reopened(PRODUCER, 0)
     assert outages.count_down() == 0
     outages.lost(PRODUCER, 0, 7, at_ns=10 * SECOND, reason="320 CONNECTION_FORCED")
     outages.lost(CONSUMER, 1, 3, at_ns=10 * SECOND, reason="reset")
     assert (outages.count_down(), outages.count_down(CONSUMER)) == (2, 1)
     assert outages.down() == [(PRODUCER, 0), (CONSUMER, 1)]
-    outages.reopened(PRODUCER, 0, 11 * SECOND)
+    outages.book(PRODUCER, 0, 11 * SECOND, next_second)
+    outages.reopened(PRODUCER, 0)
     assert outages.report() == [
         {
             "role": CONSUMER,
