@@ -102,7 +102,11 @@ def test_messages_go_out_in_batches_when_the_last_of_them_is_due(watch: Watch) -
     """However often arrivals wake the loop: a message on its own costs as much as a batch."""
     load = run_load(plan(load={"rate_per_second": 10_000}), LOOPBACK)
     assert_all_arrived(load)
-    assert min(watch.batches[:-1]) == 5, "0.5 ms of schedule; less only at the very end"
+    shorter = sum(size < 5 for size in watch.batches)
+    longer = sum(size > 5 for size in watch.batches)
+    assert shorter <= longer + 1, (
+        "0.5 ms of schedule; less is what is left when late, or at the end"
+    )
 
 
 def test_rows_say_how_busy_the_agent_was_and_how_far_its_clock_may_be_off(watch: Watch) -> None:
@@ -558,6 +562,47 @@ def test_a_lane_that_is_lost_ends_the_run_and_leaves_what_was_measured(watch: Wa
         plan(load={"rate_per_second": 2000}, phases={"measure_seconds": 60}), LOOPBACK, lose_a_lane
     )
     assert_partial_result_is_kept(load, watch, "loopback:0: reset by peer")
+    assert load.total_of_all_phases(PRODUCER, "errors") == 1
+
+
+def test_a_lane_that_comes_back_costs_the_run_nothing_but_a_gap(watch: Watch) -> None:
+    def lose_a_lane(load: Load) -> None:
+        assert eventually(lambda: watch.received.total() > 100)
+        lost_ns = time.time_ns()
+        lost = Signal(SignalKind.LOST, lost_ns, 0, reason="reset by peer", is_reopening=True)
+        watch.signals = [lost]
+        assert eventually(lambda: watch.signals == [])
+        time.sleep(0.3)
+        watch.signals = [Signal(SignalKind.REOPENED, lost_ns + 250_000_000, 0, generation=1)]
+
+    load = run_load(
+        plan(**pairs(2), load={"rate_per_second": 1000}, phases={"measure_seconds": 1}),
+        LOOPBACK,
+        lose_a_lane,
+    )
+    assert load.control.failures == []
+    assert_all_arrived(load)
+    assert load.total_of_all_phases(PRODUCER, "errors") == 1
+    assert load.total_of_all_phases(PRODUCER, "reconnects") == 1
+    assert load.total_of_all_phases(PRODUCER, "disconnected_ns") == pytest.approx(250_000_000)
+    [outage] = load.control.agents[0].reports["closed"]["outages"]
+    assert (outage["role"], outage["member"], outage["reason"]) == (PRODUCER, 0, "reset by peer")
+    assert outage["down_seconds"] == pytest.approx(0.25)
+
+
+def test_a_lane_that_does_not_come_back_fails_the_run_and_counts_once(watch: Watch) -> None:
+    def lose_a_lane(load: Load) -> None:
+        assert eventually(lambda: watch.received.total() > 100)
+        at_ns = time.time_ns()
+        watch.signals = [
+            Signal(SignalKind.LOST, at_ns, 0, reason="reset by peer", is_reopening=True),
+            Signal(SignalKind.LOST, at_ns + 100, 0, reason="not reopened within 1 s"),
+        ]
+
+    load = run_load(
+        plan(load={"rate_per_second": 2000}, phases={"measure_seconds": 60}), LOOPBACK, lose_a_lane
+    )
+    assert_partial_result_is_kept(load, watch, "loopback:0: not reopened within 1 s")
     assert load.total_of_all_phases(PRODUCER, "errors") == 1
 
 
