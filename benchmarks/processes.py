@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -53,22 +56,27 @@ def started(
         encoding="utf-8",
         errors="replace",
         bufsize=1,
+        start_new_session=True,  # a group of its own, so that its children end with it
     )
     # Whoever reads its output would wait for ever for a tool that neither prints nor ends.
-    watchdog = threading.Timer(at_most_seconds, process.kill)
+    watchdog = threading.Timer(at_most_seconds, _signal_group, (process, signal.SIGKILL))
     watchdog.start()
     try:
         yield process
     finally:
         watchdog.cancel()
-        process.terminate()
-        try:
+        _signal_group(process, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(END_TIMEOUT_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        _signal_group(process, signal.SIGKILL)
+        process.wait()
         assert process.stdout is not None
         process.stdout.close()
+
+
+def _signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # all of them have ended
+        os.killpg(process.pid, number)
 
 
 def printed(process: subprocess.Popen[str]) -> Iterator[Printed]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import psutil
+
 from benchmarks.processes import printed, started
 
 WORKS_IN_A_CHILD = """
@@ -26,7 +28,10 @@ def python(source: str) -> list[str]:
 def test_the_cpu_of_a_tools_children_is_the_tools() -> None:
     with started(python(WORKS_IN_A_CHILD), at_most_seconds=50) as process:
         line = next(printed(process))
+        children = psutil.Process(process.pid).children()
     assert line.text == "done"
+    assert children
+    assert psutil.wait_procs(children, timeout=30)[1] == []  # they end with the tool
     assert line.cpu_seconds > 0.25  # the system counts in hundredths of a second
 
 
