@@ -163,6 +163,8 @@ class Windows:
 
     def __init__(self, members: tuple[int, ...], in_flight: int) -> None:
         self._in_flight = in_flight
+        self._has_held_back = False
+        """Whether any lane is down or settles."""
         self._is_down = np.zeros(len(members), np.bool_)
         self._is_settling = np.zeros(len(members), np.bool_)
         self._credit = np.full(len(members), in_flight, dtype=np.int64)
@@ -175,7 +177,9 @@ class Windows:
     def deal(self, messages: int) -> tuple[U32, U64]:
         # In turn: a deal too small for all lanes begins where the one before ended.
         lanes = np.roll(np.arange(len(self._credit)), -self._first_lane)
-        share = np.where(self._is_down | self._is_settling, 0, self._credit)[lanes]
+        share = self._credit[lanes]
+        if self._has_held_back:
+            share = np.where((self._is_down | self._is_settling)[lanes], 0, share)
         if int(share.sum()) > messages:
             share = _fair_shares(share, messages)
         lane = np.repeat(lanes, share)
@@ -202,6 +206,7 @@ class Windows:
 
     def suspend(self, lane: int) -> None:
         self._is_down[lane] = True
+        self._has_held_back = True
 
     def resume(self, lane: int) -> None:
         self._is_down[lane] = False
@@ -210,6 +215,7 @@ class Windows:
     def settle_all(self) -> None:
         """A consumer was lost: messages of any lane may have gone down with it."""
         self._is_settling[:] = True
+        self._has_held_back = True
 
     @property
     def is_settling(self) -> bool:
@@ -224,6 +230,7 @@ class Windows:
         """What has not arrived by now will not arrive any more."""
         self._credit[self._is_settling] = self._in_flight
         self._is_settling[:] = False
+        self._has_held_back = bool(self._is_down.any())
 
     @property
     def credit(self) -> int:

@@ -12,7 +12,7 @@ import random
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -77,6 +77,9 @@ class _Outage(Generic[LaneT]):
     end_timer: Timer | None = None
 
 
+_LoggedIn = list[tuple[_Outage[LaneT], AmqpConnection]]
+
+
 @dataclass(frozen=True)
 class _Dialled:
     sockets: list[socket.socket]
@@ -125,9 +128,12 @@ class Reopener(Generic[LaneT]):
         self._pauses = Pauses()
         self._outages: dict[int, _Outage[LaneT]] = {}
         self._waiting: deque[_Outage[LaneT]] = deque()
-        self._logged_in: list[tuple[_Outage[LaneT], AmqpConnection]] = []
+        self._logged_in: _LoggedIn[LaneT] = []
         """Waiting for what the broker forgot to be restored."""
         self._is_restoring = False
+        self._are_there: set[int] = set()
+        """Destinations known to be there: restored, and no connection has failed since."""
+        self._doubts = 0
         self._on_the_way = 0
         self._next_dial: Timer | None = None
         self._must_pause = False
@@ -148,6 +154,7 @@ class Reopener(Generic[LaneT]):
             self._rule.seconds, functools.partial(self._time_is_up, outage)
         )
         self._outages[lane.number] = outage
+        self._doubt()
         self._waiting.append(outage)
         self._must_pause = True
         self._dial_later()
@@ -243,20 +250,43 @@ class Reopener(Generic[LaneT]):
     def _restore(self) -> None:
         if self._is_restoring or not self._logged_in:
             return
-        self._is_restoring = True
         group, self._logged_in = self._logged_in, []
-        wanted = {one.index: one for outage, _ in group for one in outage.lane.lane.destinations}
+        missing = {
+            one.index: one
+            for outage, _ in group
+            for one in outage.lane.lane.destinations
+            if one.index not in self._are_there
+        }
+        if not missing:
+            self._begin_channels(group, None)
+            return
+        self._is_restoring = True
         self._errands.run(
-            functools.partial(_outcome_of, self._rule.restore, list(wanted.values())),
-            functools.partial(self._restored, group),
+            functools.partial(_outcome_of, self._rule.restore, list(missing.values())),
+            functools.partial(self._restored, group, missing.keys(), self._doubts),
         )
 
     def _restored(
         self,
-        group: Sequence[tuple[_Outage[LaneT], AmqpConnection]],
+        group: _LoggedIn[LaneT],
+        destinations: Iterable[int],
+        doubts_before: int,
         error: BenchError | BeyondRestoring | None,
     ) -> None:
         self._is_restoring = False
+        if error is None and self._doubts == doubts_before:
+            self._are_there.update(destinations)
+        self._begin_channels(group, error)
+        self._restore()
+
+    def _doubt(self) -> None:
+        """A connection failed: the broker may have restarted and forgotten once more."""
+        self._are_there.clear()
+        self._doubts += 1
+
+    def _begin_channels(
+        self, group: _LoggedIn[LaneT], error: BenchError | BeyondRestoring | None
+    ) -> None:
         for outage, connection in group:
             if outage.connection is not connection:
                 continue  # lost again meanwhile
@@ -264,7 +294,6 @@ class Reopener(Generic[LaneT]):
                 self._open_channel(outage, connection)
             else:
                 self._failed(outage, str(error), isinstance(error, BeyondRestoring))
-        self._restore()
 
     # -- beginning again ---------------------------------------------------------------------------
 
@@ -322,6 +351,7 @@ class Reopener(Generic[LaneT]):
 
     def _try_again(self, outage: _Outage[LaneT], why: str) -> None:
         self._leave_the_way(outage)
+        self._doubt()
         outage.last_reason = why
         self._waiting.append(outage)
         self._must_pause = True
