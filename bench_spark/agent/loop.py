@@ -278,6 +278,10 @@ class LoadLoop:
         deadline = last_sent + self._timeline.drain_ns + DRAIN_MARGIN_NS
         while not self._drained and not self._link.is_lost and self._now_ns() < deadline:
             self._turn(self._now_ns() + LONGEST_WAIT_NS)
+        if self._lanes.consumers is not None:
+            # Whatever the time: what the broker has pushed and forgotten would else count as lost.
+            self._lanes.consumers.detach()
+            self._consume(self._lanes.consumers)
 
     # -- one turn --------------------------------------------------------------------------------
 

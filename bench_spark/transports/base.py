@@ -235,6 +235,10 @@ class Consumers(Protocol):
     def attach(self) -> None:
         """Start deliveries; returns when the broker has agreed (Kafka: assigned and positioned)."""
 
+    def detach(self) -> None:
+        """End deliveries. Returns when all that was on its way has arrived, to be received still: a
+        broker that needs no acknowledgement has forgotten it."""
+
     def receive(self, timeout_seconds: float) -> Received:
         """What has arrived; waits at most that long for the first message."""
 

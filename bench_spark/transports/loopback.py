@@ -373,6 +373,9 @@ class LoopbackConsumers:
             inlet.queue.readers.append(self._bell)
         self._bell.set(any(inlet.queue.depth for inlet in self._inlets))
 
+    def detach(self) -> None:
+        """Nothing is ever on its way: what was not taken is still in the queue."""
+
     def receive(self, timeout_seconds: float) -> Received:
         if not self._is_attached:
             return nothing_received()

@@ -242,6 +242,27 @@ def test_receive_waits_no_longer_than_asked(broker: Broker) -> None:
         assert 0.15 <= time.monotonic() - started < PATIENCE_SECONDS
 
 
+def test_after_detaching_each_message_was_received_or_is_still_in_the_broker(
+    broker: Broker,
+) -> None:
+    """Without acknowledgements the broker has forgotten what it has pushed: no one may drop it."""
+    transport = open_transport(broker, producers=1, consumers=2)
+    with declared(transport) as made:
+        with consuming(transport, made, made) as consumers, producing(transport, made) as producers:
+            send_all(producers, batch(heads(20_000), body_bytes=500))
+            first = consumers.receive(PATIENCE_SECONDS)
+            consumers.detach()
+            rest = [consumers.receive(0.0) for _ in range(2)]
+            send_all(producers, batch(heads(100, first=20_000), body_bytes=500))
+            producers.flush(PATIENCE_SECONDS)
+        received = sum(len(part) for part in (first, *rest))
+        [left] = transport.depths(made)
+    assert received > 0
+    assert left is not None
+    assert left >= 100
+    assert received + left == 20_100
+
+
 def test_closing_twice_is_harmless(broker: Broker) -> None:
     transport = open_transport(broker)
     with exchanging(transport) as (producers, consumers):

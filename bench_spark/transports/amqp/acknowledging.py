@@ -17,6 +17,8 @@ from bench_spark.transports.base import Lane
 IDLE_SECONDS = 1.0
 """Acknowledgements that are not enough for a group, or for a transaction, go out anyway after this
 long without a message."""
+DETACH_SECONDS = 5.0
+"""How long to wait for each consumer's cancellation: the broker first sends what it has pushed."""
 COMMIT_SECONDS = 2.0
 """How long to wait, when all is over, for the broker to commit what was acknowledged last."""
 
@@ -41,6 +43,10 @@ class AcknowledgingLanes(Lanes[LaneT]):
 
     # -- what a plane adds -------------------------------------------------------------------------
 
+    def _cancel(self, lane: LaneT, route: int) -> None:
+        """Ask for no more from this destination; the answer goes to `_answered`."""
+        raise NotImplementedError
+
     def _acknowledge_groups(self, older_than: float) -> None:
         """Acknowledge what waits for its group to be full, where nothing was added since then."""
         raise NotImplementedError
@@ -48,6 +54,19 @@ class AcknowledgingLanes(Lanes[LaneT]):
     def _send_transaction(self, lane: LaneT, tags: U64) -> None:
         """Acknowledge these tags and ask for the commit, whose answer goes to `_committed`."""
         raise NotImplementedError
+
+    # -- the end of deliveries ---------------------------------------------------------------------
+
+    def detach(self) -> None:
+        lanes = [lane for lane in self._opened if not lane.is_lost and lane.connection.is_open]
+        for lane in lanes:
+            lane.unanswered += len(lane.lane.destinations)
+            for route in range(len(lane.lane.destinations)):
+                self._cancel(lane, route)
+        self._loop.run_down(
+            lambda: sum(lane.unanswered for lane in lanes if not lane.is_lost), DETACH_SECONDS
+        )
+        self._ring_if_more()
 
     # -- transactions ------------------------------------------------------------------------------
 
@@ -103,3 +122,8 @@ class AcknowledgingLanes(Lanes[LaneT]):
             )
 
         self._loop.run_until(is_done, COMMIT_SECONDS)
+
+
+def consumer_tag(lane: Lane, route: int) -> str:
+    """What a consumer is called on its connection: the route is read back from it."""
+    return f"bench-{lane.member}-{route}"

@@ -12,7 +12,7 @@ import pika.spec
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.models import Amqp
 from bench_spark.transports.amqp import generations
-from bench_spark.transports.amqp.acknowledging import AcknowledgingLanes
+from bench_spark.transports.amqp.acknowledging import AcknowledgingLanes, consumer_tag
 from bench_spark.transports.amqp.acks import U64, AckFrames
 from bench_spark.transports.amqp.arrivals import Arrivals
 from bench_spark.transports.amqp.deliveries import Deliveries
@@ -53,7 +53,7 @@ class FastConsumers(AcknowledgingLanes[FastLane], FastLanes):
     def _make_parser(self, lane: FastLane, on_method: Callable[[Any], None]) -> Parser:
         handover, destinations = lane.handover, lane.lane.destinations
         routes = {
-            _consumer_tag(lane.lane, route).encode(): route for route in range(len(destinations))
+            consumer_tag(lane.lane, route).encode(): route for route in range(len(destinations))
         }
         tag_mark = generations.mark(lane.generation)
         receiver = Deliveries(lane.number, handover.channel, routes, self._arrivals, tag_mark)
@@ -78,13 +78,18 @@ class FastConsumers(AcknowledgingLanes[FastLane], FastLanes):
             lane.connection.send_method(spec.Qos(prefetch_count=self._amqp.effective_prefetch))
         lane.unanswered += len(lane.lane.destinations)
         for route, destination in enumerate(lane.lane.destinations):
-            tag = _consumer_tag(lane.lane, route)
+            tag = consumer_tag(lane.lane, route)
             lane.connection.send_method(
                 spec.Consume(queue=destination.name or "", consumer_tag=tag, no_ack=is_auto)
             )
 
+    def _cancel(self, lane: FastLane, route: int) -> None:
+        tag = consumer_tag(lane.lane, route)
+        lane.connection.send_method(pika.spec.Basic.Cancel(consumer_tag=tag))
+
     def _on_method(self, lane: FastLane, method: Any) -> None:
-        if isinstance(method, pika.spec.Basic.ConsumeOk | pika.spec.Tx.SelectOk):
+        spec = pika.spec
+        if isinstance(method, spec.Basic.ConsumeOk | spec.Basic.CancelOk | spec.Tx.SelectOk):
             self._answered(lane)
         elif isinstance(method, pika.spec.Tx.CommitOk):
             self._committed(lane)
@@ -183,7 +188,3 @@ class _AckGroup:
         """The acknowledgement of a group that is not full."""
         self.count = 0
         return self.frames.of(self._last_tag)
-
-
-def _consumer_tag(lane: Lane, route: int) -> str:
-    return f"bench-{lane.member}-{route}"

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pika.spec
 
 from bench_spark.measure.clock import NowNs
 from bench_spark.measure.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, Envelopes
 from bench_spark.scenario.models import Amqp
 from bench_spark.transports.amqp import generations
-from bench_spark.transports.amqp.acknowledging import AcknowledgingLanes
+from bench_spark.transports.amqp.acknowledging import AcknowledgingLanes, consumer_tag
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.pika_lanes import PikaLane, PikaLanes
 from bench_spark.transports.amqp.reopening import ReopeningRule
@@ -59,9 +60,18 @@ class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):
                 destination.name or "",
                 functools.partial(self._on_message, lane, route),
                 auto_ack=self._amqp.ack == "auto",
-                consumer_tag=f"bench-{lane.lane.member}-{route}",
+                consumer_tag=consumer_tag(lane.lane, route),
                 callback=functools.partial(self._answered, lane),
             )
+
+    def _cancel(self, lane: PikaLane, route: int) -> None:
+        # pika's basic_cancel drops what still arrives, and the broker has forgotten it already.
+        tag = consumer_tag(lane.lane, route)
+        lane.channel._rpc(
+            pika.spec.Basic.Cancel(consumer_tag=tag),
+            functools.partial(self._answered, lane),
+            [(pika.spec.Basic.CancelOk, {"consumer_tag": tag})],
+        )
 
     # -- receiving ---------------------------------------------------------------------------------
 

@@ -402,6 +402,9 @@ class KafkaConsumers:
                         f"every consumer within {ATTACH_SECONDS:g} s"
                     )
 
+    def detach(self) -> None:
+        """The topic keeps everything, and positions tell what was received of it."""
+
     def receive(self, timeout_seconds: float) -> Received:
         if not self._may_fetch.is_set():
             self._may_fetch.set()
