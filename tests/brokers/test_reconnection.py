@@ -379,7 +379,7 @@ def any_way(request: pytest.FixtureRequest) -> Iterator[tuple[Proxy, Broker, str
 
 def plan_of(plane: str, **keys: Any) -> Plan:
     keys["amqp"] = {"plane": plane} | keys.get("amqp", {})
-    phases = {"warmup_seconds": 0.5, "measure_seconds": 3, "drain_seconds": 4}
+    phases = {"warmup_seconds": 0.5, "measure_seconds": 3, "drain_seconds": 2}
     scenario = Scenario.model_validate({"phases": phases} | keys)
     return make_plan(scenario, f"reconnection-{time.time_ns()}")
 

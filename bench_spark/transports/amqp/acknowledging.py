@@ -41,6 +41,11 @@ class AcknowledgingLanes(Lanes[LaneT]):
         self._idle_check_seconds = 0.0
         super().__init__(access, lanes, now_ns, rule)
 
+    def attach(self) -> None:
+        is_transacted = self._amqp.consumer_transaction > 0
+        self._begin_all("tx.select, basic.consume" if is_transacted else "basic.consume")
+        self._ring_if_more()
+
     # -- what a plane adds -------------------------------------------------------------------------
 
     def _cancel(self, lane: LaneT, route: int) -> None:

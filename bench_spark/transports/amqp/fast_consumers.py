@@ -60,10 +60,6 @@ class FastConsumers(AcknowledgingLanes[FastLane], FastLanes):
         keeps_bodies = self._arrivals.wants_bodies
         return Parser(handover.channel, handover.frame_max, receiver, on_method, keeps_bodies)
 
-    def attach(self) -> None:
-        self._begin_all("basic.consume")
-        self._ring_if_more()
-
     def _begin(self, lane: FastLane) -> None:
         spec = pika.spec.Basic
         is_auto = self._amqp.ack == "auto"

@@ -41,10 +41,6 @@ class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):
         self._acks: dict[int, _AckGroup] = {}
         """By lane."""
 
-    def attach(self) -> None:
-        self._begin_all("basic.consume")
-        self._ring_if_more()
-
     def _begin(self, lane: PikaLane) -> None:
         self._acks[lane.number] = _AckGroup()
         if self._amqp.consumer_transaction:
