@@ -39,6 +39,8 @@ COUNTERS = (
     "errors",
     "blocked_ns",
     "bytes",
+    "reconnects",
+    "disconnected_ns",
 )
 """Counters of one event row; they add up over rows."""
 

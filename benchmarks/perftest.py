@@ -21,7 +21,7 @@ PERFTEST = "PerfTest"
 _SECOND = re.compile(
     r"id: .*?, time (?P<time>[\d.]+) s.*? received: (?P<rate>[\d.]+) msg/s.*?"
     r"min/median/75th/95th/99th (?:consumer )?latency: "
-    r"\d+/(?P<p50>\d+)/\d+/\d+/(?P<p99>\d+) (?P<unit>µs|us|ms)"
+    r"\d+/(?P<p50>\d+)/\d+/\d+/(?P<p99>\d+) (?P<unit>\S+)"
 )
 
 
@@ -65,6 +65,7 @@ def figures_of(lines: Iterable[Printed], warmup_seconds: float) -> Figures:
         before_seconds = time_seconds
         progress.append(Progress(line.at_seconds, round(messages), line.cpu_seconds))
         if line.at_seconds - progress[0].at_seconds > warmup_seconds:
+            # The other unit is a microsecond, spelt as well as the locale allows.
             unit_us = 1000 if found["unit"] == "ms" else 1
             percentiles.append((float(found["p50"]) * unit_us, float(found["p99"]) * unit_us))
     if not percentiles:

@@ -47,7 +47,12 @@ def started(
 ) -> Iterator[subprocess.Popen[str]]:
     """A process for the length of a `with`; ended after it, or when it has taken too long."""
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        bufsize=1,
     )
     # Whoever reads its output would wait for ever for a tool that neither prints nor ends.
     watchdog = threading.Timer(at_most_seconds, process.kill)

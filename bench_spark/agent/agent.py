@@ -239,6 +239,7 @@ class _Agent:
                 if end is not None:
                     self._close_lanes(end, result)
         totals, pages = self._closing_report(recorder)
+        totals["outages"] = loop.outages.report()
         result.report = totals
         report(self._link, "closed", pages, **totals)
 

@@ -17,6 +17,7 @@ from bench_spark.agent.dealing import Dealer, RoundRobin, Windows
 from bench_spark.agent.due import DueBook
 from bench_spark.agent.host import HostLoad
 from bench_spark.agent.link import Link, report
+from bench_spark.agent.outages import QUIET_NS, Outages, Quiet, WriteOff
 from bench_spark.agent.pacer import Schedule
 from bench_spark.agent.payload import head_bytes, padding
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
@@ -44,6 +45,8 @@ room again, and trying in vain takes CPU from the broker."""
 SPARE_TIME_NS = 250_000
 """With so much time before the next batch is due, some of what was recorded can be folded."""
 HOUSEKEEPING_NS = 50_000_000
+HEED_NS = 5_000_000
+"""How often to ask for signals while nothing is accepted: a full socket is the usual reason."""
 PROGRESS_NS = 100_000_000
 STALL_NS = 5 * NANOSECONDS
 LATE_GRACE_NS = NANOSECONDS
@@ -113,7 +116,9 @@ class LoadLoop:
         self._is_self_limiting = lanes.are_self_limiting or scenario.only_publishes
         self._sent = 0
         schedule = self._schedule
-        self._batch_complete_ns = 0 if schedule is None else self._next_batch_complete_ns(schedule)
+        self._batch_complete_ns = (
+            0 if schedule is None else self._next_batch_complete_ns(schedule, 0)
+        )
         self._refused_until_ns = 0
         self._began_ns = timeline.start_ns
         self._has_ended_production = False
@@ -122,14 +127,18 @@ class LoadLoop:
         self._first_measured_ns: int | None = None
         self._received = 0
         self._freed = 0
-        self._seen_progress = -1
-        self._progress_at_ns = 0
+        self._write_off = WriteOff()
+        self._reopened = 0
+        self._stall = Quiet()
+        self._settling = Quiet()
         self._others_backlog = 0
         self._sent_at_backlog_news = 0
         self._next_housekeeping_ns = 0
+        self._next_heed_ns = 0
         self._next_progress_ns = 0
         self._next_tick_ns = timeline.tick_end_ns(0)
         self._blocked_since: dict[int, int] = {}
+        self.outages = Outages()
         self._stopping = False
         self._is_draining = False
         self._drained = False
@@ -144,11 +153,17 @@ class LoadLoop:
         warmup = self._schedule.messages_before(self._timeline.warmup_ns)
         return warmup + (self._assignment.expected_messages or 0)
 
+    @property
+    def _stream(self) -> RoundRobin:
+        """The dealer of a load with a schedule."""
+        assert isinstance(self._dealer, RoundRobin)
+        return self._dealer
+
     def _make_dealer(self) -> Dealer:
         members = tuple(member.index for member in self._assignment.producers)
         if self._mode == "window":
             return Windows(members, self._assignment.scenario.load.in_flight)
-        return RoundRobin(max(1, len(members)))
+        return RoundRobin(max(1, len(members)), owes=self._schedule is not None)
 
     # -- the two halves of a run -----------------------------------------------------------------
 
@@ -305,7 +320,11 @@ class LoadLoop:
             self._send_progress()
         if now >= self._next_tick_ns:
             self._close_ticks(now)
+        if not self.outages.count_down():
+            out = self._sent - self._received - self._freed
+            self._write_off.look(out, self._received, now)
         if isinstance(self._dealer, Windows) and not self._is_draining:
+            self._reclaim_what_was_lost(self._dealer, now)
             self._watch_for_stall(self._dealer, now)
 
     # -- producing -------------------------------------------------------------------------------
@@ -319,29 +338,42 @@ class LoadLoop:
         wanted = min(self._batch_messages, self._quota_left(now), self._room())
         if wanted <= 0:
             return now + REFUSED_WAIT_NS
-        return now if self._send(producers, wanted, None) else now + REFUSED_WAIT_NS
+        return now if self._send(producers, wanted, None) else self._refused(now)
 
     def _produce_on_schedule(self, schedule: Schedule, producers: Producers, now: int) -> int:
         if now >= self._batch_complete_ns:
             due = min(schedule.messages_due(now - self._timeline.start_ns), self._scheduled_total)
-            behind = due - self._sent
+            behind = self._stream.ready(due)
             if behind > 0:
                 accepted = self._send(producers, min(behind, self._batch_messages), schedule)
                 if not accepted:
-                    return now + REFUSED_WAIT_NS
-            self._batch_complete_ns = self._next_batch_complete_ns(schedule)
+                    return self._refused(now)
+                if accepted < behind:
+                    return now
+            self._batch_complete_ns = self._next_batch_complete_ns(schedule, due)
         return self._batch_complete_ns
 
-    def _next_batch_complete_ns(self, schedule: Schedule) -> int:
+    def _next_batch_complete_ns(self, schedule: Schedule, due: int) -> int:
         """When the last message of the next batch is due: until then none of it is sent.
 
         Without that, every arrival that wakes the loop would send what fell due since the last, one
         message at a time.
         """
-        if self._sent >= self._scheduled_total:
-            return self._timeline.measure_end_ns
-        last = min(self._sent + schedule.batch_messages, self._scheduled_total) - 1
+        if due >= self._scheduled_total:
+            # What is still unsent is owed by lanes that are down.
+            is_all_sent = self._sent >= self._scheduled_total
+            return (
+                self._timeline.measure_end_ns if is_all_sent else self._now_ns() + LONGEST_WAIT_NS
+            )
+        last = min(due + schedule.batch_messages, self._scheduled_total) - 1
         return self._timeline.start_ns + schedule.intended_ns(last)
+
+    def _refused(self, now: int) -> int:
+        """Nothing was accepted: a lane is full, or down, and then the others go on without it."""
+        if now >= self._next_heed_ns:
+            self._next_heed_ns = now + HEED_NS
+            self._heed_signals()
+        return now + REFUSED_WAIT_NS
 
     def _quota_left(self, now: int) -> int:
         """What `load.messages` still allows in the measured phase."""
@@ -363,7 +395,10 @@ class LoadLoop:
         if self._assignment.shares_destinations:
             backlog = self._others_backlog + self._sent - self._sent_at_backlog_news
         else:
-            backlog = self._sent - self._received - self._freed
+            backlog = self._sent - self._received - self._freed - self._write_off.messages
+            if self._write_off.is_due and backlog > self._backlog_limit // 2:
+                # Sending on would hide that of all these nothing arrives any more.
+                return 0
         return self._backlog_limit - backlog
 
     def _send(self, producers: Producers, messages: int, schedule: Schedule | None) -> int:
@@ -380,7 +415,7 @@ class LoadLoop:
             head_bytes=self._head_bytes,
         )
         if schedule is not None:
-            offsets = schedule.intended_many_ns(self._sent, len(lane))
+            offsets = schedule.intended_of_ns(self._stream.numbers(lane, sequence))
             head["intended_ns"] = offsets + self._timeline.start_ns
         sent_ns = self._now_ns()
         head["sent_ns"] = sent_ns
@@ -444,8 +479,37 @@ class LoadLoop:
             since = self._blocked_since.pop(signal.lane, signal.at_ns)
             self._recorder.blocked(signal.at_ns, signal.at_ns - since)
         elif signal.kind is SignalKind.LOST:
-            self._recorder.error(role, signal.at_ns)
+            self._lose(signal, role)
+        elif signal.kind is SignalKind.REOPENED:
+            self._reopen(signal, role)
+
+    def _lose(self, signal: Signal, role: str) -> None:
+        lane, at_ns = signal.lane, signal.at_ns
+        if role == PRODUCER and lane in self._blocked_since:
+            self._recorder.blocked(at_ns, at_ns - self._blocked_since.pop(lane))
+        if self.outages.is_down(role, lane):
+            self._book_outage(role, lane, at_ns)
+        else:
+            self._recorder.error(role, at_ns)
+        if not signal.is_reopening:
             self._fail(self._lost(signal))
+            return
+        members = self._assignment.producers if role == PRODUCER else self._assignment.consumers
+        self.outages.lost(role, lane, members[lane].index, at_ns, signal.reason)
+        if role == PRODUCER:
+            self._dealer.suspend(lane)
+
+    def _reopen(self, signal: Signal, role: str) -> None:
+        lane, at_ns = signal.lane, signal.at_ns
+        self._recorder.reconnected(role, at_ns)
+        self._book_outage(role, lane, at_ns)
+        self.outages.reopened(role, lane)
+        self._reopened += 1
+        self._write_off.reopened()
+        if role == PRODUCER:
+            self._dealer.resume(lane)
+        elif isinstance(self._dealer, Windows):
+            self._dealer.settle_all()
 
     def _lost(self, signal: Signal) -> LaneLost:
         address = self._lanes.broker_address
@@ -459,10 +523,17 @@ class LoadLoop:
             self._link.send({"type": "failed", "kind": error.kind, "text": str(error)})
         self._stopping = True
 
+    def _reclaim_what_was_lost(self, windows: Windows, now: int) -> None:
+        if not windows.is_settling or self.outages.count_down(CONSUMER):
+            self._settling.start_again()
+        elif self._settling.lasts_ns(windows.settling_credit, now) >= QUIET_NS:
+            windows.reclaim()
+
     def _watch_for_stall(self, windows: Windows, now: int) -> None:
-        if windows.progress != self._seen_progress:
-            self._seen_progress, self._progress_at_ns = windows.progress, now
-        elif not self._stopping and now - self._progress_at_ns > STALL_NS:
+        if self.outages.count_down() or windows.is_settling:
+            self._stall.start_again()
+        stalled_ns = self._stall.lasts_ns(windows.progress, now)
+        if not self._stopping and stalled_ns > STALL_NS:
             self._fail(
                 RunError(
                     "the window is stalled: no message of this agent arrived for "
@@ -494,6 +565,8 @@ class LoadLoop:
                 "sent": self._sent,
                 "received_once": self._recorder.received_once,
                 "freed": self._freed,
+                "reopened": self._reopened,
+                "down": self.outages.count_down(),
                 "unsettled": producers.in_flight() if producers is not None else 0,
             }
         )
@@ -501,6 +574,7 @@ class LoadLoop:
     def _close_ticks(self, now: int) -> None:
         self._book_due(now)
         self._note_ongoing_blocks(now)
+        self._note_ongoing_outages(now)
         rows = self._recorder.rows_until(now)
         self._note_cpu_and_clock(rows)
         if rows:
@@ -527,3 +601,14 @@ class LoadLoop:
         for lane, since in self._blocked_since.items():
             self._recorder.blocked(now, now - since)
             self._blocked_since[lane] = now
+
+    def _note_ongoing_outages(self, now: int) -> None:
+        for role, lane in self.outages.down():
+            self._book_outage(role, lane, now)
+
+    def _book_outage(self, role: str, lane: int, until_ns: int) -> None:
+        timeline = self._timeline
+        for at_ns, down_ns in self.outages.book(
+            role, lane, until_ns, lambda at_ns: timeline.tick_end_ns(timeline.tick_at(at_ns))
+        ):
+            self._recorder.disconnected(role, at_ns, down_ns)

@@ -44,8 +44,13 @@ class Schedule:
         return round(self.shift_ns + message * self.period_ns)
 
     def intended_many_ns(self, first: int, count: int) -> npt.NDArray[np.int64]:
-        numbers = np.arange(first, first + count, dtype=np.float64)
-        return np.rint(self.shift_ns + numbers * self.period_ns).astype(np.int64)
+        return self.intended_of_ns(np.arange(first, first + count, dtype=np.int64))
+
+    def intended_of_ns(self, messages: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        intended: npt.NDArray[np.int64] = np.rint(self.shift_ns + messages * self.period_ns).astype(
+            np.int64
+        )
+        return intended
 
     def messages_before(self, elapsed_ns: int) -> int:
         """How many messages are due strictly before that moment."""

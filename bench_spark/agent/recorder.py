@@ -183,6 +183,12 @@ class Recorder:
     def blocked(self, at_ns: int, blocked_ns: int) -> None:
         self._count(PRODUCER, self._phase_at(at_ns), at_ns, "blocked_ns", blocked_ns)
 
+    def disconnected(self, role: str, at_ns: int, down_ns: int) -> None:
+        self._count(role, self._phase_at(at_ns), at_ns, "disconnected_ns", down_ns)
+
+    def reconnected(self, role: str, at_ns: int) -> None:
+        self._count(role, self._phase_at(at_ns), at_ns, "reconnects", 1)
+
     def insert_duration(self, at_ns: int, duration_ns: int, messages: int) -> None:
         """The send call took that long for every message in it."""
         self._inserts[self._insert_rows] = (at_ns, duration_ns, messages)

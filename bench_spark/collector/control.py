@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench_spark.agent.outages import WriteOff
 from bench_spark.agent.rows import EventRow, decode_rows
 from bench_spark.agent.wire import Message
 from bench_spark.measure.clock import NANOSECONDS, NowNs
@@ -81,6 +82,8 @@ class RunControl:
         self._said: set[str] = set()
         self._drain_deadline_ns: int | None = None
         self._next_backlog_news_ns = 0
+        self._write_off = WriteOff()
+        self._seen_reopened = 0
         self._has_both_ends = plan.scenario.has_both_ends
         self._shares_backlog = self._has_both_ends and any(
             assignment.shares_destinations for assignment in plan.assignments
@@ -158,7 +161,7 @@ class RunControl:
                 self._say("drained")
         elif self._shares_backlog and now >= self._next_backlog_news_ns:
             self._next_backlog_news_ns = now + BACKLOG_NEWS_NS
-            self._broadcast({"type": "backlog", "messages": self._backlog()})
+            self._broadcast({"type": "backlog", "messages": self._backlog_to_wait_for(now)})
 
     def _advance(self) -> None:
         for step, command in _NEXT_COMMAND.items():
@@ -207,16 +210,26 @@ class RunControl:
     def _backlog(self) -> int:
         if not self._has_both_ends:
             return 0  # what is sent is not received here, or what is received was not sent here
-        progress = [state.progress for state in self.agents]
-        return sum(
-            p.get("sent", 0) - p.get("received_once", 0) - p.get("freed", 0) for p in progress
-        )
+        return self._total("sent") - self._total("received_once") - self._total("freed")
+
+    def _backlog_to_wait_for(self, now: int) -> int:
+        """Without what went down with connections that are back: it would be waited for forever."""
+        reopened = self._total("reopened")
+        if reopened > self._seen_reopened:
+            self._seen_reopened = reopened
+            self._write_off.reopened()
+        backlog = self._backlog()
+        if not self._total("down"):
+            self._write_off.look(backlog, self._total("received_once"), now)
+        return backlog - self._write_off.messages
+
+    def _total(self, name: str) -> int:
+        return sum(state.progress.get(name, 0) for state in self.agents)
 
     def _has_everything_arrived(self) -> bool:
         if not self._all_reached("produced"):
             return False
-        unsettled = sum(state.progress.get("unsettled", 0) for state in self.agents)
-        return self._backlog() <= 0 and unsettled == 0
+        return self._backlog() <= 0 and self._total("unsettled") == 0
 
     def _has_failed(self, agent: int) -> bool:
         return any(failure.agent == agent for failure in self.failures)

@@ -11,6 +11,7 @@ Columns, in this order (units end their names; an empty cell is an unknown value
     send_rate receive_rate expected delivery_rate
     due unsent sent confirmed unconfirmed refused returned received received_once duplicates
     left_in_broker lost indeterminate acked redelivered out_of_order malformed foreign errors
+    reconnects
     bytes_sent bytes_received
 
 The last two groups are the run's and repeat in each of its rows. A run that measured nothing has

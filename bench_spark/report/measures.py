@@ -42,6 +42,7 @@ COUNTS = (
     "malformed",
     "foreign",
     "errors",
+    "reconnects",
     "bytes_sent",
     "bytes_received",
 )

@@ -55,6 +55,7 @@ _TOLD_IF_ANY = (
     "malformed",
     "foreign",
     "errors",
+    "reconnects",
 )
 """Counts that are worth a word of their own only when something happened."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
@@ -198,6 +198,11 @@ class Amqp(Section):
     queue's name."""
     confirms: int = Field(0, ge=0, le=10_000_000)
     """Publisher confirms: most messages unconfirmed per producer; 0 turns confirms off."""
+    producer_transaction: int = Field(0, ge=0, le=10_000_000)
+    """Messages per transaction (tx.commit) of a producer; 0 turns transactions off. A producer
+    sends nothing more until the broker has committed, which counts as its confirm."""
+    consumer_transaction: int = Field(0, ge=0, le=65535)
+    """With manual acks: messages whose acks are committed together; 0 turns transactions off."""
     mandatory: bool = False
     """Ask the broker to return messages that reach no queue; they are counted as `returned`."""
     persistent: bool = False
@@ -209,8 +214,8 @@ class Amqp(Section):
     """With manual acks: acknowledge every so many messages at once (multiple=true above 1). Fewer
     are acknowledged when none has come for a second, and at the end."""
     prefetch: int | None = Field(None, ge=0, le=65535)
-    """Unacknowledged messages per consumer, 0 for no limit; unset: twice `ack_every`, at least
-    200."""
+    """Unacknowledged messages per consumer, 0 for no limit; unset: twice `ack_every` or
+    `consumer_transaction`, at least 200."""
     heartbeat_seconds: int = Field(30, ge=0, le=3600)
     """How often both sides prove that they are alive; 0 turns heartbeats off."""
     plane: Literal["fast", "pika"] = "fast"
@@ -224,11 +229,41 @@ class Amqp(Section):
             refuse([Conflict(("prefetch", "ack_every"), f"{below}: nothing would be acknowledged")])
         return self
 
+    @model_validator(mode="after")
+    def _transactions_agree(self) -> Amqp:
+        refuse([*self._producer_transaction_conflicts(), *self._consumer_transaction_conflicts()])
+        return self
+
+    def _producer_transaction_conflicts(self) -> Iterator[Conflict]:
+        if self.producer_transaction and self.confirms:
+            yield Conflict(
+                ("producer_transaction", "confirms"),
+                "excludes confirms: brokers refuse both on one channel",
+            )
+
+    def _consumer_transaction_conflicts(self) -> Iterator[Conflict]:
+        messages = self.consumer_transaction
+        if messages and self.ack == "auto":
+            yield Conflict(
+                ("consumer_transaction", "ack"), "commits acknowledgements: it needs ack: manual"
+            )
+        if messages % self.ack_every:
+            yield Conflict(
+                ("consumer_transaction", "ack_every"),
+                f"{messages} is no multiple of ack_every, which is {self.ack_every}",
+            )
+        if self.prefetch and self.prefetch < messages:
+            yield Conflict(
+                ("prefetch", "consumer_transaction"),
+                f"{self.prefetch} is below consumer_transaction, which is {messages}: nothing "
+                "would be committed",
+            )
+
     @property
     def effective_prefetch(self) -> int:
         if self.prefetch is not None:
             return self.prefetch
-        return min(65535, max(200, 2 * self.ack_every))
+        return min(65535, max(200, 2 * self.ack_every, 2 * self.consumer_transaction))
 
 
 class KafkaTopic(Section):
@@ -298,6 +333,9 @@ class Scenario(Section):
     message: Message = Field(default_factory=Message)
     load: Load = Field(default_factory=Load)
     phases: Phases = Field(default_factory=Phases)
+    reconnect_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
+    """For how long a lost connection is opened again before the run fails; 0: it fails at once.
+    The schedule goes on meanwhile, and a run that lost a connection is degraded."""
     interval_seconds: int = Field(1, ge=1, le=3600)
     """Length of the intervals over which `interval_max` and `interval_mean` are taken."""
     histogram: HistogramRange = Field(default_factory=HistogramRange)
@@ -318,6 +356,7 @@ class Scenario(Section):
                 *self._destination_conflicts(),
                 *self._placement_conflicts(),
                 *self._one_ended_conflicts(),
+                *self._transaction_conflicts(),
             ]
         )
         return self
@@ -364,6 +403,24 @@ class Scenario(Section):
                     )
                 )
         return conflicts
+
+    def _transaction_conflicts(self) -> Iterator[Conflict]:
+        """A load that waits for messages inside transactions that wait for more of them."""
+        messages = self.amqp.producer_transaction
+        if self.load.mode == "window" and self.load.in_flight < messages:
+            yield Conflict(
+                ("load.in_flight", "amqp.producer_transaction"),
+                f"{self.load.in_flight} is below amqp.producer_transaction, which is {messages}: "
+                "nothing would ever be committed",
+            )
+        limit = self.load.backlog_limit_bytes // self.message.bytes
+        together = messages * self.producers
+        if self.load.mode == "maximum" and messages and limit < together:
+            yield Conflict(
+                ("load.backlog_limit_bytes", "amqp.producer_transaction", "producers"),
+                f"{self.load.backlog_limit_bytes} is less than the {together} messages of "
+                f"{self.message.bytes} bytes in the transactions of all producers",
+            )
 
     def _placement_conflicts(self) -> list[Conflict]:
         if self.placement != "split":

@@ -72,6 +72,8 @@ class Display(Protocol):
 
     def step(self, text: str) -> None: ...
 
+    def opening(self, plan: Plan, opened: int) -> None: ...
+
     def started(self, plan: Plan, timeline: Timeline, now_ns: Callable[[], int]) -> None: ...
 
     def update(self, window: LiveWindow | None, is_draining: bool) -> None: ...
@@ -275,6 +277,8 @@ class _Run:
                 self._weigh_spark(control)
                 window = self._metrics.latest(self._plan.run_id)
                 self._display.update(window, is_draining=control.produced.is_set())
+            else:
+                self._display.opening(self._plan, control.opened_lanes)
             if not job.is_alive():
                 return
             if not control.all_joined.is_set() and time.monotonic() > join_deadline:

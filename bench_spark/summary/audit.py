@@ -5,7 +5,7 @@ Each check is a sentence with a verdict. `fail` makes the run degraded, `warn` i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ RECOMMENDED_WARMUP_SECONDS = 5.0
 NEAR_LINK_SPEED = 0.8
 PILED_UP_US = 1_000_000
 """A median latency that no broker has which keeps up with what it is sent."""
+MOST_OUTAGES_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,9 @@ class AuditInput:
     bytes_per_second: float
     link_speed_mbit: int | None
     lower_bounds: dict[str, list[str]]
+    outages: tuple[Mapping[str, Any], ...] = ()
+    """Connections that were lost and opened again, as `agents` in the document lists them, each
+    with its `agent`."""
 
 
 def audit(run: AuditInput) -> list[Check]:
@@ -107,6 +111,8 @@ def _backlog(run: AuditInput) -> Iterator[Check]:
 
 
 def _who_was_slow(run: AuditInput) -> str:
+    if run.outages:
+        return f"connections to the broker were down for {_down_seconds(run):.1f} s in all"
     if run.blocked_seconds > 0:
         return f"the broker blocked its producers for {run.blocked_seconds:.1f} s"
     if run.busiest_agent_share is not None and run.busiest_agent_share >= BUSY_CORE:
@@ -224,6 +230,31 @@ def _consuming(run: AuditInput) -> Iterator[Check]:
         yield Check("accounts", "warn", "nothing was received")
 
 
+def _connections(run: AuditInput) -> Iterator[Check]:
+    if not run.outages:
+        return
+    losses = sum(outage["losses"] for outage in run.outages)
+    reopened = sum(outage["reopened"] for outage in run.outages)
+    longest = sorted(run.outages, key=lambda outage: -float(outage["down_seconds"]))
+    named = [
+        f"agent {outage['agent']} {outage['role']} {outage['member']} for "
+        f"{outage['down_seconds']:.1f} s ({outage['reason']})"
+        for outage in longest[:MOST_OUTAGES_NAMED]
+    ]
+    if len(longest) > MOST_OUTAGES_NAMED:
+        named.append(f"and {len(longest) - MOST_OUTAGES_NAMED} more")
+    yield Check(
+        "connections",
+        "fail",
+        f"{losses} connections were lost while the load ran and {reopened} opened again, down for "
+        f"{_down_seconds(run):.1f} s in all: {', '.join(named)}",
+    )
+
+
+def _down_seconds(run: AuditInput) -> float:
+    return sum(float(outage["down_seconds"]) for outage in run.outages)
+
+
 def _clocks(run: AuditInput) -> Iterator[Check]:
     bound_us = run.clock_bound_ns / 1000
     error = f"the clocks' error of {bound_us:.0f} us"
@@ -286,7 +317,16 @@ def _bounds(run: AuditInput) -> Iterator[Check]:
             )
 
 
-_PARTS = (_schedule, _backlog, _accounts, _generator, _clocks, _bounds, _surroundings)
+_PARTS = (
+    _schedule,
+    _backlog,
+    _connections,
+    _accounts,
+    _generator,
+    _clocks,
+    _bounds,
+    _surroundings,
+)
 
 
 def verdict_of(checks: list[Check]) -> dict[str, Any]:

@@ -197,6 +197,7 @@ def _counts(ticks: list[Tick], facts: RunFacts) -> dict[str, int | None]:
         "malformed": _sum(ticks, CONSUMER, "malformed"),
         "foreign": _sum(ticks, CONSUMER, "foreign"),
         "errors": _sum(ticks, PRODUCER, "errors") + _sum(ticks, CONSUMER, "errors"),
+        "reconnects": _sum(ticks, PRODUCER, "reconnects") + _sum(ticks, CONSUMER, "reconnects"),
         "bytes_sent": _sum(measured, PRODUCER, "bytes"),
         "bytes_received": _sum(measured, CONSUMER, "bytes"),
     }
@@ -371,6 +372,11 @@ def _audit_input(
             for measure, found in measures.items()
             if measure in _CENSORED_MEASURES
         },
+        outages=tuple(
+            {"agent": agent["agent"], **outage}
+            for agent in facts.agents
+            for outage in agent.get("outages", ())
+        ),
     )
 
 

@@ -10,6 +10,16 @@ the clock given to `open_*`; `sent_ns` is stamped by the agent just before `send
 One rule about waiting: `descriptor` becomes readable when `receive`, `outcomes` or `signals` may
 have something new, or when a refused `send` may succeed, so that the agent waits in one place for
 everything. A transport whose library owns threads hands columns over inside and rings a pipe.
+
+One rule about lost connections: a lane whose connection ends is LOST. Where a new connection may
+fare better and `reconnect_seconds` is not 0, that signal says `is_reopening`, and the transport
+opens the lane again by itself, without ever making the agent wait: with growing pauses, for
+`reconnect_seconds`. Meanwhile the lane takes no messages and all other lanes go on. It ends in one
+of two ways: REOPENED, with the number of the lane's new *generation*; or LOST once more, this time
+for good, because the time is up or because the broker's answer leaves no hope (login refused, queue
+gone). Nothing crosses from one generation to the next: messages unsettled at the loss have the
+outcome UNKNOWN, what was received before is never acknowledged on the new connection, and
+destinations that this run declared and the broker has forgotten are declared again, by name.
 """
 
 from __future__ import annotations
@@ -170,6 +180,8 @@ def nothing_received() -> Received:
 
 
 class SignalKind(Enum):
+    """LOST and REOPENED: see the rule about lost connections above."""
+
     BLOCKED = "blocked"
     UNBLOCKED = "unblocked"
     LOST = "lost"

@@ -37,6 +37,7 @@ from contract import (
     producing,
     send_all,
 )
+from proxy import Proxy
 
 from bench_spark.brokers import BrokerStatus
 from bench_spark.brokers.rabbitmq import installed_programs
@@ -231,10 +232,15 @@ def test_delivery_mode_and_body_are_as_asked_and_no_other_property_is_set(broker
 def test_capabilities_are_found_per_broker(rabbitmq_broker: Broker, qpid_broker: Broker) -> None:
     rabbitmq = open_transport(rabbitmq_broker).probe()
     assert rabbitmq.product == "RabbitMQ"
-    assert rabbitmq.capabilities == {"confirms", "blocked_notification", "queue_arguments"}
+    assert rabbitmq.capabilities == {
+        "confirms",
+        "transactions",
+        "blocked_notification",
+        "queue_arguments",
+    }
     qpid = open_transport(qpid_broker).probe()
     assert "Qpid" in qpid.product
-    assert qpid.capabilities == {"confirms"}
+    assert qpid.capabilities == {"confirms", "transactions"}
 
 
 @pytest.mark.parametrize("plane", PLANES)
@@ -684,6 +690,32 @@ def test_messages_travel_over_tls(tls_port: int, certificate: tuple[Path, Path])
         parts = collect(consumers, 300)
     assert settled.kinds == [OutcomeKind.CONFIRMED] * 300
     assert np.array_equal(joined(parts, "head"), made)
+
+
+@on_both_planes
+def test_a_lane_over_tls_comes_back(tls_port: int, certificate: tuple[Path, Path]) -> None:
+    proxy = Proxy("127.0.0.1", tls_port)
+    broker = Broker(
+        kind="amqp",
+        uri=f"amqps://guest:guest@127.0.0.1:{proxy.port}",
+        tls=Tls(ca_file=str(certificate[0]), server_name="localhost"),
+    )
+    transport = open_transport(broker, amqp={"confirms": 100})
+    with exchanging(transport) as (producers, consumers):
+        proxy.cut()
+        for side in (producers, consumers):
+            kinds: list[SignalKind] = []
+
+            def is_back(
+                side: Producers | Consumers = side, kinds: list[SignalKind] = kinds
+            ) -> bool:
+                kinds.extend(one.kind for one in side.signals())
+                return SignalKind.REOPENED in kinds
+
+            assert eventually(is_back)
+        send_all(producers, batch(heads(50)), expected_outcomes=50)
+        collect(consumers, 50)
+    proxy.close()
 
 
 def test_an_untrusted_certificate_is_refused_unless_told_otherwise(tls_port: int) -> None:

@@ -9,8 +9,13 @@ topology.py        queues and exchanges: declare, bind, count, delete
 naming.py          names of queues and routing keys; what AMQP can never do (pure)
 confirms.py        which messages of a channel the broker has confirmed (pure)
 settlement.py      acks, nacks and returns made into outcomes (pure)
-lanes.py           opening, losing and closing lanes
+lanes.py           opening, losing, reopening and closing lanes
+reopening.py       the way back of lost lanes
+errands.py         blocking calls in threads, whose results come back on the loop
+generations.py     delivery tags that say of which connection of a lane they are (pure)
 settling.py        outcomes of what producers have sent, whatever the plane
+acknowledging.py   acks that wait for their group or transaction, whatever the plane
+transactions.py    which acks are committed together (pure)
 planes.py          which data plane moves the messages
 transport.py       the Transport made of all these
 

@@ -39,6 +39,8 @@ READS_PER_TURN = 8
 """After these, other lanes get their turn; the socket stays readable."""
 
 _METHOD_FRAME = 1
+PASSING_CODES = frozenset({200, 320, 541})
+"""By which a broker closes connections that did nothing wrong: farewell, forced, internal error."""
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -53,6 +55,8 @@ class Line(Protocol):
     """Why it ended, or could not open; None while it lives."""
     closed_by_broker: tuple[int, str] | None
     """The broker's own code and text, if it said goodbye."""
+    read_ns: int
+    """When the bytes being decoded now were read."""
     on_end: Callable[[Exception], None]
     """Called when an open connection, or its channel, has ended."""
 
@@ -110,6 +114,8 @@ class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika 
         self.closed_by_broker: tuple[int, str] | None = None
         self._blocked_reason: str | None = None
         self.advertised_capabilities: dict[str, Any] = {}
+        self.on_open: Callable[[], None] = lambda: None
+        self.on_open_error: Callable[[Exception], None] = lambda failure: None
         self.on_end: Callable[[Exception], None] = lambda failure: None
         loop.add(self)
         super().__init__(
@@ -276,6 +282,7 @@ class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika 
         self.server_capabilities.update({"publisher_confirms": True, "basic.nack": True})
         self.add_on_connection_blocked_callback(AmqpConnection._blocked_now)
         self.add_on_connection_unblocked_callback(AmqpConnection._unblocked_now)
+        self.on_open()
 
     def _blocked_now(self, frame: Any) -> None:
         self._blocked_reason = str(frame.method.reason)
@@ -288,6 +295,8 @@ class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika 
         self.failure = failure
         if was_open:
             self.on_end(failure)
+        else:
+            self.on_open_error(failure)
 
 
 def _check_first_bytes(data: bytes) -> None:
@@ -314,3 +323,14 @@ def describe_end(connection: Line, failure: Exception) -> str:
     if isinstance(failure, pika.exceptions.AMQPHeartbeatTimeout):
         return f"connection lost: {failure.args[0]}"
     return f"connection lost: {type(failure).__name__}: {failure}"
+
+
+def may_pass(connection: Line, failure: Exception) -> bool:
+    """Whether a new connection may fare better: this one was lost or the broker went away.
+
+    A channel that was closed, or a connection closed because of what was done on it, would end the
+    same way again.
+    """
+    if connection.closed_by_broker is not None:
+        return connection.closed_by_broker[0] in PASSING_CODES
+    return not isinstance(failure, pika.exceptions.ChannelClosed)

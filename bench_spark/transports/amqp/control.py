@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench_spark.errors import BenchError
-from bench_spark.transports.amqp.connection import AmqpConnection, Line
+from bench_spark.transports.amqp.connection import PASSING_CODES, AmqpConnection, Line
 from bench_spark.transports.amqp.loop import Loop
 from bench_spark.transports.amqp.opening import (
     Access,
@@ -37,6 +37,11 @@ class Refused(Exception):
         super().__init__(str(error))
         self.code = code
         self.error = error
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether it says something about the broker's state, and not about the request."""
+        return self.code in PASSING_CODES
 
 
 class Control:
@@ -98,6 +103,10 @@ class Control:
             if refused.code == NOT_FOUND:
                 return None
             raise
+
+    def leave_channel(self) -> None:
+        """What is asked next is asked on another channel: modes of a channel exclude each other."""
+        self._channel = None
 
     def _open(self) -> Any:
         connection = self.connection

@@ -41,9 +41,16 @@ class Deliveries:
     """The receiver of one consumer lane."""
 
     def __init__(
-        self, lane: int, channel: int, routes: Mapping[bytes, int], arrivals: Arrivals
+        self,
+        lane: int,
+        channel: int,
+        routes: Mapping[bytes, int],
+        arrivals: Arrivals,
+        tag_mark: int = 0,
     ) -> None:
+        """`tag_mark` is added to every delivery tag; see generations.py."""
         self._lane = lane
+        self._tag_mark = tag_mark
         self._channel = channel
         self._routes = routes
         """Route by consumer tag."""
@@ -89,13 +96,25 @@ class Deliveries:
         else:
             body = bytes(buffer.raw[start + alike.envelope_at : start + alike.envelope_end])
         self._arrivals.add_row(
-            (at_ns, self._lane, alike.route, tag, bits & 1, alike.body_bytes, body, alike.headers)
+            (
+                at_ns,
+                self._lane,
+                alike.route,
+                tag + self._tag_mark,
+                bits & 1,
+                alike.body_bytes,
+                body,
+                alike.headers,
+            )
         )
 
     def _add_many(self, alike: _Alike, rows: U8, at_ns: int) -> None:
         count = len(rows)
         self.decoded_together += count
         tags = np.ascontiguousarray(rows[:, alike.tag_at : alike.tag_at + 8]).view(">u8")
+        tags = tags.reshape(count).astype(np.uint64)
+        if self._tag_mark:
+            tags += np.uint64(self._tag_mark)
         arrivals = self._arrivals
         arrivals.add_run(
             Received(
@@ -109,7 +128,7 @@ class Deliveries:
                 if arrivals.wants_bodies
                 else None,
                 headers=[alike.headers] * count if arrivals.wants_headers else None,
-                token=tags.reshape(count).astype(np.uint64),
+                token=tags,
             )
         )
 
@@ -123,7 +142,16 @@ class Deliveries:
         route = self._route(content.method)
         headers = _headers(content) if self._arrivals.wants_headers else None
         self._arrivals.add_row(
-            (at_ns, self._lane, route, tag, bits & 1, content.size, content.body, headers)
+            (
+                at_ns,
+                self._lane,
+                route,
+                tag + self._tag_mark,
+                bits & 1,
+                content.size,
+                content.body,
+                headers,
+            )
         )
         likeness = _likeness(content, tag_at)
         if likeness == self._last_likeness:

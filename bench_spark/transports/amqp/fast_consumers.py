@@ -11,22 +11,22 @@ import pika.spec
 
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.models import Amqp
+from bench_spark.transports.amqp import generations
+from bench_spark.transports.amqp.acknowledging import AcknowledgingLanes
 from bench_spark.transports.amqp.acks import U64, AckFrames
 from bench_spark.transports.amqp.arrivals import Arrivals
-from bench_spark.transports.amqp.connection import Handover
 from bench_spark.transports.amqp.deliveries import Deliveries
 from bench_spark.transports.amqp.fast_lanes import FastLane, FastLanes
+from bench_spark.transports.amqp.frames import method_frame
 from bench_spark.transports.amqp.gathering import Gathering
 from bench_spark.transports.amqp.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.parsing import Parser
+from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.base import Lane, Part, Received, nothing_received
 
-IDLE_SECONDS = 1.0
-"""A group of acknowledgements that is not full after this long without a message is sent anyway."""
 
-
-class FastConsumers(FastLanes):
+class FastConsumers(AcknowledgingLanes[FastLane], FastLanes):
     def __init__(
         self,
         access: Access,
@@ -36,54 +36,58 @@ class FastConsumers(FastLanes):
         want: frozenset[Part],
         *,
         is_gathered: bool = False,
+        rule: ReopeningRule | None = None,
     ) -> None:
-        self._amqp = amqp
         self._gathering = Gathering() if is_gathered else None
         self._arrivals = Arrivals(want)
-        self._answers: list[Any] = []
+        self._acks: dict[int, _AckGroup] = {}
+        """By lane."""
         try:
-            super().__init__(access, lanes, now_ns)
+            super().__init__(access, amqp, lanes, now_ns, rule)
         except BaseException:
             self._close_gathering()
             raise
         if self._gathering is not None:
             self._loop.add(self._gathering)
-        self._acks = [
-            _AckGroup(AckFrames(lane.handover.channel, multiple=amqp.ack_every > 1), amqp.ack_every)
-            for lane in self._opened
-        ]
-        self._idle_check_seconds = 0.0
-        self._acknowledged_unreported = 0
 
-    def _make_parser(
-        self, number: int, lane: Lane, handover: Handover, on_method: Callable[[Any], None]
-    ) -> Parser:
+    def _make_parser(self, lane: FastLane, on_method: Callable[[Any], None]) -> Parser:
+        handover, destinations = lane.handover, lane.lane.destinations
         routes = {
-            _consumer_tag(lane, route).encode(): route for route in range(len(lane.destinations))
+            _consumer_tag(lane.lane, route).encode(): route for route in range(len(destinations))
         }
-        receiver = Deliveries(number, handover.channel, routes, self._arrivals)
+        tag_mark = generations.mark(lane.generation)
+        receiver = Deliveries(lane.number, handover.channel, routes, self._arrivals, tag_mark)
         keeps_bodies = self._arrivals.wants_bodies
         return Parser(handover.channel, handover.frame_max, receiver, on_method, keeps_bodies)
 
     def attach(self) -> None:
-        spec = pika.spec.Basic
-        is_auto = self._amqp.ack == "auto"
-        for lane in self._opened:
-            if not is_auto:
-                prefetch = self._amqp.effective_prefetch
-                lane.connection.send_method(spec.Qos(prefetch_count=prefetch))
-            for route, destination in enumerate(lane.lane.destinations):
-                tag = _consumer_tag(lane.lane, route)
-                lane.connection.send_method(
-                    spec.Consume(queue=destination.name or "", consumer_tag=tag, no_ack=is_auto)
-                )
-        wanted = sum(len(lane.lane.destinations) for lane in self._opened)
-        self._await_answers(wanted, self._answers, "basic.consume")
+        self._begin_all("basic.consume")
         self._ring_if_more()
 
+    def _begin(self, lane: FastLane) -> None:
+        spec = pika.spec.Basic
+        is_auto = self._amqp.ack == "auto"
+        every = self._amqp.ack_every
+        frames = AckFrames(lane.handover.channel, multiple=every > 1)
+        self._acks[lane.number] = _AckGroup(frames, every)
+        if self._amqp.consumer_transaction:
+            self._begin_transactions(lane)
+            lane.unanswered += 1
+            lane.connection.send_method(pika.spec.Tx.Select())
+        if not is_auto:
+            lane.connection.send_method(spec.Qos(prefetch_count=self._amqp.effective_prefetch))
+        lane.unanswered += len(lane.lane.destinations)
+        for route, destination in enumerate(lane.lane.destinations):
+            tag = _consumer_tag(lane.lane, route)
+            lane.connection.send_method(
+                spec.Consume(queue=destination.name or "", consumer_tag=tag, no_ack=is_auto)
+            )
+
     def _on_method(self, lane: FastLane, method: Any) -> None:
-        if isinstance(method, pika.spec.Basic.ConsumeOk):
-            self._answers.append(method)
+        if isinstance(method, pika.spec.Basic.ConsumeOk | pika.spec.Tx.SelectOk):
+            self._answered(lane)
+        elif isinstance(method, pika.spec.Tx.CommitOk):
+            self._committed(lane)
         elif isinstance(method, pika.spec.Basic.Cancel):
             route = int(method.consumer_tag.rpartition("-")[2])
             queue = lane.lane.destinations[route].name
@@ -125,7 +129,11 @@ class FastConsumers(FastLanes):
 
     def _acknowledge_on(self, number: int, tags: U64, now_seconds: float) -> int:
         lane, group = self._opened[number], self._acks[number]
-        if lane.is_lost:
+        tags = generations.own_tags(tags, lane.generation)
+        if lane.is_lost or not len(tags):
+            return 0
+        if self._amqp.consumer_transaction:
+            self._acknowledge_in_transaction(lane, tags, now_seconds)
             return 0
         before = group.count + len(tags)
         frames = group.add(tags, now_seconds)
@@ -133,15 +141,13 @@ class FastConsumers(FastLanes):
             lane.connection.send(frames)
         return before - group.count
 
-    def _acknowledge_idle(self) -> None:
-        """Groups that nothing was added to for a while are as good as full."""
-        now_seconds = time.monotonic()
-        if self._amqp.ack_every > 1 and now_seconds >= self._idle_check_seconds:
-            self._idle_check_seconds = now_seconds + IDLE_SECONDS / 4
-            self._acknowledge_rest(older_than=now_seconds - IDLE_SECONDS)
+    def _send_transaction(self, lane: FastLane, tags: U64) -> None:
+        commit = method_frame(lane.handover.channel, pika.spec.Tx.Commit())
+        lane.connection.send(self._acks[lane.number].frames.of(tags) + commit)
 
-    def _acknowledge_rest(self, older_than: float) -> None:
-        for lane, group in zip(self._opened, self._acks, strict=True):
+    def _acknowledge_groups(self, older_than: float) -> None:
+        for number, group in self._acks.items():
+            lane = self._opened[number]
             if group.count and group.added_seconds <= older_than and not lane.is_lost:
                 self._acknowledged_unreported += group.count
                 lane.connection.send(group.close())
@@ -154,15 +160,12 @@ class FastConsumers(FastLanes):
         if self._gathering is not None:
             self._gathering.close()
 
-    def _before_goodbye(self) -> None:
-        self._acknowledge_rest(older_than=time.monotonic())
-
 
 class _AckGroup:
     """Messages of one lane that wait to be acknowledged together."""
 
     def __init__(self, frames: AckFrames, every: int) -> None:
-        self._frames = frames
+        self.frames = frames
         self._every = every
         self._last_tag: U64 = np.zeros(1, np.uint64)
         self.count = 0
@@ -174,12 +177,12 @@ class _AckGroup:
         self.count = (self.count + len(tags)) % self._every
         self._last_tag = tags[-1:]
         self.added_seconds = now_seconds
-        return self._frames.of(full) if len(full) else b""
+        return self.frames.of(full) if len(full) else b""
 
     def close(self) -> bytes:
         """The acknowledgement of a group that is not full."""
         self.count = 0
-        return self._frames.of(self._last_tag)
+        return self.frames.of(self._last_tag)
 
 
 def _consumer_tag(lane: Lane, route: int) -> str:

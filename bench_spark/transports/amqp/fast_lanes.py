@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from bench_spark.transports.amqp.connection import AmqpConnection, Handover
@@ -17,43 +17,40 @@ from bench_spark.transports.base import Lane
 
 class FastLane(OpenLane):
     connection: Wire
-
-    def __init__(self, number: int, lane: Lane, handover: Handover, wire: Wire) -> None:
-        super().__init__(number, lane, wire)
-        self.handover = handover
+    handover: Handover
 
 
 class FastLanes(Lanes[FastLane]):
     _gathering: Gathering | None = None
+    _buffer: ReadBuffer | None = None
+    """What the sockets of all lanes are read into."""
+    _buffer_frame_max = 0
 
-    def _equipped(
-        self, lanes: Sequence[Lane], connections: Sequence[AmqpConnection], channels: Sequence[Any]
-    ) -> list[FastLane]:
-        # Nothing is read between these steps, so nothing can arrive for pika any more.
-        handovers = [
-            connection.hand_over(channel)
-            for connection, channel in zip(connections, channels, strict=True)
-        ]
-        buffer = read_buffer(max((one.frame_max for one in handovers), default=0))
-        made = [
-            self._equip(number, lane, handover, buffer)
-            for number, (lane, handover) in enumerate(zip(lanes, handovers, strict=True))
-        ]
-        for one in made:
-            # TLS may have decrypted more than pika has read.
-            self._loop.call_soon(one.connection.read)
-        return made
+    def _make_lane(self, number: int, lane: Lane) -> FastLane:
+        return FastLane(number, lane)
 
-    def _equip(self, number: int, lane: Lane, handover: Handover, buffer: ReadBuffer) -> FastLane:
-        make_parser = functools.partial(self._make_parser, number, lane, handover)
-        wire = Wire(handover, self._loop, self._now_ns, buffer, make_parser, self._gathering)
-        made = FastLane(number, lane, handover, wire)
-        wire.on_method = functools.partial(self._on_method, made)
-        return made
+    def _equip(self, lane: FastLane, connection: AmqpConnection, channel: Any) -> None:
+        handover = connection.hand_over(channel)
+        lane.handover = handover
+        lane.connection = Wire(
+            handover,
+            self._loop,
+            self._now_ns,
+            self._buffer_for(handover),
+            functools.partial(self._make_parser, lane),
+            self._gathering,
+        )
+        lane.connection.on_method = functools.partial(self._on_method, lane)
+        # TLS may have decrypted more than pika has read.
+        self._loop.call_soon(lane.connection.read)
 
-    def _make_parser(
-        self, number: int, lane: Lane, handover: Handover, on_method: Callable[[Any], None]
-    ) -> Parser:
+    def _buffer_for(self, handover: Handover) -> ReadBuffer:
+        if self._buffer is None or handover.frame_max > self._buffer_frame_max:
+            self._buffer = read_buffer(handover.frame_max)
+            self._buffer_frame_max = handover.frame_max
+        return self._buffer
+
+    def _make_parser(self, lane: FastLane, on_method: Callable[[Any], None]) -> Parser:
         """What decodes that which arrives on a lane."""
         raise NotImplementedError
 

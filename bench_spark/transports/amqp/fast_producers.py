@@ -20,10 +20,12 @@ from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.acks import Confirmations
 from bench_spark.transports.amqp.connection import Handover
 from bench_spark.transports.amqp.fast_lanes import FastLane, FastLanes
+from bench_spark.transports.amqp.frames import method_frame
 from bench_spark.transports.amqp.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
+from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.amqp.settlement import Settlement
 from bench_spark.transports.amqp.settling import SettlingLanes
 from bench_spark.transports.base import I64, U8, U16, Batch, Lane, Signal, SignalKind
@@ -82,27 +84,27 @@ class _Blocks:
 
 
 class FastProducers(SettlingLanes[FastLane], FastLanes):
-    def __init__(self, access: Access, amqp: Amqp, lanes: Sequence[Lane], now_ns: NowNs) -> None:
-        self._outboxes: list[_Outbox] = []
+    def __init__(
+        self,
+        access: Access,
+        amqp: Amqp,
+        lanes: Sequence[Lane],
+        now_ns: NowNs,
+        rule: ReopeningRule | None = None,
+    ) -> None:
+        self._outboxes: dict[int, _Outbox] = {}
+        """By lane."""
         self._frames: dict[tuple[int, int, str], PublishFrames] = {}
         self._blocks = _Blocks()
-        self._answers: list[Any] = []
-        super().__init__(access, amqp, lanes, now_ns)
-        try:
-            self._prepare()
-        except BaseException:
-            self.close()
-            raise
+        super().__init__(access, amqp, lanes, now_ns, rule)
 
-    def _make_parser(
-        self, number: int, lane: Lane, handover: Handover, on_method: Callable[[Any], None]
-    ) -> Parser:
-        settlement = self._settlements[number]
+    def _make_parser(self, lane: FastLane, on_method: Callable[[Any], None]) -> Parser:
+        settlement, handover = self._settlements[lane.number], lane.handover
         frames = [
             self._frames_for(handover, naming.routing_key(self._amqp, one.index, one.name or ""))
-            for one in lane.destinations
+            for one in lane.lane.destinations
         ]
-        self._outboxes.append(_Outbox(settlement, frames))
+        self._outboxes[lane.number] = _Outbox(settlement, frames)
         receiver = Confirmations(handover.channel, settlement)
         return Parser(handover.channel, handover.frame_max, receiver, on_method)
 
@@ -119,14 +121,15 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
             )
         return self._frames[key]
 
-    def _prepare(self) -> None:
-        for lane in self._opened:
-            if lane.handover.blocked_reason is not None:
-                self._block(lane, lane.handover.blocked_reason)
-            if self._amqp.confirms:
-                lane.connection.send_method(pika.spec.Confirm.Select())
-        if self._amqp.confirms:
-            self._await_answers(len(self._opened), self._answers, "confirm.select")
+    def _begin(self, lane: FastLane) -> None:
+        if lane.handover.blocked_reason is not None:
+            self._block(lane, lane.handover.blocked_reason)
+        if self._amqp.producer_transaction:
+            lane.unanswered += 1
+            lane.connection.send_method(pika.spec.Tx.Select())
+        elif self._amqp.confirms:
+            lane.unanswered += 1
+            lane.connection.send_method(pika.spec.Confirm.Select())
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -176,7 +179,7 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
     def _room(self, lane: FastLane) -> int:
         """How many messages the lane takes now."""
         outbox = self._outboxes[lane.number]
-        if lane.is_lost or outbox.is_blocked:
+        if lane.is_lost or outbox.is_blocked or lane.number in self._committing:
             return 0
         if lane.connection.unsent_bytes and not lane.connection.flush():
             return 0
@@ -186,7 +189,14 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
         outbox = self._outboxes[lane.number]
         # Noted before it is written: a write that fails abandons what was noted.
         outbox.settlement.sent(load.heads[start:end], load.head_bytes)
-        lane.connection.send(self._data(outbox.frames, load, start, end))
+        data = self._data(outbox.frames, load, start, end)
+        if self._amqp.producer_transaction and not outbox.settlement.room:
+            self._committing.add(lane.number)
+            data = b"".join((data, method_frame(lane.handover.channel, pika.spec.Tx.Commit())))
+        lane.connection.send(data)
+
+    def _send_commit(self, lane: FastLane) -> None:
+        lane.connection.send_method(pika.spec.Tx.Commit())
 
     def _data(
         self, frames: Sequence[PublishFrames], load: _Load, start: int, end: int
@@ -220,8 +230,10 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
     # -- what the broker says ----------------------------------------------------------------------
 
     def _on_method(self, lane: FastLane, method: Any) -> None:
-        if isinstance(method, pika.spec.Confirm.SelectOk):
-            self._answers.append(method)
+        if isinstance(method, pika.spec.Confirm.SelectOk | pika.spec.Tx.SelectOk):
+            self._answered(lane)
+        elif isinstance(method, pika.spec.Tx.CommitOk):
+            self._committed(lane)
         elif isinstance(method, pika.spec.Connection.Blocked):
             self._block(lane, str(method.reason))
         elif isinstance(method, pika.spec.Connection.Unblocked):

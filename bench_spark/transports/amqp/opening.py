@@ -1,7 +1,8 @@
 """From an address to open channels: name, TCP, TLS, login; what went wrong, in words for people.
 
 The AMQP handshakes of a group of connections run side by side on one loop, so that hundreds of
-lanes open in the time of a few. Every wait has a deadline; there are no retries here.
+lanes open in the time of a few. Every wait has a deadline; there are no retries here (reopening.py
+has them).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +95,9 @@ def access_for(context: TransportContext) -> Access:
                 "product": "bench-spark",
                 "version": bench_spark.__version__,
                 "connection_name": f"bench-spark {context.run_id}",
+                # Else Qpid Broker-J answers a mandatory message that reaches no queue by closing
+                # the connection, if it is in a transaction, instead of returning it.
+                "qpid.close_when_no_route": False,
             },
         ),
         tls_context=_tls_context(tls) if tls else None,
@@ -130,9 +134,7 @@ def open_connections(
             group_end = min(count, len(connections) + OPENED_TOGETHER)
             group_start = len(connections)
             deadline = time.monotonic() + access.timeout_seconds
-            addresses = _resolve(access, deadline)
-            while len(connections) < group_end:
-                connected = _connect(access, addresses, deadline)
+            for connected in dialled(access, group_end - group_start, deadline):
                 connections.append(AmqpConnection(connected, loop, access.parameters, now_ns))
             _await_logins(access, connections[group_start:], loop, deadline)
             if on_opened is not None:
@@ -142,6 +144,13 @@ def open_connections(
             connection.abort("another connection could not be opened")
         raise
     return connections
+
+
+def dialled(access: Access, count: int, deadline: float) -> Iterator[socket.socket]:
+    """Sockets, connected and encrypted where asked for, that never block; made one by one."""
+    addresses = _resolve(access, deadline)
+    for _ in range(count):
+        yield _connect(access, addresses, deadline)
 
 
 def open_channels(access: Access, connections: Sequence[AmqpConnection], loop: Loop) -> list[Any]:
@@ -171,7 +180,7 @@ def _await_logins(
     loop.run_until(all_settled, max(0.0, deadline - time.monotonic()))
     for connection in group:
         if connection.failure is not None:
-            raise _login_failure(access, connection, connection.failure)
+            raise login_failure(access, connection, connection.failure)
         if not connection.is_open:
             raise BrokerUnreachable(
                 f"{access.address}: accepted the connection, but gave no answer in AMQP within "
@@ -201,7 +210,6 @@ def _resolve(access: Access, deadline: float) -> list[_ADDRESS_INFO]:
 
 
 def _connect(access: Access, addresses: Sequence[_ADDRESS_INFO], deadline: float) -> socket.socket:
-    """A socket, connected and encrypted where asked for, that never blocks."""
     failure: OSError | None = None
     for family, kind, protocol, _, address in addresses:
         candidate = socket.socket(family, kind, protocol)
@@ -236,9 +244,14 @@ def _reason(error: OSError | None) -> str:
     return (error.strerror if error else None) or str(error)
 
 
-def _login_failure(
-    access: Access, connection: AmqpConnection, failure: Exception
-) -> PreflightError:
+def is_login_refused(connection: Line, failure: Exception) -> bool:
+    """Whether the broker itself said that user or vhost are wrong; a mere hang-up says nothing."""
+    if connection.closed_by_broker is not None:
+        return connection.closed_by_broker[0] in LOGIN_REFUSALS
+    return isinstance(failure, pika.exceptions.AuthenticationError)
+
+
+def login_failure(access: Access, connection: AmqpConnection, failure: Exception) -> PreflightError:
     who = f"{access.address}: user {access.username!r}, vhost {access.virtual_host!r}"
     if connection.closed_by_broker is not None:
         code, text = connection.closed_by_broker

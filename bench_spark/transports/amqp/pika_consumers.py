@@ -15,15 +15,16 @@ import numpy as np
 from bench_spark.measure.clock import NowNs
 from bench_spark.measure.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, Envelopes
 from bench_spark.scenario.models import Amqp
+from bench_spark.transports.amqp import generations
+from bench_spark.transports.amqp.acknowledging import AcknowledgingLanes
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.pika_lanes import PikaLane, PikaLanes
+from bench_spark.transports.amqp.reopening import ReopeningRule
+from bench_spark.transports.amqp.transactions import U64
 from bench_spark.transports.base import Lane, Part, Received, nothing_received
 
-IDLE_SECONDS = 1.0
-"""A group of acknowledgements that is not full after this long without a message is sent anyway."""
 
-
-class PikaConsumers(PikaLanes):
+class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):
     def __init__(
         self,
         access: Access,
@@ -31,33 +32,36 @@ class PikaConsumers(PikaLanes):
         lanes: Sequence[Lane],
         now_ns: NowNs,
         want: frozenset[Part],
+        rule: ReopeningRule | None = None,
     ) -> None:
-        super().__init__(access, lanes, now_ns)
-        self._amqp = amqp
+        super().__init__(access, amqp, lanes, now_ns, rule)
         self._want = want
         self._rows: list[tuple[int, int, int, int, bool, bytes, Any]] = []
-        self._acks = [_AckGroup() for _ in lanes]
-        self._acknowledged_unreported = 0
+        self._acks: dict[int, _AckGroup] = {}
+        """By lane."""
 
     def attach(self) -> None:
-        answers: list[Any] = []
-        for lane in self._opened:
-            lane.channel.add_on_cancel_callback(functools.partial(self._on_cancel, lane))
-            if self._amqp.ack == "manual":
-                lane.channel.basic_qos(
-                    prefetch_count=self._amqp.effective_prefetch, callback=_ignore
-                )
-            for route, destination in enumerate(lane.lane.destinations):
-                lane.channel.basic_consume(
-                    destination.name or "",
-                    functools.partial(self._on_message, lane, route),
-                    auto_ack=self._amqp.ack == "auto",
-                    consumer_tag=f"bench-{lane.lane.member}-{route}",
-                    callback=answers.append,
-                )
-        wanted = sum(len(lane.lane.destinations) for lane in self._opened)
-        self._await_answers(wanted, answers, "basic.consume")
+        self._begin_all("basic.consume")
         self._ring_if_more()
+
+    def _begin(self, lane: PikaLane) -> None:
+        self._acks[lane.number] = _AckGroup()
+        if self._amqp.consumer_transaction:
+            self._begin_transactions(lane)
+            lane.unanswered += 1
+            lane.channel.tx_select(callback=functools.partial(self._answered, lane))
+        lane.channel.add_on_cancel_callback(functools.partial(self._on_cancel, lane))
+        if self._amqp.ack == "manual":
+            lane.channel.basic_qos(prefetch_count=self._amqp.effective_prefetch, callback=_ignore)
+        lane.unanswered += len(lane.lane.destinations)
+        for route, destination in enumerate(lane.lane.destinations):
+            lane.channel.basic_consume(
+                destination.name or "",
+                functools.partial(self._on_message, lane, route),
+                auto_ack=self._amqp.ack == "auto",
+                consumer_tag=f"bench-{lane.lane.member}-{route}",
+                callback=functools.partial(self._answered, lane),
+            )
 
     # -- receiving ---------------------------------------------------------------------------------
 
@@ -103,7 +107,7 @@ class PikaConsumers(PikaLanes):
                 lane.connection.read_ns,
                 lane.number,
                 route,
-                method.delivery_tag,
+                method.delivery_tag + generations.mark(lane.generation),
                 method.redelivered,
                 body,
                 properties.headers,
@@ -124,36 +128,44 @@ class PikaConsumers(PikaLanes):
             return acknowledged
         every = self._amqp.ack_every
         now_seconds = time.monotonic()
+        own_tags: dict[int, list[int]] = {}
         touched: set[int] = set()
         for number, tag in zip(received.lane.tolist(), received.token or (), strict=True):
             lane, group = self._opened[number], self._acks[number]
-            if lane.is_lost:
+            own_tag = generations.own_tag(tag, lane.generation)
+            if lane.is_lost or own_tag is None:
                 continue
-            group.add(tag, now_seconds)
             touched.add(number)
+            if self._amqp.consumer_transaction:
+                own_tags.setdefault(number, []).append(own_tag)
+                continue
+            group.add(own_tag, now_seconds)
             if group.count >= every:
                 acknowledged += self._send_ack(lane, group)
+        for number, tags in own_tags.items():
+            self._acknowledge_in_transaction(
+                self._opened[number], np.array(tags, np.uint64), now_seconds
+            )
         for number in touched:
             self._opened[number].connection.flush()
         return acknowledged
+
+    def _send_transaction(self, lane: PikaLane, tags: U64) -> None:
+        for tag in tags.tolist():
+            lane.channel.basic_ack(tag, multiple=self._amqp.ack_every > 1)
+        lane.channel.tx_commit(callback=functools.partial(self._committed, lane))
+        lane.connection.flush()
 
     def _send_ack(self, lane: PikaLane, group: _AckGroup) -> int:
         lane.channel.basic_ack(group.last_tag, multiple=self._amqp.ack_every > 1)
         return group.clear()
 
-    def _acknowledge_idle(self) -> None:
-        """Groups that nothing was added to for a while are as good as full."""
-        if self._amqp.ack == "manual" and self._amqp.ack_every > 1:
-            self._acknowledge_rest(older_than=time.monotonic() - IDLE_SECONDS)
-
-    def _acknowledge_rest(self, older_than: float) -> None:
-        for lane, group in zip(self._opened, self._acks, strict=True):
+    def _acknowledge_groups(self, older_than: float) -> None:
+        for number, group in self._acks.items():
+            lane = self._opened[number]
             if group.count and group.added_seconds <= older_than and not lane.is_lost:
                 self._acknowledged_unreported += self._send_ack(lane, group)
                 lane.connection.flush()
-
-    def _before_goodbye(self) -> None:
-        self._acknowledge_rest(older_than=time.monotonic())
 
 
 class _AckGroup:

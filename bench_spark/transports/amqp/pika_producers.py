@@ -17,6 +17,7 @@ from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.connection import AmqpConnection
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.pika_lanes import PikaLane, PikaLanes
+from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.amqp.settlement import Settlement
 from bench_spark.transports.amqp.settling import SettlingLanes
 from bench_spark.transports.base import Batch, Lane, Signal, SignalKind
@@ -40,41 +41,45 @@ class _Outbox:
 
 
 class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
-    def __init__(self, access: Access, amqp: Amqp, lanes: Sequence[Lane], now_ns: NowNs) -> None:
-        super().__init__(access, amqp, lanes, now_ns)
+    def __init__(
+        self,
+        access: Access,
+        amqp: Amqp,
+        lanes: Sequence[Lane],
+        now_ns: NowNs,
+        rule: ReopeningRule | None = None,
+    ) -> None:
         self._properties = pika.BasicProperties(
             delivery_mode=_PERSISTENT if amqp.persistent else _TRANSIENT
         )
-        self._outboxes = [
-            _Outbox(
-                [naming.routing_key(amqp, one.index, one.name or "") for one in lane.destinations],
-                settlement,
-            )
-            for lane, settlement in zip(lanes, self._settlements, strict=True)
-        ]
-        try:
-            self._prepare()
-        except BaseException:
-            self.close()
-            raise
+        self._outboxes: dict[int, _Outbox] = {}
+        """By lane."""
+        super().__init__(access, amqp, lanes, now_ns, rule)
 
-    def _prepare(self) -> None:
-        answers: list[Any] = []
-        for lane, outbox in zip(self._opened, self._outboxes, strict=True):
-            connection, channel = lane.connection, lane.channel
-            connection.add_on_connection_blocked_callback(
-                functools.partial(self._on_blocked, lane, outbox)
+    def _begin(self, lane: PikaLane) -> None:
+        connection, channel = lane.connection, lane.channel
+        keys = [
+            naming.routing_key(self._amqp, one.index, one.name or "")
+            for one in lane.lane.destinations
+        ]
+        outbox = _Outbox(keys, self._settlements[lane.number])
+        self._outboxes[lane.number] = outbox
+        connection.add_on_connection_blocked_callback(
+            functools.partial(self._on_blocked, lane, outbox)
+        )
+        connection.add_on_connection_unblocked_callback(
+            functools.partial(self._on_unblocked, lane, outbox)
+        )
+        channel.add_on_return_callback(functools.partial(self._on_return, lane, outbox))
+        if self._amqp.producer_transaction:
+            lane.unanswered += 1
+            channel.tx_select(callback=functools.partial(self._answered, lane))
+        elif self._amqp.confirms:
+            lane.unanswered += 1
+            channel.confirm_delivery(
+                functools.partial(self._on_settled, lane, outbox),
+                callback=functools.partial(self._answered, lane),
             )
-            connection.add_on_connection_unblocked_callback(
-                functools.partial(self._on_unblocked, lane, outbox)
-            )
-            channel.add_on_return_callback(functools.partial(self._on_return, lane, outbox))
-            if self._amqp.confirms:
-                channel.confirm_delivery(
-                    functools.partial(self._on_settled, lane, outbox), callback=answers.append
-                )
-        if self._amqp.confirms:
-            self._await_answers(len(self._opened), answers, "confirm.select")
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -108,6 +113,8 @@ class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
     def _can_take(self, lane: PikaLane, outbox: _Outbox) -> bool:
         if lane.is_lost or outbox.is_blocked or self._is_closing:
             return False
+        if lane.number in self._committing:
+            return False
         if outbox.settlement.room <= len(outbox.taken):
             return False
         connection = lane.connection
@@ -120,7 +127,12 @@ class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
         # Noted before it is written: a write that fails abandons what was noted.
         outbox.settlement.sent(batch.head[outbox.taken], batch.head_bytes)
         outbox.taken.clear()
+        if self._amqp.producer_transaction and not outbox.settlement.room:
+            self._commit(lane)
         lane.connection.flush()
+
+    def _send_commit(self, lane: PikaLane) -> None:
+        lane.channel.tx_commit(callback=functools.partial(self._committed, lane))
 
     # -- what became of it -------------------------------------------------------------------------
 

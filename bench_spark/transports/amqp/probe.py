@@ -22,6 +22,13 @@ def probe(access: Access, amqp: Amqp, plane: Plane) -> BrokerFacts:
             f"{access.address}: amqp.confirms: {facts.product} {facts.version} has no publisher "
             "confirms"
         )
+    if "transactions" not in facts.capabilities:
+        for key in ("producer_transaction", "consumer_transaction"):
+            if getattr(amqp, key):
+                raise BrokerRefused(
+                    f"{access.address}: amqp.{key}: {facts.product} {facts.version} has no "
+                    "transactions"
+                )
     extensions = sorted(key for key in amqp.queue.arguments if key.startswith("x-"))
     if extensions and "queue_arguments" not in facts.capabilities:
         raise BrokerRefused(
@@ -41,17 +48,25 @@ def _facts(control: Control) -> BrokerFacts:
     # Qpid Broker-J takes an argument it does not know for a protocol error.
     if "qpid" not in product.lower():
         capabilities.add("queue_arguments")
-    try:
-        control.ask("confirm_delivery", "confirm.select", ack_nack_callback=_ignore)
+    if _is_granted(control, "confirm_delivery", "confirm.select", ack_nack_callback=_ignore):
         capabilities.add("confirms")
-    except Refused:
-        pass  # the answer to the question was no
+    if _is_granted(control, "tx_select", "tx.select"):
+        capabilities.add("transactions")
     return BrokerFacts(
         product=product,
         version=_text(properties.get("version", "unknown")),
         platform=_text(properties.get("platform", "")),
         capabilities=frozenset(capabilities),
     )
+
+
+def _is_granted(control: Control, method: str, what: str, **arguments: Any) -> bool:
+    control.leave_channel()
+    try:
+        control.ask(method, what, **arguments)
+    except Refused:
+        return False
+    return True
 
 
 def _ignore(_frame: Any) -> None:

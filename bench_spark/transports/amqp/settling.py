@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.models import Amqp
 from bench_spark.transports.amqp.lanes import Lanes, LaneT
 from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.amqp.settlement import Settlement, joined
 from bench_spark.transports.base import Lane, Outcomes
 
@@ -18,18 +20,57 @@ RELEASE_PERIOD_NS = 10_000_000
 class SettlingLanes(Lanes[LaneT]):
     """Lanes with a settlement each; a plane's producers mix them with its own lanes."""
 
-    def __init__(self, access: Access, amqp: Amqp, lanes: Sequence[Lane], now_ns: NowNs) -> None:
+    def __init__(
+        self,
+        access: Access,
+        amqp: Amqp,
+        lanes: Sequence[Lane],
+        now_ns: NowNs,
+        rule: ReopeningRule | None = None,
+    ) -> None:
         self._amqp = amqp
         self._settled: list[Outcomes] = []
         self._next_release_ns = 0
-        self._settlements = [
-            Settlement(number, amqp.confirms, amqp.mandatory, self._settled)
-            for number in range(len(lanes))
-        ]
-        super().__init__(access, lanes, now_ns)
+        self._committing: set[int] = set()
+        """Lanes whose transaction the broker is committing: they take no messages meanwhile."""
+        self._settlements = [self._make_settlement(number) for number in range(len(lanes))]
+        super().__init__(access, lanes, now_ns, rule)
+        try:
+            self._begin_all("tx.select" if amqp.producer_transaction else "confirm.select")
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_settlement(self, number: int) -> Settlement:
+        # A transaction is settled as a whole, and as long as it is not, no other may begin: the
+        # same as so many confirms, all of which come at once.
+        unsettled = self._amqp.producer_transaction or self._amqp.confirms
+        return Settlement(number, unsettled, self._amqp.mandatory, self._settled)
+
+    def _renew(self, lane: LaneT) -> None:
+        # Tags begin at 1 again: what the new generation is told must not settle the old one's.
+        self._settlements[lane.number] = self._make_settlement(lane.number)
+        self._committing.discard(lane.number)
 
     def commit(self) -> None:
-        """No transaction is ever open here, so there is none to end."""
+        if not self._amqp.producer_transaction:
+            return
+        for lane in self._opened:
+            if not lane.is_lost and self._settlements[lane.number].in_flight:
+                self._commit(lane)
+
+    def _commit(self, lane: LaneT) -> None:
+        """Ask the broker to commit what was published on the lane, unless it is at it already."""
+        if lane.number not in self._committing:
+            self._committing.add(lane.number)
+            self._send_commit(lane)
+
+    def _send_commit(self, lane: LaneT) -> None:
+        raise NotImplementedError
+
+    def _committed(self, lane: LaneT, _answer: Any = None) -> None:
+        self._committing.discard(lane.number)
+        self._settlements[lane.number].acked(0, True, lane.connection.read_ns)
 
     def flush(self, timeout_seconds: float) -> None:
         self._loop.run_until(

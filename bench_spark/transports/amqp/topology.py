@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from bench_spark.scenario.models import Amqp
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.control import NOT_FOUND, PRECONDITION_FAILED, Control, Refused
 from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.amqp.reopening import BeyondRestoring
 from bench_spark.transports.base import Destination
 
 _DECLARED_SETTINGS = {"durable", "auto_delete", "arguments"}
@@ -32,6 +34,9 @@ class Topology:
         self._amqp = amqp
         self._run_id = run_id
         self._made_exchange = False
+        self._lock = threading.Lock()
+        """Restoring happens in a thread, and must not undo the deleting."""
+        self._is_deleting = False
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         declared: list[Destination] = []
@@ -62,8 +67,31 @@ class Topology:
             # A broker that is gone has taken the answer with it.
             return tuple(None for _ in destinations)
 
+    def restore(self, destinations: Sequence[Destination]) -> None:
+        """Make again what a broker has forgotten, in a restart or with its last consumer.
+
+        Only what this run had made; what it found there is bound again where that was undone.
+        Raises BeyondRestoring where that cannot be.
+        """
+        is_ours = any(one.declared for one in destinations)
+        with self._lock:
+            if self._is_deleting or not (is_ours or self._amqp.exchange.name):
+                return
+            with Control(self._access) as control:
+                try:
+                    self._declare_exchange(control)
+                    for destination in destinations:
+                        if destination.declared:
+                            self._restore_queue(control, destination)
+                        self._bind(control, destination)
+                except Refused as refused:
+                    if refused.is_passing:
+                        raise refused.error from refused
+                    raise BeyondRestoring(str(refused.error)) from refused
+
     def delete(self, destinations: Sequence[Destination]) -> None:
-        with Control(self._access, BUSY_BROKER_SECONDS) as control:
+        self._is_deleting = True
+        with self._lock, Control(self._access, BUSY_BROKER_SECONDS) as control:
             try:
                 self._delete(control, destinations)
             except Refused as refused:
@@ -122,6 +150,17 @@ class Topology:
                 "without producers makes none"
             )
         return replace(destination, name=name)
+
+    def _restore_queue(self, control: Control, destination: Destination) -> None:
+        if not self._amqp.queue.server_named:
+            self._declare_queue(control, destination)
+            return
+        what = f"queue.declare {destination.name!r}"
+        if control.exists("queue_declare", what, queue=destination.name) is None:
+            raise BeyondRestoring(
+                f"{self._access.address}: queue {destination.name!r} is gone; the broker chose its "
+                "name (amqp.queue.server_named), so it cannot be declared again"
+            )
 
     def _bind(self, control: Control, destination: Destination) -> None:
         if self._amqp.exchange.name:

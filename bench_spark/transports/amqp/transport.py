@@ -13,6 +13,7 @@ from bench_spark.transports.amqp.pika_consumers import PikaConsumers
 from bench_spark.transports.amqp.pika_producers import PikaProducers
 from bench_spark.transports.amqp.planes import chosen_plane
 from bench_spark.transports.amqp.probe import probe
+from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.amqp.topology import Topology
 from bench_spark.transports.base import (
     HEAD_ONLY,
@@ -33,10 +34,12 @@ class AmqpTransport:
         self._plane = chosen_plane(self._amqp)
         self._is_gathered = is_gathered(context.scenario)
         self._topology = Topology(self._access, self._amqp, context.run_id)
+        seconds = context.scenario.reconnect_seconds
+        self._rule = ReopeningRule(seconds, self._topology.restore) if seconds else None
 
     @property
     def confirms(self) -> bool:
-        return self._amqp.confirms > 0
+        return self._amqp.confirms > 0 or self._amqp.producer_transaction > 0
 
     def probe(self) -> BrokerFacts:
         return probe(self._access, self._amqp, self._plane)
@@ -49,15 +52,21 @@ class AmqpTransport:
 
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers:
         producers = FastProducers if self._plane.is_fast else PikaProducers
-        return producers(self._access, self._amqp, lanes, now_ns)
+        return producers(self._access, self._amqp, lanes, now_ns, self._rule)
 
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
     ) -> Consumers:
         if not self._plane.is_fast:
-            return PikaConsumers(self._access, self._amqp, lanes, now_ns, want)
+            return PikaConsumers(self._access, self._amqp, lanes, now_ns, want, self._rule)
         return FastConsumers(
-            self._access, self._amqp, lanes, now_ns, want, is_gathered=self._is_gathered
+            self._access,
+            self._amqp,
+            lanes,
+            now_ns,
+            want,
+            is_gathered=self._is_gathered,
+            rule=self._rule,
         )
 
     def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:

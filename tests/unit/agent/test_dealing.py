@@ -58,6 +58,119 @@ def test_round_robin_deals_a_refused_message_again() -> None:
     assert (lane.tolist(), sequence.tolist()) == ([2, 0], [0, 1])
 
 
+@given(
+    st.integers(1, 6),
+    st.lists(
+        st.tuples(
+            st.integers(0, 12),
+            st.integers(0, 25),
+            st.sampled_from(["", "down", "up"]),
+            st.integers(0, 5),
+        ),
+        max_size=40,
+    ),
+)
+def test_a_schedule_stays_complete_and_in_order_while_lanes_come_and_go(
+    lanes: int, steps: list[tuple[int, int, str, int]]
+) -> None:
+    dealer, sent = RoundRobin(lanes, owes=True), defaultdict[int, list[int]](list)
+    down: set[int] = set()
+    due = 0
+    for newly_due, accepted, event, lane in steps:
+        lane %= lanes
+        if event == "down" and lane not in down:
+            down.add(lane)
+            dealer.suspend(lane)
+        elif event == "up" and lane in down:
+            down.discard(lane)
+            dealer.resume(lane)
+        due += newly_due
+        owed = [
+            number
+            for number in range(due)
+            if number % lanes not in down and number // lanes >= len(sent[number % lanes])
+        ]
+        assert dealer.ready(due) == len(owed)
+        if not owed:
+            continue
+        dealt_lane, sequence = dealer.deal(len(owed))
+        assert sorted(dealer.numbers(dealt_lane, sequence).tolist()) == owed
+        send(dealer, len(owed), accepted, sent)
+    for one in down:
+        dealer.resume(one)
+    while dealer.ready(due):
+        send(dealer, dealer.ready(due), 7, sent)
+    for lane in range(lanes):
+        assert sent[lane] == list(range(len(sent[lane])))
+    assert sum(map(len, sent.values())) == due
+
+
+def test_a_lane_that_catches_up_does_not_hold_up_the_others() -> None:
+    dealer = RoundRobin(2, owes=True)
+    dealer.suspend(0)
+    assert dealer.ready(100) == 50
+    dealer.accepted(dealer.deal(50)[0])
+    dealer.resume(0)
+    assert dealer.ready(104) == 54
+    lane, sequence = dealer.deal(54)
+    assert lane.tolist() == [1, 1] + [0] * 52
+    assert sequence.tolist() == [50, 51, *range(52)]
+    assert dealer.numbers(lane, sequence).tolist() == [101, 103, *range(0, 104, 2)]
+
+
+def test_without_a_schedule_turns_are_forgone_and_numbers_have_no_gaps() -> None:
+    dealer, sent = RoundRobin(3), defaultdict[int, list[int]](list)
+    send(dealer, 7, 7, sent)
+    dealer.suspend(1)
+    send(dealer, 100, 100, sent)
+    dealer.resume(1)
+    before = {lane: len(numbers) for lane, numbers in sent.items()}
+    send(dealer, 30, 30, sent)
+    assert {lane: len(numbers) - before[lane] for lane, numbers in sent.items()} == {
+        0: 10,
+        1: 10,
+        2: 10,
+    }
+    for numbers in sent.values():
+        assert numbers == list(range(len(numbers)))
+
+
+def test_with_all_lanes_down_nothing_is_dealt() -> None:
+    for dealer in (RoundRobin(2), RoundRobin(2, owes=True), Windows((0, 1), 5)):
+        dealer.suspend(0)
+        dealer.suspend(1)
+        assert len(dealer.deal(10)[0]) == 0
+
+
+def test_a_window_that_lost_its_connection_waits_for_the_survivors_and_reclaims_the_rest() -> None:
+    windows = Windows((0, 1), in_flight=10)
+    lane, _ = windows.deal(20)
+    windows.accepted(lane)
+    windows.suspend(0)
+    windows.consumed(producers(1, 1))
+    assert set(windows.deal(20)[0].tolist()) == {1}
+    windows.resume(0)
+    assert windows.is_settling
+    windows.consumed(producers(0, 0, 0))
+    assert set(windows.deal(20)[0].tolist()) == {1}
+    assert windows.settling_credit == 3
+    windows.reclaim()
+    assert not windows.is_settling
+    assert Counter(windows.deal(20)[0].tolist()) == {0: 10, 1: 2}
+    # Late or repeated messages make no window wider than it was asked to be.
+    windows.consumed(producers(0, 0, 0, 1))
+    assert Counter(windows.deal(20)[0].tolist()) == {0: 10, 1: 3}
+
+
+def test_after_the_loss_of_a_consumer_all_windows_settle() -> None:
+    windows = Windows((0, 1), in_flight=2)
+    windows.accepted(windows.deal(3)[0])
+    windows.settle_all()
+    assert len(windows.deal(10)[0]) == 0
+    windows.reclaim()
+    assert windows.credit == 4
+
+
 def test_round_robin_is_an_open_loop() -> None:
     dealer = RoundRobin(1)
     dealer.consumed(producers(0, 0, 0))

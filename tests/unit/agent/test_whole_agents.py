@@ -26,7 +26,7 @@ from bench_spark.agent.wire import Message, new_token
 from bench_spark.collector.control import Failure, RunControl
 from bench_spark.collector.evidence import accounts_of, measured_span
 from bench_spark.collector.server import CollectorServer
-from bench_spark.errors import BrokerRefused, LaneLost, StoreNotReady
+from bench_spark.errors import BrokerRefused, EnvironmentNotReady, LaneLost, StoreNotReady
 from bench_spark.measure.clock import NANOSECONDS, Clock
 from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.broker import Broker, Credentials
@@ -102,7 +102,11 @@ def test_messages_go_out_in_batches_when_the_last_of_them_is_due(watch: Watch) -
     """However often arrivals wake the loop: a message on its own costs as much as a batch."""
     load = run_load(plan(load={"rate_per_second": 10_000}), LOOPBACK)
     assert_all_arrived(load)
-    assert min(watch.batches[:-1]) == 5, "0.5 ms of schedule; less only at the very end"
+    shorter = sum(size < 5 for size in watch.batches)
+    longer = sum(size > 5 for size in watch.batches)
+    assert shorter <= longer + 1, (
+        "0.5 ms of schedule; less is what is left when late, or at the end"
+    )
 
 
 def test_rows_say_how_busy_the_agent_was_and_how_far_its_clock_may_be_off(watch: Watch) -> None:
@@ -561,6 +565,47 @@ def test_a_lane_that_is_lost_ends_the_run_and_leaves_what_was_measured(watch: Wa
     assert load.total_of_all_phases(PRODUCER, "errors") == 1
 
 
+def test_a_lane_that_comes_back_costs_the_run_nothing_but_a_gap(watch: Watch) -> None:
+    def lose_a_lane(load: Load) -> None:
+        assert eventually(lambda: watch.received.total() > 100)
+        lost_ns = time.time_ns()
+        lost = Signal(SignalKind.LOST, lost_ns, 0, reason="reset by peer", is_reopening=True)
+        watch.signals = [lost]
+        assert eventually(lambda: watch.signals == [])
+        time.sleep(0.3)
+        watch.signals = [Signal(SignalKind.REOPENED, lost_ns + 250_000_000, 0, generation=1)]
+
+    load = run_load(
+        plan(**pairs(2), load={"rate_per_second": 1000}, phases={"measure_seconds": 1}),
+        LOOPBACK,
+        lose_a_lane,
+    )
+    assert load.control.failures == []
+    assert_all_arrived(load)
+    assert load.total_of_all_phases(PRODUCER, "errors") == 1
+    assert load.total_of_all_phases(PRODUCER, "reconnects") == 1
+    assert load.total_of_all_phases(PRODUCER, "disconnected_ns") == pytest.approx(250_000_000)
+    [outage] = load.control.agents[0].reports["closed"]["outages"]
+    assert (outage["role"], outage["member"], outage["reason"]) == (PRODUCER, 0, "reset by peer")
+    assert outage["down_seconds"] == pytest.approx(0.25)
+
+
+def test_a_lane_that_does_not_come_back_fails_the_run_and_counts_once(watch: Watch) -> None:
+    def lose_a_lane(load: Load) -> None:
+        assert eventually(lambda: watch.received.total() > 100)
+        at_ns = time.time_ns()
+        watch.signals = [
+            Signal(SignalKind.LOST, at_ns, 0, reason="reset by peer", is_reopening=True),
+            Signal(SignalKind.LOST, at_ns + 100, 0, reason="not reopened within 1 s"),
+        ]
+
+    load = run_load(
+        plan(load={"rate_per_second": 2000}, phases={"measure_seconds": 60}), LOOPBACK, lose_a_lane
+    )
+    assert_partial_result_is_kept(load, watch, "loopback:0: not reopened within 1 s")
+    assert load.total_of_all_phases(PRODUCER, "errors") == 1
+
+
 def test_a_failure_in_one_agent_stops_the_other_with_its_result(watch: Watch) -> None:
     def lose_a_lane(load: Load) -> None:
         assert eventually(lambda: watch.received.total() > 200)
@@ -596,6 +641,23 @@ def test_blocked_time_is_booked_also_while_it_lasts(watch: Watch) -> None:
 
 
 # -- many connections ----------------------------------------------------------------------------
+
+
+def test_too_few_descriptors_end_the_run_before_anything_connects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked_for: list[int] = []
+
+    def refuse(connections: int) -> None:
+        asked_for.append(connections)
+        raise EnvironmentNotReady("too few open files are allowed")
+
+    monkeypatch.setattr(agent_module, "make_room_for", refuse)
+    nobody = Broker(kind="amqp", uri="amqp://127.0.0.1:1/")
+    load = run_load(plan(**pairs(3)), nobody)
+    assert asked_for == [6]
+    expected = Failure(0, "EnvironmentNotReady", "too few open files are allowed")
+    assert load.control.failures == [expected]
 
 
 def test_open_lanes_are_served_while_another_agent_opens_its_own(watch: Watch) -> None:

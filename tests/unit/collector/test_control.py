@@ -410,6 +410,31 @@ def test_agents_that_share_destinations_hear_of_the_whole_backlog() -> None:
     assert backlogs(play) == [35] * 4
 
 
+def test_what_went_down_with_a_connection_is_not_waited_for_but_counted_as_missing() -> None:
+    play = Play(keys={"placement": "split", "producers": 1, "consumers": 1, "destinations": 1})
+    play.start()
+    play.progress(0, sent=100)
+    play.progress(1, received_once=60, down=1)
+    play.pass_time(2)
+    play.progress(1, received_once=60, reopened=1)
+    play.pass_time(0.5)
+    play.progress(1, received_once=70, reopened=1)
+    play.pass_time(0.5)
+    play.pass_time(0.9)
+    assert set(backlogs(play)) == {40, 30}
+    play.pass_time(0.1)
+    assert backlogs(play)[-2:] == [0, 0]
+    # A message that was written off arrives all the same; others are on their way.
+    play.progress(0, sent=110)
+    play.progress(1, received_once=90, reopened=1)
+    play.pass_time(0.1)
+    assert backlogs(play)[-2:] == [0, 0]
+    # The drain waits for what is missing, as long as it may.
+    play.reach("produced")
+    play.pass_time(0.1)
+    assert "drained" not in [command for _, command in play.heard()]
+
+
 def test_agents_that_share_nothing_hear_no_news() -> None:
     play = Play()
     play.start()

@@ -47,6 +47,7 @@ COUNTS = {
     "malformed": 0,
     "foreign": 0,
     "errors": 0,
+    "reconnects": 0,
     "bytes_sent": 100_000_000,
     "bytes_received": 100_000_000,
 }

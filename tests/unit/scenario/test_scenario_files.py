@@ -256,6 +256,40 @@ def test_a_hostile_reference_is_refused_in_a_short_text(reference: str) -> None:
             ["amqp.prefetch: 50 is below ack_every, which is 100: nothing would be acknowledged"],
         ),
         (
+            "amqp: {producer_transaction: 10, confirms: 5}",
+            [
+                "amqp.producer_transaction: excludes confirms: brokers refuse both on one channel",
+            ],
+        ),
+        (
+            "amqp: {consumer_transaction: 10}",
+            ["amqp.consumer_transaction: commits acknowledgements: it needs ack: manual"],
+        ),
+        (
+            "amqp: {ack: manual, ack_every: 4, consumer_transaction: 10, prefetch: 9}",
+            [
+                "amqp.consumer_transaction: 10 is no multiple of ack_every, which is 4",
+                "amqp.prefetch: 9 is below consumer_transaction, which is 10: nothing would be "
+                "committed",
+            ],
+        ),
+        (
+            "{load: {mode: window, in_flight: 9}, amqp: {producer_transaction: 10}}",
+            [
+                "load.in_flight: 9 is below amqp.producer_transaction, which is 10: nothing would "
+                "ever be committed"
+            ],
+        ),
+        (
+            "{producers: 3, load: {mode: maximum, backlog_limit_bytes: 29999}, "
+            "amqp: {producer_transaction: 10}}",
+            [
+                "load.backlog_limit_bytes: 29999 is less than the 30 messages of 1000 bytes in the "
+                "transactions of all producers"
+            ],
+        ),
+        ("reconnect_seconds: -1", ["reconnect_seconds: -1 is below the minimum of 0"]),
+        (
             "{producers: 2, consumers: 2, destinations: 2, amqp: {queue: {name: q}}}",
             [
                 "amqp.queue.name: one name for 2 destinations; put %d where the destination's "

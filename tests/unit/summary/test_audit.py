@@ -52,6 +52,18 @@ def test_a_good_run_passes_every_check() -> None:
 
 
 LOST = Accounts(sent=10, received_once=8, lost=2)
+OUTAGES = tuple(
+    {
+        "agent": 1,
+        "role": "producer",
+        "member": member,
+        "losses": 1,
+        "reopened": 1,
+        "down_seconds": 1.0 + member,
+        "reason": "connection lost: reset",
+    }
+    for member in range(5)
+)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +77,14 @@ LOST = Accounts(sent=10, received_once=8, lost=2)
         ({"sent": 1, "blocked_seconds": 2.5}, "schedule", "fail", "broker blocked .* 2.5 s"),
         ({"sent": 1, "busiest_agent_share": 0.95}, "schedule", "fail", "use more agents"),
         ({"sent": 1}, "schedule", "fail", "broker .* took no more"),
+        ({"sent": 1, "outages": OUTAGES}, "schedule", "fail", "down for 15.0 s in all"),
+        (
+            {"outages": OUTAGES[:1]},
+            "connections",
+            "fail",
+            "1 connections were lost .* 1 opened again.*agent 1 producer 0 for 1.0 s .*reset",
+        ),
+        ({"outages": OUTAGES}, "connections", "fail", "producer 4 for 5.0 s.* and 2 more"),
         ({"sent": 1, "busiest_host_share": 0.97}, "schedule", "fail", "host was 97% busy"),
         (
             {"sent": 1, "busiest_host_share": 0.97, "shares_host": True},

@@ -1,0 +1,105 @@
+"""What consumers of every plane have in common: acknowledgements, committed where that is asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from bench_spark.measure.clock import NowNs
+from bench_spark.scenario.models import Amqp
+from bench_spark.transports.amqp.lanes import Lanes, LaneT
+from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.amqp.reopening import ReopeningRule
+from bench_spark.transports.amqp.transactions import U64, AckTransactions
+from bench_spark.transports.base import Lane
+
+IDLE_SECONDS = 1.0
+"""Acknowledgements that are not enough for a group, or for a transaction, go out anyway after this
+long without a message."""
+COMMIT_SECONDS = 2.0
+"""How long to wait, when all is over, for the broker to commit what was acknowledged last."""
+
+
+class AcknowledgingLanes(Lanes[LaneT]):
+    """Lanes whose messages are acknowledged; a plane's consumers mix them with its own lanes."""
+
+    def __init__(
+        self,
+        access: Access,
+        amqp: Amqp,
+        lanes: Sequence[Lane],
+        now_ns: NowNs,
+        rule: ReopeningRule | None = None,
+    ) -> None:
+        self._amqp = amqp
+        self._transactions: dict[int, AckTransactions] = {}
+        """By lane, where acknowledgements are committed."""
+        self._acknowledged_unreported = 0
+        self._idle_check_seconds = 0.0
+        super().__init__(access, lanes, now_ns, rule)
+
+    # -- what a plane adds -------------------------------------------------------------------------
+
+    def _acknowledge_groups(self, older_than: float) -> None:
+        """Acknowledge what waits for its group to be full, where nothing was added since then."""
+        raise NotImplementedError
+
+    def _send_transaction(self, lane: LaneT, tags: U64) -> None:
+        """Acknowledge these tags and ask for the commit, whose answer goes to `_committed`."""
+        raise NotImplementedError
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def _begin_transactions(self, lane: LaneT) -> None:
+        self._transactions[lane.number] = AckTransactions(
+            self._amqp.consumer_transaction, self._amqp.ack_every
+        )
+
+    def _acknowledge_in_transaction(self, lane: LaneT, tags: U64, now_seconds: float) -> None:
+        """What this makes the broker acknowledge is reported when it has said so."""
+        self._transactions[lane.number].add(tags, now_seconds)
+        self._commit(lane)
+
+    def _commit(self, lane: LaneT, is_partial: bool = False) -> None:
+        tags = self._transactions[lane.number].begin(is_partial)
+        if len(tags):
+            self._send_transaction(lane, tags)
+
+    def _committed(self, lane: LaneT, _answer: Any = None) -> None:
+        self._acknowledged_unreported += self._transactions[lane.number].committed()
+        self._commit(lane)
+
+    # -- the rest ----------------------------------------------------------------------------------
+
+    def _acknowledge_idle(self) -> None:
+        now_seconds = time.monotonic()
+        can_be_partial = self._amqp.ack_every > 1 or self._amqp.consumer_transaction > 1
+        if can_be_partial and now_seconds >= self._idle_check_seconds:
+            self._idle_check_seconds = now_seconds + IDLE_SECONDS / 4
+            self._acknowledge_rest(older_than=now_seconds - IDLE_SECONDS)
+
+    def _acknowledge_rest(self, older_than: float) -> None:
+        if not self._amqp.consumer_transaction:
+            self._acknowledge_groups(older_than)
+            return
+        for number, transactions in self._transactions.items():
+            lane = self._opened[number]
+            is_idle = transactions.added_seconds <= older_than
+            if transactions.waiting and is_idle and not lane.is_lost:
+                self._commit(lane, is_partial=True)
+
+    def _before_goodbye(self) -> None:
+        # A commit may be under way, and the rest can only be acknowledged behind it.
+        self._await_commits()
+        self._acknowledge_rest(older_than=time.monotonic())
+        self._await_commits()
+
+    def _await_commits(self) -> None:
+        def is_done() -> bool:
+            return not any(
+                transactions.is_committing and self._opened[number].connection.is_open
+                for number, transactions in self._transactions.items()
+            )
+
+        self._loop.run_until(is_done, COMMIT_SECONDS)

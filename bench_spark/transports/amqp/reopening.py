@@ -1,0 +1,385 @@
+"""The way back of lost lanes: dial, log in, restore what the broker forgot, begin again.
+
+Many lanes are lost together, because they all lead to one broker. So they share pauses that grow
+with each failure, and only a group of them is on its way at a time. Nothing here blocks: names,
+TCP, TLS and declaring are errands for threads, the rest happens on the loop.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from bench_spark.errors import BenchError, BrokerUnreachable
+from bench_spark.measure.clock import NowNs
+from bench_spark.transports.amqp.connection import AmqpConnection, Line, describe_end, may_pass
+from bench_spark.transports.amqp.errands import Errands
+from bench_spark.transports.amqp.loop import Loop, Timer
+from bench_spark.transports.amqp.opening import (
+    OPENED_TOGETHER,
+    Access,
+    dialled,
+    is_login_refused,
+    login_failure,
+)
+from bench_spark.transports.base import Destination, Lane
+
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 2.0
+CALM_SECONDS = 10.0
+"""After so long without a loss, pauses begin small again."""
+
+
+class BeyondRestoring(Exception):
+    """A destination is gone and cannot be had again; the text says which and why."""
+
+
+@dataclass(frozen=True)
+class ReopeningRule:
+    seconds: float
+    """For how long a lost lane is tried."""
+    restore: Callable[[Sequence[Destination]], None]
+    """Declare again what the broker has forgotten. Blocks; raises BeyondRestoring, or a BenchError
+    where trying again may help."""
+
+
+class Reopenable(Protocol):
+    """What is needed of a lane."""
+
+    number: int
+    lane: Lane
+    connection: Line
+
+
+LaneT = TypeVar("LaneT", bound=Reopenable)
+
+
+@dataclass
+class _Outage(Generic[LaneT]):
+    """One lane from its loss until it is open again or given up."""
+
+    lane: LaneT
+    first_reason: str
+    last_reason: str
+    connection: AmqpConnection | None = None
+    """The attempt that is on its way."""
+    is_beginning: bool = False
+    """The lane has its new connection and waits for the broker's answers."""
+    is_over: bool = False
+    timers: list[Timer] = field(default_factory=list)
+    """Of the present step."""
+    end_timer: Timer | None = None
+
+
+@dataclass(frozen=True)
+class _Dialled:
+    sockets: list[socket.socket]
+    error: BenchError | None
+
+    def close(self) -> None:
+        for one in self.sockets:
+            one.close()
+
+
+class Pauses:
+    """How long to wait before the next attempt: doubled each time, and never the same twice."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def reset(self) -> None:
+        self._failures = 0
+
+    def next_seconds(self) -> float:
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**self._failures)
+        self._failures = min(self._failures + 1, 16)
+        # Agents that lost the same broker must not come back in step.
+        return pause * random.uniform(0.5, 1.0)
+
+
+class Reopener(Generic[LaneT]):
+    def __init__(
+        self,
+        access: Access,
+        rule: ReopeningRule,
+        loop: Loop,
+        now_ns: NowNs,
+        begin: Callable[[LaneT, AmqpConnection, Any], None],
+        give_up: Callable[[LaneT, str], None],
+    ) -> None:
+        """`begin` gives the lane its new connection and channel and asks the broker for what is
+        still missing; `done` is to be called when that has been answered, or `failed`."""
+        self._access = access
+        self._rule = rule
+        self._loop = loop
+        self._now_ns = now_ns
+        self._begin = begin
+        self._give_up = give_up
+        self._errands = Errands(loop)
+        self._pauses = Pauses()
+        self._outages: dict[int, _Outage[LaneT]] = {}
+        self._waiting: deque[_Outage[LaneT]] = deque()
+        self._logged_in: list[tuple[_Outage[LaneT], AmqpConnection]] = []
+        """Waiting for what the broker forgot to be restored."""
+        self._is_restoring = False
+        self._on_the_way = 0
+        self._next_dial: Timer | None = None
+        self._must_pause = False
+        self._last_loss_seconds = 0.0
+
+    def is_beginning(self, lane: LaneT) -> bool:
+        outage = self._outages.get(lane.number)
+        return outage is not None and outage.is_beginning
+
+    def add(self, lane: LaneT, why: str) -> None:
+        """The lane is lost."""
+        now_seconds = time.monotonic()
+        if now_seconds - self._last_loss_seconds > CALM_SECONDS and not self._outages:
+            self._pauses.reset()
+        self._last_loss_seconds = now_seconds
+        outage = _Outage(lane, why, why)
+        outage.end_timer = self._loop.call_later(
+            self._rule.seconds, functools.partial(self._time_is_up, outage)
+        )
+        self._outages[lane.number] = outage
+        self._waiting.append(outage)
+        self._must_pause = True
+        self._dial_later()
+
+    def done(self, lane: LaneT) -> None:
+        outage = self._outages[lane.number]
+        self._leave_the_way(outage)
+        self._end(outage)
+        self._dial_later()
+
+    def failed(self, lane: LaneT, why: str, is_final: bool) -> None:
+        """What the lane asked for when it began again was not granted."""
+        self._failed(self._outages[lane.number], why, is_final)
+
+    def close(self) -> None:
+        self._errands.close()
+        for outage in list(self._outages.values()):
+            self._hang_up(outage)
+            self._end(outage)
+        self._waiting.clear()
+        if self._next_dial is not None:
+            self._next_dial.cancel()
+
+    # -- dialling ----------------------------------------------------------------------------------
+
+    def _dial_later(self) -> None:
+        if self._next_dial is not None or not self._waiting or self._on_the_way >= OPENED_TOGETHER:
+            return
+        pause = self._pauses.next_seconds() if self._must_pause else 0.0
+        self._must_pause = False
+        self._next_dial = self._loop.call_later(pause, self._dial)
+
+    def _dial(self) -> None:
+        self._next_dial = None
+        group: list[_Outage[LaneT]] = []
+        while self._waiting and self._on_the_way < OPENED_TOGETHER:
+            outage = self._waiting.popleft()
+            if not outage.is_over:
+                group.append(outage)
+                self._on_the_way += 1
+        if group:
+            self._errands.run(
+                functools.partial(_dial_all, self._access, len(group)),
+                functools.partial(self._dialled, group),
+                _Dialled.close,
+            )
+
+    def _dialled(self, group: Sequence[_Outage[LaneT]], answered: _Dialled) -> None:
+        sockets = iter(answered.sockets)
+        for outage in group:
+            connected = next(sockets, None)
+            if outage.is_over:
+                self._on_the_way -= 1
+                if connected is not None:
+                    connected.close()
+            elif connected is not None:
+                self._log_in(outage, connected)
+            else:
+                self._try_again(outage, str(answered.error))
+        self._dial_later()
+
+    # -- logging in --------------------------------------------------------------------------------
+
+    def _log_in(self, outage: _Outage[LaneT], connected: socket.socket) -> None:
+        connection = AmqpConnection(connected, self._loop, self._access.parameters, self._now_ns)
+        outage.connection = connection
+        connection.on_open = functools.partial(self._is_logged_in, outage, connection)
+        connection.on_open_error = functools.partial(self._login_failed, outage, connection)
+        self._limit(outage, "accepted the connection, but gave no answer in AMQP")
+
+    def _login_failed(
+        self, outage: _Outage[LaneT], connection: AmqpConnection, failure: Exception
+    ) -> None:
+        if outage.connection is connection:
+            why = str(login_failure(self._access, connection, failure))
+            self._failed(outage, why, is_login_refused(connection, failure))
+
+    def _is_logged_in(self, outage: _Outage[LaneT], connection: AmqpConnection) -> None:
+        connection.on_end = functools.partial(self._attempt_ended, outage, connection)
+        self._unlimit(outage)
+        self._logged_in.append((outage, connection))
+        self._restore()
+
+    def _attempt_ended(
+        self, outage: _Outage[LaneT], connection: AmqpConnection, failure: Exception
+    ) -> None:
+        if outage.connection is connection and not outage.is_beginning:
+            why = describe_end(connection, failure)
+            self._failed(outage, why, not may_pass(connection, failure))
+
+    # -- restoring what the broker forgot ----------------------------------------------------------
+
+    def _restore(self) -> None:
+        if self._is_restoring or not self._logged_in:
+            return
+        self._is_restoring = True
+        group, self._logged_in = self._logged_in, []
+        wanted = {one.index: one for outage, _ in group for one in outage.lane.lane.destinations}
+        self._errands.run(
+            functools.partial(_outcome_of, self._rule.restore, list(wanted.values())),
+            functools.partial(self._restored, group),
+        )
+
+    def _restored(
+        self,
+        group: Sequence[tuple[_Outage[LaneT], AmqpConnection]],
+        error: BenchError | BeyondRestoring | None,
+    ) -> None:
+        self._is_restoring = False
+        for outage, connection in group:
+            if outage.connection is not connection:
+                continue  # lost again meanwhile
+            if error is None:
+                self._open_channel(outage, connection)
+            else:
+                self._failed(outage, str(error), isinstance(error, BeyondRestoring))
+        self._restore()
+
+    # -- beginning again ---------------------------------------------------------------------------
+
+    def _open_channel(self, outage: _Outage[LaneT], connection: AmqpConnection) -> None:
+        self._limit(outage, "no answer to channel.open and what follows it")
+        channel = connection.channel(
+            on_open_callback=functools.partial(self._channel_is_open, outage, connection)
+        )
+        channel.add_on_close_callback(
+            lambda _, reason: self._attempt_ended(outage, connection, reason)
+        )
+
+    def _channel_is_open(
+        self, outage: _Outage[LaneT], connection: AmqpConnection, channel: Any
+    ) -> None:
+        # Not from inside pika's decoding: the connection may be taken away from it.
+        self._loop.call_soon(
+            functools.partial(self._begin_again, outage, connection, channel),
+        )
+
+    def _begin_again(
+        self, outage: _Outage[LaneT], connection: AmqpConnection, channel: Any
+    ) -> None:
+        if outage.connection is connection:
+            outage.is_beginning = True
+            self._begin(outage.lane, connection, channel)
+
+    # -- how attempts end --------------------------------------------------------------------------
+
+    def _limit(self, outage: _Outage[LaneT], what: str) -> None:
+        self._unlimit(outage)
+        seconds = self._access.timeout_seconds
+        why = f"{self._access.address}: {what} within {seconds:g} s"
+        outage.timers.append(
+            self._loop.call_later(seconds, functools.partial(self._failed, outage, why, False))
+        )
+
+    @staticmethod
+    def _unlimit(outage: _Outage[LaneT]) -> None:
+        for timer in outage.timers:
+            timer.cancel()
+        outage.timers.clear()
+
+    def _failed(self, outage: _Outage[LaneT], why: str, is_final: bool) -> None:
+        if outage.is_over:
+            return
+        self._hang_up(outage)
+        if is_final:
+            self._leave_the_way(outage)
+            self._end(outage)
+            self._give_up(outage.lane, f"{outage.first_reason}; not reopened: {why}")
+        else:
+            self._try_again(outage, why)
+        self._dial_later()
+
+    def _try_again(self, outage: _Outage[LaneT], why: str) -> None:
+        self._leave_the_way(outage)
+        outage.last_reason = why
+        self._waiting.append(outage)
+        self._must_pause = True
+
+    def _time_is_up(self, outage: _Outage[LaneT]) -> None:
+        if outage.is_over:
+            return
+        is_on_the_way = outage.connection is not None
+        self._hang_up(outage)
+        if is_on_the_way:
+            self._leave_the_way(outage)
+        self._end(outage)
+        self._give_up(
+            outage.lane,
+            f"{outage.first_reason}; not reopened within {self._rule.seconds:g} s: "
+            f"{outage.last_reason}",
+        )
+        self._dial_later()
+
+    def _hang_up(self, outage: _Outage[LaneT]) -> None:
+        """End the attempt that is on its way, whoever owns its socket by now."""
+        self._unlimit(outage)
+        connection, outage.connection = outage.connection, None
+        line: Line | None = outage.lane.connection if outage.is_beginning else connection
+        outage.is_beginning = False
+        if line is not None:
+            line.abort("the lane could not be reopened this time")
+
+    def _leave_the_way(self, outage: _Outage[LaneT]) -> None:
+        self._unlimit(outage)
+        self._on_the_way -= 1
+
+    def _end(self, outage: _Outage[LaneT]) -> None:
+        outage.is_over = True
+        outage.is_beginning = False
+        outage.connection = None
+        if outage.end_timer is not None:
+            outage.end_timer.cancel()
+        del self._outages[outage.lane.number]
+
+
+def _dial_all(access: Access, count: int) -> _Dialled:
+    sockets: list[socket.socket] = []
+    try:
+        for connected in dialled(access, count, time.monotonic() + access.timeout_seconds):
+            sockets.append(connected)
+    except BenchError as error:
+        return _Dialled(sockets, error)
+    except OSError as error:  # no descriptor left, for instance
+        return _Dialled(sockets, BrokerUnreachable(f"{access.address}: {error.strerror or error}"))
+    return _Dialled(sockets, None)
+
+
+def _outcome_of(
+    restore: Callable[[Sequence[Destination]], None], destinations: Sequence[Destination]
+) -> BenchError | BeyondRestoring | None:
+    try:
+        restore(destinations)
+    except (BenchError, BeyondRestoring) as error:
+        return error
+    return None
