@@ -123,6 +123,8 @@ class LoadLoop:
         self._began_ns = timeline.start_ns
         self._has_ended_production = False
         self._sent_before_measure: int | None = None
+        self._publishes_a_number = scenario.only_publishes and has_open_end(scenario)
+        self._first_measured_ns: int | None = None
         self._received = 0
         self._freed = 0
         self._write_off = WriteOff()
@@ -212,13 +214,22 @@ class LoadLoop:
             now = self._now_ns()
             if self._is_production_over(now):
                 return
-            self._turn(self._produce(producers, now))
+            if self._publishes_a_number and self._first_measured_ns is None:
+                self._settle_warmup(producers, now)
+            self._turn(self._produce(producers, self._now_ns()))
+
+    def _settle_warmup(self, producers: Producers, now: int) -> None:
+        """Once the measured phase has begun, let the broker take what is left of the warm-up: the
+        measured messages would else wait for what a client has buffered before them."""
+        if now >= self._timeline.measure_start_ns:
+            producers.commit()
+            self._await_confirmations(producers)
+            self._first_measured_ns = self._now_ns()
 
     def _await_confirmations(self, producers: Producers) -> None:
         """A run that only publishes so many messages is over when the broker has them: a client
         that buffers would seem as fast as its buffer is large."""
-        scenario = self._assignment.scenario
-        if not (self._lanes.confirms and scenario.only_publishes and has_open_end(scenario)):
+        if not (self._lanes.confirms and self._publishes_a_number):
             return
         deadline = self._now_ns() + self._timeline.drain_ns
         while not self._stopping and producers.in_flight() and self._now_ns() < deadline:
@@ -265,6 +276,7 @@ class LoadLoop:
             sent=self._sent,
             began_ns=self._began_ns,
             ended_ns=ended_ns,
+            first_measured_ns=self._first_measured_ns,
         )
 
     def _drain(self) -> None:

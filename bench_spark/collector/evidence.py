@@ -46,8 +46,9 @@ def accounts_of(plan: Plan, control: RunControl) -> Accounts | None:
 def measured_span(plan: Plan, control: RunControl) -> tuple[float, float] | tuple[None, None]:
     """Beginning and end of the measured phase, in seconds since the epoch; None if it never began.
 
-    It ends early when all messages are sent. If a number of messages received ends it, it lasts
-    from the first of them to the last, so that waiting before and after is no part of it.
+    It ends early when all messages are sent. Where a run has one end only and a number of messages
+    ends it, it lasts from the first of them to the last, so that waiting before and after is no
+    part of it.
     """
     if control.start_at_ns is None:
         return None, None
@@ -60,7 +61,12 @@ def measured_span(plan: Plan, control: RunControl) -> tuple[float, float] | tupl
         and (plan.assignments[agent].producers or plan.scenario.only_consumes)
     ]
     until_ns = min(timeline.measure_end_ns, max(ended, default=timeline.measure_end_ns))
-    if plan.scenario.only_consumes and has_open_end(plan.scenario):
+    if plan.scenario.only_publishes:
+        firsts = [
+            state.reports.get("produced", {}).get("first_measured_ns") for state in control.agents
+        ]
+        start_ns = min((first for first in firsts if first is not None), default=start_ns)
+    elif plan.scenario.only_consumes and has_open_end(plan.scenario):
         spans = [
             span
             for state in control.agents

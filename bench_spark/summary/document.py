@@ -227,17 +227,17 @@ def _unconfirmed(measured: list[Tick]) -> int:
 def _in_window(tick: Tick, facts: RunFacts) -> bool:
     if facts.measured_from is None or facts.measured_until is None:
         return False
+    scenario = facts.plan.scenario
+    if not scenario.has_both_ends and has_open_end(scenario):
+        # The phase lasts from the first message to the last, whatever ticks they were in.
+        return tick.phase == MEASURE
     start = tick.start_seconds + _EDGE_SECONDS
     return facts.measured_from <= start < facts.measured_until
 
 
 def _rates(ticks: list[Tick], facts: RunFacts) -> dict[str, float | None]:
     scenario, seconds = facts.plan.scenario, _measured_seconds(facts)
-    if scenario.only_consumes and has_open_end(scenario):
-        # The phase lasts from the first message to the last, whatever ticks they were in.
-        window = [tick for tick in ticks if tick.phase == MEASURE]
-    else:
-        window = [tick for tick in ticks if _in_window(tick, facts)]
+    window = [tick for tick in ticks if _in_window(tick, facts)]
     sent, received = _sum(window, PRODUCER, "sent"), _sum(window, CONSUMER, "received")
     return {
         "send_rate": None if scenario.only_consumes else _per_second(sent, seconds),
@@ -266,7 +266,8 @@ def _interval_histograms(ticks: list[Tick], facts: RunFacts) -> dict[str, list[S
         if tick.phase != MEASURE or not _in_window(tick, facts):
             continue
         assert facts.measured_from is not None
-        interval = int((tick.start_seconds - facts.measured_from + _EDGE_SECONDS) // length)
+        since = max(0.0, tick.start_seconds - facts.measured_from + _EDGE_SECONDS)
+        interval = int(since // length)
         for measure in tick.measures:
             parts.setdefault(measure, {}).setdefault(interval, []).append(tick.histogram(measure))
     whole, rest = divmod(_measured_seconds(facts) + _EDGE_SECONDS, length)

@@ -36,7 +36,6 @@ from bench_spark.transports.base import (
     Received,
     SignalKind,
 )
-from bench_spark.transports.kafka import transport as transport_module
 
 START_SECONDS = 60.0
 
@@ -123,11 +122,10 @@ class Ends:
 
 @pytest.mark.parametrize("transaction_messages", [0, 20])
 def test_a_load_goes_on_when_its_broker_is_back(
-    restartable: Restartable, monkeypatch: pytest.MonkeyPatch, transaction_messages: int
+    restartable: Restartable, transaction_messages: int
 ) -> None:
-    monkeypatch.setattr(transport_module, "RECONNECT_SECONDS", 60.0)
     kafka = {"transaction_messages": transaction_messages, "producer": {"linger.ms": 0}}
-    transport = open_transport(restartable.broker, kafka=kafka)
+    transport = open_transport(restartable.broker, kafka=kafka, reconnect_seconds=60)
     with (
         declared(transport) as made,
         consuming(transport, made) as consumers,
@@ -154,11 +152,8 @@ def test_a_load_goes_on_when_its_broker_is_back(
         assert set(np.unique(ends.kinds)) <= {OutcomeKind.CONFIRMED, OutcomeKind.REFUSED}
 
 
-def test_a_broker_that_stays_away_is_lost_for_good_in_the_end(
-    restartable: Restartable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transport_module, "RECONNECT_SECONDS", 3.0)
-    transport = open_transport(restartable.broker)
+def test_a_broker_that_stays_away_is_lost_for_good_in_the_end(restartable: Restartable) -> None:
+    transport = open_transport(restartable.broker, reconnect_seconds=3)
     made = transport.declare([Destination(0)])
     with consuming(transport, made) as consumers, producing(transport, made) as producers:
         ends = Ends(producers, consumers)
@@ -166,6 +161,30 @@ def test_a_broker_that_stays_away_is_lost_for_good_in_the_end(
         restartable.kill()
         twice = [SignalKind.LOST] * 2
         ends.until(lambda: all(said == twice for said in ends.said.values()))
+
+
+def paced(phases: dict[str, float], reconnect_seconds: float) -> Scenario:
+    keys = {"phases": phases, "load": {"rate_per_second": 500}}
+    return Scenario.model_validate(keys | {"reconnect_seconds": reconnect_seconds})
+
+
+def test_a_whole_run_survives_the_restart_of_its_broker(restartable: Restartable) -> None:
+    def restart(load: Load) -> None:
+        time.sleep(1.5)
+        restartable.kill()
+        time.sleep(4)  # long enough to be noticed
+        restartable.start()
+
+    phases = {"warmup_seconds": 0.5, "measure_seconds": 30, "drain_seconds": 20}
+    load = run_load(make_plan(paced(phases, 60), "surviving"), restartable.broker, restart)
+    assert not load.control.failures
+    for role in ("producer", "consumer"):
+        assert load.total(role, "errors") == load.total(role, "reconnects") == 1
+    accounts = load.accounts()
+    assert accounts.closes
+    assert accounts.lost == 0
+    # librdkafka keeps what it was given and sends it when the broker is back.
+    assert accounts.received_once == accounts.sent == 15_000
 
 
 def test_without_time_to_reconnect_a_run_ends_within_seconds_of_its_brokers_death(
@@ -180,8 +199,7 @@ def test_without_time_to_reconnect_a_run_ends_within_seconds_of_its_brokers_deat
         died.append(time.monotonic())
 
     phases = {"warmup_seconds": 0.5, "measure_seconds": 120, "drain_seconds": 60}
-    scenario = Scenario.model_validate({"phases": phases, "load": {"rate_per_second": 500}})
-    load = run_load(make_plan(scenario, "dying"), restartable.broker, kill)
+    load = run_load(make_plan(paced(phases, 0), "dying"), restartable.broker, kill)
     assert time.monotonic() - died[0] < 40  # On an idle machine it is some 8 s.
     assert restartable.broker.bootstrap_servers in load.control.failures[0].text
     errors = [row for _, row in load.rows if row.counters.get("errors")]

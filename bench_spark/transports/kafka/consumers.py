@@ -345,7 +345,7 @@ class KafkaConsumers:
         holds_back: bool,
         address: str,
         now_ns: NowNs,
-        reconnect_seconds: float = 0.0,
+        reconnect_seconds: float,
     ) -> None:
         self._address = address
         self._bell = Bell()

@@ -43,7 +43,7 @@ class Health:
         address: str,
         now_ns: NowNs,
         bell: Bell,
-        reconnect_seconds: float = 0.0,
+        reconnect_seconds: float,
     ) -> None:
         """`reconnect_seconds`: how long a cluster may stay away; 0: lost is lost for good."""
         self._reconnect_seconds = reconnect_seconds

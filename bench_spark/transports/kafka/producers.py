@@ -217,7 +217,7 @@ class KafkaProducers:
         confirms: bool,
         address: str,
         now_ns: NowNs,
-        reconnect_seconds: float = 0.0,
+        reconnect_seconds: float,
     ) -> None:
         self._address = address
         self._keys = Keys(keys, lanes)

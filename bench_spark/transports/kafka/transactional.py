@@ -294,7 +294,7 @@ class TransactionalProducers:
         keys: str,
         address: str,
         now_ns: NowNs,
-        reconnect_seconds: float = 0.0,
+        reconnect_seconds: float,
     ) -> None:
         self._address = address
         self._now_ns = now_ns

@@ -36,9 +36,6 @@ from bench_spark.transports.kafka.settings import (
 )
 from bench_spark.transports.kafka.transactional import TransactionalProducers
 
-RECONNECT_SECONDS = 0.0
-"""How long librdkafka may take to reach a cluster again that went away; 0: its lanes are lost for
-good at the first question that nobody answers."""
 MOST_COUNTED_MESSAGES = 100_000
 """What transactions have left in topics is counted message by message up to here; beyond, by
 offsets, which are a little more."""
@@ -144,7 +141,7 @@ class KafkaTransport:
             confirms=self.confirms,
             address=self._address,
             now_ns=now_ns,
-            reconnect_seconds=RECONNECT_SECONDS,
+            reconnect_seconds=self._scenario.reconnect_seconds,
         )
         producers.connect(self._broker.connect_timeout_seconds)
         return producers
@@ -158,7 +155,7 @@ class KafkaTransport:
             keys=self._scenario.kafka.keys,
             address=self._address,
             now_ns=now_ns,
-            reconnect_seconds=RECONNECT_SECONDS,
+            reconnect_seconds=self._scenario.reconnect_seconds,
         )
         producers.connect()
         return producers
@@ -182,7 +179,7 @@ class KafkaTransport:
             ],
             address=self._address,
             now_ns=now_ns,
-            reconnect_seconds=RECONNECT_SECONDS,
+            reconnect_seconds=self._scenario.reconnect_seconds,
         )
         consumers.connect(self._broker.connect_timeout_seconds)
         return consumers

@@ -733,24 +733,37 @@ def test_what_was_made_for_a_load_that_never_started_is_not_kept(watch: Watch) -
     assert watch.deleted == ["loopback-0"]
 
 
-def test_a_run_that_only_publishes_is_over_when_its_last_message_is_confirmed(
-    watch: Watch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A client that buffers would else seem as fast as its buffer is large."""
+@pytest.fixture
+def slow_confirmations(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages are confirmed 0.7 s after the first question about them, all at once."""
     watch.confirms = True
-    late: list[float] = []
-
-    def hold(_self: WatchedProducers) -> Outcomes:
-        late.append(time.monotonic())
-        return no_outcomes() if late[-1] - late[0] < 0.7 else original(_self)
-
     original = WatchedProducers.outcomes
-    monkeypatch.setattr(WatchedProducers, "outcomes", hold)
-    phases = {"warmup_seconds": 0, "drain_seconds": 5}
+    asked: list[float] = []
+
+    def late(producers: WatchedProducers) -> Outcomes:
+        if not producers.in_flight():
+            return no_outcomes()
+        asked.append(time.monotonic())
+        if asked[-1] - asked[0] < 0.7:
+            return no_outcomes()
+        asked.clear()
+        return original(producers)
+
+    monkeypatch.setattr(WatchedProducers, "outcomes", late)
+
+
+@pytest.mark.usefixtures("slow_confirmations")
+def test_publishing_a_number_lasts_from_the_first_message_to_the_last_confirmation() -> None:
+    """A client that buffers would else seem as fast as its buffer is large, or have to send what
+    it has buffered in the warm-up first."""
+    phases = {"warmup_seconds": 0.2, "drain_seconds": 5}
     few = {"mode": "maximum", "messages": 10}
     load = run_load(plan(consumers=0, load=few, phases=phases), LOOPBACK)
     began, ended = measured_span(load.plan, load.control)
     assert began is not None
     assert ended is not None
-    assert ended - began > 0.5
-    assert load.total(PRODUCER, "confirmed") == 10
+    assert load.control.start_at_ns is not None
+    assert began - load.control.start_at_ns / NANOSECONDS > 0.6
+    assert ended - began > 0.6
+    assert load.total(PRODUCER, "confirmed") == sent(load) == 10
+    assert load.total(PRODUCER, "confirmed", "warmup") == sent(load, "warmup") > 0

@@ -291,6 +291,31 @@ def test_without_producers_what_they_would_have_counted_is_unknown_and_not_zero(
     assert document["counts"].keys() == summary().document["counts"].keys()
 
 
+def test_the_rate_of_publishing_a_number_is_from_the_first_to_the_last_confirmation() -> None:
+    """The first message was sent in the middle of a second, and the last confirmed in another."""
+    ticks = [
+        producer(4, "warmup", sent=900, confirmed=900),
+        HandTick(
+            "producer",
+            "measure",
+            5,
+            {"due": 300, "sent": 300, "confirmed": 200},
+            {"confirm_latency": [100] * 200},
+        ),
+        HandTick("producer", "measure", 6, {"confirmed": 100}, {"confirm_latency": [900] * 100}),
+    ]
+    document = summary(
+        ticks,
+        plan=plan(consumers=0, load={"mode": "maximum", "messages": 300}),
+        accounts=None,
+        measured_from=START_SECONDS + 5.5,
+        measured_until=START_SECONDS + 6.5,
+    ).document
+    assert document["rates"]["send_rate"] == pytest.approx(300)
+    assert document["percentiles"]["interval_max"]["confirm_latency"]["max_us"] == 900
+    assert document["status"] == "valid"
+
+
 def test_the_rate_of_a_number_of_messages_is_from_the_first_to_the_last() -> None:
     ticks = [
         HandTick("consumer", "warmup", 4, {"received": 70}),
