@@ -1,7 +1,7 @@
 """The line without a broker: what our own code costs a message, and the whole agent's ceiling.
 
 A turn of a path gives the processor time per message, the system's share included, and the rate
-that one core could do. The turns through a whole agent are runs of the product on the loopback
+that one core could do. The turn through a whole agent is a run of the product on the loopback
 transport.
 """
 
@@ -35,11 +35,8 @@ BATCHES = (1, 16, 256)
 RECORDED_BATCH = 1000
 TURN_SECONDS = 0.2
 LOOPBACK_WARMUP_SECONDS, LOOPBACK_MEASURE_SECONDS = 1, 3
-PACE_PER_SECOND = 10_000
 
 COST = Measure("CPU, ns per message", 1)
-LAG_P99 = Measure("send_lag p99, us")
-LAG_P99_9 = Measure("send_lag p99.9, us")
 
 
 def _turn(path: HotPath, batch: int) -> Figures:
@@ -54,14 +51,8 @@ def _named(path: HotPath, batch: int) -> str:
 
 def _loopback(settings: ours.Settings, effort: Effort, directory: Path) -> Figures:
     document = ours.run(settings, Broker(kind="loopback"), effort, directory, live=False)
-    figures = {
-        measure: value
-        for measure, value in ours.figures_of(document).items()
-        if measure in (RATE, CLIENT_CPU)
-    }
-    if (lag := document["measures"].get("send_lag")) is not None:
-        figures |= {LAG_P99: lag["p99_us"], LAG_P99_9: lag["p999_us"]}
-    return figures
+    figures = ours.figures_of(document)
+    return {measure: figures[measure] for measure in (RATE, CLIENT_CPU)}
 
 
 @contextmanager
@@ -83,21 +74,16 @@ def _open(effort: Effort, directory: Path) -> Iterator[Opened]:
         measure_seconds=LOOPBACK_MEASURE_SECONDS,
     )
     unbounded: ours.Settings = {"load.mode": "maximum"}
-    paced: ours.Settings = {"load.rate_per_second": PACE_PER_SECOND}
-    pace = f"{PACE_PER_SECOND:,} per second"
     agents: dict[str, Turn] = {
         "as fast as possible": partial(_loopback, unbounded, brief, directory),
-        pace: partial(_loopback, paced, brief, directory),
     }
-    agent_bars = [Bar(LAG_P99, pace, at_most=1000)]
     yield Opened(
         [
             Comparison("One path at a time", turns, (RATE, COST), bars=bars),
             Comparison(
                 "Through a whole agent, on the loopback transport",
                 agents,
-                (RATE, CLIENT_CPU, LAG_P99, LAG_P99_9),
-                bars=agent_bars,
+                (RATE, CLIENT_CPU),
             ),
         ]
     )

@@ -300,7 +300,7 @@ class LoadLoop:
     def _turn(self, wake_ns: int) -> None:
         consumers, producers = self._lanes.consumers, self._lanes.producers
         wait_ns = max(0, wake_ns - self._now_ns())
-        if wait_ns > SPARE_TIME_NS:
+        if wait_ns > SPARE_TIME_NS and self._schedule is not None:
             self._recorder.fold_some()
             wait_ns = max(0, wake_ns - self._now_ns())
         ready = self._waiting.wait(min(wait_ns, LONGEST_WAIT_NS) / NANOSECONDS)

@@ -2,7 +2,7 @@
 
 A broker writes a few messages at a time, and every wake-up for a few costs as much as one for many.
 Under full load a lane that flows asks the system to be woken for `GATHERED_BYTES` only, and looks
-by itself when `PERIOD_SECONDS` have passed without that: half the processor time per message, for a
+by itself when `PERIOD_SECONDS` have passed without that: a third of the processor time per message, for a
 receive time that is later by at most two periods. A load whose point is latency is never gathered.
 """
 
@@ -14,11 +14,11 @@ from typing import Protocol
 
 from bench_spark.scenario.models import Scenario
 
-GATHERED_BYTES = 64 * 1024
+GATHERED_BYTES = 128 * 1024
 FLOWING_BYTES = 8 * 1024
 """A read that brings less than this is of a lane that does not flow."""
-PERIOD_SECONDS = 0.001
-LEAST_BACKLOG_BYTES = 16 * GATHERED_BYTES
+PERIOD_SECONDS = 0.002
+LEAST_BACKLOG_BYTES = 8 * GATHERED_BYTES
 
 _CLOCK_MONOTONIC = 1
 _NANOSECONDS = 1_000_000_000
