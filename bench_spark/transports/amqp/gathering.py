@@ -2,8 +2,9 @@
 
 A broker writes a few messages at a time, and every wake-up for a few costs as much as one for many.
 Under full load a lane that flows asks the system to be woken for `GATHERED_BYTES` only, and looks
-by itself when `PERIOD_SECONDS` have passed without that: a third of the processor time per message, for a
-receive time that is later by at most two periods. A load whose point is latency is never gathered.
+by itself when `PERIOD_SECONDS` have passed without that: a third of the processor time per message,
+for a receive time that is later by at most two periods. A load whose point is latency is never
+gathered.
 """
 
 from __future__ import annotations
