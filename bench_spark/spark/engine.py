@@ -56,7 +56,7 @@ from bench_spark.spark.windows import LiveWindow, RunWindows
 from bench_spark.store import Store
 from bench_spark.summary.audit import Check
 from bench_spark.summary.document import RunFacts, RunSummary, summarise
-from bench_spark.summary.rows import run_row, summary_rows
+from bench_spark.summary.rows import TrialPlace, run_row, summary_rows
 
 SLOTS_TIMEOUT_SECONDS = 10.0
 JOIN_TIMEOUT_SECONDS = 60.0
@@ -87,6 +87,8 @@ class RunRequest:
     broker: Broker
     credentials: Credentials
     live: bool = True
+    place: TrialPlace | None = None
+    """In a suite. Another run follows then, so the rolling metrics need not be waited for."""
 
 
 class Engine:
@@ -116,13 +118,12 @@ class Engine:
         if self._metrics is None:
             self._metrics = RollingMetrics(self._spark, self._store, self._trigger_seconds)
         started_at = datetime.now(UTC)
-        self._store.replace_run(run_row(request.plan, request.broker.masked(), started_at))
+        self._store.replace_run(_row_of(request, started_at))
         run = _Run(self._spark, self._store, self._display, request, self._metrics)
         try:
             return run.carry_out(started_at)
         except BenchError as error:
-            row = run_row(request.plan, request.broker.masked(), started_at, failure=error)
-            self._store.replace_run(row)
+            self._store.replace_run(_row_of(request, started_at, failure=error))
             raise
 
     def _check_slots(self, plan: Plan) -> None:
@@ -245,7 +246,7 @@ class _Run:
 
         def warm() -> None:
             try:
-                self._metrics.make_ready(self._plan.run_id)
+                self._metrics.make_ready()
             except BenchError as error:
                 self._metrics_error = error
                 server.call(lambda: control.stop("the rolling metrics did not start"))
@@ -369,9 +370,8 @@ class _Run:
         summary = summarise(ticks, facts)
         self._store.append("summary", summary_rows(self._plan, summary))
         self._store.replace_run(
-            run_row(
-                self._plan,
-                self._request.broker.masked(),
+            _row_of(
+                self._request,
                 started_at,
                 summary=summary,
                 measured=(facts.measured_from, facts.measured_until),
@@ -383,15 +383,17 @@ class _Run:
     def _finish_metrics(self) -> tuple[Check, ...]:
         """Complete the rolling metrics. They repeat what events say: failing costs no result."""
         try:
-            if self._request.live:
+            if not self._request.live:
+                self._metrics.run_once()
+            elif self._request.place is None:
                 self._metrics.catch_up()
             else:
-                self._metrics.run_once()
+                self._metrics.forget_when_done(self._plan.run_id)
+                return ()
         except BenchError as error:
             advice = f"bench-spark metrics rebuild {self._plan.run_id} makes them again"
             return (Check("metrics", "warn", f"{error}; {advice}"),)
-        finally:
-            self._metrics.forget_run(self._plan.run_id)
+        self._metrics.forget_run(self._plan.run_id)
         return ()
 
     def _facts(self, control: RunControl, notes: tuple[Check, ...]) -> RunFacts:
@@ -424,6 +426,11 @@ class _Run:
             "broker": probed[0]["broker"] if probed else None,
             "hosts": list(hosts.values()),
         }
+
+
+def _row_of(request: RunRequest, started_at: datetime, **ended: Any) -> dict[str, Any]:
+    broker = request.broker.masked()
+    return run_row(request.plan, broker, started_at, place=request.place, **ended)
 
 
 def _master(spark: SparkSession) -> str:

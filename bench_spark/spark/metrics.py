@@ -14,7 +14,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -85,6 +85,8 @@ class RollingMetrics:
         self._slots: dict[str, TickSlots] = {}
         self._latest: dict[str, LiveWindow] = {}
         self._seen_markers: set[_Marker] = set()
+        self._last_markers: set[_Marker] = set()
+        """Of runs that are to be forgotten when their marker has been seen."""
         self._marker_numbers = itertools.count()
         self._query: StreamingQuery | None = None
         self._query_id = ""
@@ -110,6 +112,12 @@ class RollingMetrics:
             self._slots.pop(run_id, None)
             self._latest.pop(run_id, None)
             self._seen_markers = {marker for marker in self._seen_markers if marker[0] != run_id}
+
+    def forget_when_done(self, run_id: str) -> None:
+        """The run is over: forget it once every event committed before this call is in."""
+        self._restart_if_ended()
+        with self._lock:
+            self._last_markers.add(self._append_marker(run_id))
 
     def latest(self, run_id: str) -> LiveWindow | None:
         """The newest rolling window of a run, as soon as there is one."""
@@ -148,21 +156,14 @@ class RollingMetrics:
             raise RunError(f"rolling metrics did not end within {timeout_seconds} s")
         self.raise_if_failed()
 
-    def make_ready(self, run_id: str, timeout_seconds: float = 60.0) -> None:
-        """Start the query if it is not running, and see one row all the way through it."""
-        if self._query is None:
-            self._await_marker(self.start(), timeout_seconds)
-        else:
-            self.warm(run_id, timeout_seconds)
-
-    def warm(self, run_id: str, timeout_seconds: float = 60.0) -> None:
-        """Send one marker row of this run all the way through, and wait for it.
+    def make_ready(self, timeout_seconds: float = 60.0) -> None:
+        """Start the query if it is not running, and see one row all the way through it.
 
         The first batch of a cold query takes seconds; without this a short run would be over
         before anyone has seen a window of it.
         """
-        self._restart_if_ended()
-        self._await_marker(self._append_marker(run_id), timeout_seconds)
+        if self._query is None or not self._query.isActive:
+            self._await_marker(self.start(), timeout_seconds)
 
     def catch_up(self, timeout_seconds: float = 60.0) -> None:
         """Return when every event committed before this call is in `metrics`."""
@@ -176,7 +177,12 @@ class RollingMetrics:
             query.stop()
 
     def close(self) -> None:
-        """End the query for good and remove its checkpoint."""
+        """End the query for good and remove its checkpoint; runs that are not done yet first."""
+        if self._last_markers:
+            # A query that failed has said so where its run was summed up, or its rows can be made
+            # again: nothing here is worth a failure at the very end.
+            with suppress(RunError):
+                self.catch_up()
         self.stop()
         path = self._hadoop_path(self._checkpoint)
         path.getFileSystem(self._hadoop_conf).delete(path, True)
@@ -288,6 +294,10 @@ class RollingMetrics:
                 if part.phase == SETUP
                 for row in part.rows
             )
+            done = self._last_markers & self._seen_markers
+            self._last_markers -= done
+            for run_id, _ in done:
+                self.forget_run(run_id)
             self._progress.notify_all()
 
     def _rows_of_run(self, slots: TickSlots, parts: list[TickRows]) -> list[dict[str, Any]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,11 +19,22 @@ from bench_spark.tables import PERCENTILES, SUMMARY
 RUNNING = "running"
 
 
+@dataclass(frozen=True)
+class TrialPlace:
+    """Where a run stands in a suite."""
+
+    suite: str
+    number: int
+    parameters: Mapping[str, str]
+    """What this trial sets apart from the others."""
+
+
 def run_row(
     plan: Plan,
     broker: dict[str, Any],
     started_at: datetime,
     *,
+    place: TrialPlace | None = None,
     summary: RunSummary | None = None,
     measured: tuple[float | None, float | None] = (None, None),
     failure: BenchError | None = None,
@@ -46,7 +59,9 @@ def run_row(
         "measured_from": _moment(measured[0]),
         "measured_until": _moment(measured[1]),
         "ended_at": None if status == RUNNING else datetime.now(UTC),
-        "parameters": [],
+        "suite": place.suite if place is not None else None,
+        "trial": place.number if place is not None else None,
+        "parameters": sorted(place.parameters.items()) if place is not None else [],
         "tags": sorted(plan.scenario.tags.items()),
         "counts": [item for item in document.get("counts", {}).items() if item[1] is not None],
         "rates": [item for item in document.get("rates", {}).items() if item[1] is not None],

@@ -121,8 +121,7 @@ def test_windows_equal_hdrhistogram_with_late_split_repeated_and_foreign_rows(
 ) -> None:
     load = Load("exact", TIMELINE)
     metrics.register_run(windows_of("exact"))
-    metrics.start()
-    metrics.warm("exact")
+    metrics.make_ready()
     ticks = [load.tick(range(3), tick) for tick in range(TICKS)]
     late = [load.row(1, "consumer", 2), load.row(2, "producer", 4)]
     split = [load.row(0, "consumer", 6), load.row(0, "consumer", 6)]
@@ -196,7 +195,7 @@ def test_one_query_serves_two_runs_and_comes_back_when_it_ended_in_between(
     metrics.start()
     for name, seed in (("first", 3), ("second", 4)):
         load = Load(name, TIMELINE, seed=seed, values=2_000)
-        metrics.warm(name)
+        metrics.make_ready()
         metrics.register_run(windows_of(name))
         ticks = [load.tick(range(2), tick) for tick in range(5)]
         commit(store, *ticks[:3])
@@ -207,6 +206,31 @@ def test_one_query_serves_two_runs_and_comes_back_when_it_ended_in_between(
         metrics.forget_run(name)
         assert metrics.latest(name) is None
         assert_exact(published(store, name), [row for tick in ticks for row in tick], 4)
+
+
+def test_a_run_of_a_suite_is_forgotten_when_its_last_rows_are_in(
+    store: Store, metrics: RollingMetrics
+) -> None:
+    load = Load("trial", TIMELINE, seed=8, values=2_000)
+    metrics.make_ready()
+    metrics.register_run(windows_of("trial"))
+    ticks = [load.tick(range(2), tick) for tick in range(5)]
+    commit(store, *ticks)
+    metrics.forget_when_done("trial")
+    metrics.catch_up()
+    assert metrics.latest("trial") is None
+    assert_exact(published(store, "trial"), [row for tick in ticks for row in tick], 4)
+
+
+def test_closing_waits_for_runs_that_are_not_done(store: Store, metrics: RollingMetrics) -> None:
+    load = Load("last", TIMELINE, seed=9, values=2_000)
+    metrics.make_ready()
+    metrics.register_run(windows_of("last"))
+    ticks = [load.tick(range(2), tick) for tick in range(5)]
+    commit(store, *ticks)
+    metrics.forget_when_done("last")
+    metrics.close()
+    assert_exact(published(store, "last"), [row for tick in ticks for row in tick], 4)
 
 
 def test_without_a_live_query_the_same_rows_come_afterwards(

@@ -27,12 +27,16 @@ class ConfirmLedger:
         self._oldest = 1
         """No tag below this one is open."""
         self._next = 1
+        self._is_full = False
+        self._enough = max(1, limit // 4)
         self.open_count = 0
 
     @property
     def room(self) -> int:
-        """How many more may be sent now."""
-        return self._limit - self.open_count
+        """How many more may be sent now. Once the limit was reached, none until a quarter of it is
+        free: a message for every confirm would cost both sides as much as many at a time."""
+        room = self._limit - self.open_count
+        return 0 if self._is_full and room < self._enough else room
 
     def sent(self, heads: Envelopes) -> None:
         """These were published, in this order, on this channel."""
@@ -42,6 +46,7 @@ class ConfirmLedger:
         self._heads[slots] = heads
         self._is_open[slots] = True
         self.open_count += len(heads)
+        self._is_full = self.open_count >= self._limit
 
     def settle(self, tag: int, multiple: bool) -> Envelopes:
         """The heads newly settled, oldest first. A tag that is not open settles nothing; with
