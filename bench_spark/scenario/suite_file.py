@@ -100,7 +100,7 @@ class Quick(Section):
     `sustained` not counted. An axis of more than three values that is not named here keeps its
     first, middle and last."""
     set: dict[PropertyName, AnyValue] = Field(default_factory=dict)
-    """Scenario keys, dotted, set for all trials: shorter phases, say."""
+    """Scenario keys, dotted, on top of the suite's own `set`: shorter phases, say."""
     repetitions: int = Field(1, ge=1, le=1000)
     """Repetitions of each trial."""
 
@@ -154,6 +154,8 @@ class SuiteFile(Section):
     base: Base
     """The scenario that is varied: a shipped scenario's name, a path relative to this file, or
     scenario keys themselves. It must be valid on its own."""
+    set: dict[PropertyName, AnyValue] = Field(default_factory=dict)
+    """Scenario keys, dotted, in which all trials differ from the base."""
     broker: str | None = Field(None, min_length=1)
     """The broker unless `--broker` names one: a shipped name or a path relative to this file."""
     axes: dict[PropertyName, AxisText]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -70,8 +71,9 @@ def load_suite(reference: str, quick: bool = False, overrides: Sequence[str] = (
     repetitions = text.quick.repetitions if quick else text.repetitions
     _check_size(groups, repetitions, complain)
     base = _base(text, file, complain)
-    quick_changes = _quick_changes(text, file, axes, complain)
-    changes = [*(quick_changes if quick else ()), *_options(overrides, axes, problems)]
+    changes = _changes_of("set", text.set, axes, file, complain)
+    quick_changes = _changes_of("quick.set", text.quick.set, axes, file, complain)
+    changes += [*(quick_changes if quick else ()), *_options(overrides, axes, problems)]
     _raise(problems)
 
     assert base is not None, "without a base there is a problem"
@@ -139,11 +141,18 @@ def _report(text: Report, groups: Groups, complain: Complain) -> Report:
         if (column.value, column.aggregation) in shown:
             complain(f"report.columns.{i}", f"{column.value} ({column.aggregation}) is given twice")
         shown.append((column.value, column.aggregation))
+    across_group = next(
+        (group for group in groups if any(axis.name == text.across for axis in group)), ()
+    )
+    beside = [axis.name for axis in across_group]
     if not text.rows:
-        return text.model_copy(update={"rows": [name for name in axes if name != text.across]})
+        return text.model_copy(update={"rows": [name for name in axes if name not in beside]})
+    for name in text.rows:
+        if name in beside and name != text.across:
+            complain("report.across", f"{text.across} is zipped with {name}, which is in rows")
     for group in groups:
         if all(axis.name not in names for axis in group):
-            complain("report.rows", f"leaves out the axis {group[0].name}; name it, or in across")
+            complain("report.rows", f"leaves out the axis {group[0].name}, and so does across")
     return text
 
 
@@ -176,19 +185,19 @@ def _base(text: SuiteFile, file: File, complain: Complain) -> Scenario | None:
     return None
 
 
-def _quick_changes(
-    text: SuiteFile, file: File, axes: Sequence[Axis], complain: Complain
+def _changes_of(
+    section: str, keys: Mapping[str, Any], axes: Sequence[Axis], file: File, complain: Complain
 ) -> list[Override]:
     changes = []
-    for dotted, value in text.quick.set.items():
-        here = f"quick.set.{dotted}"
+    for dotted, value in keys.items():
+        here = f"{section}.{dotted}"
         path = scenario_path(dotted)
         if isinstance(path, str):
             complain(here, path)
         elif axis := key_is_varied(path, axes):
             complain(here, f"is set by the axis {axis}")
         else:
-            changes.append(Override(path, value, f"{file.shown}: quick.set"))
+            changes.append(Override(path, value, f"{file.shown}: {section}"))
     return changes
 
 
