@@ -22,6 +22,14 @@ _UNIONS = (Union, types.UnionType)  # `Optional[X]` and `X | None` differ at run
 
 
 @dataclass(frozen=True)
+class Described:
+    """Said of a key whose type would not explain it: put into its annotation."""
+
+    type_name: str
+    allowed: str
+
+
+@dataclass(frozen=True)
 class Key:
     """A key of a model. A map's own keys are free; `member` then describes its values."""
 
@@ -40,8 +48,18 @@ class Key:
         return None
 
     @property
+    def item_section(self) -> type[Section] | None:
+        """Of a list of sections: the section."""
+        for kind, _ in self._alternatives():
+            if get_origin(kind) is list:
+                (item,) = get_args(kind)
+                return item if isinstance(item, type) and issubclass(item, Section) else None
+        return None
+
+    @property
     def is_map(self) -> bool:
-        return any(get_origin(kind) is dict for kind, _ in self._alternatives())
+        is_dict = any(get_origin(kind) is dict for kind, _ in self._alternatives())
+        return is_dict and not self._described
 
     @property
     def member(self) -> Key:
@@ -68,6 +86,8 @@ class Key:
     @property
     def type_name(self) -> str:
         """`whole number`, `text` ..., alternatives joined."""
+        if self._described:
+            return self._described.type_name
         kinds = [kind for kind, _ in self._alternatives()]
         return " or ".join(
             _type_name(kind) for kind in kinds if kind is not int or float not in kinds
@@ -76,6 +96,8 @@ class Key:
     @property
     def range(self) -> str:
         """The allowed values, without the type: `8 to 134217728`; empty if all are allowed."""
+        if self._described:
+            return ""
         return ", or ".join(
             filter(None, (_range(kind, limits) for kind, limits in self._alternatives()))
         )
@@ -83,9 +105,20 @@ class Key:
     @property
     def allowed(self) -> str:
         """Type and range in one phrase: `a whole number from 1 to 100000, or auto`."""
+        if self._described:
+            return self._described.allowed
         return ", or ".join(
             dict.fromkeys(_allowed(kind, limits) for kind, limits in self._alternatives())
         )
+
+    @property
+    def _described(self) -> Described | None:
+        """Also where it is said of one alternative: the other is then null."""
+        for _, metadata in self._alternatives():
+            for item in metadata:
+                if isinstance(item, Described):
+                    return item
+        return None
 
     def _alternatives(self) -> list[tuple[Any, Sequence[Any]]]:
         return [
@@ -105,20 +138,29 @@ def all_keys(section: type[Section], path: Path = ()) -> Iterator[Key]:
         yield key
         if key.section:
             yield from all_keys(key.section, key.path)
+        elif key.item_section:
+            yield from all_keys(key.item_section, (*key.path, "N"))
 
 
 def follow(model: type[Section], path: Path) -> Key | None:
-    """The key that a path of names leads to; inside a map, the map's values. None if nowhere."""
-    section = model
-    for depth, name in enumerate(path, start=1):
-        key = keys_of(section, path[: depth - 1]).get(name)
-        if key is None or depth == len(path):
+    """The key that a path of names leads to; inside a map, the map's values; the list itself for
+    the number of one of its sections. None if nowhere."""
+    section, at = model, 0
+    while at < len(path):
+        key = keys_of(section, path[:at]).get(path[at])
+        at += 1
+        if key is None or at == len(path):
             return key
         if key.is_map:
             return key.member
-        if key.section is None:
+        if key.item_section:
+            at += 1
+            if at == len(path):
+                return key
+        inside = key.section or key.item_section
+        if inside is None:
             return None
-        section = key.section
+        section = inside
     return None
 
 
@@ -155,6 +197,8 @@ def _type_name(kind: Any) -> str:
         return "choice"
     if get_origin(kind) is dict:
         return "map"
+    if get_origin(kind) is list:
+        return f"list of {_type_name(get_args(kind)[0])}s"
     if isinstance(kind, type) and issubclass(kind, Section):
         return "section"
     return {int: "whole number", float: "number", bool: "true or false", str: "text"}[kind]

@@ -24,18 +24,19 @@ from bench_spark.scenario.shown import shown_path, shown_text, shown_value
 from bench_spark.scenario.yaml_text import MAX_BYTES, YamlTextError, read_yaml
 
 _SUFFIXES = (".yaml", ".yml")
+_HERE = Path()
 
 _Model = TypeVar("_Model", bound=Section)
 
 
 def load_scenario(reference: str, overrides: Sequence[str] = ()) -> Scenario:
     """The scenario of a path or a shipped name, with `KEY=VALUE` overrides on top."""
-    return _load(Scenario, _locate("scenarios", reference), overrides)
+    return load_file(Scenario, locate("scenarios", reference), overrides)
 
 
 def load_broker(reference: str, overrides: Sequence[str] = ()) -> Broker:
     """The broker of a path or a shipped name, with `KEY=VALUE` overrides on top."""
-    return _load(Broker, _locate("brokers", reference), overrides)
+    return load_file(Broker, locate("brokers", reference), overrides)
 
 
 def check_run_id(text: str) -> str:
@@ -47,12 +48,14 @@ def check_run_id(text: str) -> str:
     return text
 
 
-class _File(NamedTuple):
+class File(NamedTuple):
     path: Path
     shown: str
 
 
-def _locate(kind: str, reference: str) -> _File:
+def locate(kind: str, reference: str, directory: Path = _HERE) -> File:
+    """The file that a reference of this kind (`scenarios`, ...) means: a shipped name, or a path
+    relative to `directory`."""
     if "://" in reference:
         raise ConfigurationError(
             f"{shown_value(reference)}: is a URI; allowed: a path, or one of "
@@ -61,9 +64,10 @@ def _locate(kind: str, reference: str) -> _File:
     looks_like_path = "/" in reference or reference.endswith(_SUFFIXES)
     names = shipped(kind)
     if not looks_like_path and reference in names:
-        return _File(conf_path(kind, f"{reference}.yaml"), f"conf/{kind}/{reference}.yaml")
-    if looks_like_path or _is_file(reference):
-        return _File(Path(reference), shown_path(reference))
+        return File(conf_path(kind, f"{reference}.yaml"), f"conf/{kind}/{reference}.yaml")
+    path = directory / reference
+    if looks_like_path or _is_file(path):
+        return File(path, shown_path(reference if directory == _HERE else str(path)))
     guess = nearest(reference, names)
     raise ConfigurationError(
         f"{shown_text(reference)}: unknown {kind.removesuffix('s')}; "
@@ -72,22 +76,23 @@ def _locate(kind: str, reference: str) -> _File:
     )
 
 
-def _is_file(reference: str) -> bool:
+def _is_file(path: Path) -> bool:
     try:
-        return Path(reference).is_file()
+        return path.is_file()
     except (OSError, ValueError):  # too long for a name, or a NUL inside
         return False
 
 
-def _load(model: type[_Model], file: _File, override_texts: Sequence[str]) -> _Model:
-    document = _read_mapping(file)
+def load_file(model: type[_Model], file: File, override_texts: Sequence[str] = ()) -> _Model:
+    """The validated content of a file, named by its stem unless it names itself."""
+    document = read_mapping(file)
     if PLAIN_NAME.fullmatch(file.path.stem):
         document.setdefault("name", file.path.stem)
     overrides, problems = parse_overrides(model, override_texts)
     apply_overrides(document, overrides)
 
     def source_of(paths: Sequence[keys.Path]) -> str:
-        return _source(file, overrides, paths)
+        return last_source(file, overrides, paths)
 
     try:
         loaded = model.model_validate(document, strict=True)
@@ -99,7 +104,7 @@ def _load(model: type[_Model], file: _File, override_texts: Sequence[str]) -> _M
     return loaded
 
 
-def _source(file: _File, overrides: Sequence[Override], paths: Sequence[keys.Path]) -> str:
+def last_source(file: File, overrides: Sequence[Override], paths: Sequence[keys.Path]) -> str:
     """The option that last set one of these keys, else the file."""
     for path in paths:
         for override in reversed(overrides):
@@ -108,7 +113,7 @@ def _source(file: _File, overrides: Sequence[Override], paths: Sequence[keys.Pat
     return file.shown
 
 
-def _read_mapping(file: _File) -> dict[str, Any]:
+def read_mapping(file: File) -> dict[str, Any]:
     text = _read_text(file)
     try:
         document = read_yaml(text)
@@ -128,7 +133,7 @@ def _read_mapping(file: _File) -> dict[str, Any]:
     return document
 
 
-def _read_text(file: _File) -> str:
+def _read_text(file: File) -> str:
     """Bounded, whatever the path leads to: a pipe or a device has no size to ask for first."""
     try:
         with file.path.open("rb") as stream:

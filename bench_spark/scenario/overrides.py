@@ -60,7 +60,7 @@ def _parse(model: type[Section], text: str) -> Override | Problem:
     dotted = dotted.strip()
     if not equals or not dotted:
         return Problem(source, "", "is not of the form KEY=VALUE")
-    found = _find(model, dotted, source)
+    found = find_key(model, dotted, source)
     if isinstance(found, Problem):
         return found
     path, key = found
@@ -69,12 +69,17 @@ def _parse(model: type[Section], text: str) -> Override | Problem:
     except YamlTextError as error:
         return Problem(source, dotted, f"the value {error.flaws[0].problem}; try it in quotes")
     if key.section and not isinstance(value, dict) and not (value is None and key.is_optional):
-        inside = ", ".join(f"{dotted}.{name}" for name in key.section.model_fields)
-        return Problem(source, dotted, f"is a section; set a key inside it: {inside}")
+        return Problem(source, dotted, is_a_section(key.section, dotted))
     return Override(path, value, source)
 
 
-def _find(model: type[Section], dotted: str, source: str) -> tuple[Path, Key] | Problem:
+def is_a_section(section: type[Section], dotted: str) -> str:
+    """Why a section cannot be set as if it were a key."""
+    inside = ", ".join(f"{dotted}.{name}" for name in section.model_fields)
+    return f"is a section; set a key inside it: {inside}"
+
+
+def find_key(model: type[Section], dotted: str, source: str) -> tuple[Path, Key] | Problem:
     """The path into the document, and the key that says what the value may be."""
     names = dotted.split(".")
     section = model

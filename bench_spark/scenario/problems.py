@@ -70,7 +70,7 @@ def _path_of(model: type[Section], location: Sequence[int | str]) -> Path:
     for name in map(str, location):
         if path:
             key = follow(model, path)
-            if key is None or not (key.section or key.is_map):
+            if key is None or not (key.section or key.item_section or key.is_map):
                 break
         path = (*path, name)
     return path
@@ -94,7 +94,7 @@ def _problems_at(
     dotted = ".".join(path)
     if kind == "extra_forbidden":
         parent = follow(model, path[:-1])
-        section = (parent.section if parent else None) or model
+        section = (parent and (parent.section or parent.item_section)) or model
         text = unknown_key(model, section, path[:-1], path[-1])
     else:
         text = _sentence(key, shown_value(value, dotted), details) if key else details[0]["msg"]
@@ -129,6 +129,8 @@ def _sentence(key: Key, value: str, details: list[Any]) -> str:
             return f"{value} is not a section; keys inside: {inside}"
         case "dict_type":
             return f"{value} is not a map; allowed: NAME: VALUE lines"
+        case "too_short":
+            return f"is empty; allowed: {key.allowed}"
         case "string_too_short":
             return "is empty; allowed: at least one character"
         case "string_too_long":

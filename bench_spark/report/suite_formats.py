@@ -1,0 +1,162 @@
+"""The table of a suite as Markdown for people, and as CSV and JSON for programs.
+
+Markdown has the shape that the suite's `report` asks for. CSV and JSON have one entry per
+combination of the axes, with plain numbers whose units end their names; an unknown value is empty
+or null.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
+
+from bench_spark.report.formatting import UNKNOWN, duration, one_line, rate, share
+from bench_spark.report.suite_table import Figure, SuiteTable, TableCell, TableColumn, Unit
+from bench_spark.scenario.suite import RATE, Value, value_text
+
+
+def write_markdown(table: SuiteTable, writer: TextIO) -> None:
+    notes: dict[str, int] = {}
+    lines = [_line([table.headings[name] for name in table.rows] + _column_headings(table))]
+    lines.append(_line(["-:"] * (len(table.rows) + len(_column_headings(table)))))
+    for cells in _rows(table):
+        texts = [text for cell in cells for text in _texts(cell, table.columns, notes)]
+        lines.append(_line([_label(name, cells) for name in table.rows] + texts))
+    title = f"{table.title} (quick)" if table.is_quick else table.title
+    writer.write(f"### {title}\n\n" + "\n".join(lines) + "\n")
+    if any(cell.measured > 1 for cell in table.cells):
+        writer.write("\nMedian of the repetitions, with the least and the greatest.\n")
+    for text, number in notes.items():
+        writer.write(f"\n[{number}] {text}\n")
+
+
+def write_csv(table: SuiteTable, writer: TextIO) -> None:
+    rows = [_flat(entry) for entry in _entries(table)]
+    sheet = csv.DictWriter(writer, list(rows[0]), lineterminator="\n")
+    sheet.writeheader()
+    sheet.writerows(rows)
+
+
+def write_json(table: SuiteTable, writer: TextIO) -> None:
+    document = {
+        "suite": table.suite,
+        "title": table.title,
+        "is_quick": table.is_quick,
+        "rows": list(table.rows),
+        "across": table.across,
+        "columns": [
+            {"name": column.name, "heading": column.heading, "unit": column.unit}
+            for column in table.columns
+        ],
+        "cells": list(_entries(table)),
+    }
+    writer.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def _rows(table: SuiteTable) -> Iterator[list[TableCell]]:
+    """The cells of each row, in the order of its columns."""
+    # By their texts: to Python, 1 and true are one key.
+    rows: dict[tuple[str, ...], list[TableCell]] = {}
+    for cell in table.cells:
+        texts = tuple(value_text(cell.parameters[name]) for name in table.rows)
+        rows.setdefault(texts, []).append(cell)
+    columns = [value_text(value) for value in table.across_values]
+    for cells in rows.values():
+        if table.across is not None:
+            across = table.across
+            cells.sort(key=lambda cell: columns.index(value_text(cell.parameters[across])))
+        yield cells
+
+
+def _column_headings(table: SuiteTable) -> list[str]:
+    headings = [column.heading for column in table.columns]
+    if table.across is None:
+        return headings
+    name = table.headings[table.across]
+    return [
+        f"{name} {_shown(value)}: {heading}"
+        for value in table.across_values
+        for heading in headings
+    ]
+
+
+def _label(name: str, cells: Sequence[TableCell]) -> str:
+    """The row's value; a rate that the load found is told with it, where the row has but one."""
+    text = _shown(cells[0].parameters[name])
+    found = cells[0].rate_found if len(cells) == 1 else None
+    return f"{text} ({rate(found.median)})" if name == RATE and found else text
+
+
+def _texts(cell: TableCell, columns: Sequence[TableColumn], notes: dict[str, int]) -> Iterator[str]:
+    marks = "".join(f" [{notes.setdefault(text, len(notes) + 1)}]" for text in cell.notes)
+    for column, figure in zip(columns, cell.figures, strict=True):
+        if not cell.measured:
+            yield f"{cell.status}{marks}"
+        elif figure is None:
+            yield f"{UNKNOWN}{marks}"
+        else:
+            yield f"{_figure_text(figure, column.unit, cell.measured > 1)}{marks}"
+
+
+def _figure_text(figure: Figure, unit: Unit, is_repeated: bool) -> str:
+    text = _number(figure.median, unit, figure.is_lower_bound)
+    if not is_repeated:
+        return text
+    return f"{text} ({_number(figure.lowest, unit)}..{_number(figure.highest, unit)})"
+
+
+def _number(value: float, unit: Unit, is_lower_bound: bool = False) -> str:
+    match unit:
+        case "us":
+            return duration(value, is_lower_bound)
+        case "per_second":
+            return rate(value)
+        case "share":
+            return share(value)
+
+
+def _shown(value: Value) -> str:
+    return one_line(value) if isinstance(value, str) else value_text(value)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _entries(table: SuiteTable) -> Iterator[dict[str, Any]]:
+    for cell in table.cells:
+        yield {
+            "parameters": {name: cell.parameters.get(name) for name in table.headings},
+            "status": cell.status,
+            "repetitions": cell.asked,
+            "measured": cell.measured,
+            "rate_found": _figure_entry(cell.rate_found),
+            "values": {
+                column.name: _figure_entry(figure)
+                for column, figure in zip(table.columns, cell.figures, strict=True)
+            },
+            "notes": list(cell.notes),
+        }
+
+
+def _figure_entry(figure: Figure | None) -> dict[str, Any] | None:
+    if figure is None:
+        return None
+    return {
+        "median": figure.median,
+        "min": figure.lowest,
+        "max": figure.highest,
+        "is_lower_bound": figure.is_lower_bound,
+    }
+
+
+def _flat(entry: dict[str, Any]) -> dict[str, Any]:
+    row = dict(entry["parameters"])
+    row |= {name: entry[name] for name in ("status", "repetitions", "measured")}
+    for name, figure in {"rate_found": entry["rate_found"], **entry["values"]}.items():
+        found = figure or {}
+        row[name] = found.get("median")
+        row |= {f"{name}_{field}": found.get(field) for field in ("min", "max", "is_lower_bound")}
+    return row | {"notes": "; ".join(entry["notes"])}

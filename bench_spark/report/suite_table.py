@@ -1,0 +1,217 @@
+"""The table of a suite: a cell per combination of its axes, whatever became of its trials.
+
+From the suite, and what its trials left behind, to the numbers; `suite_formats.py` writes them.
+Nothing falls out in silence: where a trial is missing, failed, skipped or degraded the cell says
+so, and has a note that says why. Repetitions become their median, with the least and the greatest.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from bench_spark.report.formatting import one_line
+from bench_spark.report.measures import Document, statistics_of
+from bench_spark.scenario.suite import SUSTAINED, Suite, Trial, Value, trial_key, trials_of
+from bench_spark.scenario.suite_file import RATES, Column
+
+Unit = Literal["us", "per_second", "share"]
+Status = Literal["valid", "degraded", "failed", "missing", "skipped"]
+
+_WORST_FIRST: tuple[Status, ...] = ("missing", "failed", "degraded", "valid")
+_MEASURED = ("valid", "degraded")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a trial left behind."""
+
+    document: Document | None = None
+    """Its result, if there is one; of a search, that of the load at the rate found."""
+    failure: str | None = None
+    """Why there is no result."""
+    note: str | None = None
+    """What the reader of its numbers should know: `>= 41000 msg/s, generator-limited`."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number of a cell: over repetitions the median and the extremes."""
+
+    median: float
+    lowest: float
+    highest: float
+    is_lower_bound: bool
+    """Slower messages are missing from it."""
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    name: str
+    """For programs: `interval_max_latency_p99_us`."""
+    heading: str
+    unit: Unit
+
+
+@dataclass(frozen=True)
+class TableCell:
+    parameters: Mapping[str, Value]
+    status: Status
+    """The worst of its repetitions."""
+    asked: int
+    """Repetitions there should be."""
+    measured: int
+    """Repetitions the figures come from."""
+    figures: tuple[Figure | None, ...]
+    """One per column; None where it is unknown."""
+    rate_found: Figure | None
+    """Messages per second, where the load was to find its own: values `max` and `sustained`."""
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SuiteTable:
+    suite: str
+    title: str
+    is_quick: bool
+    rows: tuple[str, ...]
+    across: str | None
+    across_values: tuple[Value, ...]
+    headings: Mapping[str, str]
+    """Of every parameter, in the order of the suite."""
+    columns: tuple[TableColumn, ...]
+    cells: tuple[TableCell, ...]
+    """In the order of the grid."""
+
+
+def suite_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> SuiteTable:
+    """`outcomes` by the trial's key; a trial without one has not been run."""
+    report = suite.report
+    trials: dict[str, list[Trial]] = {trial_key(cell.parameters, 1): [] for cell in suite.cells}
+    for trial in sorted(trials_of(suite), key=lambda trial: trial.repetition):
+        trials[trial_key(trial.parameters, 1)].append(trial)
+    names = dict.fromkeys(name for cell in suite.cells for name in cell.parameters)
+    across = next((axis for axis in suite.axes if axis.name == report.across), None)
+    return SuiteTable(
+        suite=suite.name,
+        title=report.title or suite.name,
+        is_quick=suite.is_quick,
+        rows=tuple(report.rows),
+        across=report.across,
+        across_values=across.values if across else (),
+        headings={name: report.headings.get(name, name) for name in names},
+        columns=tuple(map(_table_column, report.columns)),
+        cells=tuple(_cell(found, report.columns, outcomes) for found in trials.values()),
+    )
+
+
+def _table_column(column: Column) -> TableColumn:
+    if column.value in RATES:
+        unit: Unit = "share" if column.value == "delivery_rate" else "per_second"
+        return TableColumn(column.value, column.heading or _RATE_HEADINGS[column.value], unit)
+    measure, _, statistic = column.value.partition(".")
+    aggregation = "" if column.aggregation == "run" else column.aggregation
+    words = [measure, statistic, aggregation]
+    return TableColumn(
+        "_".join(filter(None, (aggregation, measure, statistic, "us"))),
+        column.heading or " ".join(filter(None, words)).replace("_", " "),
+        "us",
+    )
+
+
+_RATE_HEADINGS = {
+    "send_rate": "sent msg/s",
+    "receive_rate": "received msg/s",
+    "delivery_rate": "delivered",
+}
+
+
+def _cell(
+    trials: Sequence[Trial], columns: Iterable[Column], outcomes: Mapping[str, Outcome]
+) -> TableCell:
+    statuses: list[Status] = []
+    documents: list[Document] = []
+    notes: list[str] = []
+    for trial in trials:
+        outcome = outcomes.get(trial.key, Outcome())
+        status, reason = _judged(trial, outcome)
+        statuses.append(status)
+        if status in _MEASURED and outcome.document is not None:
+            documents.append(outcome.document)
+        told = [f"{status}: {reason}"] if reason else []
+        told += [outcome.note] if outcome.note else []
+        is_one_of_many = len(trials) > 1 and status != "skipped"
+        prefix = f"repetition {trial.repetition} " if is_one_of_many else ""
+        notes += [one_line(prefix + text) for text in told]
+    first = trials[0]
+    return TableCell(
+        parameters=first.parameters,
+        status="skipped" if first.skipped_because else min(statuses, key=_WORST_FIRST.index),
+        asked=len(trials),
+        measured=len(documents),
+        figures=tuple(
+            _figure([_reading(document, column) for document in documents]) for column in columns
+        ),
+        rate_found=_rate_found(first, documents),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _judged(trial: Trial, outcome: Outcome) -> tuple[Status, str | None]:
+    """The status, and why it is no better."""
+    if trial.skipped_because is not None:
+        return "skipped", trial.skipped_because
+    document = outcome.document
+    if outcome.failure is not None:
+        return "failed", outcome.failure
+    if document is None:
+        return "missing", "not run"
+    reasons = "; ".join(document.get("reasons") or ()) or None
+    match document["status"]:
+        case "valid":
+            return "valid", None
+        case "degraded":
+            return "degraded", reasons or "no reason given"
+        case other:
+            return "failed", reasons or other
+
+
+_Reading = tuple[float, bool]
+"""A number, and whether it is only a lower bound."""
+
+
+def _reading(document: Document, column: Column) -> _Reading | None:
+    if column.value in RATES:
+        holder = document if column.value == "delivery_rate" else document.get("rates") or {}
+        rate = holder.get(column.value)
+        return None if rate is None else (rate, False)
+    measure, _, statistic = column.value.partition(".")
+    if measure not in (document.get("measures") or {}):
+        return None
+    found = statistics_of(document, column.aggregation, measure)
+    name = f"{statistic}_us"
+    value = found.get(name)
+    return None if value is None else (value, name in (found.get("lower_bounds") or ()))
+
+
+def _figure(readings: Sequence[_Reading | None]) -> Figure | None:
+    known = [reading for reading in readings if reading is not None]
+    if not known:
+        return None
+    values = [value for value, _ in known]
+    median = statistics.median(values)
+    # A lower bound above the median stays above it, whatever its true value.
+    is_lower_bound = any(is_bound and value <= median for value, is_bound in known)
+    return Figure(median, min(values), max(values), is_lower_bound)
+
+
+def _rate_found(trial: Trial, documents: Sequence[Document]) -> Figure | None:
+    if trial.search is None or trial.skipped_because is not None:
+        return None
+    if trial.search == SUSTAINED:
+        rates = [document["scenario"]["load"]["rate_per_second"] for document in documents]
+    else:
+        rates = [(document.get("rates") or {}).get("receive_rate") for document in documents]
+    return _figure([None if rate is None else (rate, False) for rate in rates])
