@@ -11,6 +11,8 @@ USUAL_TRIALS = 10
 two of both."""
 OVERHEAD_SECONDS = 4.0
 """Of a trial beside its load: tasks start, connections open and close, results are summed up."""
+STARTUP_SECONDS = 10.0
+"""Until Spark is there, once for all trials."""
 
 
 @dataclass(frozen=True)
@@ -43,5 +45,8 @@ class Estimate:
 def estimate(trial: TrialTime, most_trials: int = MOST_TRIALS) -> Estimate:
     trials = min(USUAL_TRIALS, most_trials)
     return Estimate(
-        trials, most_trials, trials * trial.usual_seconds, most_trials * trial.longest_seconds
+        trials,
+        most_trials,
+        STARTUP_SECONDS + trials * trial.usual_seconds,
+        STARTUP_SECONDS + most_trials * trial.longest_seconds,
     )

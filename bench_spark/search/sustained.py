@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bench_spark.search.ticks import Second
+
 MOST_TRIALS = 10
 LOWEST_SHARE, HIGHEST_SHARE = 0.5, 1.2
 """The bracket, as shares of the unthrottled throughput."""
@@ -157,15 +159,6 @@ class _Votes:
         return "broker" if blamed.count("broker") > len(blamed) / 2 else "generator"
 
 
-@dataclass(frozen=True)
-class Second:
-    """What happened in one tick of the measured phase, over all agents."""
-
-    seconds: float
-    sent: int
-    received: int
-
-
 def judge_rate(
     document: Mapping[str, Any],
     ticks: Sequence[Second],
@@ -174,10 +167,9 @@ def judge_rate(
 ) -> Kept:
     """Whether the run of a result document kept its rate.
 
-    `ticks` are those of the measured phase in order of time, whatever phase their messages belong
-    to; `backlog_at_start` is how many messages of the warm-up were still on their way before them.
-    A run that was not kept is the generator's failure if an agent had no CPU left, else the
-    broker's.
+    `ticks` are those of the measured phase (`measured_ticks`); `backlog_at_start` is how many
+    messages of the warm-up were still on their way before them. A rate that was not kept is the
+    generator's failure if an agent had no CPU left, else the broker's.
     """
     if _is_kept(document, ticks, rate_per_second, backlog_at_start):
         return Kept(True)

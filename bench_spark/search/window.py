@@ -85,26 +85,33 @@ class Limits:
 
     @property
     def first(self) -> int:
-        return next(power for power in self._powers() if power >= self.lowest)
+        return first_step(self.lowest, self.base)
 
     def steps(self) -> Iterator[int]:
         """The powers that are allowed, and at last the highest window itself."""
-        for power in self._powers():
+        for power in _powers(self.base):
             if power >= self.highest:
                 yield self.highest
                 return
             if power >= self.lowest:
                 yield power
 
-    def _powers(self) -> Iterator[int]:
-        exponent, last = 0, 0
-        while True:
-            # A hair below, so that 10 ** 3 stays 1000 whatever the base's last digit is.
-            power = math.ceil(self.base**exponent * (1 - 1e-12))
-            if power > last:
-                yield power
-                last = power
-            exponent += 1
+
+def first_step(lowest: int, base: float) -> int:
+    """The first power of the base that is not below `lowest`."""
+    return next(power for power in _powers(base) if power >= lowest)
+
+
+def _powers(base: float) -> Iterator[int]:
+    """The powers of the base as whole numbers, each once."""
+    exponent, last = 0, 0
+    while True:
+        # A hair below, so that rounding up leaves a power that is whole as it is.
+        power = math.ceil(base**exponent * (1 - 1e-12))
+        if power > last:
+            yield power
+            last = power
+        exponent += 1
 
 
 @dataclass(frozen=True)

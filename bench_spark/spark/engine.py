@@ -56,7 +56,7 @@ from bench_spark.spark.windows import LiveWindow, RunWindows
 from bench_spark.store import Store
 from bench_spark.summary.audit import Check
 from bench_spark.summary.document import RunFacts, RunSummary, summarise
-from bench_spark.summary.rows import run_row, summary_rows
+from bench_spark.summary.rows import TrialOf, run_row, summary_rows
 
 SLOTS_TIMEOUT_SECONDS = 10.0
 JOIN_TIMEOUT_SECONDS = 60.0
@@ -87,6 +87,12 @@ class RunRequest:
     broker: Broker
     credentials: Credentials
     live: bool = True
+    trial: TrialOf | None = None
+    """What the run is a part of, if it is."""
+
+    def row(self, started_at: datetime, **outcome: Any) -> dict[str, Any]:
+        """The run's row in `runs`; `outcome` as `run_row` takes it."""
+        return run_row(self.plan, self.broker.masked(), started_at, trial=self.trial, **outcome)
 
 
 class Engine:
@@ -116,13 +122,12 @@ class Engine:
         if self._metrics is None:
             self._metrics = RollingMetrics(self._spark, self._store, self._trigger_seconds)
         started_at = datetime.now(UTC)
-        self._store.replace_run(run_row(request.plan, request.broker.masked(), started_at))
+        self._store.replace_run(request.row(started_at))
         run = _Run(self._spark, self._store, self._display, request, self._metrics)
         try:
             return run.carry_out(started_at)
         except BenchError as error:
-            row = run_row(request.plan, request.broker.masked(), started_at, failure=error)
-            self._store.replace_run(row)
+            self._store.replace_run(request.row(started_at, failure=error))
             raise
 
     def _check_slots(self, plan: Plan) -> None:
@@ -369,9 +374,7 @@ class _Run:
         summary = summarise(ticks, facts)
         self._store.append("summary", summary_rows(self._plan, summary))
         self._store.replace_run(
-            run_row(
-                self._plan,
-                self._request.broker.masked(),
+            self._request.row(
                 started_at,
                 summary=summary,
                 measured=(facts.measured_from, facts.measured_until),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +19,17 @@ from bench_spark.tables import PERCENTILES, SUMMARY
 RUNNING = "running"
 
 
+@dataclass(frozen=True)
+class TrialOf:
+    """What a run is a part of."""
+
+    suite: str
+    trial: int
+    """Its number there, from 1."""
+    parameters: Mapping[str, str]
+    """What sets it apart from the other trials: keys of the scenario and their values."""
+
+
 def run_row(
     plan: Plan,
     broker: dict[str, Any],
@@ -25,6 +38,7 @@ def run_row(
     summary: RunSummary | None = None,
     measured: tuple[float | None, float | None] = (None, None),
     failure: BenchError | None = None,
+    trial: TrialOf | None = None,
 ) -> dict[str, Any]:
     """The row of a run that is running, has ended with a summary, or has failed to start."""
     document = summary.document if summary is not None else {}
@@ -46,7 +60,9 @@ def run_row(
         "measured_from": _moment(measured[0]),
         "measured_until": _moment(measured[1]),
         "ended_at": None if status == RUNNING else datetime.now(UTC),
-        "parameters": [],
+        "suite": trial.suite if trial is not None else None,
+        "trial": trial.trial if trial is not None else None,
+        "parameters": sorted(trial.parameters.items()) if trial is not None else [],
         "tags": sorted(plan.scenario.tags.items()),
         "counts": [item for item in document.get("counts", {}).items() if item[1] is not None],
         "rates": [item for item in document.get("rates", {}).items() if item[1] is not None],

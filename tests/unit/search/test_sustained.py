@@ -15,12 +15,12 @@ from bench_spark.search.sustained import (
     MOST_TRIALS,
     Kept,
     LimitedBy,
-    Second,
     backlogs,
     find_sustained,
     growth_per_second,
     judge_rate,
 )
+from bench_spark.search.ticks import Second
 
 
 def broker_of(capacity: float, limited_by: LimitedBy = "broker") -> Callable[[float], Kept]:
