@@ -46,6 +46,14 @@ StoreOption = Annotated[
         help="Directory or URI of the Delta tables.",
     ),
 ]
+MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="Spark master; unset: this machine, with as many slots as the agents need.",
+    ),
+]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run id, as `runs` lists it.", show_default=False)
 ]

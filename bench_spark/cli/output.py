@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,38 +32,49 @@ class Outputs:
     """The formats asked for, each with its file; None: a standard stream."""
 
     chosen: tuple[tuple[str, Path | None], ...]
-    store: str
-    """Where the result is kept, as given by the user."""
+    writers: Mapping[str, Write]
 
     def write(self, document: Document) -> None:
         on_streams = [name for name, path in self.chosen if path is None]
-        store = None if self.store == default_store() else self.store
-        writers = _WRITERS | {"terminal": partial(write_terminal, store=store)}
         owner = next((name for name in _OWNERS_OF_STDOUT if name in on_streams), None)
         for name, path in self.chosen:
             if path is not None:
-                _write_file(path, partial(writers[name], document))
+                write_file(path, partial(self.writers[name], document))
             else:
                 stream = sys.stdout if name == owner else sys.stderr
-                to_stream(stream, partial(writers[name], document))
+                to_stream(stream, partial(self.writers[name], document))
 
 
 def parse_formats(texts: Sequence[str], store: str) -> Outputs:
+    """Formats of a run's result; `store` is where it is kept, as given by the user."""
+    told = None if store == default_store() else store
+    terminal = partial(write_terminal, store=told)
+    return parse_formats_of(_WRITERS | {"terminal": terminal}, texts)
+
+
+def parse_formats_of(writers: Mapping[str, Write], texts: Sequence[str]) -> Outputs:
     """`FORMAT` or `FORMAT=FILE`, each at most once for a stream or a file."""
     chosen: dict[tuple[str, Path | None], None] = {}
     for text in texts:
         name, equals, file = text.partition("=")
-        if name not in _WRITERS:
-            guess = nearest(name, _WRITERS)
+        if name not in writers:
+            guess = nearest(name, writers)
             raise ConfigurationError(
-                f"--format: {shown_value(name)} is unknown; allowed: {', '.join(_WRITERS)}, each "
+                f"--format: {shown_value(name)} is unknown; allowed: {', '.join(writers)}, each "
                 "with =FILE to write a file" + (f"; did you mean {guess}?" if guess else "")
             )
-        path = Path(file) if equals else None
-        if path is not None and not _can_be_written(path):
-            raise ConfigurationError(f"--format: {shown_path(text)}: the file cannot be written")
+        path = file_to_write("--format", file) if equals else None
         chosen[name, path] = None
-    return Outputs(tuple(chosen), store)
+    return Outputs(tuple(chosen), writers)
+
+
+def file_to_write(option: str, file: str) -> Path:
+    """Refused before the load runs, not after."""
+    path = Path(file)
+    place = path if path.exists() else path.parent
+    if path.is_dir() or not place.exists() or not os.access(place, os.W_OK):
+        raise ConfigurationError(f"{option}: {shown_path(file)}: the file cannot be written")
+    return path
 
 
 def to_stream(stream: TextIO, write: Callable[[TextIO], None]) -> None:
@@ -81,13 +92,7 @@ def to_stdout(write: Callable[[TextIO], None]) -> None:
     to_stream(sys.stdout, write)
 
 
-def _can_be_written(path: Path) -> bool:
-    """Asked before the load runs, not after."""
-    place = path if path.exists() else path.parent
-    return not path.is_dir() and place.exists() and os.access(place, os.W_OK)
-
-
-def _write_file(path: Path, write: Callable[[TextIO], None]) -> None:
+def write_file(path: Path, write: Callable[[TextIO], None]) -> None:
     text = io.StringIO()
     write(text)
     try:

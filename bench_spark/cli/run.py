@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -11,6 +13,7 @@ from bench_spark.cli.options import (
     DEFAULT_BROKER,
     DEFAULT_STORE,
     BrokerOption,
+    MasterOption,
     ScenarioArgument,
     SetOption,
     StoreOption,
@@ -26,7 +29,10 @@ from bench_spark.cli.preparing import (
 )
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
+from bench_spark.plan import Plan
 from bench_spark.report.live import Steps, display_for
+from bench_spark.scenario.broker import Broker
+from bench_spark.store import Store
 
 
 def run(
@@ -34,14 +40,7 @@ def run(
     broker: BrokerOption = DEFAULT_BROKER,
     overrides: SetOption = None,
     store: StoreOption = DEFAULT_STORE,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master",
-            metavar="URL",
-            help="Spark master; unset: this machine, with as many slots as the agents need.",
-        ),
-    ] = None,
+    master: MasterOption = None,
     run_id: Annotated[
         str | None,
         typer.Option(
@@ -92,46 +91,75 @@ def run(
     asked = load(scenario, broker, overrides or [], tags or [])
     chosen_id = choose_run_id(run_id, asked.scenario, asked.broker)
 
+    with launched(asked, chosen_id, store, master, display) as launch:
+        exit_code = _carry_out(launch, asked, display, outputs, live, trigger_seconds)
+    raise typer.Exit(exit_code)
+
+
+class Launch(NamedTuple):
+    """What a load needs beside the broker: a session, an open store, and a plan."""
+
+    spark: Any
+    store: Store
+    plan: Plan
+
+
+@contextmanager
+def launched(
+    asked: Asked, run_id: str, store: str, master: str | None, display: Steps
+) -> Iterator[Launch]:
+    """A session on the master that was asked for, or on the one that spark-submit has chosen."""
     from bench_spark.spark.session import is_submitted, local_session_master
 
     if is_submitted():
         if master is not None:
             raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
         with spark_session(None, display) as spark:
-            ready = settle(asked.scenario, chosen_id, store, spark.sparkContext.master)
-            exit_code = _carry_out(spark, asked, ready, display, outputs, live, trigger_seconds)
+            ready = settle(asked.scenario, run_id, store, spark.sparkContext.master)
+            yield _launch(spark, asked, ready)
     else:
-        ready = settle(asked.scenario, chosen_id, store, master)
+        ready = settle(asked.scenario, run_id, store, master)
         agents = len(ready.plan.assignments) if ready.plan is not None else 0
         with spark_session(master or local_session_master(agents), display) as spark:
-            exit_code = _carry_out(spark, asked, ready, display, outputs, live, trigger_seconds)
-    raise typer.Exit(exit_code)
+            yield _launch(spark, asked, ready)
+
+
+def _launch(spark: Any, asked: Asked, ready: Ready) -> Launch:
+    plan = ready.plan or plan_for_cluster(spark, asked.scenario, ready.run_id)
+    return Launch(spark, ready.store, plan)
+
+
+@contextmanager
+def start_of_broker_hinted(broker: Broker) -> Iterator[None]:
+    """A broker that nobody has started may be one that this program can start."""
+    from bench_spark import brokers
+
+    try:
+        yield
+    except BrokerUnreachable as error:
+        if broker.name not in brokers.NAMES:
+            raise
+        hint = f"bench-spark broker start {broker.name}"
+        raise BrokerUnreachable(
+            f"{error}; if it is to be the one of this machine: {hint}"
+        ) from error
 
 
 def _carry_out(
-    spark: Any,
+    launch: Launch,
     asked: Asked,
-    ready: Ready,
     display: Steps,
     outputs: Outputs,
     live: bool,
     trigger_seconds: float | None,
 ) -> int:
-    from bench_spark import brokers
     from bench_spark.spark.engine import Engine, RunRequest
 
-    plan = ready.plan or plan_for_cluster(spark, asked.scenario, ready.run_id)
     display.name_next(f"{asked.scenario.name} on {asked.broker.name}")
-    engine = Engine(spark, ready.store, display, trigger_seconds)
+    engine = Engine(launch.spark, launch.store, display, trigger_seconds)
     try:
-        summary = engine.run(RunRequest(plan, asked.broker, asked.credentials, live))
-    except BrokerUnreachable as error:
-        if asked.broker.name not in brokers.NAMES:
-            raise
-        hint = f"bench-spark broker start {asked.broker.name}"
-        raise BrokerUnreachable(
-            f"{error}; if it is to be the one of this machine: {hint}"
-        ) from error
+        with start_of_broker_hinted(asked.broker):
+            summary = engine.run(RunRequest(launch.plan, asked.broker, asked.credentials, live))
     finally:
         engine.close()
     outputs.write(summary.document)

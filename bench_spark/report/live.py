@@ -236,6 +236,31 @@ def display_for(stream: TextIO, live: bool = True) -> Steps:
     """The display that suits the stream; without `live`, steps only."""
     if not live:
         return Steps(stream)
-    if stream.isatty() and os.environ.get("TERM", "") != "dumb":
+    if _rewrites_lines(stream):
         return LiveLine(stream, has_colour="NO_COLOR" not in os.environ)
     return LiveLog(stream)
+
+
+class Quiet(Steps):
+    """Says nothing: for runs that are parts of something which speaks for them."""
+
+    def step(self, text: str) -> None:
+        pass
+
+
+class QuietLine(LiveLine):
+    """The line of a run that goes on, and no word about its steps."""
+
+    def step(self, text: str) -> None:
+        pass
+
+
+def display_for_trials(stream: TextIO) -> Steps:
+    """The display of each of many runs: a terminal shows where it is, a log nothing."""
+    if _rewrites_lines(stream):
+        return QuietLine(stream, has_colour="NO_COLOR" not in os.environ)
+    return Quiet(stream)
+
+
+def _rewrites_lines(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM", "") != "dumb"

@@ -56,7 +56,7 @@ from bench_spark.spark.windows import LiveWindow, RunWindows
 from bench_spark.store import Store
 from bench_spark.summary.audit import Check
 from bench_spark.summary.document import RunFacts, RunSummary, summarise
-from bench_spark.summary.rows import TrialPlace, run_row, summary_rows
+from bench_spark.summary.rows import TrialOf, run_row, summary_rows
 
 SLOTS_TIMEOUT_SECONDS = 10.0
 JOIN_TIMEOUT_SECONDS = 60.0
@@ -87,8 +87,13 @@ class RunRequest:
     broker: Broker
     credentials: Credentials
     live: bool = True
-    place: TrialPlace | None = None
-    """In a suite. Another run follows then, so the rolling metrics need not be waited for."""
+    trial: TrialOf | None = None
+    """What the run is a part of, if it is. Others follow then, so the rolling metrics need not be
+    waited for."""
+
+    def row(self, started_at: datetime, **outcome: Any) -> dict[str, Any]:
+        """The run's row in `runs`; `outcome` as `run_row` takes it."""
+        return run_row(self.plan, self.broker.masked(), started_at, trial=self.trial, **outcome)
 
 
 class Engine:
@@ -118,12 +123,12 @@ class Engine:
         if self._metrics is None:
             self._metrics = RollingMetrics(self._spark, self._store, self._trigger_seconds)
         started_at = datetime.now(UTC)
-        self._store.replace_run(_row_of(request, started_at))
+        self._store.replace_run(request.row(started_at))
         run = _Run(self._spark, self._store, self._display, request, self._metrics)
         try:
             return run.carry_out(started_at)
         except BenchError as error:
-            self._store.replace_run(_row_of(request, started_at, failure=error))
+            self._store.replace_run(request.row(started_at, failure=error))
             raise
 
     def _check_slots(self, plan: Plan) -> None:
@@ -370,8 +375,7 @@ class _Run:
         summary = summarise(ticks, facts)
         self._store.append("summary", summary_rows(self._plan, summary))
         self._store.replace_run(
-            _row_of(
-                self._request,
+            self._request.row(
                 started_at,
                 summary=summary,
                 measured=(facts.measured_from, facts.measured_until),
@@ -385,7 +389,7 @@ class _Run:
         try:
             if not self._request.live:
                 self._metrics.run_once()
-            elif self._request.place is None:
+            elif self._request.trial is None:
                 self._metrics.catch_up()
             else:
                 self._metrics.forget_when_done(self._plan.run_id)
@@ -426,11 +430,6 @@ class _Run:
             "broker": probed[0]["broker"] if probed else None,
             "hosts": list(hosts.values()),
         }
-
-
-def _row_of(request: RunRequest, started_at: datetime, **ended: Any) -> dict[str, Any]:
-    broker = request.broker.masked()
-    return run_row(request.plan, broker, started_at, place=request.place, **ended)
 
 
 def _master(spark: SparkSession) -> str:

@@ -20,13 +20,14 @@ RUNNING = "running"
 
 
 @dataclass(frozen=True)
-class TrialPlace:
-    """Where a run stands in a suite."""
+class TrialOf:
+    """What a run is a part of."""
 
     suite: str
-    number: int
+    trial: int
+    """Its number there, from 1."""
     parameters: Mapping[str, str]
-    """What this trial sets apart from the others."""
+    """What sets it apart from the other trials: keys of the scenario and their values."""
 
 
 def run_row(
@@ -34,10 +35,10 @@ def run_row(
     broker: dict[str, Any],
     started_at: datetime,
     *,
-    place: TrialPlace | None = None,
     summary: RunSummary | None = None,
     measured: tuple[float | None, float | None] = (None, None),
     failure: BenchError | None = None,
+    trial: TrialOf | None = None,
 ) -> dict[str, Any]:
     """The row of a run that is running, has ended with a summary, or has failed to start."""
     document = summary.document if summary is not None else {}
@@ -59,9 +60,9 @@ def run_row(
         "measured_from": _moment(measured[0]),
         "measured_until": _moment(measured[1]),
         "ended_at": None if status == RUNNING else datetime.now(UTC),
-        "suite": place.suite if place is not None else None,
-        "trial": place.number if place is not None else None,
-        "parameters": sorted(place.parameters.items()) if place is not None else [],
+        "suite": trial.suite if trial is not None else None,
+        "trial": trial.trial if trial is not None else None,
+        "parameters": sorted(trial.parameters.items()) if trial is not None else [],
         "tags": sorted(plan.scenario.tags.items()),
         "counts": [item for item in document.get("counts", {}).items() if item[1] is not None],
         "rates": [item for item in document.get("rates", {}).items() if item[1] is not None],

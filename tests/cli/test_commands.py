@@ -82,6 +82,38 @@ BAD_INPUT = {
         "store here",
     ),
     "idle agents": (["run", "steady", "--set", "agents=2"], 2, "agents"),
+    "a window of the user's": (
+        ["search-window", "window", "--set", "load.in_flight=5"],
+        2,
+        "load.in_flight: the search sets this itself",
+    ),
+    "a mode of the user's": (
+        ["search-window", "window", "--set", "load.mode=rate"],
+        2,
+        "load.mode",
+    ),
+    "a base without rising powers": (["search-window", "window", "--base", "1"], 2, "1.1 to 1000"),
+    "a base that is no number": (["search-window", "window", "--base", "nan"], 2, "1.1 to 1000"),
+    "a highest window of nothing": (["search-window", "window", "--highest", "0"], 2, "--highest"),
+    "a highest window below a transaction": (
+        [
+            *("search-window", "window", "--broker", "rabbitmq", "--highest", "50"),
+            *("--set", "amqp.producer_transaction=25"),
+        ],
+        2,
+        "50 is below 100, the first window to try",
+    ),
+    "a search with one end": (
+        ["search-window", "window", "--set", "consumers=0"],
+        2,
+        "window needs both ends",
+    ),
+    "a plot that cannot be": (
+        ["search-window", "window", "--plot", "no/where.svg"],
+        2,
+        "--plot: no/where.svg",
+    ),
+    "a format that searches lack": (["search-window", "window", "--format", "svg"], 2, "--format"),
     "a command that is not there": (["rum"], 2, "No such command"),
     "an option that is not there": (["run", "steady", "--brokr", "kafka"], 2, "No such option"),
 }

@@ -45,6 +45,12 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").
 EXECUTED = {"validate", "plan", "scenarios", "brokers", "--version", "--help"}
 """Commands that start nothing and change nothing: run for real wherever they are shown."""
 
+LOADS = {"run", "search-window"}
+"""Commands that are given a scenario and run it."""
+
+JOBS = {"jobs/run_scenario.py": "run", "jobs/search_window.py": "search-window"}
+"""What spark-submit is given instead of the program, and the command that it stands for."""
+
 _FENCE = re.compile(
     r"(?:^<!-- example: (?P<file>\S+) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -101,8 +107,9 @@ def arguments_of(words: list[str]) -> tuple[str, ...] | None:
     end = next((i for i, word in enumerate(words) if word in _SHELL_OPERATORS), len(words))
     words = words[:end]
     for place, word in enumerate(words):
-        if word.endswith("jobs/run_scenario.py"):
-            return ("run", *words[place + 1 :])
+        for job, command in JOBS.items():
+            if word.endswith(job):
+                return (command, *words[place + 1 :])
     if words and Path(words[0]).name == "bench-spark":
         return tuple(words[1:])
     if words[:2] == ["docker", "run"]:
@@ -124,7 +131,8 @@ def is_executed(command: Command) -> bool:
 
 def test_every_kind_of_example_is_found() -> None:
     assert {command.arguments[0] for command in COMMANDS} >= {
-        *("run", "plan", "validate", "broker", "runs", "show", "sql", "metrics")
+        *("run", "plan", "validate", "broker", "runs", "show", "sql", "metrics"),
+        "search-window",
     }
 
 
@@ -134,6 +142,7 @@ def test_every_kind_of_example_is_found() -> None:
         ("bench-spark run steady  # comment", ("run", "steady")),
         (".venv/bin/bench-spark runs | head", ("runs",)),
         ("spark-submit --master yarn jobs/run_scenario.py steady", ("run", "steady")),
+        ("spark-submit jobs/search_window.py window", ("search-window", "window")),
         ("docker run --rm bench-spark bench-spark --help", ("--help",)),
         ("docker build -t bench-spark .", None),
         ("make demo", None),
@@ -150,7 +159,7 @@ def test_every_command_shown_parses(command: Command) -> None:
     assert parsed(command) or command.arguments[-1] in ("--help", "--version")
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.arguments[0] == "run"], ids=str)
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.arguments[0] in LOADS], ids=str)
 def test_every_run_shown_asks_for_a_load_that_exists(command: Command) -> None:
     [asked] = parsed(command)
     load_scenario(asked["scenario"], asked["overrides"] or [])

@@ -1,0 +1,68 @@
+"""The result of a window search for people, for programs and for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from bench_spark.report.curve_text import draw_curve
+from bench_spark.report.formatting import count, plural, rate, seconds
+from bench_spark.report.measures import Document
+from bench_spark.report.terminal import console_for, plain_table, print_block
+
+CSV_COLUMNS = (
+    *("trial", "run_id", "status", "in_flight"),
+    *("median_per_second", "mean_per_second", "stddev_per_second"),
+    *("low_per_second", "high_per_second", "samples"),
+)
+
+
+def write_search_terminal(document: Document, writer: TextIO) -> None:
+    """The answer, the curve as a table and drawn, and which trials are not to be trusted."""
+    writer.writelines(f"{line}\n" for line in [*_answer(document), ""])
+    rows = [_row(point) for point in document["curve"]]
+    print_block(console_for(writer), plain_table(_HEADINGS, rows, gap=2))
+    points = [(point["in_flight"], point["median_per_second"]) for point in document["curve"]]
+    drawn = [f"  {line}" for line in draw_curve(points, document["in_flight"])]
+    writer.writelines(f"{line}\n" for line in ["", *drawn, *_doubts(document)])
+
+
+def _answer(document: Document) -> Iterator[str]:
+    best, smallest = document["median_per_second"], document["smallest_median_per_second"]
+    yield f"{document['scenario']['name']} on {document['broker']['name']}"
+    yield f"  best      {count(document['in_flight'])} in flight, {rate(best)} msg/s"
+    yield (
+        f"  smallest  {count(document['smallest_in_flight'])} in flight, {rate(smallest)} msg/s, "
+        f"{smallest / best if best else 1.0:.1%} of the best"
+    )
+    took = seconds(round(document["took_seconds"]))
+    yield f"  search    {plural(len(document['trials']), 'trial')} in {took}"
+    yield f"  ended as  {document['end_text']}"
+
+
+def _doubts(document: Document) -> Iterator[str]:
+    doubtful = [trial for trial in document["trials"] if trial["status"] != "valid"]
+    if doubtful:
+        yield ""
+    for trial in doubtful:
+        yield (
+            f"  {trial['status']}: {count(trial['in_flight'])} in flight; "
+            f"bench-spark show {trial['run_id']}"
+        )
+
+
+_HEADINGS = ("in flight", "median msg/s", "at least", "at most", "mean", "stddev", "samples")
+
+
+def _row(point: dict[str, Any]) -> list[str]:
+    names = ("median", "low", "high", "mean", "stddev")
+    rates = [rate(point[f"{name}_per_second"]) for name in names]
+    return [count(point["in_flight"]), *rates, count(point["samples"])]
+
+
+def write_search_csv(document: Document, writer: TextIO) -> None:
+    """One row per trial, in the order they ran."""
+    table = csv.DictWriter(writer, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    table.writeheader()
+    table.writerows(document["trials"])

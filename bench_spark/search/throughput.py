@@ -1,0 +1,51 @@
+"""The throughput of one trial, from what its run has left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bench_spark.search.statistics import describe
+from bench_spark.search.ticks import Second
+from bench_spark.search.window import Throughput
+
+SHORTEST_TICK_SECONDS = 0.5
+"""A tick that the end of the phase has cut shorter says little about a rate."""
+
+
+def throughput_of(
+    document: Mapping[str, Any], in_flight: int, ticks: Callable[[], Sequence[Second]]
+) -> Throughput:
+    """From the samples taken at the consumers where the result has them, else from its ticks.
+
+    `ticks` gives the measured ticks; it is only asked when there are no samples.
+    """
+    sampled = document.get("throughput")
+    if sampled is not None:
+        return _of_samples(sampled, in_flight)
+    return _of_ticks(ticks(), in_flight)
+
+
+def _of_samples(sampled: Mapping[str, Any], in_flight: int) -> Throughput:
+    names = ("median", "mean", "stddev", "low", "high")
+    # A trial that ended before its first sample has no numbers, and moved next to nothing.
+    numbers = {f"{name}_per_second": sampled[f"{name}_per_second"] or 0.0 for name in names}
+    return Throughput(in_flight=in_flight, samples=sampled["samples"], **numbers)
+
+
+def _of_ticks(ticks: Sequence[Second], in_flight: int) -> Throughput:
+    """Each second of the measured phase is a sample: coarser, but there for every run."""
+    whole = [tick for tick in ticks if tick.seconds >= SHORTEST_TICK_SECONDS] or ticks
+    rates = [tick.received / tick.seconds for tick in whole]
+    if not rates:
+        return Throughput(in_flight, 0.0, 0.0, 0.0, 0, 0.0, 0.0)
+    found = describe(rates)
+    return Throughput(
+        in_flight=in_flight,
+        median_per_second=found.median,
+        mean_per_second=found.mean,
+        stddev_per_second=found.stddev,
+        samples=found.samples,
+        low_per_second=found.low,
+        high_per_second=found.high,
+    )

@@ -1,0 +1,115 @@
+"""`bench-spark search-window` end to end, in this process and on the shared Spark session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from bench_spark.cli import main
+from bench_spark.cli.search import transaction_messages
+from bench_spark.errors import EXIT_VALID
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.models import Scenario
+from bench_spark.search.window import AS_GOOD
+from bench_spark.store import Store
+
+QUICK = (
+    *("--set", "phases.warmup_seconds=0.2", "--set", "phases.measure_seconds=1"),
+    *("--set", "phases.drain_seconds=2"),
+)
+
+
+@pytest.fixture
+def on_shared_session(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
+    @contextmanager
+    def shared_session(master: str | None, display: Any) -> Iterator[Any]:
+        yield spark
+
+    monkeypatch.setattr("bench_spark.cli.run.spark_session", shared_session)
+
+
+@pytest.mark.usefixtures("on_shared_session")
+def test_a_search_tells_its_time_its_trials_and_its_answer(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plot, table = tmp_path / "curve.svg", tmp_path / "trials.csv"
+    code = main(
+        [
+            *("search-window", "window", "--broker", "loopback", "--highest", "40", "--base", "4"),
+            *("--store", str(tmp_path / "store"), "--plot", str(plot), "--tag", "why=test"),
+            *("--format", "json", "--format", "terminal", "--format", f"csv={table}", *QUICK),
+        ]
+    )
+    said = capfd.readouterr()
+    assert code == EXIT_VALID, said.err
+    document = json.loads(said.out)
+
+    tried = [trial["in_flight"] for trial in document["trials"]]
+    assert tried[:2] == [1, 4]
+    assert max(tried) <= 40
+    medians = {point["in_flight"]: point["median_per_second"] for point in document["curve"]}
+    assert sorted(medians) == sorted(set(tried))
+    assert all(median > 0 for median in medians.values())
+    assert document["smallest_in_flight"] <= document["in_flight"]
+    best = max(medians.values())
+    assert medians[document["smallest_in_flight"]] >= (2 * AS_GOOD - 1) * best
+
+    first, *lines = said.err.splitlines()
+    assert first.startswith("searching the best window: probably 10 trials in about")
+    assert sum(line.startswith("trial ") for line in lines) == len(tried)
+    assert "window on loopback" in lines
+
+    runs = Store(tmp_path / "store").read("runs").to_pylist(maps_as_pydicts="strict")
+    stored = {run["run_id"]: run for run in runs}
+    assert stored.keys() == {trial["run_id"] for trial in document["trials"]}
+    for number, trial in enumerate(document["trials"], start=1):
+        run = stored[trial["run_id"]]
+        assert run["tags"]["why"] == "test"
+        assert run["trial"] == number
+        assert run["parameters"] == {"load.in_flight": str(trial["in_flight"])}
+        assert json.loads(run["scenario_json"])["load"]["in_flight"] == trial["in_flight"]
+    assert len({run["suite"] for run in runs}) == 1
+
+    assert ElementTree.parse(plot).getroot().tag.endswith("svg")
+    assert len(table.read_text().splitlines()) == len(tried) + 1
+
+
+@pytest.mark.usefixtures("on_shared_session")
+def test_the_shipped_study_runs_on_rabbitmq(
+    rabbitmq_broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    keys = rabbitmq_broker.model_dump(exclude_none=True, exclude_defaults=True)
+    file = tmp_path / "rabbitmq.yaml"
+    file.write_text(yaml.safe_dump(keys))
+    code = main(
+        [
+            *("search-window", "amqp-throughput", "--broker", str(file), "--highest", "100"),
+            *("--store", str(tmp_path / "store"), "--format", "json", *QUICK),
+            *("--set", "amqp.producer_transaction=7"),
+        ]
+    )
+    said = capfd.readouterr()
+    assert code == EXIT_VALID, said.err
+    document = json.loads(said.out)
+    assert document["trials"][0]["in_flight"] == 10, "the first power that holds a transaction"
+    assert 10 <= document["in_flight"] <= 100
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("amqp", 25), ("kafka", 50), ("loopback", 0), ("mqtt", 0)]
+)
+def test_windows_begin_with_the_transactions_of_the_brokers_protocol(
+    kind: str, expected: int
+) -> None:
+    scenario = Scenario.model_validate(
+        {"amqp": {"producer_transaction": 25}, "kafka": {"transaction_messages": 50}}
+    )
+    broker = Broker.model_construct(name="b", kind=kind)
+    assert transaction_messages(scenario, broker) == expected

@@ -1,0 +1,126 @@
+"""The result of a window search: drawn, as a table, as SVG and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_spark.report.curve_svg import HEIGHT, WIDTH, round_step, write_curve_svg
+from bench_spark.report.curve_text import draw_curve
+from bench_spark.report.json import write_json
+from bench_spark.report.window_search import CSV_COLUMNS, write_search_csv, write_search_terminal
+from bench_spark.search.document import TrialRun, search_document
+from bench_spark.search.window import Limits, Throughput, find_window
+
+_SVG = "{http://www.w3.org/2000/svg}"
+
+
+def throughput(in_flight: int) -> Throughput:
+    median = 80_000 * in_flight / (in_flight + 40) / (1 + (in_flight / 20_000) ** 2)
+    return Throughput(in_flight, median, median * 1.01, 500.0, 100, median - 90, median + 110)
+
+
+def document(status: str = "valid") -> dict[str, Any]:
+    found = find_window(throughput, Limits(highest=100_000))
+    runs = [TrialRun(f"search-{number:02}", status) for number in range(len(found.trials))]
+    scenario, broker = {"name": "amqp-throughput"}, {"name": "<rabbit & co>"}
+    return search_document(found, runs, scenario, broker, 181.0)
+
+
+def written(write: Any, *arguments: Any) -> str:
+    text = io.StringIO()
+    write(*arguments, text)
+    return text.getvalue()
+
+
+def test_the_answer_comes_first() -> None:
+    found = document()
+    head, best, smallest, search, end = written(write_search_terminal, found).splitlines()[:5]
+    assert head == "amqp-throughput on <rabbit & co>"
+    assert best == f"  best      {found['in_flight']:,} in flight, 77,654 msg/s"
+    assert f"{found['smallest_in_flight']:,} in flight, " in smallest
+    assert smallest.endswith(" msg/s, 99.7% of the best")
+    assert search == f"  search    {len(found['trials'])} trials in 3 min 1 s"
+    assert end == f"  ended as  {found['end_text']}"
+
+
+def test_the_table_has_a_line_for_each_window() -> None:
+    found = document()
+    text = written(write_search_terminal, found)
+    assert "in flight  median msg/s  at least  at most" in text
+    for point in found["curve"]:
+        assert f"\n  {point['in_flight']:,} " in text
+
+
+def test_everything_fits_into_80_columns() -> None:
+    assert max(map(len, written(write_search_terminal, document()).splitlines())) <= 80
+
+
+def test_trials_that_are_not_valid_are_named() -> None:
+    assert "bench-spark show" not in written(write_search_terminal, document())
+    text = written(write_search_terminal, document("degraded"))
+    assert "  degraded: 1 in flight; bench-spark show search-00\n" in text
+
+
+def test_a_curve_is_drawn_on_a_logarithmic_axis() -> None:
+    lines = draw_curve([(1, 10.0), (10, 50.0), (100, 100.0), (1000, 50.0)], chosen=100)
+    marks = {(line.index(mark), mark) for line in lines[1:13] for mark in "oX" if mark in line}
+    columns = sorted(column for column, _ in marks)
+    assert len(columns) == 3  # two of the points are on one line
+    top = lines[1]
+    assert top.startswith("  100 |")
+    assert top.endswith("X")
+    labels = lines[-2].split()
+    assert labels == ["1", "10", "100", "1,000"]
+    distances = {
+        lines[-2].index(right) - lines[-2].index(left)
+        for left, right in (("1 ", "10 "), ("10 ", "100 "), ("100 ", "1,000"))
+    }
+    assert max(distances) - min(distances) <= 1
+
+
+@given(
+    st.dictionaries(st.integers(1, 10_000_000), st.floats(0, 1e9), min_size=1, max_size=20),
+)
+def test_any_curve_can_be_drawn(points: dict[int, float]) -> None:
+    lines = draw_curve(list(points.items()), chosen=min(points))
+    assert sum(line.count("X") for line in lines[1:13]) == 1
+    assert max(map(len, lines)) <= 90
+
+
+def test_the_image_is_wellformed_and_shows_each_point() -> None:
+    found = document()
+    root = ElementTree.fromstring(written(write_curve_svg, found))
+    circles = root.findall(f"{_SVG}circle")
+    kinds = [circle.get("class") for circle in circles]
+    assert kinds.count("chosen") == kinds.count("smallest") == 1
+    assert kinds.count("point") == len(found["curve"]) - 1
+    for circle in circles:
+        assert 0 <= float(circle.attrib["cx"]) <= WIDTH
+        assert 0 <= float(circle.attrib["cy"]) <= HEIGHT
+    assert "<rabbit & co>" in (root.findtext(f"{_SVG}title") or "")
+
+
+@pytest.mark.parametrize(
+    ("least", "step"), [(0, 1), (1, 1), (1.1, 2), (3, 5), (7, 10), (1234, 2000), (0.3, 0.5)]
+)
+def test_axis_steps_are_round_numbers(least: float, step: float) -> None:
+    assert round_step(least) == pytest.approx(step)
+
+
+def test_csv_has_a_row_for_each_trial() -> None:
+    found = document()
+    rows = list(csv.DictReader(io.StringIO(written(write_search_csv, found))))
+    assert tuple(rows[0]) == CSV_COLUMNS
+    assert [int(row["in_flight"]) for row in rows] == [t["in_flight"] for t in found["trials"]]
+
+
+def test_json_holds_the_document_as_it_is() -> None:
+    assert json.loads(written(write_json, document())) == document()
