@@ -104,12 +104,15 @@ def scenario_path(dotted: str) -> tuple[str, ...] | str:
 def _may_be_varied(here: str, name: str, declared: Collection[str], complain: Complain) -> bool:
     if name in declared:
         return True
-    path = scenario_path(name)
-    if isinstance(path, str):
+    problem = scenario_path(name)
+    if not isinstance(problem, str):
+        return True
+    if isinstance(find_key(Scenario, name, ""), Problem):
         guess = nearest(name, declared)
-        text = f"unknown key; did you mean {guess}?" if guess else path
-        complain(here, f"{text} (what no scenario has is declared under parameters)")
-    return not isinstance(path, str)
+        problem = f"unknown key; did you mean {guess}?" if guess else problem
+        problem += " (what no scenario has is declared under parameters)"
+    complain(here, problem)
+    return False
 
 
 def _listed(here: str, name: str, values: Sequence[Any], complain: Complain) -> tuple[Point, ...]:

@@ -1,0 +1,531 @@
+"""What a suite file may say, and what is said about one that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench_spark.conf_files import shipped
+from bench_spark.errors import ConfigurationError
+from bench_spark.scenario.loader import load_broker
+from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.suite import Suite, estimated_seconds, trials_of
+from bench_spark.scenario.suite_axes import MOST_VALUES
+from bench_spark.scenario.suite_loader import MOST_TRIALS, load_suite
+
+SPARK_START_SECONDS = 15
+OVERHEAD_SECONDS = 4
+QUICK_SECONDS = 120
+
+
+def suite_of(tmp_path: Path, text: str, quick: bool = False, *overrides: str) -> Suite:
+    file = tmp_path / "x.yaml"
+    file.write_text(text if "base:" in text else f"base: steady\n{text}")
+    return load_suite(str(file), quick, overrides)
+
+
+def errors_in(tmp_path: Path, text: str, quick: bool = False, *overrides: str) -> list[str]:
+    """What is said about a suite file of this text, without the file's name."""
+    with pytest.raises(ConfigurationError) as caught:
+        suite_of(tmp_path, text, quick, *overrides)
+    return [line.removeprefix(f"{tmp_path}/x.yaml: ") for line in str(caught.value).splitlines()]
+
+
+def values(suite: Suite, axis: str) -> list[object]:
+    return next(list(one.values) for one in suite.axes if one.name == axis)
+
+
+# ---- what is shipped
+
+
+@pytest.mark.parametrize("name", shipped("suites"))
+def test_every_shipped_suite_loads_and_names_a_broker_that_is_shipped(name: str) -> None:
+    suite = load_suite(name)
+    assert suite.name == name
+    assert suite.description
+    assert suite.report.title
+    assert suite.broker is not None
+    load_broker(suite.broker)
+
+
+@pytest.mark.parametrize("name", shipped("suites"))
+def test_every_shipped_suite_has_a_quick_variant_of_two_minutes_with_all_its_axes(
+    name: str,
+) -> None:
+    whole, quick = load_suite(name), load_suite(name, quick=True)
+    assert [axis.name for axis in quick.axes] == [axis.name for axis in whole.axes]
+    for axis in quick.axes:
+        assert len(set(axis.values) - {"max", "sustained"}) in (2, 3)
+    assert SPARK_START_SECONDS + estimated_seconds(quick, OVERHEAD_SECONDS) <= QUICK_SECONDS
+
+
+@pytest.mark.parametrize("name", shipped("suites"))
+def test_the_hooks_of_shipped_suites_are_shipped_too(name: str) -> None:
+    suite = load_suite(name)
+    for command in (suite.hooks.before, suite.hooks.after):
+        if command:
+            assert command[0] == "sh"
+            assert (suite.directory / command[1]).is_file()
+
+
+def test_the_latency_study_has_the_grids_of_its_document() -> None:
+    trials = {
+        name.removeprefix("rabbitmq-latency-"): len(trials_of(load_suite(name)))
+        for name in shipped("suites")
+        if name.startswith("rabbitmq-latency-")
+    }
+    assert trials == {
+        "rate": 9,
+        "credit-flow": 4,
+        "consumers": 30,
+        "producers": 30,
+        "queues": 7,
+        "queue-types": 25,
+        "confirms": 7,
+        "acks": 7,
+        "exchanges": 12,
+        "mirrors": 9,
+        "management": 6,
+    }
+
+
+def test_acknowledging_every_n_comes_with_a_prefetch_of_twice_that() -> None:
+    for trial in trials_of(load_suite("rabbitmq-latency-acks")):
+        amqp = trial.scenario.amqp
+        if amqp.ack == "manual":
+            assert amqp.prefetch == 2 * amqp.ack_every
+
+
+# ---- where things are found
+
+
+def test_a_suite_is_named_by_its_file_and_its_base_is_found_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text("message: {bytes: 32}\n")
+    suite = suite_of(tmp_path, "base: small.yaml\naxes: {producers: [1]}\n")
+    assert (suite.name, suite.base.name, suite.base.message.bytes) == ("x", "small", 32)
+
+
+def test_a_base_may_be_written_in_the_suite_itself(tmp_path: Path) -> None:
+    suite = suite_of(tmp_path, "base: {message: {bytes: 32}}\naxes: {producers: [1]}\n")
+    assert (suite.base.name, suite.base.message.bytes) == ("x", 32)
+
+
+def test_a_broker_file_is_found_beside_the_suite_and_a_shipped_one_by_name(tmp_path: Path) -> None:
+    axes = "axes: {producers: [1]}\n"
+    assert suite_of(tmp_path, axes).broker is None
+    assert suite_of(tmp_path, f"broker: qpid\n{axes}").broker == "qpid"
+    assert suite_of(tmp_path, f"broker: b.yaml\n{axes}").broker == str(tmp_path / "b.yaml")
+
+
+def test_an_unknown_suite_lists_the_shipped_ones() -> None:
+    with pytest.raises(ConfigurationError, match="unknown suite; allowed: a path, or one of"):
+        load_suite("rabbitmq-latency-rat")
+
+
+# ---- axes
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{from: 10, to: 40, step: 10}", [10, 20, 30, 40]),
+        ("{from: 10, to: 39, step: 10}", [10, 20, 30]),
+        ("{from: 10, to: 10, step: 10}", [10]),
+        ("[10, 20.5]", [10, 20.5]),
+    ],
+)
+def test_an_axis_is_a_list_or_a_range_with_both_ends(
+    tmp_path: Path, text: str, expected: list[float]
+) -> None:
+    suite = suite_of(tmp_path, f"axes: {{load.rate_per_second: {text}}}\n")
+    assert values(suite, "load.rate_per_second") == expected
+    assert [trial.scenario.load.rate_per_second for trial in trials_of(suite)] == expected
+
+
+def test_a_range_of_fractions_has_the_values_that_one_would_write(tmp_path: Path) -> None:
+    suite = suite_of(tmp_path, "axes: {load.rate_per_second: {from: 0.1, to: 0.5, step: 0.1}}\n")
+    assert values(suite, "load.rate_per_second") == [0.1, 0.2, 0.3, 0.4, 0.5]
+
+
+def test_an_axis_may_set_a_property_whose_name_has_dots(tmp_path: Path) -> None:
+    suite = suite_of(tmp_path, "axes: {kafka.producer.linger.ms: [5, 10]}\n")
+    assert [trial.scenario.kafka.producer for trial in trials_of(suite)] == [
+        {"linger.ms": 5},
+        {"linger.ms": 10},
+    ]
+
+
+def test_a_series_sets_several_keys_together_and_results_have_its_label(tmp_path: Path) -> None:
+    text = """
+parameters: {broker.erlang: Version of Erlang}
+axes:
+  queue:
+    plain: {}
+    lazy: {amqp.queue.durable: true, amqp.queue.arguments.x-queue-mode: lazy, broker.erlang: 25}
+"""
+    plain, lazy = trials_of(suite_of(tmp_path, text))
+    assert plain.parameters == {"queue": "plain"}
+    assert lazy.parameters == {"queue": "lazy", "broker.erlang": 25}
+    assert plain.scenario.amqp.queue.arguments == {}
+    assert lazy.scenario.amqp.queue.arguments == {"x-queue-mode": "lazy"}
+    assert lazy.scenario.amqp.queue.durable
+
+
+def test_zipped_axes_advance_together_at_the_place_of_the_first(tmp_path: Path) -> None:
+    text = """
+axes: {producers: [1, 2], message.bytes: [10, 20], consumers: [3, 4]}
+zip: [[producers, consumers]]
+"""
+    found = [tuple(trial.parameters.values()) for trial in trials_of(suite_of(tmp_path, text))]
+    assert found == [(1, 3, 10), (1, 3, 20), (2, 4, 10), (2, 4, 20)]
+
+
+def test_set_goes_over_the_base_quick_over_set_and_options_over_all(tmp_path: Path) -> None:
+    text = """
+axes: {producers: [1, 2]}
+set: {message.bytes: 100, phases.measure_seconds: 20}
+quick: {set: {phases.measure_seconds: 3}}
+"""
+    whole, quick = suite_of(tmp_path, text), suite_of(tmp_path, text, True)
+    changed = suite_of(tmp_path, text, True, "phases.measure_seconds=1")
+    assert [suite.base.message.bytes for suite in (whole, quick, changed)] == [100, 100, 100]
+    assert whole.cells[0].scenario.phases.measure_seconds == 20
+    assert quick.cells[0].scenario.phases.measure_seconds == 3
+    assert changed.cells[0].scenario.phases.measure_seconds == 1
+
+
+def test_quick_keeps_first_middle_and_last_of_a_long_axis_and_all_of_a_short_one(
+    tmp_path: Path,
+) -> None:
+    text = """
+axes:
+  load.rate_per_second: [1, 2, 3, 4, 5, max, sustained]
+  producers: [1, 2, 3]
+  message.bytes: [10, 20, 30, 40]
+  queue: {a: {}, b: {}, c: {}, d: {}}
+repetitions: 3
+quick: {axes: {message.bytes: [11, 22], queue: [d, b]}}
+"""
+    quick = suite_of(tmp_path, text, True)
+    assert values(quick, "load.rate_per_second") == [1, 3, 5, "max", "sustained"]
+    assert values(quick, "producers") == [1, 2, 3]
+    assert values(quick, "message.bytes") == [11, 22]
+    assert values(quick, "queue") == ["d", "b"]
+    assert (quick.repetitions, quick.is_quick) == (1, True)
+    assert len(values(suite_of(tmp_path, text), "queue")) == 4
+
+
+def test_skipped_trials_stay_in_the_list_with_their_reason(tmp_path: Path) -> None:
+    text = """
+axes: {producers: [1, 2], destinations: [1, 2], queue: {"5": {}, b: {}}}
+set: {consumers: 2}
+skip:
+  - {when: {producers: 1, destinations: 2}, reason: a queue would have no producer}
+  - {when: {queue: 5, producers: [2]}, reason: no need}
+"""
+    skipped = {
+        (*trial.parameters.values(),): trial.skipped_because
+        for trial in trials_of(suite_of(tmp_path, text))
+        if trial.skipped_because
+    }
+    assert skipped == {
+        (1, 2, "5"): "a queue would have no producer",
+        (1, 2, "b"): "a queue would have no producer",
+        (2, 1, "5"): "no need",
+        (2, 2, "5"): "no need",
+    }
+
+
+def test_a_search_is_skipped_with_the_trial_that_it_starts_from(tmp_path: Path) -> None:
+    text = """
+axes: {load.rate_per_second: [max, sustained], producers: [1, 2]}
+skip: [{when: {load.rate_per_second: max, producers: 2}, reason: no}]
+"""
+    trials = trials_of(suite_of(tmp_path, text))
+    assert [trial.skipped_because for trial in trials] == [None, "no", None, "no"]
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("text", "errors"),
+    [
+        ("axes: {}", ["axes: is empty; allowed: at least one axis"]),
+        ("axes: {producers: []}", ["axes.producers: is empty; allowed: at least one value"]),
+        ("axes: {producers: [1, 2, 1.0]}", ["axes.producers: 1.0 is given twice"]),
+        (
+            "axes: {load.rate_per_secnd: [1]}",
+            [
+                "axes.load.rate_per_secnd: unknown key; did you mean rate_per_second? "
+                "(what no scenario has is declared under parameters)"
+            ],
+        ),
+        (
+            "axes: {broker.credt: [1]}\nparameters: {broker.credit: x}",
+            [
+                "axes.broker.credt: unknown key; did you mean broker.credit? "
+                "(what no scenario has is declared under parameters)",
+                "parameters.broker.credit: is set by no axis",
+            ],
+        ),
+        (
+            "axes: {phases: [1]}",
+            [
+                "axes.phases: is a section; set a key inside it: phases.warmup_seconds, "
+                "phases.measure_seconds, phases.drain_seconds"
+            ],
+        ),
+        (
+            "axes: {producers: 3}",
+            [
+                "axes.producers: 3 is no axis; allowed: a list of values, "
+                "{from: , to: , step: }, or series (LABEL: {KEY: VALUE})"
+            ],
+        ),
+        (
+            "axes: {producers: [[1]]}",
+            [
+                "axes.producers: a list is no value; allowed: text, a number, true, false or "
+                "null; for more use a series"
+            ],
+        ),
+        (
+            "axes: {producers: {from: 1, to: 2, stp: 1}}",
+            ["axes.producers.stp: unknown key; allowed: from, to, step"],
+        ),
+        (
+            "axes: {producers: {from: 1, to: 2}}",
+            ["axes.producers.step: missing; allowed: a number"],
+        ),
+        (
+            "axes: {producers: {from: 1, to: 2, step: 0}}",
+            ["axes.producers.step: 0 is too low; allowed: above 0"],
+        ),
+        (
+            "axes: {producers: {from: 2, to: 1, step: 1}}",
+            ["axes.producers.to: 1 is below from; the range is empty"],
+        ),
+        (
+            "axes: {producers: {from: 1, to: x, step: 1}}",
+            ["axes.producers.to: 'x' is no number; allowed: a number"],
+        ),
+        (
+            "axes: {producers: {from: 1, to: 100000, step: 1}}",
+            [f"axes.producers: has 100000 values; allowed: at most {MOST_VALUES}"],
+        ),
+        (
+            "axes: {producers: {from: 1, to: 1000, step: 1}, message.bytes: {from: 100, to: 2000, "
+            "step: 10}}",
+            [f"axes: make 191000 trials; allowed: at most {MOST_TRIALS}"],
+        ),
+        (
+            "axes: {q: {a: {amqp.queue.durabel: true}}}",
+            ["axes.q.a.amqp.queue.durabel: unknown key; did you mean durable?"],
+        ),
+        (
+            "axes: {producers: {a: {consumers: 1}}}",
+            ["axes.producers: is a key of its own; a series of labels needs another name"],
+        ),
+        (
+            "axes: {producers: [1], q: {a: {producers: 1}}}",
+            ["axes.q: sets producers, as producers does"],
+        ),
+        (
+            "axes: {amqp.queue.arguments.x-a: [1], q: {a: {amqp.queue.arguments: {}}}}",
+            ["axes.q: sets amqp.queue.arguments, as amqp.queue.arguments.x-a does"],
+        ),
+        (
+            "axes: {load.rate_per_second: [1, sustained]}",
+            [
+                "axes.load.rate_per_second: sustained is found from the throughput of max, which "
+                "is not in it"
+            ],
+        ),
+        (
+            "axes: {load.rate_per_second: [max], load.mode: [rate]}",
+            ["axes.load.mode: sets load.mode, as load.rate_per_second does"],
+        ),
+        (
+            "axes: {load.rate_per_second: [fast]}",
+            [
+                "axes.load.rate_per_second: 'fast' is not a number; allowed: a number above 0 up "
+                "to 100000000"
+            ],
+        ),
+        ("axes: {message.bytes: [100, 4]}", ["axes.message.bytes: 4 is below the minimum of 8"]),
+        (
+            "axes: {q: {a: {message.bytes: 4}}}",
+            ["axes.q.a: message.bytes: 4 is below the minimum of 8"],
+        ),
+        (
+            "axes: {destinations: [1, 2], producers: [1, 2], consumers: [2]}",
+            [
+                "axes.destinations: 2 is too many: each needs a producer and a consumer, and there "
+                "are 1 and 2 (where destinations=2, producers=1, consumers=2)"
+            ],
+        ),
+        (
+            "axes: {producers: [1]}\nzip: [[producers]]",
+            ["zip.0: zips nothing; allowed: at least two axes"],
+        ),
+        (
+            "axes: {producers: [1]}\nzip: [[producers, consumer]]",
+            ["zip.0: 'consumer' is no axis of this suite; allowed: producers"],
+        ),
+        (
+            "axes: {producers: [1, 2], consumers: [1, 2]}\n"
+            "zip: [[producers, consumers], [producers, consumers]]",
+            ["zip.1: producers is zipped twice"],
+        ),
+        (
+            "axes: {producers: [1, 2], consumers: [1, 2, 3]}\nzip: [[producers, consumers]]",
+            ["zip.0: the axes differ in their number of values: producers has 2, consumers has 3"],
+        ),
+        (
+            "axes: {load.rate_per_second: [1, max], consumers: [1, 2]}\n"
+            "zip: [[load.rate_per_second, consumers]]",
+            ["zip.0: load.rate_per_second has max or sustained, which can only be crossed"],
+        ),
+        (
+            "axes: {producers: [1]}\nparameters: {consumers: x}",
+            ["parameters.consumers: is a scenario key; axes name it without declaring it"],
+        ),
+        (
+            "axes: {a.b: [1], a_b: [1]}\nparameters: {a.b: x, a_b: x}",
+            ["axes: a.b and a_b would both be BENCH_SPARK_PARAMETER_A_B for a hook"],
+        ),
+        (
+            "axes: {producers: [1]}\nskip: [{when: {produces: 1}, reason: x}]",
+            [
+                "skip.0.when: 'produces' is no axis or parameter of this suite; did you mean "
+                "producers?"
+            ],
+        ),
+        (
+            "axes: {q: {lazy: {}, plain: {}}}\nskip: [{when: {q: lasy}, reason: x}]",
+            [
+                "skip.0.when.q: 'lasy' is none of its values; allowed: lazy, plain; did you mean "
+                "lazy?"
+            ],
+        ),
+        (
+            "axes: {producers: [1]}\nskip: [{when: {producers: 1}, reason: x}]",
+            ["skip: leaves no trial to run"],
+        ),
+        (
+            "axes: {producers: [1]}\nskip: [{whn: {producers: 1}, reason: ''}]",
+            [
+                "skip.0.when: missing; allowed: a map",
+                "skip.0.reason: is empty; allowed: at least one character",
+                "skip.0.whn: unknown key; did you mean when?",
+            ],
+        ),
+        (
+            "axes: {producers: [1, 2]}\nquick: {axes: {consumers: [1, 2]}}",
+            ["quick.axes: 'consumers' is no axis of this suite; allowed: producers"],
+        ),
+        (
+            "axes: {producers: [1, 2]}\nquick: {axes: {producers: [1]}}",
+            ["quick.axes.producers: has 1 values; allowed: two or three"],
+        ),
+        (
+            "axes: {q: {a: {}, b: {}}}\nquick: {axes: {q: [a, c]}}",
+            ["quick.axes.q: 'c' is none of its values; allowed: a, b"],
+        ),
+        (
+            "axes: {producers: [1, 2]}\nquick: {set: {producers: 1, phases: {}}}",
+            [
+                "quick.set.producers: is set by the axis producers",
+                "quick.set.phases: is a section; set a key inside it: phases.warmup_seconds, "
+                "phases.measure_seconds, phases.drain_seconds",
+            ],
+        ),
+        (
+            "axes: {producers: [1, 2]}\nset: {message.bytes: 4}",
+            ["set: message.bytes: 4 is below the minimum of 8"],
+        ),
+        (
+            "axes: {producers: [1, 2]}\nhooks: {before: ls, after: [], timeout: 3}",
+            [
+                "hooks.before: 'ls' is not a list of texts; allowed: a list of texts, the program "
+                "first",
+                "hooks.after: is empty; allowed: a list of texts, the program first",
+                "hooks.timeout: unknown key; did you mean timeout_seconds?",
+            ],
+        ),
+        (
+            "axes: {producers: [1, 2], consumers: [1, 2]}\nreport: {rows: [producers]}",
+            ["report.rows: leaves out the axis consumers, and so does across"],
+        ),
+        (
+            "axes: {producers: [1, 2]}\nreport: {rows: [producers, producers], across: consumer}",
+            [
+                "report.across: 'consumer' is no axis of this suite; allowed: producers",
+                "report.rows: producers is given twice",
+            ],
+        ),
+        (
+            "axes: {producers: [1, 2], consumers: [1, 2]}\nzip: [[producers, consumers]]\n"
+            "report: {rows: [producers], across: consumers}",
+            ["report.across: consumers is zipped with producers, which is in rows"],
+        ),
+        (
+            "axes: {producers: [1]}\nreport: {columns: [{value: send_rate}, {value: send_rate}]}",
+            ["report.columns.1: send_rate (run) is given twice"],
+        ),
+        (
+            "axes: {producers: [1]}\nreport: {columns: [{value: receive_rate, aggregation: max}]}",
+            [
+                "report.columns.0.aggregation: 'max' is unknown; allowed: run, interval_max, "
+                "interval_mean"
+            ],
+        ),
+        (
+            "base: {messag: 1}\naxes: {producers: [1]}",
+            ["base.messag: unknown key; did you mean message?"],
+        ),
+        (
+            "base: 5\naxes: {producers: [1]}",
+            [
+                "base: 5 is not allowed; allowed: a shipped scenario's name, a path, or scenario "
+                "keys"
+            ],
+        ),
+        ("axes: {producers: [1]}\nrepetitions: 0", ["repetitions: 0 is below the minimum of 1"]),
+        ("axes: {producers: [1]}\naxis: 3", ["axis: unknown key; did you mean axes?"]),
+    ],
+)
+def test_a_bad_suite_is_refused_by_name(tmp_path: Path, text: str, errors: list[str]) -> None:
+    assert errors_in(tmp_path, text) == errors
+
+
+def test_an_unknown_base_or_broker_is_named_with_the_nearest(tmp_path: Path) -> None:
+    lines = errors_in(tmp_path, "base: stedy\nbroker: rabbit\naxes: {producers: [1]}")
+    assert [line.partition(";")[0] for line in lines] == [
+        "broker: rabbit: unknown broker",
+        "base: stedy: unknown scenario",
+    ]
+    assert lines[1].endswith("did you mean steady?")
+
+
+def test_a_bad_column_lists_what_can_be_shown(tmp_path: Path) -> None:
+    (line,) = errors_in(
+        tmp_path, "axes: {producers: [1]}\nreport: {columns: [{value: latency.p98}]}"
+    )
+    assert line.startswith("report.columns.0.value: 'latency.p98' is not allowed; allowed: MEASURE")
+
+
+def test_an_option_cannot_set_what_an_axis_varies(tmp_path: Path) -> None:
+    assert errors_in(tmp_path, "axes: {producers: [1]}", False, "producers=2", "x=1") == [
+        f"--set x=1: x: unknown key; allowed: {', '.join(Scenario.model_fields)}",
+        "--set producers=2: is set by the axis producers",
+    ]
+
+
+def test_many_problems_are_cut_short(tmp_path: Path) -> None:
+    sizes = ", ".join(str(number) for number in range(-30, 0))
+    lines = errors_in(tmp_path, f"axes: {{message.bytes: [{sizes}]}}")
+    assert len(lines) == 21
+    assert lines[-1] == "... and 10 more"
