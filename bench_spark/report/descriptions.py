@@ -23,6 +23,7 @@ def load_of(scenario: Mapping[str, Any]) -> str:
         text = f"{rate(load['rate_per_second'])} msg/s {_RATE_SCOPES[load['scope']]}"
     elif load["mode"] == "window":
         text = f"closed loop of {plural(load['in_flight'], 'message')} per producer"
+        text += ", filled first" if load.get("fill_first") else ""
     elif not scenario["consumers"]:
         text = "as fast as possible"
     else:
