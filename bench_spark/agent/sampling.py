@@ -131,4 +131,5 @@ class _Pair:
 
 
 def seconds_of(samples: Samples) -> npt.NDArray[np.float64]:
-    return (samples["ended_ns"] - samples["started_ns"]) / NANOSECONDS
+    seconds: npt.NDArray[np.float64] = (samples["ended_ns"] - samples["started_ns"]) / NANOSECONDS
+    return seconds
