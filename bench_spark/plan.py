@@ -132,19 +132,25 @@ def total_rate_per_second(scenario: Scenario) -> float:
 
 
 def measured_seconds(scenario: Scenario) -> float:
-    """Length of the measured phase; an upper limit when messages bound an unpaced load."""
+    """Length of the measured phase; an upper limit where the load has an open end."""
     load = scenario.load
     if load.messages is None:
         return scenario.phases.measure_seconds
-    if has_open_end(scenario):
+    if not _is_paced(scenario):
         return UNBOUNDED_PHASE_SECONDS
     return load.messages / total_rate_per_second(scenario)
 
 
 def has_open_end(scenario: Scenario) -> bool:
-    """Whether a number of messages ends the measured phase, at a moment nobody knows beforehand."""
-    is_paced = scenario.load.mode == "rate" and not scenario.only_consumes
-    return scenario.load.messages is not None and not is_paced
+    """Whether a number of messages or of samples ends the measured phase, at a moment nobody knows
+    beforehand."""
+    if scenario.sampling.samples:
+        return True
+    return scenario.load.messages is not None and not _is_paced(scenario)
+
+
+def _is_paced(scenario: Scenario) -> bool:
+    return scenario.load.mode == "rate" and not scenario.only_consumes
 
 
 def timeline_of(scenario: Scenario, start_ns: int) -> Timeline:
@@ -183,6 +189,12 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2) -> Plan:
     if shared and effective.load.mode == "window":
         raise ConfigurationError(
             "load.mode: window needs both ends of a destination in one agent, but "
+            f"{agents} agents share {effective.destinations} destination(s); use at least as many "
+            "destinations as agents"
+        )
+    if shared and effective.sampling.samples:
+        raise ConfigurationError(
+            "sampling.samples: needs both ends of a destination in one agent, but "
             f"{agents} agents share {effective.destinations} destination(s); use at least as many "
             "destinations as agents"
         )

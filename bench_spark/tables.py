@@ -156,11 +156,26 @@ SUMMARY = pa.schema(
 """One row per run, aggregation and measure. `lower_bounds` names the columns to be read as ">=";
 `hdr_encoded` (aggregation `run`) is HdrHistogram's own compressed form, for other tools."""
 
+SAMPLES = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("agent", pa.int32()),
+        ("attempt", pa.int32()),
+        ("pair", pa.int32()),  # number of the destination
+        ("number", pa.int32()),
+        ("messages", pa.int64()),
+        ("seconds", pa.float64()),
+        ("started_at", _TIMESTAMP),
+    ]
+)
+"""Throughput at the consumer: one row per run, pair and sample."""
+
 TABLES: dict[str, pa.Schema] = {
     "runs": RUNS,
     "events": EVENTS,
     "metrics": METRICS,
     "summary": SUMMARY,
+    "samples": SAMPLES,
 }
 
 

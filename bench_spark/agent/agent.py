@@ -12,6 +12,7 @@ import contextlib
 import gc
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,10 +24,12 @@ from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import Lanes, LoadLoop
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder, RecorderSetup
 from bench_spark.agent.rows import EventRow
-from bench_spark.agent.timeline import MEASURE, WARMUP
+from bench_spark.agent.sampling import Sampler, SamplingRule
+from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.agent.waiting import Waiting
 from bench_spark.descriptors import make_room_for
 from bench_spark.errors import BenchError
+from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.measure.hdr import shape_for
 from bench_spark.measure.sequences import SequencePages, SequenceSets
 from bench_spark.plan import Assignment, Member, timeline_of
@@ -209,7 +212,8 @@ class _Agent:
             if self._assignment.producers:
                 lanes = _lanes_of(self._assignment.producers, destinations)
                 producers = self._transport.open_producers(lanes, now_ns)
-            if consumers is not None:
+            fills_first = consumers is not None and self._fills_first
+            if consumers is not None and not fills_first:
                 consumers.attach()
             confirms = producers is not None and self._transport.confirms
             report(self._link, "ready", confirms=confirms)
@@ -217,6 +221,7 @@ class _Agent:
             start = self._expect("start", START_TIMEOUT_SECONDS, meanwhile=early.collect)
             timeline = timeline_of(self._assignment.scenario, int(start["start_at_ns"]))
             recorder = Recorder(self._recorder_setup(destinations), timeline)
+            sampler = self._make_sampler(timeline)
             host, port = self._task.broker.address()
             lanes_open = Lanes(
                 producers=producers,
@@ -224,11 +229,19 @@ class _Agent:
                 subscription_of=self._subscription_of(),
                 broker_address=f"{host}:{port}",
                 confirms=confirms,
+                fills_first=fills_first,
                 are_self_limiting=self._has_length_limit(),
                 early_signals=early.collected,
             )
             loop = LoadLoop(
-                self._assignment, timeline, lanes_open, recorder, self._link, now_ns, self._waiting
+                self._assignment,
+                timeline,
+                lanes_open,
+                recorder,
+                self._link,
+                now_ns,
+                self._waiting,
+                sampler,
             )
             with _undisturbed():
                 loop.run()
@@ -238,7 +251,7 @@ class _Agent:
             for end in (producers, consumers):
                 if end is not None:
                     self._close_lanes(end, result)
-        totals, pages = self._closing_report(recorder)
+        totals, pages = self._closing_report(recorder, sampler)
         totals["outages"] = loop.outages.report()
         result.report = totals
         report(self._link, "closed", pages, **totals)
@@ -272,6 +285,28 @@ class _Agent:
             by_destination=scenario.breakdown == "destination",
         )
 
+    @property
+    def _fills_first(self) -> bool:
+        """Where the broker returns what no consumer can take at once, one must be there first."""
+        scenario = self._assignment.scenario
+        is_immediate = self._task.broker.kind == "amqp" and scenario.amqp.immediate
+        return scenario.load.fill_first and not is_immediate
+
+    def _make_sampler(self, timeline: Timeline) -> Sampler | None:
+        scenario = self._assignment.scenario
+        sampling = scenario.sampling
+        if not sampling.samples:
+            return None
+        producers = Counter(member.destinations[0] for member in self._assignment.producers)
+        rule = SamplingRule(
+            samples=sampling.samples,
+            threshold_ns=round(sampling.threshold_seconds * NANOSECONDS),
+            from_ns=timeline.measure_start_ns,
+        )
+        per_producer = scenario.skipped_per_producer
+        skipped = [producers[index] * per_producer for index in self._subscriptions]
+        return Sampler(rule, np.array(skipped, dtype=np.int64))
+
     def _has_length_limit(self) -> bool:
         arguments = self._assignment.scenario.amqp.queue.arguments
         limits = ("x-max-length", "x-max-length-bytes")
@@ -298,8 +333,11 @@ class _Agent:
 
     # -- after -----------------------------------------------------------------------------------
 
-    def _closing_report(self, recorder: Recorder) -> tuple[dict[str, Any], bytes]:
-        """Per producer what was sent, and which sequence numbers arrived, were confirmed, failed.
+    def _closing_report(
+        self, recorder: Recorder, sampler: Sampler | None
+    ) -> tuple[dict[str, Any], bytes]:
+        """Per producer what was sent, and which sequence numbers arrived, were confirmed, failed;
+        last come the samples.
 
         Numbers of groups are made global here: destination and stream for what was received, the
         producer for the rest.
@@ -315,6 +353,7 @@ class _Agent:
             ),
             _relabelled(recorder.confirmed_sets, lambda group: members[group]),
             _relabelled(recorder.failed_sets, lambda group: members[group]),
+            sampler.samples(subscriptions).tobytes() if sampler is not None else b"",
         ]
         totals = {
             "sent_by_producer": [

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from bench_spark.agent.dealing import Dealer, RoundRobin, Windows
 from bench_spark.agent.due import DueBook
@@ -22,8 +23,9 @@ from bench_spark.agent.pacer import Schedule
 from bench_spark.agent.payload import head_bytes, padding
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
 from bench_spark.agent.rows import EventRow
+from bench_spark.agent.sampling import Sampler
 from bench_spark.agent.stamping import HeadBuffer
-from bench_spark.agent.timeline import WARMUP, Timeline
+from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError, LaneLost, RunError
 from bench_spark.measure.clock import NANOSECONDS, NowNs
@@ -71,6 +73,8 @@ class Lanes:
     """Host and port, for messages to people."""
     confirms: bool = False
     """Whether every message sent will have an outcome."""
+    fills_first: bool = False
+    """Whether the consumers are still to be attached, once the windows are full."""
     are_self_limiting: bool = False
     """Whether the destinations drop what is too much, so that nothing else need bound a backlog."""
     early_signals: Sequence[tuple[str, Signal]] = ()
@@ -87,7 +91,9 @@ class LoadLoop:
         link: Link,
         now_ns: NowNs,
         waiting: Waiting,
+        sampler: Sampler | None = None,
     ) -> None:
+        """`sampler`: what ends the measured phase once it is complete."""
         self._assignment = assignment
         self._timeline = timeline
         self._lanes = lanes
@@ -95,6 +101,11 @@ class LoadLoop:
         self._link = link
         self._now_ns = now_ns
         self._waiting = waiting
+        self._sampler = sampler
+        self._has_told_samples = False
+        self._has_enough = False
+        """Samples, in all agents."""
+        self._is_attached = not lanes.fills_first
         ends = [end for end in (lanes.producers, lanes.consumers) if end is not None]
         waiting.add(link.descriptor, *(end.descriptor for end in ends))
         scenario = assignment.scenario
@@ -210,6 +221,9 @@ class LoadLoop:
             self._obey_commands()
 
     def _load(self, producers: Producers) -> None:
+        if not self._is_attached and self._lanes.consumers is not None:
+            self._fill(producers)
+            self._attach(self._lanes.consumers)
         while not self._stopping:
             now = self._now_ns()
             if self._is_production_over(now):
@@ -217,6 +231,23 @@ class LoadLoop:
             if self._publishes_a_number and self._first_measured_ns is None:
                 self._settle_warmup(producers, now)
             self._turn(self._produce(producers, self._now_ns()))
+
+    def _fill(self, producers: Producers) -> None:
+        """Send every window in full. A transaction that is left open needs no commit: the window
+        holds at least one whole transaction, and what is consumed of it goes on with the next."""
+        assert isinstance(self._dealer, Windows)
+        while not self._stopping and self._dealer.credit > 0:
+            now = self._now_ns()
+            if self._is_production_over(now):
+                return
+            self._turn(self._produce(producers, now))
+        producers.flush(timeout_seconds=1.0)
+
+    def _attach(self, consumers: Consumers) -> None:
+        consumers.attach()
+        self._is_attached = True
+        # It may have taken its time, and nobody was watching.
+        self._stall.start_again()
 
     def _settle_warmup(self, producers: Producers, now: int) -> None:
         """Once the measured phase has begun, let the broker take what is left of the warm-up: the
@@ -250,7 +281,7 @@ class LoadLoop:
         return now - last > max(self._timeline.drain_ns, SHORTEST_SILENCE_NS)
 
     def _is_production_over(self, now: int) -> bool:
-        if self._quota_left(now) <= 0:
+        if self._has_enough or self._quota_left(now) <= 0:
             return True
         end = self._timeline.measure_end_ns
         if self._schedule is not None and self._sent < self._scheduled_total:
@@ -277,6 +308,8 @@ class LoadLoop:
             began_ns=self._began_ns,
             ended_ns=ended_ns,
             first_measured_ns=self._first_measured_ns,
+            sent_measured=int(self._recorder.sent_by_lane[MEASURE].sum()),
+            received_measured=self._recorder.received_measured,
         )
 
     def _drain(self) -> None:
@@ -290,7 +323,7 @@ class LoadLoop:
         deadline = last_sent + self._timeline.drain_ns + DRAIN_MARGIN_NS
         while not self._drained and not self._link.is_lost and self._now_ns() < deadline:
             self._turn(self._now_ns() + LONGEST_WAIT_NS)
-        if self._lanes.consumers is not None:
+        if self._lanes.consumers is not None and self._is_attached:
             # Whatever the time: what the broker has pushed and forgotten would else count as lost.
             self._lanes.consumers.detach()
             self._consume(self._lanes.consumers)
@@ -298,7 +331,8 @@ class LoadLoop:
     # -- one turn --------------------------------------------------------------------------------
 
     def _turn(self, wake_ns: int) -> None:
-        consumers, producers = self._lanes.consumers, self._lanes.producers
+        consumers = self._lanes.consumers if self._is_attached else None
+        producers = self._lanes.producers
         wait_ns = max(0, wake_ns - self._now_ns())
         if wait_ns > SPARE_TIME_NS and self._schedule is not None:
             self._recorder.fold_some()
@@ -446,14 +480,31 @@ class LoadLoop:
             return
         subscription = self._lanes.subscription_of[received.lane, received.route]
         self._recorder.received(received, subscription)
-        head = received.head
+        head, received_ns = received.head, received.received_ns
         if self._head_bytes == ENVELOPE_BYTES and not self._assignment.scenario.only_consumes:
             # What another run left behind gives back no credit.
             is_ours = head["run_tag"] == self._assignment.run_tag
-            head = head if is_ours.all() else head[is_ours]
+            if not is_ours.all():
+                head, received_ns = head[is_ours], received_ns[is_ours]
+                subscription = subscription[is_ours]
         self._received += len(head)
         self._dealer.consumed(head["producer"])
+        if self._sampler is not None and not self._has_ended_production:
+            self._sample(self._sampler, subscription, received_ns)
         self._recorder.acknowledged(self._now_ns(), consumers.acknowledge(received))
+
+    def _sample(
+        self,
+        sampler: Sampler,
+        subscription: npt.NDArray[np.int64],
+        received_ns: npt.NDArray[np.int64],
+    ) -> None:
+        """The load goes on until all agents have their samples: each would else lighten the load
+        of the others."""
+        sampler.add(subscription, received_ns)
+        if sampler.is_complete and not self._has_told_samples:
+            self._has_told_samples = True
+            report(self._link, "sampled")
 
     def _collect_outcomes(self, producers: Producers) -> None:
         outcomes = producers.outcomes()
@@ -536,14 +587,12 @@ class LoadLoop:
     def _watch_for_stall(self, windows: Windows, now: int) -> None:
         if self.outages.count_down() or windows.is_settling:
             self._stall.start_again()
-        stalled_ns = self._stall.lasts_ns(windows.progress, now)
+        stalled_ns = self._stall.lasts_ns(windows.progress + self._sent, now)
         if not self._stopping and stalled_ns > STALL_NS:
-            self._fail(
-                RunError(
-                    "the window is stalled: no message of this agent arrived for "
-                    f"{STALL_NS // NANOSECONDS} s"
-                )
-            )
+            what = "the window is stalled: no message of this agent arrived"
+            if not self._is_attached:
+                what = "the window cannot be filled: the broker took no message of this agent"
+            self._fail(RunError(f"{what} for {STALL_NS // NANOSECONDS} s"))
 
     def _obey_commands(self) -> None:
         if self._link.is_lost:
@@ -553,6 +602,8 @@ class LoadLoop:
                 self._stopping = True
             elif command["type"] == "drained":
                 self._drained = True
+            elif command["type"] == "enough":
+                self._has_enough = True
             elif command["type"] == "backlog":
                 self._others_backlog = int(command["messages"])
                 self._sent_at_backlog_news = self._sent

@@ -118,8 +118,9 @@ class Recorder:
         self.failed_sets = SequenceSets(lanes)
         self.received_once = 0
         self.received_measured = 0
+        """How many arrived since the measured phase began, whichever phase they belong to."""
         self.received_span_ns: tuple[int, int] | None = None
-        """With `takes_any`: how many arrived in the measured phase, the first and the last when."""
+        """With `takes_any`: when the first and the last of these arrived."""
         self.sent_by_lane = {phase: np.zeros(lanes, np.int64) for phase in (WARMUP, MEASURE)}
 
     # -- columns in ------------------------------------------------------------------------------
@@ -307,6 +308,7 @@ class Recorder:
             out_of_order[ours] = added.out_of_order
         once = ours & ~duplicate
         self.received_once += int(np.count_nonzero(once))
+        self.received_measured += int(np.count_nonzero(ours & self._timeline.phase_of(received_ns)))
         for key, mask in self._cells_of(CONSUMER, measured, tick, subscription):
             self._count_received(key, mask, table, (ours, malformed, foreign))
             counters = self._cells[key].counters

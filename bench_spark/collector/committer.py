@@ -1,4 +1,6 @@
-"""The one writer of the `events` table: rows from all agents, one append per second.
+"""The one writer of the tables `events` and `samples`: rows from all agents.
+
+Events are appended once per second, samples once per run.
 
 A single committer means no conflicting commits however many executors there are. Every row is kept
 exactly once: it is known by agent, attempt and number, whether it came over the link or, later, as
@@ -8,16 +10,20 @@ the result of a task.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from bench_spark.agent.rows import EventRow
+from bench_spark.agent.sampling import seconds_of
+from bench_spark.collector.evidence import AgentSamples
 from bench_spark.errors import BenchError
 from bench_spark.histogram_column import histogram_array
 from bench_spark.store import Store
-from bench_spark.tables import COUNTERS, EVENTS
+from bench_spark.tables import COUNTERS, EVENTS, SAMPLES
 
 COMMIT_SECONDS = 1.0
 
@@ -124,3 +130,34 @@ def events_table(run_id: str, rows: list[tuple[int, int, EventRow]]) -> pa.Table
         for field in EVENTS
     ]
     return pa.Table.from_arrays(columns, schema=EVENTS)
+
+
+def commit_samples(store: Store, run_id: str, found: Sequence[AgentSamples] | None) -> None:
+    """Append the samples of a run, once however often this is tried."""
+    table = samples_table(run_id, found or ())
+    if table.num_rows:
+        store.append("samples", table, app_id=run_id, version=0)
+
+
+def samples_table(run_id: str, found: Sequence[AgentSamples]) -> pa.Table:
+    return pa.concat_tables(
+        [
+            SAMPLES.empty_table(),
+            *(
+                pa.table(
+                    {
+                        "run_id": [run_id] * len(samples),
+                        "agent": [agent] * len(samples),
+                        "attempt": [attempt] * len(samples),
+                        **{
+                            name: np.ascontiguousarray(samples[name])
+                            for name in ("pair", "number", "messages")
+                        },
+                        "seconds": seconds_of(samples),
+                        "started_at": (samples["started_ns"] // 1000).astype("datetime64[us]"),
+                    }
+                ).cast(SAMPLES)
+                for agent, attempt, samples in found
+            ),
+        ]
+    )

@@ -24,7 +24,13 @@ START_DELAY_NS = 100_000_000
 STOPPED_DRAIN_NS = 2 * NANOSECONDS
 BACKLOG_NEWS_NS = 50_000_000
 
-_NEXT_COMMAND = {"probed": "declare", "declared": "open", "ready": "start", "closed": "inspect"}
+_NEXT_COMMAND = {
+    "probed": "declare",
+    "declared": "open",
+    "ready": "start",
+    "sampled": "enough",
+    "closed": "inspect",
+}
 
 
 @dataclass(frozen=True)

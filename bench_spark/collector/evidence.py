@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from bench_spark.agent.sampling import SAMPLE_DTYPE, Samples
 from bench_spark.collector.accounts import Accounts, Ledger, Sent
 from bench_spark.collector.control import RunControl
 from bench_spark.collector.health import AgentHealth
@@ -78,6 +81,52 @@ def measured_span(plan: Plan, control: RunControl) -> tuple[float, float] | tupl
             # All at once is no time at all: then the wait for them counts.
             start_ns = first_ns if first_ns < until_ns else start_ns
     return start_ns / NANOSECONDS, max(until_ns, start_ns) / NANOSECONDS
+
+
+class Counted(NamedTuple):
+    """Messages of the measured phase."""
+
+    sent: int
+    received: int
+
+
+def counted_while_measured(plan: Plan, control: RunControl) -> Counted | None:
+    """What was sent and received until a measured phase with an open end was over.
+
+    As the agents counted it at that moment: events count by the second, and the last second goes on
+    into the drain. None where the phase has its planned length, or an agent has not said.
+    """
+    if not plan.scenario.has_both_ends or not has_open_end(plan.scenario):
+        return None
+    reports = [state.reports.get("produced") for state in control.agents]
+    told = [report for report in reports if report is not None]
+    if len(told) < len(reports):
+        return None
+    return Counted(
+        sent=sum(int(report["sent_measured"]) for report in told),
+        received=sum(int(report["received_measured"]) for report in told),
+    )
+
+
+class AgentSamples(NamedTuple):
+    agent: int
+    attempt: int
+    samples: Samples
+
+
+def samples_of(plan: Plan, control: RunControl) -> tuple[AgentSamples, ...] | None:
+    """The samples of every agent that has closed its lanes; None where none were to be taken."""
+    if not plan.scenario.sampling.samples:
+        return None
+    return tuple(
+        AgentSamples(
+            agent,
+            state.attempt,
+            np.frombuffer(state.pages[sum(closed["page_bytes"][:3]) :], dtype=SAMPLE_DTYPE),
+        )
+        for agent, state in enumerate(control.agents)
+        if (closed := state.reports.get("closed")) is not None
+    )
 
 
 def agent_entry(control: RunControl, agent: int, health: AgentHealth) -> dict[str, Any]:

@@ -23,6 +23,7 @@ def load_of(scenario: Mapping[str, Any]) -> str:
         text = f"{rate(load['rate_per_second'])} msg/s {_RATE_SCOPES[load['scope']]}"
     elif load["mode"] == "window":
         text = f"closed loop of {plural(load['in_flight'], 'message')} per producer"
+        text += ", filled first" if load.get("fill_first") else ""
     elif not scenario["consumers"]:
         text = "as fast as possible"
     else:
@@ -36,6 +37,8 @@ def end_of(plan: Plan) -> str | None:
     """What ends a measured phase whose length nobody knows beforehand; None if it is known."""
     if not has_open_end(plan.scenario):
         return None
+    if plan.scenario.sampling.samples:
+        return f"until every pair has {plural(plan.scenario.sampling.samples, 'sample')}"
     did = "received" if plan.scenario.only_consumes else "sent"
     return f"until all messages are {did}"
 
@@ -55,11 +58,13 @@ def members_of(scenario: Mapping[str, Any]) -> str:
 
 def scenario_of(scenario: Mapping[str, Any]) -> str:
     phases = scenario["phases"]
-    measured = (
-        f"{seconds(phases['measure_seconds'])} measured"
-        if scenario["load"]["messages"] is None
-        else f"measured for {count(scenario['load']['messages'])} messages"
-    )
+    samples = (scenario.get("sampling") or {}).get("samples")
+    if samples:
+        measured = f"measured for {plural(samples, 'sample')} per pair"
+    elif scenario["load"]["messages"] is None:
+        measured = f"{seconds(phases['measure_seconds'])} measured"
+    else:
+        measured = f"measured for {count(scenario['load']['messages'])} messages"
     return (
         f"{scenario['name']}: {members_of(scenario)}, {content_of(scenario)}; "
         f"{seconds(phases['warmup_seconds'])} warm-up, {measured}"

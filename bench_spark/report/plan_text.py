@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 from rich.text import Text
 
-from bench_spark.plan import SLOTS_FOR_STREAMING, UNBOUNDED_PHASE_SECONDS, Assignment, Plan
+from bench_spark.plan import SLOTS_FOR_STREAMING, Assignment, Plan
 from bench_spark.report import descriptions
 from bench_spark.report.formatting import count, number_ranges, plural, seconds
 from bench_spark.report.terminal import console_for, labelled, plain_table, print_block
@@ -53,7 +53,7 @@ def _duration(plan: Plan) -> str:
     phases = plan.scenario.phases
     warmup, drain = seconds(phases.warmup_seconds), seconds(phases.drain_seconds)
     if (end := descriptions.end_of(plan)) is not None:
-        limit = seconds(UNBOUNDED_PHASE_SECONDS)
+        limit = seconds(plan.load_seconds - phases.warmup_seconds)
         return f"{warmup} warm-up, then {end} ({limit} at most), {drain} drain"
     measured = seconds(plan.load_seconds - phases.warmup_seconds)
     return (

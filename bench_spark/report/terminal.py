@@ -59,6 +59,15 @@ _TOLD_IF_ANY = (
 )
 """Counts that are worth a word of their own only when something happened."""
 
+_THROUGHPUT_COLUMNS = (
+    ("median_per_second", "median"),
+    ("low_per_second", "95 % from"),
+    ("high_per_second", "to"),
+    ("mean_per_second", "mean"),
+    ("stddev_per_second", "std dev"),
+)
+MOST_PAIRS_LISTED = 10
+
 
 def write_terminal(document: Document, writer: TextIO, store: str | None = None) -> None:
     """`store` is named in the command that shows the run again, unless it goes without saying."""
@@ -116,6 +125,8 @@ def _parts(document: Document, store: str | None) -> Iterator[list[ConsoleRender
     if document.get("counts"):
         yield [_headline(document)]
         yield list(_counts(document))
+    if document.get("throughput"):
+        yield list(_throughput(document["throughput"]))
     if document.get("measures"):
         yield list(_measures(document))
         if (measure := _headline_measure(document)) in document["measures"]:
@@ -197,6 +208,23 @@ def _counts(document: Document) -> Iterator[ConsoleRenderable]:
     if unknown:
         lines.append(("unknown", ", ".join(map(words, unknown))))
     yield labelled([(Text(label, "dim"), text) for label, text in lines])
+
+
+def _throughput(throughput: Document) -> Iterator[ConsoleRenderable]:
+    """As sampled at the consumers: all pairs together, then each of several."""
+    pairs = throughput["pairs"]
+    listed = pairs[:MOST_PAIRS_LISTED] if len(pairs) > 1 else []
+    rows = [("all pairs" if listed else "throughput", throughput)]
+    rows += [(f"pair {pair['pair']}", pair) for pair in listed]
+    yield plain_table(
+        ["sampled msg/s".ljust(16), *(heading for _, heading in _THROUGHPUT_COLUMNS), "samples"],
+        [
+            [name, *(rate(of[field]) for field, _ in _THROUGHPUT_COLUMNS), count(of["samples"])]
+            for name, of in rows
+        ],
+    )
+    if len(pairs) > len(listed) > 0:
+        yield indented(Text(f"... and {count(len(pairs) - len(listed))} more pairs", "dim"))
 
 
 def _measures(document: Document) -> Iterator[ConsoleRenderable]:

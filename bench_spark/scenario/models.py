@@ -31,6 +31,7 @@ PLAIN_NAME_RULE = "letters, digits, '.', '_' and '-', at most 120, the first a l
 
 _KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _WIRE_NAME_BYTES = 200
+_SKIPPED_WINDOWS = 2
 
 
 _NEEDS_BOUND = (
@@ -125,12 +126,31 @@ class Load(Section):
     messages are per agent too, so that adding executors adds load."""
     in_flight: int = Field(100, ge=1, le=10_000_000)
     """Messages in flight per producer in mode `window`."""
+    fill_first: bool = False
+    """Mode `window`: producers send their whole window before any consumer attaches. With
+    `amqp.immediate` consumers attach first all the same: the broker would return every message."""
     messages: int | None = Field(None, ge=1, le=10**15)
     """End the measured phase after this many messages instead of after `measure_seconds`. They are
     counted when sent; without producers when received, and then the run also ends once nothing has
     arrived for `drain_seconds`."""
     backlog_limit_bytes: int = Field(64 * 1024 * 1024, ge=1, le=2**50)
     """Mode `maximum` pauses while more than this is sent but not yet received."""
+
+
+class Sampling(Section):
+    """Throughput sampled at the consumer: the inverse of the time between messages.
+
+    Per pair, which is a destination with its producers and consumers.
+    """
+
+    samples: int = Field(0, ge=0, le=10_000)
+    """Samples per pair; 0 turns sampling off. The measured phase ends when every pair has its
+    samples, and after `phases.measure_seconds` at the latest. Needs mode `window` or `maximum`."""
+    threshold_seconds: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = 0.01
+    """A sample is as many messages as it takes to exceed this time."""
+    skip_windows: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] | None = None
+    """Mode `window`: how many windows of messages a pair receives before its first sample begins;
+    unset: 2. What arrives in the warm-up is never sampled, whatever the mode."""
 
 
 class Phases(Section):
@@ -205,6 +225,9 @@ class Amqp(Section):
     """With manual acks: messages whose acks are committed together; 0 turns transactions off."""
     mandatory: bool = False
     """Ask the broker to return messages that reach no queue; they are counted as `returned`."""
+    immediate: bool = False
+    """Ask the broker to return messages that no consumer can take at once; they are counted as
+    `returned`. RabbitMQ has refused that since 3.0 (540 NOT_IMPLEMENTED)."""
     persistent: bool = False
     """Delivery mode: persistent instead of transient."""
     ack: Literal["auto", "manual"] = "auto"
@@ -258,6 +281,11 @@ class Amqp(Section):
                 f"{self.prefetch} is below consumer_transaction, which is {messages}: nothing "
                 "would be committed",
             )
+
+    @property
+    def may_return(self) -> bool:
+        """Whether the broker gives back what it cannot place."""
+        return self.mandatory or self.immediate
 
     @property
     def effective_prefetch(self) -> int:
@@ -332,6 +360,7 @@ class Scenario(Section):
     `split`: producers and consumers in different tasks."""
     message: Message = Field(default_factory=Message)
     load: Load = Field(default_factory=Load)
+    sampling: Sampling = Field(default_factory=Sampling)
     phases: Phases = Field(default_factory=Phases)
     reconnect_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
     """For how long a lost connection is opened again before the run fails; 0: it fails at once.
@@ -357,9 +386,19 @@ class Scenario(Section):
                 *self._placement_conflicts(),
                 *self._one_ended_conflicts(),
                 *self._transaction_conflicts(),
+                *self._sampling_conflicts(),
+                *self._filling_conflicts(),
             ]
         )
         return self
+
+    @property
+    def skipped_per_producer(self) -> int:
+        """Messages of each producer that arrive before a sample begins."""
+        if self.load.mode != "window":
+            return 0
+        windows = self.sampling.skip_windows
+        return math.ceil(self.load.in_flight * (_SKIPPED_WINDOWS if windows is None else windows))
 
     @property
     def only_publishes(self) -> bool:
@@ -420,6 +459,44 @@ class Scenario(Section):
                 ("load.backlog_limit_bytes", "amqp.producer_transaction", "producers"),
                 f"{self.load.backlog_limit_bytes} is less than the {together} messages of "
                 f"{self.message.bytes} bytes in the transactions of all producers",
+            )
+
+    def _sampling_conflicts(self) -> Iterator[Conflict]:
+        if not self.sampling.samples:
+            return
+        if self.load.mode == "rate":
+            yield Conflict(
+                ("sampling.samples", "load.mode"),
+                "needs load.mode window or maximum: in mode rate the throughput is what was asked "
+                "for",
+            )
+        if self.load.messages is not None:
+            yield Conflict(
+                ("sampling.samples", "load.messages"),
+                "excludes load.messages: both would end the measured phase",
+            )
+        if not self.has_both_ends:
+            role = "consumers" if self.only_publishes else "producers"
+            yield Conflict(
+                ("sampling.samples", role), f"needs both ends of a destination, but {role} is 0"
+            )
+        if self.placement == "split":
+            yield Conflict(
+                ("sampling.samples", "placement"),
+                "needs placement paired: whoever samples also ends the load",
+            )
+        if self.load.mode == "maximum" and self.sampling.skip_windows is not None:
+            yield Conflict(
+                ("sampling.skip_windows", "load.mode"),
+                "counts windows, which load.mode maximum has none of; phases.warmup_seconds is "
+                "what is skipped there",
+            )
+
+    def _filling_conflicts(self) -> Iterator[Conflict]:
+        if self.load.fill_first and self.load.mode != "window":
+            yield Conflict(
+                ("load.fill_first", "load.mode"),
+                f"needs load.mode window: mode {self.load.mode} has no window to fill",
             )
 
     def _placement_conflicts(self) -> list[Conflict]:

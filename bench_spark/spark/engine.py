@@ -25,12 +25,14 @@ from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.wire import new_token
-from bench_spark.collector.committer import Committer
+from bench_spark.collector.committer import Committer, commit_samples
 from bench_spark.collector.control import Failure, RunControl
 from bench_spark.collector.evidence import (
     accounts_of,
     agent_entry,
+    counted_while_measured,
     measured_span,
+    samples_of,
     uses_confirms,
 )
 from bench_spark.collector.health import AgentHealth
@@ -373,6 +375,7 @@ class _Run:
             else merged_ticks(self._spark, self._store, run_id)
         )
         summary = summarise(ticks, facts)
+        commit_samples(self._store, run_id, facts.samples)
         self._store.append("summary", summary_rows(self._plan, summary))
         self._store.replace_run(
             self._request.row(
@@ -417,6 +420,8 @@ class _Run:
             clock_bound_ns=self._health.clock_bound_ns,
             environment=self._environment(control),
             notes=notes,
+            counted=counted_while_measured(self._plan, control),
+            samples=samples_of(self._plan, control),
             agents=[
                 agent_entry(control, agent, self._health) for agent in range(len(control.agents))
             ],

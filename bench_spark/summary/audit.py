@@ -71,6 +71,9 @@ class AuditInput:
     bytes_per_second: float
     link_speed_mbit: int | None
     lower_bounds: dict[str, list[str]]
+    samples_wanted: int = 0
+    """Per pair; 0 where the throughput is not sampled."""
+    samples_by_pair: tuple[int, ...] = ()
     outages: tuple[Mapping[str, Any], ...] = ()
     """Connections that were lost and opened again, as `agents` in the document lists them, each
     with its `agent`."""
@@ -305,6 +308,26 @@ def _surroundings(run: AuditInput) -> Iterator[Check]:
             )
 
 
+def _samples(run: AuditInput) -> Iterator[Check]:
+    if not run.samples_wanted:
+        return
+    short = [pair for pair, taken in enumerate(run.samples_by_pair) if taken < run.samples_wanted]
+    if not short:
+        yield Check(
+            "samples", "pass", f"every pair has its {run.samples_wanted} samples of the throughput"
+        )
+        return
+    fewest = min(run.samples_by_pair)
+    pairs = len(run.samples_by_pair)
+    yield Check(
+        "samples",
+        "warn" if fewest else "fail",
+        f"{len(short)} of {pairs} pairs have fewer than {run.samples_wanted} samples of the "
+        f"throughput, the fewest {fewest}: the run ended before (phases.measure_seconds is the "
+        "longest it may take)",
+    )
+
+
 def _bounds(run: AuditInput) -> Iterator[Check]:
     for measure, names in run.lower_bounds.items():
         if names:
@@ -325,6 +348,7 @@ _PARTS = (
     _generator,
     _clocks,
     _bounds,
+    _samples,
     _surroundings,
 )
 

@@ -15,6 +15,7 @@ from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.agent.timeline import MEASURE
 from bench_spark.collector.accounts import Accounts
 from bench_spark.collector.control import Failure
+from bench_spark.collector.evidence import AgentSamples, Counted
 from bench_spark.errors import (
     EXIT_DATA_LOST,
     EXIT_DEGRADED,
@@ -24,6 +25,7 @@ from bench_spark.measure.hdr import SparseHistogram, merge_sparse
 from bench_spark.plan import Plan, has_open_end, total_rate_per_second
 from bench_spark.scenario.models import Scenario
 from bench_spark.summary.audit import AuditInput, Check, Ends, audit, verdict_of
+from bench_spark.summary.sampling import throughput_section
 from bench_spark.summary.statistics import interval_statistics, statistics
 
 Document = dict[str, Any]
@@ -103,6 +105,10 @@ class RunFacts:
     clock_bound_ns: int
     environment: dict[str, Any]
     agents: list[dict[str, Any]] = field(default_factory=list)
+    counted: Counted | None = None
+    """Messages of a measured phase that had an open end."""
+    samples: tuple[AgentSamples, ...] | None = None
+    """Of the throughput at the consumers; None where none were to be taken."""
     notes: tuple[Check, ...] = ()
     """What else the reader should know."""
 
@@ -135,7 +141,9 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         worst, mean = interval_statistics(intervals.get(measure, []), highest_us)
         percentiles["interval_max"][measure] = worst
         percentiles["interval_mean"][measure] = mean
-    checks = [*audit(_audit_input(ticks, facts, counts, rates, measures)), *facts.notes]
+    throughput = throughput_section(scenario.destinations, facts.samples)
+    judged = _audit_input(ticks, facts, counts, rates, measures, throughput)
+    checks = [*audit(judged), *facts.notes]
     status, reasons, exit_code = _judge(facts, checks)
     expected = _expected(facts, counts)
     delivery_rate = None
@@ -153,6 +161,7 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         "rates": rates,
         "expected": expected,
         "delivery_rate": delivery_rate,
+        "throughput": throughput,
         "measures": measures,
         "percentiles": percentiles,
         "spec": _spec(facts, counts, rates, measures.get("latency"), delivery_rate),
@@ -237,8 +246,11 @@ def _in_window(tick: Tick, facts: RunFacts) -> bool:
 
 def _rates(ticks: list[Tick], facts: RunFacts) -> dict[str, float | None]:
     scenario, seconds = facts.plan.scenario, _measured_seconds(facts)
-    window = [tick for tick in ticks if _in_window(tick, facts)]
-    sent, received = _sum(window, PRODUCER, "sent"), _sum(window, CONSUMER, "received")
+    if facts.counted is not None:
+        sent, received = facts.counted
+    else:
+        window = [tick for tick in ticks if _in_window(tick, facts)]
+        sent, received = _sum(window, PRODUCER, "sent"), _sum(window, CONSUMER, "received")
     return {
         "send_rate": None if scenario.only_consumes else _per_second(sent, seconds),
         "receive_rate": None if scenario.only_publishes else _per_second(received, seconds),
@@ -329,6 +341,7 @@ def _audit_input(
     counts: dict[str, int | None],
     rates: dict[str, float | None],
     measures: dict[str, dict[str, Any]],
+    throughput: dict[str, Any] | None,
 ) -> AuditInput:
     scenario = facts.plan.scenario
     seconds = _measured_seconds(facts)
@@ -372,6 +385,8 @@ def _audit_input(
             for measure, found in measures.items()
             if measure in _CENSORED_MEASURES
         },
+        samples_wanted=scenario.sampling.samples,
+        samples_by_pair=tuple(pair["samples"] for pair in (throughput or {}).get("pairs", ())),
         outages=tuple(
             {"agent": agent["agent"], **outage}
             for agent in facts.agents

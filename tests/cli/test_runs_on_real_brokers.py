@@ -123,6 +123,52 @@ def test_unpaced_loads_close_their_accounts(
     assert counts["lost"] == counts["indeterminate"] == 0
 
 
+def test_a_closed_loop_ends_with_its_samples_and_they_are_in_the_store(
+    run: Run, rabbitmq_broker: Broker, tmp_path: Path
+) -> None:
+    store = str(tmp_path / "store")
+    code, out, err = run(
+        "run",
+        "window",
+        *("--broker", file_of(tmp_path, rabbitmq_broker), "--store", store, "--run-id", "loop"),
+        *("--format", "json", "--no-live", "--set", "load.fill_first=true"),
+        *("--set", "amqp.queue.server_named=true", "--set", "amqp.queue.auto_delete=true"),
+        *("--set", "sampling.samples=20", "--set", "phases.warmup_seconds=0"),
+        *("--set", "phases.measure_seconds=60"),
+    )
+    assert code == 0, err
+    document = json.loads(out)
+    throughput = document["throughput"]
+    assert throughput["samples"] == 20
+    assert throughput["low_per_second"] <= throughput["median_per_second"]
+    assert throughput["median_per_second"] <= throughput["high_per_second"]
+    assert document["measured_seconds"] < 50
+    # Both are of the same stream, of which the samples leave out the beginning.
+    assert 0.2 < document["rates"]["receive_rate"] / throughput["mean_per_second"] < 2
+    samples = DeltaTable(str(tmp_path / "store" / "samples")).to_pandas().sort_values("number")
+    assert samples.number.tolist() == list(range(20))
+    assert set(samples.run_id) == {"loop"}
+    assert (samples.seconds > 0.01).all()
+    per_second = samples.messages / samples.seconds
+    assert per_second.median() == pytest.approx(throughput["median_per_second"])
+    code, out, _ = run("show", "loop", "--store", store)
+    assert "sampled msg/s" in out
+
+
+def test_what_rabbitmq_does_not_know_is_refused_in_its_own_words(
+    run: Run, rabbitmq_broker: Broker, tmp_path: Path
+) -> None:
+    code, _, err = run(
+        "run",
+        "window",
+        *("--broker", file_of(tmp_path, rabbitmq_broker), "--store", str(tmp_path / "store")),
+        *("--no-live", *QUICK, "--set", "amqp.immediate=true"),
+    )
+    assert code == 3
+    assert "amqp.immediate" in err
+    assert "540 NOT_IMPLEMENTED" in " ".join(err.split())
+
+
 @pytest.mark.parametrize("kind", ["rabbitmq", "kafka"])
 def test_one_run_publishes_and_the_next_consumes(
     run: Run, kind: str, tmp_path: Path, request: pytest.FixtureRequest

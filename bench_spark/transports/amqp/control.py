@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pika.spec
+
 from bench_spark.errors import BenchError
 from bench_spark.transports.amqp.connection import PASSING_CODES, AmqpConnection, Line
 from bench_spark.transports.amqp.loop import Loop
@@ -103,6 +105,14 @@ class Control:
             if refused.code == NOT_FOUND:
                 return None
             raise
+
+    def publish(self, routing_key: str, *, immediate: bool) -> None:
+        """Send an empty message to the default exchange; only what is asked next tells how that
+        was received."""
+        self._open()._send_method(
+            pika.spec.Basic.Publish(routing_key=routing_key, immediate=immediate),
+            (pika.spec.BasicProperties(), b""),
+        )
 
     def leave_channel(self) -> None:
         """What is asked next is asked on another channel: modes of a channel exclude each other."""

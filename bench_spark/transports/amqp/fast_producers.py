@@ -116,6 +116,7 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
                 self._amqp.exchange.name,
                 routing_key,
                 mandatory=self._amqp.mandatory,
+                immediate=self._amqp.immediate,
                 persistent=self._amqp.persistent,
                 frame_max=handover.frame_max,
             )

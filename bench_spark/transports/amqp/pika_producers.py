@@ -96,12 +96,15 @@ class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
             if not self._can_take(lane, outbox):
                 break
             start = accepted * ENVELOPE_BYTES
-            lane.channel.basic_publish(
-                self._amqp.exchange.name,
-                outbox.keys[route],
-                heads[start : start + batch.head_bytes] + tail,
-                self._properties,
-                self._amqp.mandatory,
+            # What pika's basic_publish does, which has no `immediate`.
+            lane.channel._send_method(
+                pika.spec.Basic.Publish(
+                    exchange=self._amqp.exchange.name,
+                    routing_key=outbox.keys[route],
+                    mandatory=self._amqp.mandatory,
+                    immediate=self._amqp.immediate,
+                ),
+                (self._properties, heads[start : start + batch.head_bytes] + tail),
             )
             outbox.taken.append(accepted)
             touched.add(number)

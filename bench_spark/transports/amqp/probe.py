@@ -12,11 +12,16 @@ from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.planes import Plane
 from bench_spark.transports.base import BrokerFacts
 
+NO_QUEUE = "bench-spark-no-such-queue"
+"""A routing key of the default exchange that leads nowhere."""
+
 
 def probe(access: Access, amqp: Amqp, plane: Plane) -> BrokerFacts:
     """What the broker is and can do; raises where it cannot do what the scenario asks."""
     with Control(access) as control:
         facts = replace(_facts(control), client_library=plane.client_library)
+        if amqp.immediate:
+            _try_immediate(control, facts)
     if amqp.confirms and "confirms" not in facts.capabilities:
         raise BrokerRefused(
             f"{access.address}: amqp.confirms: {facts.product} {facts.version} has no publisher "
@@ -58,6 +63,21 @@ def _facts(control: Control) -> BrokerFacts:
         platform=_text(properties.get("platform", "")),
         capabilities=frozenset(capabilities),
     )
+
+
+def _try_immediate(control: Control, facts: BrokerFacts) -> None:
+    """Publish a message that no queue will get. A broker without `immediate` closes the connection
+    for it, which is this one and not yet one of a lane."""
+    control.leave_channel()
+    control.publish(NO_QUEUE, immediate=True)
+    try:
+        # Answered behind the message: who has got this far has taken that.
+        control.ask("basic_qos", "basic.publish with immediate", prefetch_count=1)
+    except Refused as refused:
+        raise BrokerRefused(
+            f"amqp.immediate: not supported by {facts.product} {facts.version}, which answered: "
+            f"{refused.error}. RabbitMQ has had no immediate since 3.0; Qpid Broker-J has it"
+        ) from refused
 
 
 def _is_granted(control: Control, method: str, what: str, **arguments: Any) -> bool:

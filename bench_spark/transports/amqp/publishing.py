@@ -29,6 +29,7 @@ class PublishFrames:
         routing_key: str,
         *,
         mandatory: bool,
+        immediate: bool = False,
         persistent: bool,
         frame_max: int,
     ) -> None:
@@ -36,7 +37,10 @@ class PublishFrames:
         self._method = method_frame(
             channel,
             pika.spec.Basic.Publish(
-                exchange=exchange, routing_key=routing_key, mandatory=mandatory
+                exchange=exchange,
+                routing_key=routing_key,
+                mandatory=mandatory,
+                immediate=immediate,
             ),
         )
         self._properties: Any = pika.spec.BasicProperties(

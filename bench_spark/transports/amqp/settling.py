@@ -45,7 +45,7 @@ class SettlingLanes(Lanes[LaneT]):
         # A transaction is settled as a whole, and as long as it is not, no other may begin: the
         # same as so many confirms, all of which come at once.
         unsettled = self._amqp.producer_transaction or self._amqp.confirms
-        return Settlement(number, unsettled, self._amqp.mandatory, self._settled)
+        return Settlement(number, unsettled, self._amqp.may_return, self._settled)
 
     def _renew(self, lane: LaneT) -> None:
         # Tags begin at 1 again: what the new generation is told must not settle the old one's.
@@ -84,7 +84,7 @@ class SettlingLanes(Lanes[LaneT]):
 
     def outcomes(self) -> Outcomes:
         self._pump()
-        if self._amqp.mandatory and (now_ns := self._now_ns()) >= self._next_release_ns:
+        if self._amqp.may_return and (now_ns := self._now_ns()) >= self._next_release_ns:
             self._next_release_ns = now_ns + RELEASE_PERIOD_NS
             for settlement in self._settlements:
                 settlement.release(now_ns)

@@ -22,9 +22,15 @@ from bench_spark.agent import loop as loop_module
 from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.agent.rows import EventRow
+from bench_spark.agent.sampling import seconds_of
 from bench_spark.agent.wire import Message, new_token
 from bench_spark.collector.control import Failure, RunControl
-from bench_spark.collector.evidence import accounts_of, measured_span
+from bench_spark.collector.evidence import (
+    accounts_of,
+    counted_while_measured,
+    measured_span,
+    samples_of,
+)
 from bench_spark.collector.server import CollectorServer
 from bench_spark.errors import BrokerRefused, EnvironmentNotReady, LaneLost, StoreNotReady
 from bench_spark.measure.clock import NANOSECONDS, Clock
@@ -305,6 +311,137 @@ def test_a_window_that_nothing_returns_to_ends_the_run_with_a_reason(
     assert "window is stalled" in load.control.failures[0].text
     accounts = load.accounts()
     assert (accounts.closes, accounts.received_once) == (True, 0)
+
+
+# -- filling a window first ----------------------------------------------------------------------
+
+
+def test_a_window_is_full_before_any_consumer_attaches(watch: Watch) -> None:
+    seen: list[tuple[int, int]] = []
+    watch.at = lambda step: (
+        seen.append((watch.sent.total(), watch.received.total())) if step == "attach" else None
+    )
+    load = run_load(
+        plan(
+            **pairs(3),
+            load={"mode": "window", "in_flight": 700, "fill_first": True},
+            phases={"warmup_seconds": 0.1, "measure_seconds": 0.3},
+        ),
+        LOOPBACK,
+    )
+    assert_all_arrived(load)
+    assert seen == [(2100, 0)]
+    assert watch.most_in_flight == {0: 700, 1: 700, 2: 700}
+
+
+def test_without_asking_consumers_attach_before_anything_is_sent(watch: Watch) -> None:
+    seen: list[int] = []
+    watch.at = lambda step: seen.append(watch.sent.total()) if step == "attach" else None
+    run_load(plan(load={"mode": "window"}), LOOPBACK)
+    assert seen == [0]
+
+
+def test_a_window_that_the_broker_does_not_take_ends_the_run_with_a_reason(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "STALL_NS", NANOSECONDS // 5)
+    watch.capacity_messages = 60
+    load = run_load(
+        plan(load={"mode": "window", "fill_first": True}, phases={"measure_seconds": 30}), LOOPBACK
+    )
+    [failure] = load.control.failures
+    assert "cannot be filled" in failure.text
+    # What was taken is received all the same.
+    assert load.accounts().received_once + load.total(CONSUMER, "received", "warmup") == 60
+
+
+def test_a_consumer_that_cannot_attach_later_is_a_failure_of_the_run(watch: Watch) -> None:
+    def refuse(step: str) -> None:
+        if step == "attach":
+            raise BrokerRefused("no such queue")
+
+    watch.at = refuse
+    load = run_load(plan(load={"mode": "window", "fill_first": True}), LOOPBACK)
+    assert [failure.text for failure in load.control.failures] == ["no such queue"]
+    assert load.accounts().closes
+
+
+# -- samples at the consumer ---------------------------------------------------------------------
+
+
+def sampled_plan(samples: int = 20, agents: int = 1, **load: Any) -> Plan:
+    return plan(
+        **pairs(2),
+        agents=agents,
+        load={"mode": "window", "in_flight": 50} | load,
+        sampling={"samples": samples, "threshold_seconds": 0.005},
+        phases={"warmup_seconds": 0, "measure_seconds": 30, "drain_seconds": 5},
+    )
+
+
+@pytest.mark.parametrize("agents", [1, 2])
+@pytest.mark.parametrize("mode", ["window", "maximum"])
+def test_a_run_ends_when_every_pair_has_its_samples(watch: Watch, agents: int, mode: str) -> None:
+    load = run_load(sampled_plan(agents=agents, mode=mode), LOOPBACK)
+    assert_all_arrived(load)
+    found = samples_of(load.plan, load.control)
+    assert found is not None
+    assert [one.agent for one in found] == list(range(agents))
+    samples = np.concatenate([one.samples for one in found])
+    assert [(int(row["pair"]), int(row["number"])) for row in samples] == [
+        (pair, number) for pair in range(2) for number in range(20)
+    ]
+    assert np.all(seconds_of(samples) > 0.005)
+    measured_from, measured_until = measured_span(load.plan, load.control)
+    assert measured_from is not None
+    assert measured_until is not None
+    assert measured_until - measured_from < 25, "the cap is 30 s"
+    assert samples["started_ns"].min() / 1e9 >= measured_from
+    assert samples["ended_ns"].max() / 1e9 <= measured_until + 0.001
+
+
+def test_what_was_received_while_it_was_measured_does_not_count_the_drain(watch: Watch) -> None:
+    load = run_load(sampled_plan(in_flight=3000), LOOPBACK)
+    counted = counted_while_measured(load.plan, load.control)
+    assert counted is not None
+    assert counted.sent == sent(load)
+    received = load.total(CONSUMER, "received")
+    assert received - 6000 <= counted.received <= received
+
+
+def test_the_first_windows_are_not_sampled(watch: Watch) -> None:
+    """Two windows are received before a sample begins."""
+    arrivals: list[tuple[int, int]] = []
+
+    def note(received: Received) -> Received:
+        arrivals.append((int(received.received_ns[0]), watch.received[0]))
+        return received
+
+    watch.alter = note
+    load = run_load(
+        plan(
+            load={"mode": "window", "in_flight": 300},
+            sampling={"samples": 3, "threshold_seconds": 0.001},
+            phases={"warmup_seconds": 0, "measure_seconds": 30},
+        ),
+        LOOPBACK,
+    )
+    found = samples_of(load.plan, load.control)
+    assert found is not None
+    began_ns = int(found[0].samples["started_ns"][0])
+    assert dict(arrivals)[began_ns] >= 600
+    assert all(seen < 600 for at_ns, seen in arrivals if at_ns < began_ns)
+
+
+def test_a_run_that_gets_too_few_samples_ends_at_its_time(watch: Watch) -> None:
+    short = {"warmup_seconds": 0, "measure_seconds": 0.3, "drain_seconds": 5}
+    load = run_load(
+        plan(load={"mode": "window"}, sampling={"samples": 10_000}, phases=short), LOOPBACK
+    )
+    assert_all_arrived(load)
+    found = samples_of(load.plan, load.control)
+    assert found is not None
+    assert 0 < len(found[0].samples) <= 30
 
 
 # -- what is lost, and what comes twice ----------------------------------------------------------

@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 from unit.listening import eventually
 
 from bench_spark.agent.rows import EventRow
+from bench_spark.agent.sampling import SAMPLE_DTYPE
 from bench_spark.collector import committer as committer_module
-from bench_spark.collector.committer import Committer, events_table, timestamp
+from bench_spark.collector.committer import (
+    Committer,
+    commit_samples,
+    events_table,
+    timestamp,
+)
+from bench_spark.collector.evidence import AgentSamples
 from bench_spark.errors import StoreError
 from bench_spark.measure.hdr import SparseHistogram
 from bench_spark.store import Store
@@ -177,3 +184,39 @@ def test_rows_of_a_commit_that_failed_are_tried_again(
     committer.add(0, 0, [row(1)])
     committer.close()
     assert numbers(store) == [(0, 0, 0), (0, 0, 1)]
+
+
+# -- samples -------------------------------------------------------------------------------------
+
+
+def test_samples_are_kept_once_however_often_they_are_committed(store: Store) -> None:
+    began_ns = 1_700_000_000_123_456_789
+    samples = np.array(
+        [(3, 0, 500, began_ns, began_ns + 10_000_000), (3, 1, 7, began_ns, began_ns + 20_000_000)],
+        dtype=SAMPLE_DTYPE,
+    )
+    found = [AgentSamples(0, 0, np.zeros(0, SAMPLE_DTYPE)), AgentSamples(1, 2, samples)]
+    for _ in range(2):
+        commit_samples(store, "run-1", found)
+    assert store.read("samples").sort_by("number").to_pylist() == [
+        {
+            "run_id": "run-1",
+            "agent": 1,
+            "attempt": 2,
+            "pair": 3,
+            "number": number,
+            "messages": messages,
+            "seconds": seconds,
+            "started_at": timestamp(began_ns),
+        }
+        for number, messages, seconds in ((0, 500, 0.01), (1, 7, 0.02))
+    ]
+
+
+@pytest.mark.parametrize("found", [None, [], [AgentSamples(0, 0, np.zeros(0, SAMPLE_DTYPE))]])
+def test_without_samples_nothing_is_committed(
+    store: Store, found: list[AgentSamples] | None
+) -> None:
+    before = store.version("samples")
+    commit_samples(store, "run-1", found)
+    assert store.version("samples") == before

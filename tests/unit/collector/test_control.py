@@ -188,6 +188,23 @@ def test_rows_that_cannot_be_read_are_not_acknowledged() -> None:
     assert play.heard() == []
 
 
+def test_the_load_goes_on_until_every_agent_has_its_samples() -> None:
+    play = Play()
+    play.start()
+    play.reach("sampled", 1)
+    assert play.heard() == []
+    play.reach("sampled", 0)
+    assert play.heard() == to_all("enough")
+
+
+def test_nobody_waits_for_the_samples_of_an_agent_that_is_gone() -> None:
+    play = Play()
+    play.start()
+    play.reach("sampled", 1)
+    play.fail(0)
+    assert play.heard() == to_all("stop")
+
+
 def test_the_closing_report_and_its_pages_are_kept() -> None:
     play = Play()
     play.start()

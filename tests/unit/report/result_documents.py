@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Load, Scenario
+from bench_spark.scenario.models import Load, Sampling, Scenario
 
 SCENARIO = Scenario(name="steady")
 BROKER = Broker(name="qpid", kind="amqp", uri="amqp://guest:guest@127.0.0.1:20672/")
@@ -192,6 +192,31 @@ def only_consumed() -> dict[str, Any]:
         delivery_rate=None,
         measures={},
         percentiles={},
+    )
+
+
+def sampled(pairs: int) -> dict[str, Any]:
+    """A closed loop whose throughput was sampled, the last pair's in vain."""
+    keys = ("median_per_second", "low_per_second", "high_per_second", "mean_per_second")
+
+    def figures(median: float) -> dict[str, Any]:
+        values = dict(zip(keys, (median, median * 0.9, median * 1.1, median + 7), strict=True))
+        return values | {"stddev_per_second": median / 20, "samples": 100}
+
+    nothing = dict.fromkeys((*keys, "stddev_per_second")) | {"samples": 0}
+    of_pairs = [figures(20_000 + 1000 * pair) for pair in range(pairs)]
+    if pairs > 1:
+        of_pairs[-1] = nothing
+    scenario = Scenario(
+        name="loop", load=Load(mode="window", fill_first=True), sampling=Sampling(samples=100)
+    )
+    return changed(
+        scenario=scenario.dump(),
+        throughput={
+            **(nothing if pairs > 1 else of_pairs[0]),
+            "samples": 100 * (pairs - (pairs > 1)),
+            "pairs": [{"pair": pair} | one for pair, one in enumerate(of_pairs)],
+        },
     )
 
 

@@ -19,7 +19,7 @@ from bench_spark.report.csv import write_csv
 from bench_spark.report.plan_text import write_plan
 from bench_spark.report.side_by_side import write_side_by_side
 from bench_spark.report.terminal import write_terminal
-from bench_spark.scenario.models import Load, Scenario
+from bench_spark.scenario.models import Load, Sampling, Scenario
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -34,6 +34,11 @@ def write_split_plan(writer: TextIO) -> None:
 def write_open_plan(writer: TextIO) -> None:
     load = Load(mode="window", in_flight=50, messages=1_000_000)
     scenario = Scenario(name="loop", agents=2, producers=2, consumers=2, destinations=2, load=load)
+    write_plan(make_plan(scenario, "r1"), documents.BROKER.masked(), writer)
+
+
+def write_sampled_plan(writer: TextIO) -> None:
+    scenario = Scenario(name="loop", load=Load(mode="window"), sampling=Sampling(samples=100))
     write_plan(make_plan(scenario, "r1"), documents.BROKER.masked(), writer)
 
 
@@ -59,11 +64,14 @@ PAGES: dict[str, Callable[[TextIO], None]] = {
     "degraded.txt": lambda writer: write_terminal(documents.degraded(), writer),
     "only_published.txt": lambda writer: write_terminal(documents.only_published(), writer),
     "only_consumed.txt": lambda writer: write_terminal(documents.only_consumed(), writer),
+    "sampled.txt": lambda writer: write_terminal(documents.sampled(pairs=1), writer),
+    "sampled_pairs.txt": lambda writer: write_terminal(documents.sampled(pairs=12), writer),
     "never_started.txt": lambda writer: write_terminal(documents.never_started(), writer),
     "side_by_side.txt": write_comparison,
     "degraded.csv": lambda writer: write_csv(documents.degraded(), writer),
     "plan_split.txt": write_split_plan,
     "plan_until_all_are_sent.txt": write_open_plan,
+    "plan_until_sampled.txt": write_sampled_plan,
     "plan_only_consumes.txt": write_consuming_plan,
     "plan_only_publishes.txt": write_publishing_plan,
 }

@@ -336,6 +336,35 @@ def test_a_hostile_reference_is_refused_in_a_short_text(reference: str) -> None:
             ],
         ),
         (
+            "sampling: {samples: 100}",
+            [
+                "sampling.samples: needs load.mode window or maximum: in mode rate the throughput "
+                "is what was asked for",
+            ],
+        ),
+        (
+            "{sampling: {samples: 100}, load: {mode: window, messages: 5}}",
+            ["sampling.samples: excludes load.messages: both would end the measured phase"],
+        ),
+        (
+            "{sampling: {samples: 9, skip_windows: 1}, load: {mode: maximum}, placement: split, "
+            "agents: 2, amqp: {queue: {arguments: {x-max-length: 9}}}}",
+            [
+                "sampling.samples: needs placement paired: whoever samples also ends the load",
+                "sampling.skip_windows: counts windows, which load.mode maximum has none of; "
+                "phases.warmup_seconds is what is skipped there",
+            ],
+        ),
+        (
+            "{sampling: {samples: 9}, consumers: 0, load: {mode: maximum}, "
+            "kafka: {topic: {properties: {retention.bytes: 9}}}}",
+            ["sampling.samples: needs both ends of a destination, but consumers is 0"],
+        ),
+        (
+            "load: {fill_first: true}",
+            ["load.fill_first: needs load.mode window: mode rate has no window to fill"],
+        ),
+        (
             "message: {bytes: 4}\nload: {mod: rate}\nphases: {warmup_seconds: -1}\n",
             [
                 "message.bytes: 4 is below the minimum of 8",

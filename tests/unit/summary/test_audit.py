@@ -51,6 +51,20 @@ def test_a_good_run_passes_every_check() -> None:
     assert verdict_of(found)["passed"] is True
 
 
+@pytest.mark.parametrize(
+    ("taken", "verdict", "says"),
+    [
+        ((100, 100), "pass", "every pair has its 100 samples"),
+        ((100, 37), "warn", "1 of 2 pairs have fewer than 100 samples of the throughput, the few"),
+        ((0, 0), "fail", "2 of 2 pairs"),
+    ],
+)
+def test_samples_that_are_missing_are_told(taken: tuple[int, ...], verdict: str, says: str) -> None:
+    found = checks(samples_wanted=100, samples_by_pair=taken)["samples"]
+    assert found.verdict == verdict
+    assert says in found.text
+
+
 LOST = Accounts(sent=10, received_once=8, lost=2)
 OUTAGES = tuple(
     {

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench_spark.agent.sampling import SAMPLE_DTYPE
 from bench_spark.collector.accounts import Accounts
 from bench_spark.collector.control import Failure
+from bench_spark.collector.evidence import AgentSamples, Counted
 from bench_spark.measure.hdr import Histogram, SparseHistogram, shape_for
 from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.models import Scenario
@@ -127,6 +129,70 @@ def test_rates_are_about_the_seconds_of_the_measured_phase() -> None:
     rates = document.document["rates"]
     assert rates["send_rate"] == pytest.approx(RATE)
     assert rates["receive_rate"] == pytest.approx((300 + 30) / 3)
+
+
+def test_a_phase_with_an_open_end_has_the_rates_that_agents_counted() -> None:
+    """The last second goes on into the drain, and events count by the second."""
+    document = summary(counted=Counted(sent=240, received=210), measured_until=START_SECONDS + 7.1)
+    assert document.document["rates"]["send_rate"] == pytest.approx(240 / 2.1)
+    assert document.document["rates"]["receive_rate"] == pytest.approx(210 / 2.1)
+
+
+# -- throughput at the consumers -----------------------------------------------------------------
+
+
+def taken(pair: int, *messages: int) -> np.ndarray[Any, Any]:
+    """Samples of 10 ms each."""
+    return np.array(
+        [
+            (pair, number, count, number * 10_000_000, (number + 1) * 10_000_000)
+            for number, count in enumerate(messages)
+        ],
+        dtype=SAMPLE_DTYPE,
+    )
+
+
+def sampled_plan(pairs: int) -> Plan:
+    return plan(
+        producers=pairs,
+        consumers=pairs,
+        destinations=pairs,
+        load={"mode": "window"},
+        sampling={"samples": 7},
+    )
+
+
+def test_the_throughput_of_all_pairs_is_the_sum_of_theirs() -> None:
+    samples = (
+        AgentSamples(0, 0, taken(1, 10, 20, 30, 20, 20, 20, 20)),
+        AgentSamples(1, 0, taken(0, 5, 6, 7, 8, 9, 10, 11)),
+    )
+    document = summary(plan=sampled_plan(2), samples=samples).document
+    found = document["throughput"]
+    assert [pair["pair"] for pair in found["pairs"]] == [0, 1]
+    assert [pair["median_per_second"] for pair in found["pairs"]] == [800, 2000]
+    assert found["median_per_second"] == 2800
+    assert found["mean_per_second"] == pytest.approx(800 + 2000)
+    assert (found["low_per_second"], found["high_per_second"]) == (500 + 1000, 1100 + 3000)
+    squares = np.var([500, 600, 700, 800, 900, 1000, 1100], ddof=1) + np.var(
+        [1000, 2000, 3000, 2000, 2000, 2000, 2000], ddof=1
+    )
+    assert found["stddev_per_second"] == pytest.approx(np.sqrt(squares))
+    assert found["samples"] == 14
+    assert document["status"] == "valid"
+    json.dumps(document, allow_nan=False)
+
+
+def test_a_run_whose_pairs_have_no_samples_has_no_throughput_and_says_so() -> None:
+    document = summary(plan=sampled_plan(2), samples=(AgentSamples(0, 0, taken(1, 5)),)).document
+    assert document["throughput"]["median_per_second"] is None
+    assert [pair["samples"] for pair in document["throughput"]["pairs"]] == [0, 1]
+    assert document["status"] == "degraded"
+    assert "fewer than 7 samples" in document["reasons"][0]
+
+
+def test_a_run_that_samples_nothing_has_no_throughput() -> None:
+    assert summary().document["throughput"] is None
 
 
 @pytest.mark.parametrize("nanoseconds", [0, 1, 499, 500, 501, 999])

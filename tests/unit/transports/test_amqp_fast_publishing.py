@@ -18,9 +18,17 @@ from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
 FRAME_MAX = 4096
 
 
-def frames(mandatory: bool = False, persistent: bool = False) -> PublishFrames:
+def frames(
+    mandatory: bool = False, persistent: bool = False, immediate: bool = False
+) -> PublishFrames:
     return PublishFrames(
-        5, "an exchange", "a.key", mandatory=mandatory, persistent=persistent, frame_max=FRAME_MAX
+        5,
+        "an exchange",
+        "a.key",
+        mandatory=mandatory,
+        immediate=immediate,
+        persistent=persistent,
+        frame_max=FRAME_MAX,
     )
 
 
@@ -68,13 +76,14 @@ def test_a_body_of_any_size_is_whole_in_frames_of_the_agreed_size(size: int) -> 
 
 
 @pytest.mark.parametrize("mandatory", [False, True])
+@pytest.mark.parametrize("immediate", [False, True])
 @pytest.mark.parametrize(("persistent", "mode"), [(False, 1), (True, 2)])
 def test_exchange_key_flags_and_delivery_mode_are_as_asked(
-    mandatory: bool, persistent: bool, mode: int
+    mandatory: bool, immediate: bool, persistent: bool, mode: int
 ) -> None:
-    [one] = published(frames(mandatory, persistent).message(b"body"))
+    [one] = published(frames(mandatory, persistent, immediate).message(b"body"))
     assert (one.method.exchange, one.method.routing_key) == ("an exchange", "a.key")
-    assert (one.method.mandatory, one.method.immediate) == (mandatory, False)
+    assert (one.method.mandatory, one.method.immediate) == (mandatory, immediate)
     assert {key: value for key, value in vars(one.properties).items() if value} == {
         "delivery_mode": mode
     }

@@ -1,0 +1,173 @@
+"""The throughput design: a closed loop that is filled first and sampled at its consumers.
+
+On both AMQP brokers and planes, with everything that can be asked of it: queues named by the
+broker that go with their consumer, transactions, `immediate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from agents import Load, run_load
+from contract import (
+    PLANES,
+    amqp_plane,
+    batch,
+    collect,
+    consuming,
+    declared,
+    eventually,
+    exchanging,
+    heads,
+    open_transport,
+    producing,
+    send_all,
+)
+
+from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.agent.sampling import seconds_of
+from bench_spark.collector.evidence import samples_of
+from bench_spark.errors import EXIT_PREFLIGHT, BrokerRefused
+from bench_spark.plan import make_plan
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.models import Scenario
+from bench_spark.transports.base import OutcomeKind
+
+
+@pytest.fixture(params=["rabbitmq", "qpid"])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    found: Broker = request.getfixturevalue(f"{request.param}_broker")
+    return found
+
+
+@pytest.fixture(params=PLANES)
+def plane(request: pytest.FixtureRequest) -> Iterator[str]:
+    with amqp_plane(request.param):
+        yield request.param
+
+
+def closed_loop(plane: str, pairs: int = 1, in_flight: int = 50, **amqp: Any) -> Scenario:
+    return Scenario.model_validate(
+        {
+            "producers": pairs,
+            "consumers": pairs,
+            "destinations": pairs,
+            "message": {"bytes": 64, "padding": "zero"},
+            "load": {"mode": "window", "in_flight": in_flight, "fill_first": True},
+            "sampling": {"samples": 10, "threshold_seconds": 0.005},
+            "phases": {"warmup_seconds": 0, "measure_seconds": 30, "drain_seconds": 10},
+            "amqp": {"plane": plane, "queue": {"server_named": True, "auto_delete": True}, **amqp},
+        }
+    )
+
+
+def run(scenario: Scenario, broker: Broker) -> Load:
+    return run_load(make_plan(scenario, "closed-loop"), broker)
+
+
+def sample_counts(load: Load) -> list[int]:
+    found = samples_of(load.plan, load.control)
+    assert found is not None
+    [only] = found
+    assert np.all(seconds_of(only.samples) > 0.005)
+    return np.bincount(only.samples["pair"]).tolist()
+
+
+@pytest.mark.parametrize(
+    "amqp",
+    [
+        {},
+        {"mandatory": True, "persistent": True},
+        {"ack": "manual", "ack_every": 5, "confirms": 20},
+        {"producer_transaction": 20, "ack": "manual", "consumer_transaction": 10},
+    ],
+    ids=["plain", "mandatory", "acknowledged", "transacted"],
+)
+def test_pairs_on_queues_named_by_the_broker_have_their_samples(
+    broker: Broker, plane: str, amqp: dict[str, Any]
+) -> None:
+    load = run(closed_loop(plane, pairs=2, **amqp), broker)
+    assert load.control.failures == []
+    assert sample_counts(load) == [10, 10]
+    names = [name for name, _ in load.control.destinations.values()]
+    assert len(set(names)) == 2
+    assert not any(name.startswith("bench-") for name in names)
+    sent = load.total(PRODUCER, "sent")
+    assert sent == load.total(CONSUMER, "received") > 2 * 2 * 50
+    accounts = load.accounts()
+    assert accounts.closes
+    assert accounts.received_once == sent
+
+
+def test_a_window_larger_than_any_buffer_is_filled_before_it_is_consumed(
+    broker: Broker, plane: str
+) -> None:
+    load = run(closed_loop(plane, in_flight=30_000), broker)
+    assert load.control.failures == []
+    assert sample_counts(load) == [10]
+    accounts = load.accounts()
+    assert accounts.closes
+    assert accounts.received_once == accounts.sent > 30_000
+
+
+# -- immediate -------------------------------------------------------------------------------------
+
+
+def test_rabbitmq_has_no_immediate_and_its_own_answer_is_told(
+    rabbitmq_broker: Broker, plane: str
+) -> None:
+    transport = open_transport(rabbitmq_broker, amqp={"immediate": True})
+    with pytest.raises(BrokerRefused, match=r"amqp\.immediate.*RabbitMQ 3.*540 NOT_IMPLEMENTED"):
+        transport.probe()
+    transport.close()
+
+
+def test_a_run_with_immediate_is_refused_before_it_declares_anything(
+    rabbitmq_broker: Broker, plane: str
+) -> None:
+    load = run(closed_loop(plane, immediate=True), rabbitmq_broker)
+    [failure] = load.control.failures
+    assert failure.kind == "BrokerRefused"
+    assert BrokerRefused.exit_code == EXIT_PREFLIGHT
+    assert load.control.destinations == {}
+    assert load.control.start_at_ns is None
+
+
+def test_immediate_messages_reach_a_consumer_that_is_there(qpid_broker: Broker, plane: str) -> None:
+    transport = open_transport(qpid_broker, amqp={"immediate": True})
+    transport.probe()
+    with exchanging(transport) as (producers, consumers):
+        send_all(producers, batch(heads(50)))
+        collect(consumers, 50)
+        assert len(producers.outcomes()) == 0
+
+
+@pytest.mark.parametrize("confirms", [0, 100])
+def test_immediate_messages_that_nobody_can_take_come_back(
+    qpid_broker: Broker, plane: str, confirms: int
+) -> None:
+    transport = open_transport(qpid_broker, amqp={"immediate": True, "confirms": confirms})
+    with declared(transport) as made:
+        with producing(transport, made) as producers:
+            settled = send_all(producers, batch(heads(5)), expected_outcomes=5)
+        assert settled.kinds == [OutcomeKind.RETURNED] * 5
+        assert settled.heads["sequence"].tolist() == list(range(5))
+        assert eventually(lambda: transport.depths(made) == (0,))
+        with consuming(transport, made) as consumers:
+            collect(consumers, 0)
+
+
+def test_a_closed_loop_with_immediate_has_its_consumer_there_first(
+    qpid_broker: Broker, plane: str
+) -> None:
+    load = run(closed_loop(plane, immediate=True), qpid_broker)
+    assert load.control.failures == []
+    assert sample_counts(load) == [10]
+    accounts = load.accounts()
+    assert accounts.closes
+    assert accounts.received_once > 0
+    returned = load.total(PRODUCER, "returned")
+    assert accounts.sent == accounts.received_once + returned
