@@ -10,7 +10,8 @@
     |   |-- TooFewSlots                   Spark cannot run all agents at once
     |   `-- StoreNotReady                 the store cannot be written, or an executor cannot read it
     |-- RunError                      4  the broker or an agent failed while the load ran
-    |   `-- LaneLost                      one connection ended
+    |   |-- LaneLost                      one connection ended
+    |   `-- HookFailed                    a command of the user's, so that its trial was not run
     `-- StoreError                    4  a result could not be written or read
 
 Client libraries' exceptions stop at the module that calls the library and are raised again as one
@@ -79,6 +80,10 @@ class RunError(BenchError):
 
 
 class LaneLost(RunError):
+    pass
+
+
+class HookFailed(RunError):
     pass
 
 

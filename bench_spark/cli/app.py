@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from bench_spark import __version__
-from bench_spark.cli import broker, demo, files, results, run, search
+from bench_spark.cli import broker, demo, files, results, run, search, suite
 from bench_spark.cli.signals import handled
 from bench_spark.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError
 
@@ -87,6 +87,7 @@ app.command("show")(results.show)
 app.command("sql")(results.sql)
 app.command("demo")(demo.demo)
 app.add_typer(results.metrics, name="metrics")
+app.add_typer(suite.app, name="suite")
 app.add_typer(broker.app, name="broker")
 
 

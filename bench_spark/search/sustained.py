@@ -82,14 +82,29 @@ class Sustained:
         return f">= {shown}" if self.is_lower_bound else shown
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """Where to look, and how closely."""
+
+    lowest_share: float = LOWEST_SHARE
+    highest_share: float = HIGHEST_SHARE
+    close_enough: float = CLOSE_ENOUGH
+    most_trials: int = MOST_TRIALS
+
+
 def find_sustained(
-    unthrottled_per_second: float, run_at_rate: RunAtRate, most_trials: int = MOST_TRIALS
+    unthrottled_per_second: float, run_at_rate: RunAtRate, bounds: Bounds | None = None
 ) -> Sustained:
     """The highest rate that is kept; `run_at_rate` runs one trial."""
     if not unthrottled_per_second > 0:
         raise ValueError(f"no throughput to begin with: {unthrottled_per_second}")
-    votes = _Votes(unthrottled_per_second * LOWEST_SHARE, unthrottled_per_second * HIGHEST_SHARE)
-    while len(votes.trials) < most_trials:
+    bounds = bounds or Bounds()
+    votes = _Votes(
+        unthrottled_per_second * bounds.lowest_share,
+        unthrottled_per_second * bounds.highest_share,
+        bounds.close_enough,
+    )
+    while len(votes.trials) < bounds.most_trials:
         rate = votes.next_rate()
         if rate is None:
             break
@@ -101,8 +116,9 @@ class _Votes:
     """What the trials say about each rate. The ends of the first bracket are believed untried
     until the search comes to rest at one of them."""
 
-    def __init__(self, lowest: float, highest: float) -> None:
+    def __init__(self, lowest: float, highest: float, close_enough: float) -> None:
         self._rates = [lowest, highest]
+        self._close_enough = close_enough
         self.trials: list[RateTrial] = []
 
     def add(self, trial: RateTrial) -> None:
@@ -113,7 +129,7 @@ class _Votes:
     def next_rate(self) -> float | None:
         """Where another vote is needed; None when both ends are certain."""
         low, high = self._bracket()
-        if low is not None and high is not None and high / low > CLOSE_ENOUGH:
+        if low is not None and high is not None and high / low > self._close_enough:
             return math.sqrt(low * high)
         # The upper end first: that a rate was not kept may have been an accident.
         ends = [end for end in (high, low) if end is not None]

@@ -24,6 +24,7 @@ LAYERS = (
     {"cli", "__main__"},
     {
         "search",
+        "suite",
         "spark",
         "collector",
         "monitor",

@@ -1,0 +1,294 @@
+"""`bench-spark suite`: grids of trials, planned, run until complete, and reported."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from bench_spark.cli.masters import refuse_unshared_store
+from bench_spark.cli.options import DEFAULT_BROKER, DEFAULT_STORE, SetOption, StoreOption
+from bench_spark.cli.output import to_stdout
+from bench_spark.cli.preparing import plan_for, plan_for_cluster
+from bench_spark.cli.spark_session import spark_session
+from bench_spark.conf_files import shipped
+from bench_spark.errors import ConfigurationError
+from bench_spark.plan import Plan
+from bench_spark.report.formatting import count, seconds
+from bench_spark.report.live import Steps, display_for
+from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
+from bench_spark.report.suite_table import Outcome, suite_table
+from bench_spark.scenario.broker import Broker, Credentials, resolve_credentials
+from bench_spark.scenario.loader import load_broker
+from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.suite import Suite, estimated_seconds, suite_digest, trials_of
+from bench_spark.scenario.suite_loader import load_suite
+from bench_spark.store import Store
+from bench_spark.suite.progress import TrialRun, add_tags, refuse_if_changed, runs_of_suite
+from bench_spark.suite.runner import SuiteResult, run_suite
+from bench_spark.suite.trials import Abilities, SuiteTrials
+from bench_spark.summary.rows import TrialOf
+from bench_spark.transports.registry import refuse_impossible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench_spark.spark.engine import Engine
+
+app = typer.Typer(
+    help="Grids of trials around a scenario.", no_args_is_help=True, rich_markup_mode=None
+)
+
+OVERHEAD_SECONDS = 3.0
+"""What a trial takes beyond its load and drain, for the estimate."""
+START_SECONDS = 12.0
+"""What Spark takes to start."""
+
+SuiteArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUITE", help="A suite file, or the name of a shipped one.", show_default=False
+    ),
+]
+SuiteBrokerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--broker",
+        metavar="BROKER",
+        envvar="BENCH_SPARK_BROKER",
+        show_default=f"the suite's, else {DEFAULT_BROKER}",
+        help="A broker file, or the name of a shipped one.",
+    ),
+]
+QuickOption = Annotated[
+    bool, typer.Option("--quick", help="The suite in small: every axis with two or three values.")
+]
+
+
+class TableFormat(StrEnum):
+    MARKDOWN = "markdown"
+    CSV = "csv"
+    JSON = "json"
+
+
+_WRITERS: Mapping[TableFormat, Callable[[Any, TextIO], None]] = {
+    TableFormat.MARKDOWN: write_markdown,
+    TableFormat.CSV: write_csv,
+    TableFormat.JSON: write_json,
+}
+
+
+@dataclass(frozen=True)
+class _Asked:
+    suite: Suite
+    broker: Broker
+    credentials: Credentials
+
+    @property
+    def stored_name(self) -> str:
+        """A suite in small is another suite: its results are not of the same load."""
+        return f"{self.suite.name}-quick" if self.suite.is_quick else self.suite.name
+
+
+def _load(suite: str, broker: str | None, quick: bool, overrides: list[str] | None) -> _Asked:
+    loaded = load_suite(suite, quick, overrides or [])
+    where = load_broker(broker or loaded.broker or DEFAULT_BROKER)
+    for trial in trials_of(loaded):
+        if trial.skipped_because is None:
+            refuse_impossible(trial.scenario, where)
+    return _Asked(loaded, where, resolve_credentials(where))
+
+
+@app.command("list")
+def list_suites() -> None:
+    """List the shipped suites."""
+    to_stdout(lambda writer: writer.writelines(f"{name}\n" for name in shipped("suites")))
+
+
+@app.command("plan")
+def plan(
+    suite: SuiteArgument,
+    broker: SuiteBrokerOption = None,
+    overrides: SetOption = None,
+    quick: QuickOption = False,
+) -> None:
+    """List the trials of SUITE and how long they take."""
+    asked = _load(suite, broker, quick, overrides)
+    to_stdout(lambda writer: _write_plan(asked, writer))
+
+
+def _write_plan(asked: _Asked, writer: TextIO) -> None:
+    trials = trials_of(asked.suite)
+    for trial in trials:
+        skipped = f"  (skipped: {trial.skipped_because})" if trial.skipped_because else ""
+        writer.write(f"{trial.number:5d}  {trial.key}{skipped}\n")
+    running = sum(trial.skipped_because is None for trial in trials)
+    taken = START_SECONDS + estimated_seconds(asked.suite, OVERHEAD_SECONDS)
+    writer.write(
+        f"\n{count(running)} trials on {asked.broker.name}, about {seconds(round(taken))}\n"
+    )
+
+
+@app.command("run")
+def run(
+    suite: SuiteArgument,
+    broker: SuiteBrokerOption = None,
+    overrides: SetOption = None,
+    store: StoreOption = DEFAULT_STORE,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            metavar="URL",
+            help="Spark master; unset: this machine, with as many slots as the agents need.",
+        ),
+    ] = None,
+    quick: QuickOption = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Go on although the suite has changed since some trials were run."
+        ),
+    ] = False,
+    live: Annotated[
+        bool, typer.Option("--live/--no-live", help="Rolling metrics while the loads run.")
+    ] = True,
+    table_format: Annotated[
+        TableFormat, typer.Option("--format", help="Of the table at the end.")
+    ] = TableFormat.MARKDOWN,
+) -> None:
+    """Run the trials of SUITE that its store lacks, and print its table.
+
+    A suite that was killed goes on where it was: trials that finished are kept.
+    """
+    from bench_spark.spark.session import is_submitted, local_session_master
+
+    asked = _load(suite, broker, quick, overrides)
+    display = display_for(sys.stderr, live)
+    if master is not None:
+        if is_submitted():
+            raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
+        refuse_unshared_store(store, master)
+    opened = Store(store).open()
+    done = runs_of_suite(opened, asked.stored_name, asked.broker.name)
+    if not force:
+        refuse_if_changed(asked.stored_name, suite_digest(asked.suite), done)
+    missing = [
+        trial
+        for trial in trials_of(asked.suite)
+        if trial.skipped_because is None and not (trial.key in done and done[trial.key].is_finished)
+    ]
+    display.step(
+        f"{asked.stored_name} on {asked.broker.name}: {len(missing)} trials to run, "
+        f"{len(trials_of(asked.suite)) - len(missing)} done or skipped"
+    )
+    exit_code = 0
+    if missing:
+        agents = max(_agents_of(trial.scenario) for trial in missing)
+        chosen = None if is_submitted() else master or local_session_master(agents)
+        with spark_session(chosen, display) as spark:
+            with _engine(spark, opened, display) as engine:
+                result = _run_all(spark, engine, asked, opened, done, display, live)
+            exit_code = result.exit_code
+    _print_table(asked, opened, table_format)
+    raise typer.Exit(exit_code)
+
+
+@app.command("report")
+def report(
+    suite: SuiteArgument,
+    broker: SuiteBrokerOption = None,
+    store: StoreOption = DEFAULT_STORE,
+    quick: QuickOption = False,
+    table_format: Annotated[
+        TableFormat, typer.Option("--format", help="Of the table.")
+    ] = TableFormat.MARKDOWN,
+) -> None:
+    """Print the table of SUITE from what its store has."""
+    asked = _load(suite, broker, quick, None)
+    _print_table(asked, Store(store).open(), table_format)
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+
+def _agents_of(scenario: Scenario) -> int:
+    found = plan_for(scenario, "suite", None)
+    return len(found.assignments) if found is not None else 0
+
+
+@contextmanager
+def _engine(spark: Any, store: Store, display: Steps) -> Iterator[Engine]:
+    from bench_spark.spark.engine import Engine
+
+    engine = Engine(spark, store, display)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def _run_all(
+    spark: Any,
+    engine: Engine,
+    asked: _Asked,
+    store: Store,
+    done: Mapping[str, TrialRun],
+    display: Steps,
+    live: bool,
+) -> SuiteResult:
+    from bench_spark.spark.engine import RunRequest
+    from bench_spark.spark.ticks import merged_ticks_here
+
+    master = spark.sparkContext.master
+
+    def plan_of(scenario: Scenario) -> Plan:
+        run_id = _run_id(asked.stored_name)
+        local = None if master.startswith("local") else master
+        return plan_for(scenario, run_id, local) or plan_for_cluster(spark, scenario, run_id)
+
+    def run_scenario(scenario: Scenario, place: TrialOf) -> Any:
+        display.name_next(f"{asked.stored_name} {place.trial}")
+        return engine.run(
+            RunRequest(plan_of(scenario), asked.broker, asked.credentials, live, place)
+        )
+
+    abilities = Abilities(
+        run=run_scenario,
+        ticks=lambda run_id: merged_ticks_here(store, run_id),
+        tag=lambda run_id, tags: add_tags(store, run_id, tags),
+    )
+    throughputs = {
+        key: float(known.document["rates"]["receive_rate"] or 0)
+        for key, known in done.items()
+        if known.is_finished and known.document is not None
+    }
+    trials = SuiteTrials(asked.suite, asked.stored_name, abilities, throughputs)
+    return run_suite(asked.suite, done, trials.run, display.step)
+
+
+def _run_id(suite: str) -> str:
+    moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return f"{suite[:80]}-{moment}-{secrets.token_hex(2)}"
+
+
+# -- reporting -------------------------------------------------------------------------------------
+
+
+def _print_table(asked: _Asked, store: Store, table_format: TableFormat) -> None:
+    runs = runs_of_suite(store, asked.stored_name, asked.broker.name)
+    table = suite_table(asked.suite, {key: _outcome(known) for key, known in runs.items()})
+    to_stdout(lambda writer: _WRITERS[table_format](table, writer))
+
+
+def _outcome(known: TrialRun) -> Outcome:
+    if known.is_finished:
+        return Outcome(document=known.document, note=known.note)
+    return Outcome(failure="; ".join(known.reasons) or known.status)

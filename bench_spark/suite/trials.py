@@ -1,0 +1,119 @@
+"""What running a trial means: one load, or a search made of several.
+
+Knows neither Spark nor the store: it is given a way to run a scenario and to look at its ticks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from bench_spark.errors import EXIT_VALID, RunError
+from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.suite import MAX, SUSTAINED, Suite, Trial, suite_digest, value_text
+from bench_spark.search.sustained import Bounds, Kept, Sustained, find_sustained, judge_rate
+from bench_spark.search.ticks import measured_ticks
+from bench_spark.suite.progress import DIGEST_TAG, KEY_TAG, NOTE_TAG, SEARCH_TAG
+from bench_spark.suite.runner import SIGNALLED
+from bench_spark.summary.document import Document, RunSummary, Tick
+from bench_spark.summary.rows import TrialOf
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a trial needs of the world."""
+
+    run: Callable[[Scenario, TrialOf], RunSummary]
+    """Run a scenario to its end; raises a BenchError if it could not start."""
+    ticks: Callable[[str], Iterable[Tick]]
+    """Second by second, what a run counted."""
+    tag: Callable[[str, Mapping[str, str]], None]
+    """Add tags to a run that has ended."""
+
+
+class _Interrupted(Exception):
+    """A signal ended a load of a search."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
+@dataclass
+class SuiteTrials:
+    """Runs the trials of one suite; remembers throughputs, from which searches start."""
+
+    suite: Suite
+    stored_name: str
+    """What results call the suite."""
+    abilities: Abilities
+    throughputs: dict[str, float]
+    """Of trials that were run before, by their keys: messages received per second."""
+    _digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._digest = suite_digest(self.suite)
+
+    def run(self, trial: Trial) -> int:
+        """The exit code of the trial."""
+        if trial.search == SUSTAINED:
+            return self._search(trial)
+        summary = self._load(trial, trial.scenario, {KEY_TAG: trial.key})
+        if trial.search == MAX:
+            self.throughputs[trial.key] = _throughput(summary.document)
+        return summary.exit_code
+
+    def _load(self, trial: Trial, scenario: Scenario, tags: Mapping[str, str]) -> RunSummary:
+        parameters = {name: value_text(value) for name, value in trial.parameters.items()}
+        parameters["repetition"] = str(trial.repetition)
+        all_tags = {**scenario.tags, **tags, DIGEST_TAG: self._digest}
+        place = TrialOf(self.stored_name, trial.number, parameters)
+        return self.abilities.run(scenario.model_copy(update={"tags": all_tags}), place)
+
+    # -- the highest rate that is kept -----------------------------------------------------------
+
+    def _search(self, trial: Trial) -> int:
+        start = self.throughputs.get(trial.found_from or "")
+        if not start:
+            raise RunError(f"the search has no throughput to start from: {trial.found_from}")
+        runs: dict[float, RunSummary] = {}
+
+        def run_at_rate(rate_per_second: float) -> Kept:
+            # Whole numbers: what is searched for is known to 2 % only.
+            scenario = trial.at_rate(round(rate_per_second))
+            summary = self._load(trial, scenario, {SEARCH_TAG: trial.key})
+            if summary.exit_code in SIGNALLED:
+                raise _Interrupted(summary.exit_code)
+            ticks = measured_ticks(self.abilities.ticks(summary.document["run_id"]))
+            verdict = judge_rate(summary.document, ticks, scenario.load.rate_per_second)
+            if verdict.kept or rate_per_second not in runs:
+                runs[rate_per_second] = summary
+            return verdict
+
+        try:
+            found = find_sustained(start, run_at_rate, self._bounds())
+        except _Interrupted as interrupted:
+            return interrupted.exit_code
+        self._adopt(trial, found, runs)
+        return EXIT_VALID
+
+    def _bounds(self) -> Bounds:
+        search = self.suite.search
+        return Bounds(
+            search.lowest_share,
+            search.highest_share,
+            1 + search.precision_share,
+            search.most_trials,
+        )
+
+    def _adopt(self, trial: Trial, found: Sustained, runs: Mapping[float, RunSummary]) -> None:
+        """The load at the rate that was found stands for the trial."""
+        rate = found.rate_per_second
+        if rate is None:
+            rate = min(runs)
+        run_id = runs[rate].document["run_id"]
+        self.abilities.tag(run_id, {KEY_TAG: trial.key, NOTE_TAG: found.text})
+
+
+def _throughput(document: Document) -> float:
+    return float(document["rates"]["receive_rate"] or 0.0)

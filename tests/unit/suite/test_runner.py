@@ -1,0 +1,127 @@
+"""The runner: what is run, what is kept, and what one failure costs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from unit.suite.suites import GRID, suite_of
+
+from bench_spark.errors import (
+    EXIT_DATA_LOST,
+    EXIT_DEGRADED,
+    EXIT_INTERRUPTED,
+    EXIT_VALID,
+    BrokerUnreachable,
+)
+from bench_spark.scenario.suite import Trial, trials_of
+from bench_spark.suite.progress import TrialRun
+from bench_spark.suite.runner import run_suite
+
+
+def known(trial: Trial, status: str = "valid") -> TrialRun:
+    return TrialRun("run", trial.key, "digest", status, datetime.now(UTC))
+
+
+class Runs:
+    """Notes which trials were run; exits as told."""
+
+    def __init__(self, **codes: int) -> None:
+        self.keys: list[str] = []
+        self.said: list[str] = []
+        self.codes = {int(name.removeprefix("trial_")): code for name, code in codes.items()}
+
+    def run(self, trial: Trial) -> int:
+        self.keys.append(trial.key)
+        return self.codes.get(trial.number, EXIT_VALID)
+
+
+def test_every_trial_is_run_once_in_order(tmp_path: Path) -> None:
+    suite, runs = suite_of(tmp_path), Runs()
+    result = run_suite(suite, {}, runs.run, runs.said.append)
+    assert runs.keys == [trial.key for trial in trials_of(suite)]
+    assert result.exit_code == EXIT_VALID
+    assert runs.said[0] == f"trial 1 of 4: {runs.keys[0]}"
+
+
+def test_finished_trials_are_kept_and_failed_or_interrupted_ones_run_again(tmp_path: Path) -> None:
+    suite, runs = suite_of(tmp_path), Runs()
+    one, two, three, four = trials_of(suite)
+    done = {
+        one.key: known(one),
+        two.key: known(two, "failed"),
+        three.key: known(three, "degraded"),
+        four.key: known(four, "running"),
+    }
+    result = run_suite(suite, done, runs.run, runs.said.append)
+    assert runs.keys == [two.key, four.key]
+    assert result.kept == 2
+
+
+def test_skipped_trials_are_told_and_not_run(tmp_path: Path) -> None:
+    skipping = GRID + "skip: [{when: {message.bytes: 1000}, reason: too big}]\n"
+    suite, runs = suite_of(tmp_path, skipping), Runs()
+    result = run_suite(suite, {}, runs.run, runs.said.append)
+    assert len(runs.keys) == 2
+    assert result.skipped == 2
+    assert sum("skipped, too big" in text for text in runs.said) == 2
+
+
+@pytest.mark.parametrize(
+    ("codes", "exit_code"),
+    [
+        ({"trial_2": EXIT_DEGRADED}, EXIT_DEGRADED),
+        ({"trial_2": EXIT_DEGRADED, "trial_3": EXIT_DATA_LOST}, EXIT_DATA_LOST),
+        ({"trial_1": 1, "trial_3": 3}, EXIT_DEGRADED),
+    ],
+)
+def test_a_failure_costs_only_its_own_trial(
+    tmp_path: Path, codes: dict[str, int], exit_code: int
+) -> None:
+    suite, runs = suite_of(tmp_path), Runs(**codes)
+    assert run_suite(suite, {}, runs.run, runs.said.append).exit_code == exit_code
+    assert len(runs.keys) == 4
+
+
+def test_a_signal_ends_the_suite(tmp_path: Path) -> None:
+    suite, runs = suite_of(tmp_path), Runs(trial_2=EXIT_INTERRUPTED)
+    assert run_suite(suite, {}, runs.run, runs.said.append).exit_code == EXIT_INTERRUPTED
+    assert len(runs.keys) == 2
+
+
+def test_a_broker_that_is_away_is_told_and_the_next_trial_tried(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def run(trial: Trial) -> int:
+        raise BrokerUnreachable("nobody at 127.0.0.1:1")
+
+    result = run_suite(suite_of(tmp_path), {}, run, said.append)
+    assert [outcome.exit_code for outcome in result.outcomes] == [3, 3, 3, 3]
+    assert result.exit_code == EXIT_DEGRADED
+    assert "trial 1 of 4: nobody at 127.0.0.1:1" in said
+
+
+def test_hooks_run_around_each_trial_with_its_parameters(tmp_path: Path) -> None:
+    (tmp_path / "hook.sh").write_text(
+        '#!/bin/sh\necho "$WHEN $1 $BENCH_SPARK_PARAMETER_MESSAGE_BYTES" >> log\n'
+    )
+    (tmp_path / "hook.sh").chmod(0o755)
+    hooked = GRID + "hooks: {before: [./hook.sh], after: [./hook.sh]}\n"
+    suite, runs = suite_of(tmp_path, hooked), Runs()
+    assert run_suite(suite, {}, runs.run, runs.said.append).exit_code == EXIT_VALID
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert len(lines) == 8
+    assert lines[0].split() == ["load.rate_per_second=100", "100"]
+
+
+def test_a_hook_that_fails_stops_its_trial_only(tmp_path: Path) -> None:
+    (tmp_path / "hook.sh").write_text(
+        '#!/bin/sh\n[ "$BENCH_SPARK_PARAMETER_MESSAGE_BYTES" = 100 ]\n'
+    )
+    (tmp_path / "hook.sh").chmod(0o755)
+    suite, runs = suite_of(tmp_path, GRID + "hooks: {before: [./hook.sh]}\n"), Runs()
+    result = run_suite(suite, {}, runs.run, runs.said.append)
+    assert len(runs.keys) == 2
+    assert result.exit_code == EXIT_DEGRADED
+    assert any("hook before: ./hook.sh ended with exit code 1" in text for text in runs.said)
