@@ -15,5 +15,5 @@ def conf_path(*parts: str) -> Path:
 
 
 def shipped(kind: str) -> list[str]:
-    """Names of the YAML files of one kind (`scenarios`, `brokers`) that come with the package."""
+    """Names of the YAML files of one kind (`scenarios`, `brokers`, `suites`) that are shipped."""
     return sorted(path.stem for path in conf_path(kind).glob("*.yaml"))

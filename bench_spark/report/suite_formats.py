@@ -132,7 +132,7 @@ def _entries(table: SuiteTable) -> Iterator[dict[str, Any]]:
             "status": cell.status,
             "repetitions": cell.asked,
             "measured": cell.measured,
-            "rate_found": _figure_entry(cell.rate_found),
+            "rate_found_per_second": _figure_entry(cell.rate_found),
             "values": {
                 column.name: _figure_entry(figure)
                 for column, figure in zip(table.columns, cell.figures, strict=True)
@@ -155,8 +155,14 @@ def _figure_entry(figure: Figure | None) -> dict[str, Any] | None:
 def _flat(entry: dict[str, Any]) -> dict[str, Any]:
     row = dict(entry["parameters"])
     row |= {name: entry[name] for name in ("status", "repetitions", "measured")}
-    for name, figure in {"rate_found": entry["rate_found"], **entry["values"]}.items():
-        found = figure or {}
-        row[name] = found.get("median")
-        row |= {f"{name}_{field}": found.get(field) for field in ("min", "max", "is_lower_bound")}
-    return row | {"notes": "; ".join(entry["notes"])}
+    rate_found = {"rate_found_per_second": entry["rate_found_per_second"]}
+    for name, figure in (rate_found | entry["values"]).items():
+        numbers = figure or {}
+        row[name] = numbers.get("median")
+        row |= {f"{name}_{field}": numbers.get(field) for field in ("min", "max", "is_lower_bound")}
+    row["notes"] = "; ".join(entry["notes"])
+    return {name: _csv_value(value) for name, value in row.items()}
+
+
+def _csv_value(value: Any) -> Any:
+    return value_text(value) if isinstance(value, bool) else value

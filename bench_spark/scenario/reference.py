@@ -15,16 +15,18 @@ from pydantic_core import PydanticUndefined
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.keys import Key, all_keys
 from bench_spark.scenario.models import Scenario, Section
+from bench_spark.scenario.suite_file import SuiteFile
 
 _INTRODUCTION = """\
-# Reference: scenario and broker files
+# Reference: scenario, broker and suite files
 
 <!-- Made by `python -m bench_spark.scenario.reference`; edit the models' docstrings instead. -->
 
 Files are YAML 1.2. Unknown keys, keys given twice, numbers in quotes and values out of range are
 refused before anything starts, each with the file and the key. Any key can be set on the command
 line: `--set load.rate_per_second=5000`, `--set kafka.producer.linger.ms=5`. Scenarios never name a
-broker and brokers never a load, so that every scenario runs on every broker.
+broker and brokers never a load, so that every scenario runs on every broker. Suites vary a
+scenario; [suites.md](suites.md) explains how.
 """
 
 _CHAPTERS: tuple[tuple[str, str, type[Section]], ...] = (
@@ -41,6 +43,13 @@ _CHAPTERS: tuple[tuple[str, str, type[Section]], ...] = (
         "variable or the file that holds it. Wherever a broker is printed its passwords are `***`.",
         Broker,
     ),
+    (
+        "Suite files",
+        "A grid of trials around one scenario. Only `base` and `axes` are needed; shipped ones are "
+        "in `conf/suites/`. `N` stands for a number, as in `skip.0.when`: lists are counted from 0 "
+        "in error texts.",
+        SuiteFile,
+    ),
 )
 
 
@@ -50,7 +59,12 @@ def reference_markdown() -> str:
 
 def json_schema() -> dict[str, Any]:
     """The JSON schema of each kind of file, for editors and other programs."""
-    return {"scenario": Scenario.model_json_schema(), "broker": Broker.model_json_schema()}
+    models: dict[str, type[Section]] = {
+        "scenario": Scenario,
+        "broker": Broker,
+        "suite": SuiteFile,
+    }
+    return {name: model.model_json_schema() for name, model in models.items()}
 
 
 def _chapter(title: str, introduction: str, model: type[Section]) -> str:
@@ -69,8 +83,8 @@ def _chapter(title: str, introduction: str, model: type[Section]) -> str:
 
 
 def _cells(key: Key) -> Iterator[str]:
-    if key.section:
-        yield from (f"**`{key.dotted}`**", "section", "", "", _explanation(key))
+    if key.section or key.item_section:
+        yield from (f"**`{key.dotted}`**", key.type_name, "", "", _explanation(key))
         return
     yield f"`{key.dotted}.NAME`" if key.is_map else f"`{key.dotted}`"
     described = key.member if key.is_map else key
@@ -88,7 +102,7 @@ def _default(key: Key) -> str:
     default = key.field.get_default(call_default_factory=True, validated_data={})
     if default is PydanticUndefined:
         return "required"
-    if default is None or default == {}:
+    if default is None or default in ({}, []):
         return "unset"
     if isinstance(default, float) and default.is_integer():
         default = int(default)

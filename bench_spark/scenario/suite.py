@@ -169,21 +169,26 @@ def trial_key(parameters: Mapping[str, Value], repetition: int) -> str:
 def suite_digest(suite: Suite) -> str:
     """What decides the results, as a short text: it differs when a file was changed in between.
 
-    Neither the order of running nor the report matters: finished trials stay true without them.
+    Neither the order of running nor the report nor what is written for people matters: finished
+    trials stay true without them.
     """
     content = {
-        "trials": sorted(
-            (trial.key, trial.scenario.model_dump(mode="json", exclude_defaults=True))
-            if trial.skipped_because is None
-            else (trial.key, None)
+        "trials": {
+            trial.key: None if trial.skipped_because else _what_decides(trial.scenario)
             for trial in trials_of(suite)
-        ),
+        },
         "hooks": suite.hooks.model_dump(mode="json"),
         "search": suite.search.model_dump(mode="json"),
         "is_quick": suite.is_quick,
     }
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _what_decides(scenario: Scenario) -> dict[str, Any]:
+    return scenario.model_dump(
+        mode="json", exclude_defaults=True, exclude={"name", "description", "tags"}
+    )
 
 
 def estimated_seconds(suite: Suite, overhead_per_trial_seconds: float) -> float:

@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,11 @@ from bench_spark.cli.app import Settings, app
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.plan import make_plan
 from bench_spark.report.measures import COUNTS
-from bench_spark.scenario.broker import Credentials
+from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.loader import load_broker, load_scenario
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.suite import Suite
+from bench_spark.scenario.suite_loader import load_suite
 from bench_spark.spark.session import build_session, local_session_master
 from bench_spark.spark.sql import create_views, run_query, view_statements
 from bench_spark.store import Store
@@ -212,12 +214,16 @@ def test_commands_that_start_nothing_work_as_shown(
     assert capsys.readouterr().out
 
 
-def test_every_scenario_and_broker_file_shown_is_valid(readers_directory: Path) -> None:
+def test_every_scenario_broker_and_suite_file_shown_is_valid(readers_directory: Path) -> None:
     files = sorted(readers_directory.glob("*.yaml"))
     assert files
     for file in files:
-        is_broker = re.search(r"^kind:", file.read_text(), re.MULTILINE)
-        assert (load_broker if is_broker else load_scenario)(str(file)).name == file.stem
+        load: Callable[[str], Broker | Scenario | Suite] = load_scenario
+        if re.search(r"^kind:", file.read_text(), re.MULTILINE):
+            load = load_broker
+        elif re.search(r"^axes:", file.read_text(), re.MULTILINE):
+            load = load_suite
+        assert load(str(file)).name == file.stem
 
 
 # -- links and names -------------------------------------------------------------------------------

@@ -9,6 +9,6 @@ copies=${BENCH_SPARK_PARAMETER_BROKER_MIRRORS:?the suite has no parameter broker
 if [ "${1:-}" = none ]; then
     ${RABBITMQCTL:-rabbitmqctl} clear_policy bench-spark-mirrors
 else
-    ${RABBITMQCTL:-rabbitmqctl} set_policy bench-spark-mirrors '^perf-test-mirrored-' \
-        "{\"ha-mode\":\"exactly\",\"ha-params\":$copies}" --apply-to queues
+    ${RABBITMQCTL:-rabbitmqctl} set_policy --apply-to queues bench-spark-mirrors \
+        '^perf-test-mirrored-' "{\"ha-mode\":\"exactly\",\"ha-params\":$copies}"
 fi

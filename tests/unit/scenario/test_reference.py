@@ -7,6 +7,7 @@ from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.keys import all_keys
 from bench_spark.scenario.models import Scenario, Section
 from bench_spark.scenario.reference import json_schema, reference_markdown
+from bench_spark.scenario.suite_file import SuiteFile
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference.md"
 
@@ -17,7 +18,7 @@ def test_the_reference_in_docs_is_current() -> None:
     )
 
 
-@pytest.mark.parametrize("model", [Scenario, Broker])
+@pytest.mark.parametrize("model", [Scenario, Broker, SuiteFile])
 def test_every_key_is_explained(model: type[Section]) -> None:
     unexplained = [
         key.dotted
@@ -36,7 +37,7 @@ def test_a_row_has_type_default_range_and_meaning() -> None:
 
 def test_the_json_schemas_refuse_unknown_keys_as_the_models_do() -> None:
     schemas = json.loads(json.dumps(json_schema()))
-    assert set(schemas) == {"scenario", "broker"}
+    assert set(schemas) == {"scenario", "broker", "suite"}
     assert schemas["scenario"]["additionalProperties"] is False
     assert schemas["scenario"]["$defs"]["Message"]["properties"]["bytes"]["minimum"] == 8
     assert schemas["broker"]["required"] == ["kind"]

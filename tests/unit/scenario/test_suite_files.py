@@ -156,6 +156,26 @@ def test_an_axis_may_set_a_property_whose_name_has_dots(tmp_path: Path) -> None:
     ]
 
 
+def test_the_largest_grid_of_the_comparison_study_is_a_suite(tmp_path: Path) -> None:
+    text = """
+axes:
+  kafka.producer.batch.size: {from: 10000, to: 200000, step: 10000}
+  kafka.producer.linger.ms: {from: 10, to: 100, step: 10}
+  kafka.topic.partitions: [5, 15]
+  kafka.producer.acks: [0, all]
+set: {kafka.producer.compression.type: snappy}
+"""
+    trials = trials_of(suite_of(tmp_path, text))
+    assert len(trials) == len({trial.key for trial in trials}) == 800
+    assert trials[-1].scenario.kafka.topic.partitions == 15
+    assert trials[-1].scenario.kafka.producer == {
+        "batch.size": 200_000,
+        "linger.ms": 100,
+        "acks": "all",
+        "compression.type": "snappy",
+    }
+
+
 def test_a_series_sets_several_keys_together_and_results_have_its_label(tmp_path: Path) -> None:
     text = """
 parameters: {broker.erlang: Version of Erlang}

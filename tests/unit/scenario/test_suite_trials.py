@@ -182,6 +182,13 @@ def test_max_is_unthrottled_and_sustained_is_paced_at_whatever_rate_is_tried() -
     assert tried.amqp == sustained.scenario.amqp
 
 
+def test_what_is_written_for_people_does_not_change_the_digest() -> None:
+    suite = suite_of((axis("a", 1),))
+    words = {"name": "x", "description": "y", "tags": {"z": "1"}}
+    cell = replace(suite.cells[0], scenario=BASE.model_copy(update=words))
+    assert suite_digest(replace(suite, cells=(cell,), name="t")) == suite_digest(suite)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -268,8 +275,8 @@ SHIPPED_HOOKS = {
         "eval application:set_env(rabbit, credit_flow_default_credit, {400,200}).",
     ),
     "rabbitmq-latency-mirrors": (
-        "set_policy bench-spark-mirrors ^perf-test-mirrored- "
-        '{"ha-mode":"exactly","ha-params":1} --apply-to queues',
+        "set_policy --apply-to queues bench-spark-mirrors ^perf-test-mirrored- "
+        '{"ha-mode":"exactly","ha-params":1}',
         "clear_policy bench-spark-mirrors",
     ),
     "rabbitmq-latency-management": (

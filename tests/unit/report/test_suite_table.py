@@ -1,0 +1,269 @@
+"""The table of a suite: which numbers stand where, and what stands where there are none."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+import pytest
+import result_documents as documents
+
+from bench_spark.report.measures import in_order
+from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
+from bench_spark.report.suite_table import Outcome, SuiteTable, TableCell, suite_table
+from bench_spark.scenario.suite import Suite, Trial, trials_of
+from bench_spark.scenario.suite_file import MEASURES
+from bench_spark.scenario.suite_loader import load_suite
+
+GOLDEN = Path(__file__).parent / "golden"
+
+COLUMNS = """
+  columns:
+    - {value: latency.p99, aggregation: interval_max, heading: Max 99th}
+    - {value: receive_rate, heading: msg/s}
+"""
+
+
+def result(latency_us: int, received: float, *lower_bounds: str, **changes: Any) -> dict[str, Any]:
+    """A document whose worst interval has this p50; p99 is 16 times that."""
+    percentiles = {
+        aggregation: {"latency": documents.statistics(latency_us, *lower_bounds)}
+        for aggregation in ("interval_max", "interval_mean")
+    }
+    return documents.changed(
+        measures={"latency": documents.statistics(latency_us // 2)},
+        percentiles=percentiles,
+        rates={"send_rate": received, "receive_rate": received},
+        **changes,
+    )
+
+
+def suite_of(tmp_path: Path, text: str) -> Suite:
+    file = tmp_path / "study.yaml"
+    file.write_text(f"base: steady\n{text}")
+    return load_suite(str(file))
+
+
+def table_of(suite: Suite, outcome_of: Callable[[Trial], Outcome | None]) -> SuiteTable:
+    outcomes = {trial.key: outcome_of(trial) for trial in trials_of(suite)}
+    return suite_table(suite, {key: found for key, found in outcomes.items() if found is not None})
+
+
+def markdown(table: SuiteTable) -> str:
+    writer = io.StringIO()
+    write_markdown(table, writer)
+    return writer.getvalue()
+
+
+def only_cell(suite: Suite, *outcomes: Outcome | None) -> TableCell:
+    found = iter(outcomes)
+    (cell,) = table_of(suite, lambda _: next(found)).cells
+    return cell
+
+
+@pytest.fixture
+def one_cell(tmp_path: Path) -> Suite:
+    return suite_of(tmp_path, f"axes: {{producers: [1]}}\nreport:{COLUMNS}")
+
+
+@pytest.fixture
+def three_times(tmp_path: Path) -> Suite:
+    return suite_of(tmp_path, f"axes: {{producers: [1]}}\nrepetitions: 3\nreport:{COLUMNS}")
+
+
+# ---- golden: the study's own table with everything that can happen to a row
+
+
+def rates_of_the_study(trial: Trial) -> Outcome | None:
+    match trial.parameters["load.rate_per_second"]:
+        case 100:
+            return Outcome(result(50, 100.0))
+        case 1000:
+            return Outcome(result(40, 999.9))
+        case 10000:
+            return None
+        case 20000:
+            return Outcome(failure="hook before: timed out after 60 s")
+        case 30000:
+            return Outcome(result(1_200, 30_000.0, "p99_us"))
+        case 50000:
+            reasons = ["the rate was not kept: 41200 of 50000 msg/s"]
+            return Outcome(result(90_000, 41_200.4, status="degraded", reasons=reasons))
+        case 80000:
+            return Outcome(documents.never_started())
+        case "max":
+            return Outcome(result(150_000, 43_210.9))
+        case _:
+            scenario = trial.at_rate(41_000).dump()
+            note = ">= 41000 msg/s, generator-limited"
+            return Outcome(result(2_000, 40_999.7, scenario=scenario), note=note)
+
+
+def study_table() -> SuiteTable:
+    return table_of(load_suite("rabbitmq-latency-rate"), rates_of_the_study)
+
+
+def repeated_table(tmp_path: Path) -> SuiteTable:
+    suite = suite_of(
+        tmp_path,
+        f"""
+axes:
+  amqp.confirms: [0, 10]
+  queue: {{plain: {{}}, "lazy | new": {{}}}}
+repetitions: 3
+skip: [{{when: {{amqp.confirms: 10, queue: plain}}, reason: the broker cannot}}]
+report:
+  title: Confirms and queues
+  across: queue
+  headings: {{queue: Queue, amqp.confirms: Unconfirmed}}{COLUMNS}
+""",
+    )
+
+    def outcome_of(trial: Trial) -> Outcome | None:
+        if trial.parameters == {"amqp.confirms": 0, "queue": "plain"} and trial.repetition == 2:
+            return None
+        return Outcome(result(100 * trial.repetition, 1000.0 * trial.repetition))
+
+    return table_of(suite, outcome_of)
+
+
+PAGES: dict[str, Callable[[Path, TextIO], None]] = {
+    "suite_study.md": lambda _, writer: write_markdown(study_table(), writer),
+    "suite_study.csv": lambda _, writer: write_csv(study_table(), writer),
+    "suite_repeated.md": lambda path, writer: write_markdown(repeated_table(path), writer),
+    "suite_repeated.json": lambda path, writer: write_json(repeated_table(path), writer),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_tables_look_as_they_did(name: str, tmp_path: Path) -> None:
+    writer = io.StringIO()
+    PAGES[name](tmp_path, writer)
+    golden = GOLDEN / name
+    if os.environ.get("REFRESH_GOLDEN"):
+        golden.write_text(writer.getvalue())
+    assert writer.getvalue() == golden.read_text()
+
+
+# ---- single cells
+
+
+def test_the_columns_take_the_aggregation_they_ask_for(tmp_path: Path) -> None:
+    text = """
+axes: {producers: [1]}
+report:
+  columns:
+    - {value: latency.p99}
+    - {value: latency.mean, aggregation: interval_mean}
+    - {value: latency.p99, aggregation: interval_max}
+    - {value: confirm_latency.p99}
+    - {value: send_rate}
+    - {value: delivery_rate}
+"""
+    suite = suite_of(tmp_path, text)
+    document = result(100, 5.0, delivery_rate=0.5)
+    document["percentiles"]["interval_mean"]["latency"]["mean_us"] = 77.0
+    table = table_of(suite, lambda _: Outcome(document))
+    (cell,) = table.cells
+    found = [figure and figure.median for figure in cell.figures]
+    assert found == [50 * 16, 77.0, 100 * 16, None, 5.0, 0.5]
+    assert [column.name for column in table.columns] == [
+        "latency_p99_us",
+        "interval_mean_latency_mean_us",
+        "interval_max_latency_p99_us",
+        "confirm_latency_p99_us",
+        "send_rate",
+        "delivery_rate",
+    ]
+    assert "| 1 | 800 us | 77 us | 1.60 ms | - | 5 | 50 % |" in markdown(table)
+
+
+def test_repetitions_become_their_median_with_the_extremes(three_times: Suite) -> None:
+    cell = only_cell(three_times, *(Outcome(result(us, 10.0 * us)) for us in (30, 10, 20)))
+    latency, received = cell.figures
+    assert latency is not None
+    assert (latency.lowest, latency.median, latency.highest) == (160, 320, 480)
+    assert received is not None
+    assert (received.lowest, received.median, received.highest) == (100, 200, 300)
+    assert (cell.status, cell.asked, cell.measured, cell.notes) == ("valid", 3, 3, ())
+
+
+@pytest.mark.parametrize(
+    ("bounded", "is_lower_bound"), [((10,), True), ((20,), True), ((30,), False), ((), False)]
+)
+def test_a_lower_bound_above_the_median_does_not_touch_it(
+    three_times: Suite, bounded: tuple[int, ...], is_lower_bound: bool
+) -> None:
+    outcomes = [
+        Outcome(result(us, 1.0, *(["p99_us"] if us in bounded else []))) for us in (10, 20, 30)
+    ]
+    latency, _ = only_cell(three_times, *outcomes).figures
+    assert latency is not None
+    assert latency.is_lower_bound == is_lower_bound
+
+
+def test_a_repetition_that_is_missing_or_failed_is_told_beside_the_others(
+    three_times: Suite,
+) -> None:
+    cell = only_cell(three_times, Outcome(result(10, 1.0)), None, Outcome(failure="no broker"))
+    assert (cell.status, cell.asked, cell.measured) == ("missing", 3, 1)
+    assert cell.notes == ("repetition 2 missing: not run", "repetition 3 failed: no broker")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "note"),
+    [
+        (None, "missing", "missing: not run"),
+        (Outcome(), "missing", "missing: not run"),
+        (Outcome(failure="no\nbroker"), "failed", "failed: no broker"),
+        (
+            Outcome(result(1, 1.0, status="aborted", reasons=["interrupted"])),
+            "failed",
+            "failed: interrupted",
+        ),
+        (Outcome(result(1, 1.0, status="failed")), "failed", "failed: failed"),
+    ],
+)
+def test_a_cell_without_a_result_says_what_it_lacks(
+    one_cell: Suite, outcome: Outcome | None, status: str, note: str
+) -> None:
+    cell = only_cell(one_cell, outcome)
+    assert (cell.status, cell.measured, cell.notes) == (status, 0, (note,))
+    assert cell.figures == (None, None)
+
+
+def test_a_degraded_result_keeps_its_numbers_and_gets_a_mark(one_cell: Suite) -> None:
+    outcome = Outcome(result(100, 7.0, status="degraded", reasons=["a", "b"]))
+    text = markdown(table_of(one_cell, lambda _: outcome))
+    assert "| 1 | 1.60 ms [1] | 7 [1] |" in text
+    assert "[1] degraded: a; b" in text
+
+
+def test_values_that_python_takes_for_the_same_have_rows_of_their_own(tmp_path: Path) -> None:
+    suite = suite_of(tmp_path, "parameters: {x: any}\naxes: {x: [1, true, '1']}\n")
+    table = table_of(suite, lambda trial: Outcome(result(10 * trial.number, 1.0)))
+    rows = markdown(table).splitlines()[4:]
+    assert [row.split("|")[1].strip() for row in rows] == ["1", "true", "1"]
+    assert len({row.split("|")[3] for row in rows}) == 3
+
+
+def test_csv_and_json_have_every_cell(tmp_path: Path) -> None:
+    suite = load_suite("rabbitmq-latency-queue-types")
+    table = suite_table(suite, {})
+    sheet, document = io.StringIO(), io.StringIO()
+    write_csv(table, sheet)
+    write_json(table, document)
+    rows = list(csv.DictReader(io.StringIO(sheet.getvalue())))
+    cells = json.loads(document.getvalue())["cells"]
+    assert len(rows) == len(cells) == 25
+    assert {row["status"] for row in rows} == {cell["status"] for cell in cells} == {"missing"}
+    assert [row["queue"] for row in rows] == [cell["parameters"]["queue"] for cell in cells]
+
+
+def test_a_suite_can_ask_for_every_measure_that_a_report_knows() -> None:
+    assert in_order(MEASURES) == list(MEASURES)
