@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from xml.etree import ElementTree
 
 import pytest
@@ -14,11 +14,12 @@ import yaml
 
 from bench_spark.cli import main
 from bench_spark.cli.search import transaction_messages
-from bench_spark.errors import EXIT_VALID
+from bench_spark.errors import EXIT_DEGRADED, EXIT_INTERRUPTED, EXIT_VALID
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.search.window import AS_GOOD
 from bench_spark.store import Store
+from bench_spark.summary.document import RunSummary
 
 QUICK = (
     *("--set", "phases.warmup_seconds=0.2", "--set", "phases.measure_seconds=1"),
@@ -100,6 +101,85 @@ def test_the_shipped_study_runs_on_rabbitmq(
     document = json.loads(said.out)
     assert document["trials"][0]["in_flight"] == 10, "the first power that holds a transaction"
     assert 10 <= document["in_flight"] <= 100
+
+
+# -- outcomes that a real broker does not give on demand ------------------------------------------
+
+
+class SimulatedEngine:
+    """Answers as the engine does, from a table of exit codes by window."""
+
+    outcomes: ClassVar[dict[int, tuple[str, int]]] = {}
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def run(self, request: Any) -> RunSummary:
+        in_flight = request.plan.scenario.load.in_flight
+        status, exit_code = self.outcomes.get(in_flight, ("valid", 0))
+        per_second = 1000.0 * min(in_flight, 100)
+        names = ("median", "mean", "low", "high")
+        sampled = {f"{name}_per_second": per_second for name in names}
+        throughput = {**sampled, "stddev_per_second": 0.0, "samples": 100, "pairs": []}
+        return RunSummary({"status": status, "throughput": throughput}, exit_code, {})
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def simulated(monkeypatch: pytest.MonkeyPatch) -> type[SimulatedEngine]:
+    @contextmanager
+    def no_session(master: str | None, display: Any) -> Iterator[Any]:
+        yield None
+
+    monkeypatch.setattr("bench_spark.cli.run.spark_session", no_session)
+    monkeypatch.setattr("bench_spark.spark.engine.Engine", SimulatedEngine)
+    monkeypatch.setattr(SimulatedEngine, "outcomes", {})
+    return SimulatedEngine
+
+
+def search(tmp_path: Path, *more: str) -> int:
+    common = ("search-window", "window", "--broker", "loopback", "--store", str(tmp_path / "store"))
+    return main([*common, *more])
+
+
+def test_samples_at_the_consumer_decide(
+    simulated: type[SimulatedEngine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert search(tmp_path, "--format", "json") == EXIT_VALID
+    document = json.loads(capsys.readouterr().out)
+    assert 99 <= document["in_flight"] <= 110
+    assert document["end"] == "plateau"
+    assert {trial["samples"] for trial in document["trials"]} == {100}
+
+
+def test_windows_hold_no_more_than_the_backlog_limit(
+    simulated: type[SimulatedEngine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search(tmp_path, "--format", "json", "--set", "load.backlog_limit_bytes=50000")
+    trials = json.loads(capsys.readouterr().out)["trials"]
+    assert max(trial["in_flight"] for trial in trials) == 50
+
+
+def test_a_degraded_trial_is_named_and_decides_the_exit_code(
+    simulated: type[SimulatedEngine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulated.outcomes[10] = ("degraded", EXIT_DEGRADED)
+    assert search(tmp_path) == EXIT_DEGRADED
+    said = capsys.readouterr()
+    assert "degraded: 10 in flight; bench-spark show window-loopback-" in said.out
+    assert "(10,000 to 10,000), degraded\n" in said.err
+
+
+def test_an_interrupted_trial_ends_the_search(
+    simulated: type[SimulatedEngine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulated.outcomes[100] = ("aborted", EXIT_INTERRUPTED)
+    assert search(tmp_path) == EXIT_INTERRUPTED
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "interrupted; 2 whole trials are in the store" in said.err
 
 
 @pytest.mark.parametrize(

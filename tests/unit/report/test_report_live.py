@@ -10,7 +10,14 @@ import pytest
 from bench_spark.agent.timeline import Timeline
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import Plan, make_plan
-from bench_spark.report.live import LiveLine, LiveLog, Steps, display_for, progress_of
+from bench_spark.report.live import (
+    LiveLine,
+    LiveLog,
+    Steps,
+    display_for,
+    display_for_trials,
+    progress_of,
+)
 from bench_spark.scenario.models import Load, Phases, Scenario
 
 START_NS = 1_700_000_000 * NANOSECONDS
@@ -194,6 +201,19 @@ def test_the_display_suits_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(display_for(io.StringIO()), LiveLog)
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(display_for(Terminal()), LiveLog)
+
+
+def test_runs_that_are_parts_of_something_are_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    log, terminal = io.StringIO(), Terminal()
+    for stream in (log, terminal):
+        display = display_for_trials(stream)
+        display.step("starting 1 agent(s)")
+        watched(display, HandClock())
+        display.update(None, is_draining=False)
+    assert log.getvalue() == ""
+    assert "starting" not in terminal.getvalue()
+    assert "warm-up" in terminal.getvalue()
 
 
 def test_no_color_leaves_the_line_plain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from bench_spark.plan import make_plan
 from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
 from bench_spark.summary.document import RunSummary
-from bench_spark.summary.rows import RUNNING, run_row, summary_rows
+from bench_spark.summary.rows import RUNNING, TrialOf, run_row, summary_rows
 from bench_spark.summary.statistics import interval_statistics, statistics
 from bench_spark.tables import SUMMARY
 
@@ -75,6 +75,15 @@ def test_a_run_that_could_not_start_says_why() -> None:
     row = run_row(PLAN, {"name": "here"}, STARTED, failure=LoginRefused("no such user"))
     assert (row["status"], row["exit_code"], row["reasons"]) == ("failed", 3, ["no such user"])
     assert row["result_json"] is None
+
+
+def test_a_trial_says_what_it_is_a_part_of(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store").open()
+    trial = TrialOf("search-1", 3, {"load.in_flight": "100"})
+    store.replace_run(run_row(PLAN, {"name": "here"}, STARTED, trial=trial))
+    (row,) = store.read("runs", run_id="run-1").to_pylist()
+    assert (row["suite"], row["trial"]) == ("search-1", 3)
+    assert dict(row["parameters"]) == {"load.in_flight": "100"}
 
 
 def test_the_summary_has_a_row_per_aggregation_and_measure() -> None:
