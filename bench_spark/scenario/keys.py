@@ -23,7 +23,10 @@ _UNIONS = (Union, types.UnionType)  # `Optional[X]` and `X | None` differ at run
 
 @dataclass(frozen=True)
 class Key:
-    """A key of a model. A map's own keys are free; `member` then describes its values."""
+    """A key of a model. A map's own keys are free; `member` then describes its values.
+
+    A list's entries are keys too, named by their number: `item` describes them.
+    """
 
     path: Path
     field: FieldInfo
@@ -51,6 +54,17 @@ class Key:
                 value_annotation = get_args(kind)[1]
                 return Key((*self.path, "NAME"), FieldInfo.from_annotation(value_annotation))
         raise TypeError(f"{self.dotted} is no map")
+
+    @property
+    def is_list(self) -> bool:
+        return any(get_origin(kind) is list for kind, _ in self._alternatives())
+
+    def item(self, number: str = "N") -> Key:
+        """An entry of a list, as a key of its own."""
+        for kind, _ in self._alternatives():
+            if get_origin(kind) is list:
+                return Key((*self.path, number), FieldInfo.from_annotation(get_args(kind)[0]))
+        raise TypeError(f"{self.dotted} is no list")
 
     @property
     def is_optional(self) -> bool:
@@ -103,23 +117,22 @@ def all_keys(section: type[Section], path: Path = ()) -> Iterator[Key]:
     """Every key in the order of the model, sections before what is inside them."""
     for key in keys_of(section, path).values():
         yield key
-        if key.section:
-            yield from all_keys(key.section, key.path)
+        inside = key.item() if key.is_list else key
+        if inside.section:
+            yield from all_keys(inside.section, inside.path)
 
 
 def follow(model: type[Section], path: Path) -> Key | None:
     """The key that a path of names leads to; inside a map, the map's values. None if nowhere."""
-    section = model
-    for depth, name in enumerate(path, start=1):
-        key = keys_of(section, path[: depth - 1]).get(name)
-        if key is None or depth == len(path):
-            return key
-        if key.is_map:
-            return key.member
-        if key.section is None:
-            return None
-        section = key.section
-    return None
+    key = keys_of(model).get(path[0]) if path else None
+    for name in path[1:]:
+        if key is None or key.is_map:
+            break
+        if key.is_list:
+            key = key.item(name)
+        else:
+            key = keys_of(key.section, key.path).get(name) if key.section else None
+    return key.member if key is not None and key.is_map and len(path) > len(key.path) else key
 
 
 def number(value: float) -> str:
@@ -155,6 +168,8 @@ def _type_name(kind: Any) -> str:
         return "choice"
     if get_origin(kind) is dict:
         return "map"
+    if get_origin(kind) is list:
+        return "list"
     if isinstance(kind, type) and issubclass(kind, Section):
         return "section"
     return {int: "whole number", float: "number", bool: "true or false", str: "text"}[kind]

@@ -88,7 +88,7 @@ def _default(key: Key) -> str:
     default = key.field.get_default(call_default_factory=True, validated_data={})
     if default is PydanticUndefined:
         return "required"
-    if default is None or default == {}:
+    if default is None or default in ({}, []):
         return "unset"
     if isinstance(default, float) and default.is_integer():
         default = int(default)

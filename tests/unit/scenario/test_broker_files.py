@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.broker import Broker, mask_uri, resolve_credentials
+from bench_spark.scenario.broker import Broker, resolve_credentials
 from bench_spark.scenario.loader import load_broker
+from bench_spark.scenario.secrets import mask_uri
 
 SECRET = "hunter2"
 
