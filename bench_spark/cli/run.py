@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +28,12 @@ from bench_spark.cli.preparing import (
 )
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
+from bench_spark.report.exporter import Exporter, ExportingDisplay
 from bench_spark.report.live import Steps, display_for
+from bench_spark.scenario.resources import host_and_port
+from bench_spark.scenario.shown import shown_value
+
+LOOPBACK = "127.0.0.1"
 
 
 def run(
@@ -79,6 +86,14 @@ def run(
         list[str] | None,
         typer.Option("--tag", metavar="KEY=VALUE", help="Stored with the run; repeatable."),
     ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(
+            "--prometheus",
+            metavar="[HOST:]PORT",
+            help="Serve the running trial at /metrics, on 127.0.0.1 unless HOST is given.",
+        ),
+    ] = None,
 ) -> None:
     """Run SCENARIO on a broker and print the result.
 
@@ -88,10 +103,47 @@ def run(
     if trigger_seconds is not None and not live:
         raise ConfigurationError("--trigger-seconds: --no-live makes the metrics afterwards, once")
     outputs = parse_formats(formats or ["terminal"], store)
-    display = display_for(sys.stderr, live)
+    endpoint = _endpoint(prometheus) if prometheus is not None else None
     asked = load(scenario, broker, overrides or [], tags or [])
     chosen_id = choose_run_id(run_id, asked.scenario, asked.broker)
+    with _exporting(display_for(sys.stderr, live), endpoint, asked.broker.name) as display:
+        exit_code = _start_and_run(
+            asked, chosen_id, store, master, display, outputs, live, trigger_seconds
+        )
+    raise typer.Exit(exit_code)
 
+
+def _endpoint(text: str) -> tuple[str, int]:
+    try:
+        return host_and_port(text if ":" in text else f"{LOOPBACK}:{text}")
+    except ValueError:
+        raise ConfigurationError(
+            f"--prometheus: {shown_value(text)} is not allowed; allowed: PORT or HOST:PORT"
+        ) from None
+
+
+@contextmanager
+def _exporting(display: Steps, endpoint: tuple[str, int] | None, broker: str) -> Iterator[Steps]:
+    if endpoint is None:
+        yield display
+        return
+    exporter = Exporter(*endpoint)
+    try:
+        yield ExportingDisplay(display, exporter, broker)
+    finally:
+        exporter.close()
+
+
+def _start_and_run(
+    asked: Asked,
+    chosen_id: str,
+    store: str,
+    master: str | None,
+    display: Steps,
+    outputs: Outputs,
+    live: bool,
+    trigger_seconds: float | None,
+) -> int:
     from bench_spark.spark.session import is_submitted, local_session_master
 
     if is_submitted():
@@ -99,13 +151,11 @@ def run(
             raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
         with spark_session(None, display) as spark:
             ready = settle(asked.scenario, chosen_id, store, spark.sparkContext.master)
-            exit_code = _carry_out(spark, asked, ready, display, outputs, live, trigger_seconds)
-    else:
-        ready = settle(asked.scenario, chosen_id, store, master)
-        agents = len(ready.plan.assignments) if ready.plan is not None else 0
-        with spark_session(master or local_session_master(agents), display) as spark:
-            exit_code = _carry_out(spark, asked, ready, display, outputs, live, trigger_seconds)
-    raise typer.Exit(exit_code)
+            return _carry_out(spark, asked, ready, display, outputs, live, trigger_seconds)
+    ready = settle(asked.scenario, chosen_id, store, master)
+    agents = len(ready.plan.assignments) if ready.plan is not None else 0
+    with spark_session(master or local_session_master(agents), display) as spark:
+        return _carry_out(spark, asked, ready, display, outputs, live, trigger_seconds)
 
 
 def _carry_out(

@@ -29,7 +29,7 @@ from bench_spark.scenario.secrets import (
 
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671, "mqtt": 1883, "mqtts": 8883, "loopback": 0}
 
-RESERVED_SOURCE = "flow"
+FLOW_SOURCE = "flow"
 """The source in `resources` that holds what the management API says."""
 
 _BOOTSTRAP_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
@@ -131,10 +131,8 @@ class Broker(Section):
         names = [source.name for source in self.resources if source.name is not None]
         for name in dict.fromkeys(name for name in names if names.count(name) > 1):
             yield Conflict(("resources",), f"two sources are called {name}")
-        if RESERVED_SOURCE in names:
-            yield Conflict(
-                ("resources",), f"{RESERVED_SOURCE} is the name of management_uri's rows"
-            )
+        if FLOW_SOURCE in names:
+            yield Conflict(("resources",), f"{FLOW_SOURCE} is the name of management_uri's rows")
 
     @property
     def host(self) -> str:

@@ -64,7 +64,7 @@ def _address(text: str) -> str:
     return text
 
 
-def _pattern(text: str) -> str:
+def checked_pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
@@ -94,7 +94,7 @@ class ResourceSource(Section):
     pid: int | None = Field(None, ge=1, le=2**22)
     """A process of the driver's machine, with all it started."""
     process: (
-        Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_pattern)] | None
+        Annotated[str, Field(min_length=1, max_length=500), AfterValidator(checked_pattern)] | None
     ) = None
     """Processes of the driver's machine whose name or command line this regular expression is
     found in, with all they started; the driver itself and what it started are left out."""
