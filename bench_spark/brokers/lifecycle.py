@@ -310,8 +310,6 @@ def _status(recipe: Recipe, directory: Path) -> BrokerStatus:
     if not running:
         ports = {**ports, next(iter(ports)): _configured_port(recipe)}
     pid = running.processes[-1].pid if running else None
-    # A running one is known by its process, wherever its state is kept.
-    source = {"embedded": recipe.name} if pid is None else {"pid": pid}
     return BrokerStatus(
         name=recipe.name,
         state="running" if running else "stopped",
@@ -321,7 +319,7 @@ def _status(recipe: Recipe, directory: Path) -> BrokerStatus:
         directory=directory,
         broker=Broker(
             name=recipe.name,
-            resources=[ResourceSource.model_validate(source)],
+            resources=[] if pid is None else [ResourceSource(pid=pid)],
             **recipe.address(ports),
         ),
     )

@@ -33,7 +33,7 @@ def parse_text(text: str, wanted: frozenset[str] | None = None) -> Iterator[Samp
 
     `wanted` spares the work for all other metrics: exporters tell thousands.
     """
-    for line in text.splitlines():
+    for line in text.split("\n"):  # other separators may stand in a label's value
         if not line or line[0] == "#":
             continue
         if wanted is not None and re.split(r"[{ \t]", line, maxsplit=1)[0] not in wanted:

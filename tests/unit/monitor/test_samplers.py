@@ -16,7 +16,7 @@ import psutil
 import pytest
 from test_parsers import DOCKER
 
-from bench_spark.monitor.cgroup import CgroupSampler
+from bench_spark.monitor.cgroup import ROOT, CgroupSampler
 from bench_spark.monitor.command import CommandSampler
 from bench_spark.monitor.docker import DockerSampler
 from bench_spark.monitor.procfs import ProcessSampler, matching, one_process
@@ -173,18 +173,13 @@ def test_a_path_that_is_no_control_group_is_unreadable(tmp_path: Path) -> None:
         CgroupSampler("nothing", tmp_path).read()
 
 
-def test_the_control_group_of_this_process_is_read_where_there_is_version_2() -> None:
-    path = next(
-        (
-            line[3:]
-            for line in Path("/proc/self/cgroup").read_text().splitlines()
-            if line[:3] == "0::"
-        ),
-        None,
-    )
-    if path is None or not Path(f"/sys/fs/cgroup{path}/cpu.stat").is_file():
+def test_a_real_control_group_of_version_2_is_read_where_there_is_one() -> None:
+    found = [path for path in ("", "unified") if (ROOT / path / "cgroup.procs").is_file()]
+    if not found or not (ROOT / found[0] / "cpu.stat").is_file():
         pytest.skip("this machine has no control groups of version 2")
-    assert CgroupSampler(path).read().counters["cpu_user_seconds"] > 0
+    reading = CgroupSampler(str(ROOT / found[0])).read()
+    assert reading.counters["cpu_user_seconds"] > 0
+    assert reading.gauges["processes"] >= 1
 
 
 # -- Docker's socket -------------------------------------------------------------------------------
