@@ -187,9 +187,9 @@ def readers_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         assert named is not None, f"{block.document.name}: begin the file with '# NAME.yaml'"
         text = block.text.replace("/run/secrets", str(tmp_path))
         (tmp_path / named["name"]).write_text(text)
-        for variable in re.findall(r"password_env: (\w+)", text):
+        for variable in re.findall(r"(?:password|token)_env: (\w+)", text):
             monkeypatch.setenv(variable, "secret")
-        for file in re.findall(r"password_file: (\S+)", text):
+        for file in re.findall(r"(?:password|token)_file: (\S+)", text):
             Path(file).write_text("secret\n")
     return tmp_path
 
