@@ -203,13 +203,14 @@ class ProcessSampler:
         self._add_network(oldest.pid, totals, unreadable)
         totals["processes"] = len(living)
         told = {name: value for name, value in totals.items() if name not in unreadable}
+        missing = (name for name in (*COUNTERS, *GAUGES) if name not in told)
         return Reading(
             at_ns=time.monotonic_ns(),
             host=socket.gethostname(),
             cores=os.cpu_count() or 1,
             counters={name: told[name] for name in COUNTERS if name in told},
             gauges={name: told[name] for name in GAUGES if name in told},
-            unreadable=tuple(sorted(unreadable)),
+            unreadable=tuple(missing),
             identity=f"{oldest.pid}-{oldest.birth_ticks}",
         )
 

@@ -10,7 +10,7 @@ from bench_spark.monitor.command import CommandSampler
 from bench_spark.monitor.docker import DockerSampler
 from bench_spark.monitor.flow import flow_sampler
 from bench_spark.monitor.http_client import HttpSource
-from bench_spark.monitor.procfs import ProcessSampler, matching, one_process
+from bench_spark.monitor.procfs import FindRoots, Processes, ProcessSampler, matching, one_process
 from bench_spark.monitor.prometheus import PrometheusSampler
 from bench_spark.monitor.reading import Reading, Sampler, Unreadable
 from bench_spark.monitor.remote import CalledSampler, RemoteSampler
@@ -53,19 +53,23 @@ def make_sampler(source: ResourceSource) -> Sampler:
     if source.command:
         return CommandSampler(source.command, source.timeout_seconds)
     if source.embedded is not None:
-        return ProcessSampler(one_process(_embedded_pid(source.embedded)))
+        return ProcessSampler(embedded_broker(source.embedded))
     address = host_and_port(source.remote or source.listen or "")
     waits = CalledSampler if source.listen else RemoteSampler
     return waits(address, source.token() or "", source.timeout_seconds)
 
 
-def _embedded_pid(name: str) -> int:
+def embedded_broker(name: str) -> FindRoots:
+    """The broker of that name, also after it was stopped and started again."""
     from bench_spark import brokers  # brings the client libraries along: only where asked for
 
-    pid = brokers.status(name).pid
-    if pid is None:
-        raise Unreadable(f"`bench-spark broker start {name}` has not been run on this machine")
-    return pid
+    def find(processes: Processes) -> list[int]:
+        pid = brokers.status(name).pid
+        if pid is None or pid not in processes:
+            raise Unreadable(f"no {name} runs here that `bench-spark broker start` has started")
+        return [pid]
+
+    return find
 
 
 class Silent:

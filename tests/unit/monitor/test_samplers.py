@@ -131,6 +131,13 @@ def test_what_may_not_be_read_is_null_and_named(tmp_path: Path) -> None:
     }
 
 
+def test_what_this_kernel_does_not_have_is_named_too(tmp_path: Path) -> None:
+    (made_up_process(tmp_path, 77) / "fd").mkdir()
+    reading = ProcessSampler(one_process(77), proc=tmp_path).read()
+    assert reading.gauges["open_files"] == 0
+    assert {"read_bytes", "device_written_bytes"} <= set(reading.unreadable)
+
+
 def test_a_number_that_was_handed_to_another_process_is_not_the_broker(tmp_path: Path) -> None:
     directory = made_up_process(tmp_path, 77, birth=5)
     sampler = ProcessSampler(one_process(77), proc=tmp_path)
