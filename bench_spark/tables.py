@@ -170,12 +170,43 @@ SAMPLES = pa.schema(
 )
 """Throughput at the consumer: one row per run, pair and sample."""
 
+RESOURCES = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("at", _TIMESTAMP),  # the end of the interval, on the driver's clock
+        ("source", pa.string()),
+        ("host", pa.string()),
+        ("phase", pa.string()),  # warmup or measure
+        ("interval_seconds", pa.float64()),
+        ("cpu_user_share_of_machine", pa.float64()),
+        ("cpu_system_share_of_machine", pa.float64()),
+        ("cpu_user_share_of_core", pa.float64()),
+        ("cpu_system_share_of_core", pa.float64()),
+        ("rss_bytes", pa.int64()),
+        ("read_bytes", pa.int64()),
+        ("written_bytes", pa.int64()),
+        ("device_read_bytes", pa.int64()),
+        ("device_written_bytes", pa.int64()),
+        ("network_received_bytes", pa.int64()),
+        ("network_sent_bytes", pa.int64()),
+        ("processes", pa.int64()),
+        ("threads", pa.int64()),
+        ("open_files", pa.int64()),
+        ("values", pa.map_(pa.string(), pa.float64())),
+        ("unreadable", pa.list_(pa.string())),
+        ("problem", pa.string()),
+    ]
+)
+"""The broker's use of its machine: one row per source and second. Bytes and CPU are of the
+interval, the rest is at its end; null is what could not be read."""
+
 TABLES: dict[str, pa.Schema] = {
     "runs": RUNS,
     "events": EVENTS,
     "metrics": METRICS,
     "summary": SUMMARY,
     "samples": SAMPLES,
+    "resources": RESOURCES,
 }
 
 

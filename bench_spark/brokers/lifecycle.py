@@ -37,6 +37,7 @@ from bench_spark.brokers.rabbitmq import RabbitMQ
 from bench_spark.cache import cache_directory
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady
 from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.resources import ResourceSource
 
 START_SECONDS = 90.0
 """A JVM or an Erlang node on a busy small machine; the usual time is under ten seconds."""
@@ -308,14 +309,19 @@ def _status(recipe: Recipe, directory: Path) -> BrokerStatus:
     ports = running.ports if running else dict(recipe.ports)
     if not running:
         ports = {**ports, next(iter(ports)): _configured_port(recipe)}
+    pid = running.processes[-1].pid if running else None
     return BrokerStatus(
         name=recipe.name,
         state="running" if running else "stopped",
         port=_client_port(ports),
         ports=ports,
-        pid=running.processes[-1].pid if running else None,
+        pid=pid,
         directory=directory,
-        broker=Broker(name=recipe.name, **recipe.address(ports)),
+        broker=Broker(
+            name=recipe.name,
+            resources=[] if pid is None else [ResourceSource(pid=pid)],
+            **recipe.address(ports),
+        ),
     )
 
 

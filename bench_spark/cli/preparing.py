@@ -38,6 +38,8 @@ class Asked:
 def load(scenario: str, broker: str, overrides: Sequence[str], tags: Sequence[str] = ()) -> Asked:
     asked, where = _tagged(load_scenario(scenario, overrides), tags), load_broker(broker)
     refuse_impossible(asked, where)
+    for source in where.resources:
+        source.token()  # a token that is missing is said now, and not after the run
     return Asked(asked, where, resolve_credentials(where))
 
 

@@ -30,9 +30,14 @@ from bench_spark.cli.preparing import (
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
 from bench_spark.plan import Plan
+from bench_spark.report.exporter import Exporter, ExportingDisplay
 from bench_spark.report.live import Steps, display_for
 from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.resources import host_and_port
+from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
+
+LOOPBACK = "127.0.0.1"
 
 
 def run(
@@ -78,6 +83,14 @@ def run(
         list[str] | None,
         typer.Option("--tag", metavar="KEY=VALUE", help="Stored with the run; repeatable."),
     ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(
+            "--prometheus",
+            metavar="[HOST:]PORT",
+            help="Serve the running trial at /metrics, on 127.0.0.1 unless HOST is given.",
+        ),
+    ] = None,
 ) -> None:
     """Run SCENARIO on a broker and print the result.
 
@@ -87,13 +100,36 @@ def run(
     if trigger_seconds is not None and not live:
         raise ConfigurationError("--trigger-seconds: --no-live makes the metrics afterwards, once")
     outputs = parse_formats(formats or ["terminal"], store)
-    display = display_for(sys.stderr, live)
+    endpoint = _endpoint(prometheus) if prometheus is not None else None
     asked = load(scenario, broker, overrides or [], tags or [])
     chosen_id = choose_run_id(run_id, asked.scenario, asked.broker)
-
-    with launched(asked, chosen_id, store, master, display) as launch:
+    with (
+        _exporting(display_for(sys.stderr, live), endpoint, asked.broker.name) as display,
+        launched(asked, chosen_id, store, master, display) as launch,
+    ):
         exit_code = _carry_out(launch, asked, display, outputs, live, trigger_seconds)
     raise typer.Exit(exit_code)
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    try:
+        return host_and_port(text if ":" in text else f"{LOOPBACK}:{text}")
+    except ValueError:
+        raise ConfigurationError(
+            f"--prometheus: {shown_value(text)} is not allowed; allowed: PORT or HOST:PORT"
+        ) from None
+
+
+@contextmanager
+def _exporting(display: Steps, endpoint: tuple[str, int] | None, broker: str) -> Iterator[Steps]:
+    if endpoint is None:
+        yield display
+        return
+    exporter = Exporter(*endpoint)
+    try:
+        yield ExportingDisplay(display, exporter, broker)
+    finally:
+        exporter.close()
 
 
 class Launch(NamedTuple):

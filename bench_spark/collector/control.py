@@ -145,6 +145,11 @@ class RunControl:
         """How many lanes of all agents are open already."""
         return sum(state.opened for state in self.agents)
 
+    @property
+    def totals(self) -> dict[str, int]:
+        """What all agents have sent and received so far, by their last words about it."""
+        return {name: self._total(name) for name in ("sent", "received_once")}
+
     # -- what the driver does --------------------------------------------------------------------
 
     def stop(self, reason: str) -> None:

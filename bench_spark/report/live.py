@@ -135,6 +135,9 @@ class Steps:
     def update(self, window: Window | None, is_draining: bool) -> None:
         pass
 
+    def counted(self, totals: Mapping[str, int]) -> None:
+        """What was sent and received so far; told together with `update`."""
+
     def ended(self) -> None:
         self._watched = None
 

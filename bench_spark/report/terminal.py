@@ -26,6 +26,7 @@ from bench_spark.report.measures import (
     shown_statistic,
     statistics_of,
 )
+from bench_spark.report.resources import resource_lines
 
 PLAIN_WIDTH = 80
 WIDEST = 100
@@ -268,6 +269,7 @@ def _surroundings(document: Document, store: str | None) -> Iterator[ConsoleRend
     lines = [("scenario", descriptions.scenario_of(document["scenario"])), ("broker", broker)]
     if environment:
         lines.append(("machine", descriptions.environment_of(environment)))
+    lines += resource_lines(document.get("resources") or {})
     lines.append(("run", run_id))
     yield labelled([(Text(label, "dim"), text) for label, text in lines])
     again = f"bench-spark show {run_id}" + (f" --store {shlex.quote(store)}" if store else "")

@@ -18,61 +18,21 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.models import ClientProperties, Conflict, Name, Section, refuse
+from bench_spark.scenario.resources import ResourceSource
+from bench_spark.scenario.secrets import (
+    MASK,
+    environment_name,
+    is_secret_key,
+    mask_uri,
+    uri_problem,
+)
 
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671, "mqtt": 1883, "mqtts": 8883, "loopback": 0}
 
+FLOW_SOURCE = "flow"
+"""The source in `resources` that holds what the management API says."""
 
-MASK = "***"
-
-_SECRET_WORDS = ("password", "passwd", "passphrase", "secret", "token", "jaas", "key.pem")
-_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _BOOTSTRAP_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
-
-
-def is_secret_key(key: str) -> bool:
-    """Whether values under this name are kept out of whatever is printed."""
-    return any(word in key.lower() for word in _SECRET_WORDS)
-
-
-def mask_uri(uri: str) -> str:
-    """The URI without its password. One that cannot be read is masked as far as one may lie."""
-    try:
-        parts = urllib.parse.urlsplit(uri)
-        if parts.password is not None:
-            host = parts.netloc.rpartition("@")[2]
-            return parts._replace(netloc=f"{parts.username}:{MASK}@{host}").geturl()
-    except ValueError:
-        return MASK
-    before, at, after = uri.rpartition("@")
-    scheme, colon, user_info = before.partition("://")
-    if not at or ":" not in (user_info if colon else scheme):
-        return uri
-    # A raw '/', '#' or '?' in a password hides it from urlsplit.
-    return f"{scheme}{colon}{MASK}@{after}" if colon else f"{MASK}@{after}"
-
-
-def _environment_name(value: str) -> str:
-    if not _ENVIRONMENT_NAME.fullmatch(value):
-        raise ValueError("allowed: the name of an environment variable, not the password itself")
-    return value
-
-
-def _uri_problem(uri: str, schemes: Iterable[str]) -> str | None:
-    """What is wrong with a URI, in words that hold nothing of it: it may contain a password."""
-    try:
-        parts = urllib.parse.urlsplit(uri)
-        port_is_valid = parts.port is None or parts.port > 0
-    except ValueError:
-        return "is no valid URI; escape special characters of user and password, as in %40 for @"
-    if parts.scheme not in schemes:
-        return "must start with " + " or ".join(f"{scheme}://" for scheme in schemes)
-    if not parts.hostname:
-        return f"names no host; write {parts.scheme}://HOST:PORT"
-    if not port_is_valid:
-        return "has port 0; allowed: 1 to 65535"
-    if parts.query or parts.fragment:
-        return "has a '?' or '#' part, which is not supported; in a password write %3F or %23"
-    return None
 
 
 def _bootstrap_problem(servers: str) -> str | None:
@@ -117,7 +77,7 @@ class Broker(Section):
     """Kafka: host:port, several separated by commas."""
     username: str | None = None
     """User to log in as; unset: the one in `uri`."""
-    password_env: Annotated[str, AfterValidator(_environment_name)] | None = None
+    password_env: Annotated[str, AfterValidator(environment_name)] | None = None
     """Name of the environment variable that holds the password."""
     password_file: str | None = None
     """File whose first line is the password."""
@@ -128,13 +88,15 @@ class Broker(Section):
     properties: ClientProperties = Field(default_factory=dict)
     """Kafka: client properties common to producers, consumers and administration."""
     management_uri: str | None = None
-    """RabbitMQ's management API, for the broker's own counters."""
+    """RabbitMQ's management API: whether it holds producers back (`flow`)."""
+    resources: list[ResourceSource] = Field(default_factory=list, max_length=100)
+    """Where the broker's CPU, memory and disk use can be read while a run goes on."""
     connect_timeout_seconds: float = Field(5.0, gt=0, le=60, allow_inf_nan=False)
     """How long a connection and its login may take."""
 
     @model_validator(mode="after")
     def _keys_agree(self) -> Broker:
-        refuse([*self._address_conflicts(), *self._login_conflicts()])
+        refuse([*self._address_conflicts(), *self._login_conflicts(), *self._resource_conflicts()])
         return self
 
     def _address_conflicts(self) -> Iterable[Conflict]:
@@ -145,7 +107,7 @@ class Broker(Section):
             if key != needed and getattr(self, key) is not None:
                 yield Conflict((key, "kind"), f"does not go with kind {self.kind}")
         if self.uri and needed == "uri":
-            problem = _uri_problem(self.uri, (self.kind, self.kind + "s"))
+            problem = uri_problem(self.uri, (self.kind, self.kind + "s"))
             if problem:
                 yield Conflict(("uri",), problem)
         if self.bootstrap_servers and needed == "bootstrap_servers":
@@ -153,7 +115,7 @@ class Broker(Section):
             if problem:
                 yield Conflict(("bootstrap_servers",), problem)
         if self.management_uri is not None:
-            problem = _uri_problem(self.management_uri, ("http", "https"))
+            problem = uri_problem(self.management_uri, ("http", "https"))
             if problem:
                 yield Conflict(("management_uri",), problem)
 
@@ -164,6 +126,13 @@ class Broker(Section):
             yield Conflict(("properties", "kind"), f"does not go with kind {self.kind}")
         if self.kind != "kafka" and self.sasl_mechanism != "PLAIN":
             yield Conflict(("sasl_mechanism", "kind"), f"does not go with kind {self.kind}")
+
+    def _resource_conflicts(self) -> Iterable[Conflict]:
+        names = [source.name for source in self.resources if source.name is not None]
+        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+            yield Conflict(("resources",), f"two sources are called {name}")
+        if FLOW_SOURCE in names:
+            yield Conflict(("resources",), f"{FLOW_SOURCE} is the name of management_uri's rows")
 
     @property
     def host(self) -> str:
@@ -202,6 +171,7 @@ class Broker(Section):
         for key in ("uri", "management_uri"):
             if shown.get(key):
                 shown[key] = mask_uri(shown[key])
+        shown["resources"] = [source.masked() for source in self.resources]
         shown["properties"] = {
             key: MASK if is_secret_key(key) else value for key, value in self.properties.items()
         }

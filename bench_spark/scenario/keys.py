@@ -31,7 +31,10 @@ class Described:
 
 @dataclass(frozen=True)
 class Key:
-    """A key of a model. A map's own keys are free; `member` then describes its values."""
+    """A key of a model. A map's own keys are free; `member` then describes its values.
+
+    A list's entries are keys too, named by their number: `item` describes them.
+    """
 
     path: Path
     field: FieldInfo
@@ -48,18 +51,8 @@ class Key:
         return None
 
     @property
-    def item_section(self) -> type[Section] | None:
-        """Of a list of sections: the section."""
-        for kind, _ in self._alternatives():
-            if get_origin(kind) is list:
-                (item,) = get_args(kind)
-                return item if isinstance(item, type) and issubclass(item, Section) else None
-        return None
-
-    @property
     def is_map(self) -> bool:
-        is_dict = any(get_origin(kind) is dict for kind, _ in self._alternatives())
-        return is_dict and not self._described
+        return self._is_made_of(dict)
 
     @property
     def member(self) -> Key:
@@ -69,6 +62,17 @@ class Key:
                 value_annotation = get_args(kind)[1]
                 return Key((*self.path, "NAME"), FieldInfo.from_annotation(value_annotation))
         raise TypeError(f"{self.dotted} is no map")
+
+    @property
+    def is_list(self) -> bool:
+        return self._is_made_of(list)
+
+    def item(self, number: str = "N") -> Key:
+        """An entry of a list, as a key of its own."""
+        for kind, _ in self._alternatives():
+            if get_origin(kind) is list:
+                return Key((*self.path, number), FieldInfo.from_annotation(get_args(kind)[0]))
+        raise TypeError(f"{self.dotted} is no list")
 
     @property
     def is_optional(self) -> bool:
@@ -111,6 +115,12 @@ class Key:
             dict.fromkeys(_allowed(kind, limits) for kind, limits in self._alternatives())
         )
 
+    def _is_made_of(self, container: type) -> bool:
+        """Whether there are keys inside; a key that is described is explained as a whole."""
+        return not self._described and any(
+            get_origin(kind) is container for kind, _ in self._alternatives()
+        )
+
     @property
     def _described(self) -> Described | None:
         """Also where it is said of one alternative: the other is then null."""
@@ -136,32 +146,22 @@ def all_keys(section: type[Section], path: Path = ()) -> Iterator[Key]:
     """Every key in the order of the model, sections before what is inside them."""
     for key in keys_of(section, path).values():
         yield key
-        if key.section:
-            yield from all_keys(key.section, key.path)
-        elif key.item_section:
-            yield from all_keys(key.item_section, (*key.path, "N"))
+        inside = key.item() if key.is_list else key
+        if inside.section:
+            yield from all_keys(inside.section, inside.path)
 
 
 def follow(model: type[Section], path: Path) -> Key | None:
-    """The key that a path of names leads to; inside a map, the map's values; the list itself for
-    the number of one of its sections. None if nowhere."""
-    section, at = model, 0
-    while at < len(path):
-        key = keys_of(section, path[:at]).get(path[at])
-        at += 1
-        if key is None or at == len(path):
-            return key
-        if key.is_map:
-            return key.member
-        if key.item_section:
-            at += 1
-            if at == len(path):
-                return key
-        inside = key.section or key.item_section
-        if inside is None:
-            return None
-        section = inside
-    return None
+    """The key that a path of names leads to; inside a map, the map's values. None if nowhere."""
+    key = keys_of(model).get(path[0]) if path else None
+    for name in path[1:]:
+        if key is None or key.is_map:
+            break
+        if key.is_list:
+            key = key.item(name)
+        else:
+            key = keys_of(key.section, key.path).get(name) if key.section else None
+    return key.member if key is not None and key.is_map and len(path) > len(key.path) else key
 
 
 def number(value: float) -> str:
@@ -198,7 +198,8 @@ def _type_name(kind: Any) -> str:
     if get_origin(kind) is dict:
         return "map"
     if get_origin(kind) is list:
-        return f"list of {_type_name(get_args(kind)[0])}s"
+        (item,) = get_args(kind)
+        return "list of " + " or ".join(f"{_type_name(one)}s" for one, _ in _alternatives(item, ()))
     if isinstance(kind, type) and issubclass(kind, Section):
         return "section"
     return {int: "whole number", float: "number", bool: "true or false", str: "text"}[kind]

@@ -70,7 +70,7 @@ def _path_of(model: type[Section], location: Sequence[int | str]) -> Path:
     for name in map(str, location):
         if path:
             key = follow(model, path)
-            if key is None or not (key.section or key.item_section or key.is_map):
+            if key is None or not (key.section or key.is_map or key.is_list):
                 break
         path = (*path, name)
     return path
@@ -94,7 +94,7 @@ def _problems_at(
     dotted = ".".join(path)
     if kind == "extra_forbidden":
         parent = follow(model, path[:-1])
-        section = (parent and (parent.section or parent.item_section)) or model
+        section = (parent and parent.section) or model
         text = unknown_key(model, section, path[:-1], path[-1])
     else:
         text = _sentence(key, shown_value(value, dotted), details) if key else details[0]["msg"]
@@ -127,6 +127,10 @@ def _sentence(key: Key, value: str, details: list[Any]) -> str:
         case "model_type" | "model_attributes_type":
             inside = ", ".join(keys_of(key.section)) if key.section else ""
             return f"{value} is not a section; keys inside: {inside}"
+        case "list_type" if key.is_list:
+            return f"{value} is not a list; allowed: lines that begin with '- '"
+        case "too_long":
+            return f"has too many entries; allowed: at most {context['max_length']}"
         case "dict_type":
             return f"{value} is not a map; allowed: NAME: VALUE lines"
         case "too_short":

@@ -83,7 +83,7 @@ def _chapter(title: str, introduction: str, model: type[Section]) -> str:
 
 
 def _cells(key: Key) -> Iterator[str]:
-    if key.section or key.item_section:
+    if key.section or (key.is_list and key.item().section):
         yield from (f"**`{key.dotted}`**", key.type_name, "", "", _explanation(key))
         return
     yield f"`{key.dotted}.NAME`" if key.is_map else f"`{key.dotted}`"

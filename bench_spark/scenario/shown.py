@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench_spark.scenario.broker import MASK, is_secret_key, mask_uri
+from bench_spark.scenario.secrets import MASK, is_secret_key, mask_uri
 
 _LONGEST = 60
 _LONGEST_KEY = 120

@@ -10,7 +10,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -46,6 +46,7 @@ from bench_spark.errors import (
     error_of_kind,
 )
 from bench_spark.measure.clock import Clock
+from bench_spark.monitor.monitor import Monitor
 from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.spark.environment import driver_environment
@@ -79,6 +80,8 @@ class Display(Protocol):
     def started(self, plan: Plan, timeline: Timeline, now_ns: Callable[[], int]) -> None: ...
 
     def update(self, window: LiveWindow | None, is_draining: bool) -> None: ...
+
+    def counted(self, totals: Mapping[str, int]) -> None: ...
 
     def ended(self) -> None: ...
 
@@ -167,6 +170,13 @@ class _Run:
         self._clock = Clock.local()
         self._health = AgentHealth()
         self._overhead = SparkOverhead()
+        self._monitor = Monitor(
+            request.broker,
+            request.credentials,
+            request.plan.run_id,
+            store,
+            self._clock.now_ns,
+        )
         self._results: list[AgentResult] = []
         self._job_error: Exception | None = None
         self._interrupted_by: int | None = None
@@ -203,6 +213,7 @@ class _Run:
                     self._await_end(job)
             finally:
                 server.close()
+                self._monitor.close()
                 self._display.ended()
                 if self._warming is not None:
                     self._warming.join(CLOSING_SECONDS)
@@ -284,6 +295,7 @@ class _Run:
             if is_started:
                 self._weigh_spark(control)
                 window = self._metrics.latest(self._plan.run_id)
+                self._display.counted(control.totals)
                 self._display.update(window, is_draining=control.produced.is_set())
             else:
                 self._display.opening(self._plan, control.opened_lanes)
@@ -298,6 +310,7 @@ class _Run:
         """Count Spark's own CPU over the measured phase."""
         if control.produced.is_set():
             self._overhead.end()
+            self._monitor.end()
         elif self._clock.now_ns() >= self._timeline(control).measure_start_ns:
             self._overhead.begin()
 
@@ -312,6 +325,7 @@ class _Run:
                 highest_us=scenario.histogram.highest_us,
             )
         )
+        self._monitor.begin(timeline)
         self._display.started(self._plan, timeline, self._clock.now_ns)
 
     def _timeline(self, control: RunControl) -> Timeline:
@@ -419,9 +433,10 @@ class _Run:
             spark_cores=self._overhead.cores,
             clock_bound_ns=self._health.clock_bound_ns,
             environment=self._environment(control),
-            notes=notes,
             counted=counted_while_measured(self._plan, control),
             samples=samples_of(self._plan, control),
+            notes=(*notes, *(Check("resources", "warn", it) for it in self._monitor.problems())),
+            broker_resources=self._monitor.document(),
             agents=[
                 agent_entry(control, agent, self._health) for agent in range(len(control.agents))
             ],

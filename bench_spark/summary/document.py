@@ -111,6 +111,8 @@ class RunFacts:
     """Of the throughput at the consumers; None where none were to be taken."""
     notes: tuple[Check, ...] = ()
     """What else the reader should know."""
+    broker_resources: Mapping[str, Any] = field(default_factory=dict)
+    """The broker's own use of its machine and whether it held producers back."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,7 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
             "busiest_agent_share_of_core": facts.busiest_agent_share,
             "busiest_host_share": facts.busiest_host_share,
             "spark_cores": facts.spark_cores,
+            **facts.broker_resources,
         },
         "environment": facts.environment,
     }

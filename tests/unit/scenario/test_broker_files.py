@@ -3,9 +3,12 @@ from pathlib import Path
 
 import pytest
 
+from bench_spark import brokers
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.broker import Broker, mask_uri, resolve_credentials
+from bench_spark.scenario.broker import Broker, resolve_credentials
 from bench_spark.scenario.loader import load_broker
+from bench_spark.scenario.resources import ResourceSource, named_sources
+from bench_spark.scenario.secrets import mask_uri
 
 SECRET = "hunter2"
 
@@ -194,3 +197,101 @@ def test_a_missing_environment_variable_is_a_configuration_error() -> None:
     broker = Broker(kind="amqp", uri="amqp://h", password_env="BENCH_SPARK_NO_SUCH_VARIABLE")
     with pytest.raises(ConfigurationError, match="the environment has no BENCH_SPARK_NO_SUCH"):
         resolve_credentials(broker)
+
+
+# -- resources -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("{}", "resources.0.pid: nothing to read; give one of pid, process, cgroup, docker, "),
+        ("{pid: 1, process: x}", "resources.0.process: excludes pid; write two sources"),
+        ("{pid: 0}", "resources.0.pid: 0 is below the minimum of 1"),
+        (
+            "{process: '('}",
+            "resources.0.process: '(' is not allowed; allowed: a regular expression",
+        ),
+        ("{procces: x}", "resources.0.procces: unknown key; did you mean process?"),
+        ("{docker: 'a/../b'}", "resources.0.docker: 'a/../b' is not allowed; allowed: the name or"),
+        ("{command: ls}", "resources.0.command: 'ls' is not a list; allowed: lines that begin"),
+        ("{command: [ls, 5]}", "resources.0.command.1: 5 is not text; allowed: text"),
+        ("{prometheus: 'http://h/m'}", "resources.0.metrics: missing; name the metrics to keep"),
+        ("{pid: 1, metrics: [a]}", "resources.0.metrics: does not go with pid"),
+        (
+            "{prometheus: 'ftp://a:hunter2@b', metrics: [a]}",
+            "resources.0.prometheus: must start with http:// or https://",
+        ),
+        (
+            "{prometheus: 'http://h/m', metrics: ['a b']}",
+            "resources.0.metrics.0: 'a b' is not allowed; allowed: METRIC, ALIAS=METRIC or",
+        ),
+        ("{remote: 'h'}", "resources.0.remote: 'h' is not allowed; allowed: HOST:PORT"),
+        ("{remote: 'h:1'}", "resources.0.token_file: missing; remote needs it, or token_env"),
+        ("{listen: 'h:1', token: x}", "resources.0.token: unknown key; did you mean token_env?"),
+        ("{pid: 1, token_file: x}", "resources.0.token_file: does not go with pid"),
+        ("{embedded: rabitmq}", "resources.0.embedded: 'rabitmq' is unknown; allowed: kafka, "),
+        ("5", "resources.0: 5 is not a section; keys inside: name, pid, "),
+        ("{name: flow, pid: 1}", "resources: flow is the name of management_uri's rows"),
+    ],
+)
+def test_a_source_of_resources_that_cannot_be_is_refused(
+    tmp_path: Path, source: str, message: str
+) -> None:
+    file = write(tmp_path, f"{{kind: amqp, uri: 'amqp://h', resources: [{source}]}}")
+    with pytest.raises(ConfigurationError) as refused:
+        load_broker(file)
+    assert f"{file}: {message}" in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+def test_sources_have_names_of_their_own() -> None:
+    sources = [
+        ResourceSource(pid=1),
+        ResourceSource(pid=2),
+        ResourceSource(name="pid-2", pid=3),
+        ResourceSource(name="beam", process="beam"),
+    ]
+    found = {name: source.pid for name, source in named_sources(sources).items()}
+    assert found == {"pid-2": 3, "beam": None, "pid": 1, "pid-3": 2}
+
+
+def test_secrets_of_sources_are_kept_out_of_what_is_stored(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        """
+kind: amqp
+uri: amqp://h
+resources:
+  - {prometheus: "http://u:hunter2@h/metrics?token=hunter2", metrics: [a]}
+  - command: [ctl, --password, hunter2, "--token=hunter2", "http://u:hunter2@h", plain]
+""",
+    )
+    broker = load_broker(file)
+    assert SECRET not in str(broker.masked())
+    assert SECRET not in repr(broker)
+    assert broker.masked()["resources"][1]["command"] == [
+        *("ctl", "--password", "***", "--token=***", "http://u:***@h", "plain")
+    ]
+
+
+def test_a_token_comes_from_the_environment_or_a_file_and_is_no_short_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("a token of decent length\nsecond line\n")
+    assert ResourceSource(remote="h:1", token_file=str(file)).token() == "a token of decent length"
+    monkeypatch.setenv("BENCH_TOKEN", "short")
+    with pytest.raises(ConfigurationError, match="at least 16 characters") as refused:
+        ResourceSource(remote="h:1", token_env="BENCH_TOKEN").token()
+    assert "short" not in str(refused.value).replace("too short", "")
+    monkeypatch.delenv("BENCH_TOKEN")
+    with pytest.raises(ConfigurationError, match="the environment has no BENCH_TOKEN"):
+        ResourceSource(remote="h:1", token_env="BENCH_TOKEN").token()
+    with pytest.raises(ConfigurationError, match="cannot read a token"):
+        ResourceSource(remote="h:1", token_file=str(tmp_path / "none")).token()
+
+
+def test_every_broker_that_can_be_started_can_be_named_as_a_source() -> None:
+    for name in brokers.NAMES:
+        assert load_broker(name).resources == [ResourceSource.model_validate({"embedded": name})]

@@ -1,0 +1,182 @@
+"""Samples every source of a broker once a second while a load runs, into the table `resources`.
+
+Each source has a thread of its own: one that is slow or silent costs only its own rows. Readings
+are taken on whole seconds since the start, so that a row belongs to one phase. Nothing that fails
+here ends a run; what was not read is said in the rows and in the result.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
+from bench_spark.errors import BenchError
+from bench_spark.measure.clock import NANOSECONDS, NowNs
+from bench_spark.monitor.reading import COLUMNS, Reading, Sampler, Unreadable, usage_between
+from bench_spark.monitor.sources import samplers_of
+from bench_spark.monitor.totals import SourceTotals, never_read, resources_document
+from bench_spark.scenario.broker import FLOW_SOURCE, Broker, Credentials
+from bench_spark.store import Store
+from bench_spark.tables import RESOURCES
+
+APPEND_SECONDS = 5.0
+SHORTEST_LAST_NS = NANOSECONDS // 2
+"""When the load ends, one more reading is taken if the last one is older than this."""
+CLOSING_SECONDS = 2.0
+FLOW_REST = 9
+"""The management API is work for the broker, more with every connection: it is left alone nine
+times as long as its last answer took."""
+
+
+class Monitor:
+    def __init__(
+        self, broker: Broker, credentials: Credentials, run_id: str, store: Store, now_ns: NowNs
+    ) -> None:
+        """Opens what has to be open before the load starts, and reads nothing yet."""
+        self._run_id = run_id
+        self._store = store
+        self._now_ns = now_ns
+        self._samplers = samplers_of(broker, credentials, run_id)
+        self._totals = {name: SourceTotals() for name in self._samplers}
+        self._threads: list[threading.Thread] = []
+        self._writer: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._waiting: list[dict[str, Any]] = []
+        self._store_problem: str | None = None
+
+    def begin(self, timeline: Timeline) -> None:
+        """The load starts at the moment the timeline says."""
+        if not self._samplers:
+            return
+        for name, sampler in self._samplers.items():
+            thread = threading.Thread(
+                target=self._watch,
+                args=(name, sampler, timeline),
+                name=f"monitor-{name}",
+                daemon=True,
+            )
+            thread.start()
+            self._threads.append(thread)
+        self._writer = threading.Thread(target=self._write, name="monitor", daemon=True)
+        self._writer.start()
+
+    def end(self) -> None:
+        """The last message is sent. Does not wait."""
+        self._ended.set()
+
+    def close(self) -> None:
+        """Write what is left. A source that hangs is left to its own time limit."""
+        self.end()
+        deadline = time.monotonic() + CLOSING_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if self._writer is not None:
+            self._writer.join()
+        self._append()
+        for sampler in self._samplers.values():
+            sampler.close()
+
+    def document(self) -> dict[str, Any]:
+        with self._lock:
+            return resources_document(self._totals, FLOW_SOURCE)
+
+    def problems(self) -> list[str]:
+        """For the reader of the result: sources that told nothing, rows that were not kept."""
+        with self._lock:
+            silent = never_read(self._totals)
+        found = [f"resources of {name} could not be read: {problem}" for name, problem in silent]
+        if self._store_problem is not None:
+            found.append(f"rows of resources are missing: {self._store_problem}")
+        return found
+
+    # -- one source ------------------------------------------------------------------------------
+
+    def _watch(self, name: str, sampler: Sampler, timeline: Timeline) -> None:
+        before: Reading | None = None
+        next_ns = timeline.start_ns
+        last_ns = took_ns = 0
+        rest = FLOW_REST if name == FLOW_SOURCE else 0
+        while not self._ended.wait(max(0, next_ns - self._now_ns()) / NANOSECONDS):
+            began_ns = self._now_ns()
+            before = self._sample(name, sampler, timeline, before)
+            last_ns = self._now_ns()
+            took_ns = last_ns - began_ns
+            passed = (last_ns + rest * took_ns - timeline.start_ns) // NANOSECONDS
+            next_ns = timeline.start_ns + (passed + 1) * NANOSECONDS
+        is_due = self._now_ns() - last_ns >= SHORTEST_LAST_NS
+        if before is not None and is_due and took_ns < SHORTEST_LAST_NS:
+            self._sample(name, sampler, timeline, before)
+
+    def _sample(
+        self, name: str, sampler: Sampler, timeline: Timeline, before: Reading | None
+    ) -> Reading | None:
+        """Read once; returns the reading that the next one is compared with."""
+        try:
+            reading = sampler.read()
+        except (Unreadable, OSError, ValueError) as error:
+            self._take(name, self._row(name, timeline, 0.0, _nothing(before, str(error))))
+            return before
+        if before is not None:
+            usage = usage_between(before, reading) | {"host": reading.host, "problem": None}
+            self._take(name, self._row(name, timeline, usage["interval_seconds"], usage))
+        with self._lock:
+            self._totals[name].succeed()
+        return reading
+
+    def _row(
+        self, name: str, timeline: Timeline, seconds: float, usage: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        at_ns = self._now_ns()
+        middle_ns = at_ns - round(seconds * NANOSECONDS / 2)
+        return {
+            "run_id": self._run_id,
+            "at": datetime.fromtimestamp(at_ns / NANOSECONDS, UTC),
+            "source": name,
+            "phase": MEASURE if middle_ns >= timeline.measure_start_ns else WARMUP,
+            **usage,
+        }
+
+    def _take(self, name: str, row: dict[str, Any]) -> None:
+        with self._lock:
+            self._waiting.append(row)
+            if row["problem"] is not None:
+                self._totals[name].fail(row["problem"])
+            elif row["phase"] == MEASURE:
+                self._totals[name].add(row)
+
+    # -- the table -------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        while not self._ended.wait(APPEND_SECONDS):
+            self._append()
+
+    def _append(self) -> None:
+        with self._lock:
+            rows, self._waiting = self._waiting, []
+        if not rows:
+            return
+        for row in rows:
+            row["values"] = list(row["values"].items())
+        try:
+            self._store.append("resources", pa.Table.from_pylist(rows, schema=RESOURCES))
+        except BenchError as error:
+            self._store_problem = str(error)
+
+
+def _nothing(before: Reading | None, problem: str) -> dict[str, Any]:
+    """The columns of a moment at which a source told nothing."""
+    return {
+        **dict.fromkeys(COLUMNS),
+        "host": before.host if before is not None else None,
+        "interval_seconds": None,
+        "values": {},
+        "unreadable": list(COLUMNS),
+        "problem": problem,
+    }

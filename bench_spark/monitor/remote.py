@@ -1,0 +1,243 @@
+"""Samplers on the broker's own machine: `bench-spark sample` there, and the monitor's end here."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+
+from bench_spark.monitor.peer import Peer, PeerError
+from bench_spark.monitor.reading import Reading, Sampler, Unreadable
+
+RETRY_SECONDS = 1.0
+MOST_CONNECTIONS = 8
+"""Served at a time; a stranger holds a place for some seconds at most."""
+IDLE_SECONDS = 120.0
+"""A monitor asks every second; one that is silent for so long may be gone without a word."""
+
+Address = tuple[str, int]
+Say = Callable[[str], None]
+
+
+# -- the monitor's end -----------------------------------------------------------------------------
+
+
+class RemoteSampler:
+    """Calls a sampler that listens, and calls again when the connection was lost."""
+
+    def __init__(self, address: Address, token: str, timeout_seconds: float) -> None:
+        self._address = address
+        self._token = token
+        self._timeout_seconds = timeout_seconds
+        self._peer: Peer | None = None
+
+    def read(self) -> Reading:
+        was_open = self._peer is not None
+        try:
+            peer = self._peer = self._peer or self._connect()
+            return _ask(peer, self._timeout_seconds)
+        except PeerError as error:
+            self.close()
+            if was_open:
+                return self.read()
+            raise Unreadable(f"the sampler at {_shown(self._address)}: {error}") from None
+
+    def close(self) -> None:
+        if self._peer is not None:
+            self._peer.close()
+            self._peer = None
+
+    def _connect(self) -> Peer:
+        try:
+            connection = socket.create_connection(self._address, self._timeout_seconds)
+        except OSError as error:
+            raise PeerError(error.strerror or type(error).__name__) from None
+        return Peer(connection, self._token, "monitor", accepted=False)
+
+
+class CalledSampler:
+    """Waits for a sampler that calls; the newest that proves itself is the one asked."""
+
+    def __init__(self, address: Address, token: str, timeout_seconds: float) -> None:
+        self._address = address
+        self._token = token
+        self._timeout_seconds = timeout_seconds
+        self._lock = threading.Lock()
+        self._peer: Peer | None = None
+        self._server: socket.socket | None = None
+        self._places = threading.Semaphore(MOST_CONNECTIONS)
+        self._problem = f"no sampler has called at {_shown(address)}"
+        try:
+            self._server = _listen(address)
+        except OSError as error:
+            self._problem = f"cannot listen at {_shown(address)}: {error.strerror}"
+            return
+        threading.Thread(target=self._accept, name="sampler-calls", daemon=True).start()
+
+    def read(self) -> Reading:
+        with self._lock:
+            peer = self._peer
+        if peer is None:
+            raise Unreadable(self._problem)
+        try:
+            return _ask(peer, self._timeout_seconds)
+        except PeerError as error:
+            peer.close()
+            with self._lock:
+                self._peer = None if self._peer is peer else self._peer
+            raise Unreadable(f"the sampler that called: {error}") from None
+
+    def close(self) -> None:
+        if self._server is not None:
+            _close_listener(self._server)
+        with self._lock:
+            if self._peer is not None:
+                self._peer.close()
+
+    def _accept(self) -> None:
+        assert self._server is not None
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return  # closed
+            if not self._places.acquire(blocking=False):
+                connection.close()
+                continue
+            # In a thread: a stranger that says nothing must not keep the sampler waiting.
+            threading.Thread(
+                target=self._welcome, args=(connection,), name="sampler-called", daemon=True
+            ).start()
+
+    def _welcome(self, connection: socket.socket) -> None:
+        try:
+            peer = Peer(connection, self._token, "monitor", accepted=True)
+        except PeerError as error:
+            self._problem = f"whoever called at {_shown(self._address)}: {error}"
+            return
+        finally:
+            self._places.release()
+        with self._lock:
+            before, self._peer = self._peer, peer
+        if before is not None:
+            before.close()
+
+
+def _ask(peer: Peer, timeout_seconds: float) -> Reading:
+    peer.send({"type": "sample"})
+    message = peer.receive("reading", timeout_seconds)
+    if (problem := message.get("problem")) is not None:
+        raise Unreadable(str(problem)[:300])
+    return Reading.from_message(message)
+
+
+# -- the sampler's end -----------------------------------------------------------------------------
+
+
+class SamplerServer:
+    """Listens and answers whoever knows the token."""
+
+    def __init__(self, address: Address, token: str, sampler: Sampler, say: Say) -> None:
+        """Raises OSError where it cannot listen."""
+        self._server = _listen(address)
+        self._token = token
+        self._sampler = _Shared(sampler)
+        self._say = say
+        self._places = threading.Semaphore(MOST_CONNECTIONS)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.getsockname()[1])
+
+    def serve(self) -> None:
+        """Until `close`."""
+        while True:
+            try:
+                connection, caller = self._server.accept()
+            except OSError:
+                return  # closed
+            if not self._places.acquire(blocking=False):
+                connection.close()
+                continue
+            threading.Thread(
+                target=self._answer, args=(connection, _shown(caller[:2])), daemon=True
+            ).start()
+
+    def close(self) -> None:
+        _close_listener(self._server)
+
+    def _answer(self, connection: socket.socket, caller: str) -> None:
+        try:
+            peer = Peer(connection, self._token, "sampler", accepted=True)
+            self._say(f"{caller} asks for samples")
+            _answer_until_end(peer, self._sampler)
+        except PeerError as error:
+            self._say(f"{caller}: {error}")
+        finally:
+            connection.close()
+            self._places.release()
+
+
+def call_and_answer(
+    address: Address, token: str, sampler: Sampler, say: Say, has_ended: threading.Event
+) -> None:
+    """Call a monitor again and again (it is there while a run goes on) and answer what it asks."""
+    said = None
+    while not has_ended.is_set():
+        try:
+            connection = socket.create_connection(address, RETRY_SECONDS * 5)
+            peer = Peer(connection, token, "sampler", accepted=False)
+            say(f"{_shown(address)} asks for samples")
+            said = None
+            _answer_until_end(peer, sampler)
+        except (OSError, PeerError) as error:
+            text = f"{_shown(address)}: {getattr(error, 'strerror', None) or error}"
+            if text != said:
+                say(f"{text}; trying again")
+            said = text
+        has_ended.wait(RETRY_SECONDS)
+
+
+def _answer_until_end(peer: Peer, sampler: Sampler) -> None:
+    try:
+        while True:
+            peer.receive("sample", IDLE_SECONDS)
+            try:
+                message = sampler.read().as_message()
+            except Unreadable as error:
+                message = {"type": "reading", "problem": str(error)}
+            peer.send(message)
+    finally:
+        peer.close()
+
+
+class _Shared:
+    """One sampler for several connections, one at a time."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+        self._lock = threading.Lock()
+
+    def read(self) -> Reading:
+        with self._lock:
+            return self._sampler.read()
+
+    def close(self) -> None:
+        self._sampler.close()
+
+
+def _listen(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    return socket.create_server(address, family=family)
+
+
+def _close_listener(server: socket.socket) -> None:
+    """Closing alone would not wake a thread that waits in `accept`."""
+    with contextlib.suppress(OSError):
+        server.shutdown(socket.SHUT_RDWR)
+    server.close()
+
+
+def _shown(address: Address) -> str:
+    return f"{address[0]}:{address[1]}"

@@ -1,0 +1,85 @@
+"""From a broker file to samplers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench_spark.errors import ConfigurationError
+from bench_spark.monitor.cgroup import CgroupSampler
+from bench_spark.monitor.command import CommandSampler
+from bench_spark.monitor.docker import DockerSampler
+from bench_spark.monitor.flow import flow_sampler
+from bench_spark.monitor.http_client import HttpSource
+from bench_spark.monitor.procfs import FindRoots, Processes, ProcessSampler, matching, one_process
+from bench_spark.monitor.prometheus import PrometheusSampler
+from bench_spark.monitor.reading import Reading, Sampler, Unreadable
+from bench_spark.monitor.remote import CalledSampler, RemoteSampler
+from bench_spark.scenario.broker import FLOW_SOURCE, Broker, Credentials
+from bench_spark.scenario.resources import ResourceSource, host_and_port, named_sources
+
+FLOW_TIMEOUT_SECONDS = 5.0
+
+
+def samplers_of(broker: Broker, credentials: Credentials, run_id: str) -> dict[str, Sampler]:
+    """By the names that results call them. One that cannot even be set up says so when read."""
+    makers: dict[str, Callable[[], Sampler | None]] = {
+        name: lambda source=source: make_sampler(source)  # type: ignore[misc]
+        for name, source in named_sources(broker.resources).items()
+    }
+    makers[FLOW_SOURCE] = lambda: flow_sampler(broker, credentials, run_id, FLOW_TIMEOUT_SECONDS)
+    samplers: dict[str, Sampler] = {}
+    for name, make in makers.items():
+        try:
+            sampler = make()
+        except (Unreadable, ConfigurationError) as error:
+            sampler = Silent(str(error))
+        if sampler is not None:
+            samplers[name] = sampler
+    return samplers
+
+
+def make_sampler(source: ResourceSource) -> Sampler:
+    if source.pid is not None:
+        return ProcessSampler(one_process(source.pid))
+    if source.process is not None:
+        return ProcessSampler(matching(source.process))
+    if source.cgroup is not None:
+        return CgroupSampler(source.cgroup)
+    if source.docker is not None:
+        return DockerSampler(source.docker, source.docker_socket, source.timeout_seconds)
+    if source.prometheus is not None:
+        http = HttpSource(source.prometheus, source.timeout_seconds, bearer_token=source.token())
+        return PrometheusSampler(http, source.metrics)
+    if source.command:
+        return CommandSampler(source.command, source.timeout_seconds)
+    if source.embedded is not None:
+        return ProcessSampler(embedded_broker(source.embedded))
+    address = host_and_port(source.remote or source.listen or "")
+    waits = CalledSampler if source.listen else RemoteSampler
+    return waits(address, source.token() or "", source.timeout_seconds)
+
+
+def embedded_broker(name: str) -> FindRoots:
+    """The broker of that name, also after it was stopped and started again."""
+    from bench_spark import brokers  # brings the client libraries along: only where asked for
+
+    def find(processes: Processes) -> list[int]:
+        pid = brokers.status(name).pid
+        if pid is None or pid not in processes:
+            raise Unreadable(f"no {name} runs here that `bench-spark broker start` has started")
+        return [pid]
+
+    return find
+
+
+class Silent:
+    """A source that could not be set up."""
+
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
+
+    def read(self) -> Reading:
+        raise Unreadable(self._problem)
+
+    def close(self) -> None:
+        pass

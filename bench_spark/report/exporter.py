@@ -1,0 +1,133 @@
+"""The Prometheus endpoint of the driver: /metrics while the command runs.
+
+It is a display like those on the terminal, around one of them: the engine tells it what it tells
+them, and it hands everything on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from bench_spark.agent.timeline import Timeline
+from bench_spark.errors import EnvironmentNotReady
+from bench_spark.plan import Plan
+from bench_spark.report.exposition import CONTENT_TYPE, Trial, exposition
+from bench_spark.report.live import Steps, Window, progress_of
+
+REQUEST_SECONDS = 5.0
+
+
+class Exporter:
+    """Serves the newest state of the trial; written by one thread, read by those of requests."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.trial: Trial | None = None
+        exporter = self
+
+        class Handler(_MetricsHandler):
+            def text(self) -> str:
+                return exposition(exporter.trial)
+
+        try:
+            self._server = _Server((host, port), Handler)
+        except OSError as error:
+            raise EnvironmentNotReady(
+                f"--prometheus: cannot listen at {host}:{port}: {error.strerror}"
+            ) from error
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="prometheus", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class ExportingDisplay(Steps):
+    """Hands everything on to `display`, and keeps what the exporter tells."""
+
+    def __init__(self, display: Steps, exporter: Exporter, broker: str) -> None:
+        self._display = display
+        self._exporter = exporter
+        self._broker = broker
+        self._timeline: Timeline | None = None
+        self._plan: Plan | None = None
+        self._now_ns: Callable[[], int] = lambda: 0
+        self._totals: Mapping[str, int] = {}
+
+    def name_next(self, name: str) -> None:
+        self._display.name_next(name)
+
+    def step(self, text: str) -> None:
+        self._display.step(text)
+
+    def opening(self, plan: Plan, opened: int) -> None:
+        if self._exporter.trial is None:
+            self._exporter.trial = self._trial(plan)
+        self._display.opening(plan, opened)
+
+    def started(self, plan: Plan, timeline: Timeline, now_ns: Callable[[], int]) -> None:
+        self._plan, self._timeline, self._now_ns = plan, timeline, now_ns
+        self._exporter.trial = self._trial(plan)
+        self._display.started(plan, timeline, now_ns)
+
+    def counted(self, totals: Mapping[str, int]) -> None:
+        self._totals = dict(totals)
+        self._display.counted(totals)
+
+    def update(self, window: Window | None, is_draining: bool) -> None:
+        if self._exporter.trial is not None and self._plan and self._timeline:
+            progress = progress_of(self._plan, self._timeline, self._now_ns(), window, is_draining)
+            self._exporter.trial = replace(
+                self._exporter.trial, phase=progress.phase, totals=self._totals, window=window
+            )
+        self._display.update(window, is_draining)
+
+    def ended(self) -> None:
+        self._exporter.trial = self._plan = self._timeline = None
+        self._totals = {}
+        self._display.ended()
+
+    def _trial(self, plan: Plan) -> Trial:
+        scenario = plan.scenario
+        return Trial(plan.run_id, scenario.name, self._broker, scenario.tags)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        """A scraper that hangs up is nothing to write home about."""
+
+
+class _MetricsHandler(BaseHTTPRequestHandler):
+    timeout = REQUEST_SECONDS
+    server_version = "bench-spark"
+    sys_version = ""
+
+    def text(self) -> str:
+        raise NotImplementedError
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] != "/metrics":
+            self.send_error(404, "there is /metrics only")
+            return
+        body = self.text().encode()
+        self.send_response(200)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Standard error belongs to the progress of the run."""

@@ -1,0 +1,113 @@
+"""The broker's resources and its flow state, from a real RabbitMQ under load."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from agents import run_load
+
+from bench_spark import brokers
+from bench_spark.agent.timeline import Timeline
+from bench_spark.brokers import BrokerStatus
+from bench_spark.measure.clock import Clock
+from bench_spark.monitor.monitor import Monitor
+from bench_spark.monitor.sources import make_sampler
+from bench_spark.plan import make_plan
+from bench_spark.scenario.broker import Broker, Credentials, resolve_credentials
+from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.resources import ResourceSource
+from bench_spark.store import Store
+
+SECOND = 1_000_000_000
+
+
+def test_rabbitmqs_own_metrics_are_read(rabbitmq: BrokerStatus) -> None:
+    url = f"http://127.0.0.1:{rabbitmq.ports['prometheus']}/metrics"
+    metrics = [
+        "memory=rabbitmq_process_resident_memory_bytes",
+        'processes=erlang_vm_memory_bytes_total{kind="processes"}',
+        "rabbitmq_connections",
+        "nothing=rabbitmq_no_such_metric",
+    ]
+    reading = make_sampler(ResourceSource(prometheus=url, metrics=metrics)).read()
+    assert reading.values["memory"] > 10_000_000
+    assert 0 < reading.values["processes"] < reading.values["memory"] * 10
+    assert reading.values["rabbitmq_connections"] >= 0
+    assert reading.unreadable == ("nothing",)
+
+
+def test_the_process_of_a_broker_that_was_started_is_found_by_its_name(
+    rabbitmq: BrokerStatus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BENCH_SPARK_STATE", str(rabbitmq.directory.parent))
+    reading = make_sampler(ResourceSource(embedded="rabbitmq")).read()
+    assert reading.gauges["rss_bytes"] > 50_000_000
+    assert reading.gauges["processes"] >= 2  # the node and its helpers
+    assert reading.counters["cpu_user_seconds"] > 0
+    assert brokers.status("rabbitmq").broker.resources == [ResourceSource(pid=rabbitmq.pid)]
+
+
+def watched(broker: Broker, credentials: Credentials, run_id: str, store: Store) -> Monitor:
+    """A monitor over a load at full speed through one queue, which RabbitMQ slows down."""
+    scenario = Scenario.model_validate(
+        {
+            "load": {"mode": "maximum"},
+            "phases": {"warmup_seconds": 6.0, "measure_seconds": 4.0, "drain_seconds": 1.0},
+            "message": {"bytes": 200},
+        }
+    )
+    plan = make_plan(scenario, run_id)
+    clock = Clock.local()
+    monitor = Monitor(broker, credentials, run_id, store, clock.now_ns)
+    load = threading.Thread(target=run_load, args=(plan, broker))
+    load.start()
+    monitor.begin(Timeline(clock.now_ns(), 6 * SECOND, 4 * SECOND, SECOND))
+    threading.Event().wait(10.3)
+    monitor.end()
+    load.join()
+    monitor.close()
+    return monitor
+
+
+@pytest.mark.slow
+def test_flow_and_cpu_of_a_loaded_broker_are_told(rabbitmq: BrokerStatus, store: Store) -> None:
+    broker = rabbitmq.broker
+    monitor = watched(broker, resolve_credentials(broker), "flowing", store)
+    document = monitor.document()
+    assert monitor.problems() == []
+    assert document["flow"]["polls"] >= 2
+    assert document["flow"]["state"] in ("never", "intermittent", "permanent")
+    [used] = document["broker"].values()
+    assert 0.05 < used["cpu_user_share_of_core"] + used["cpu_system_share_of_core"] < 64
+    rows = store.read("resources").to_pylist(maps_as_pydicts="strict")
+    polls = [row["values"] for row in rows if row["source"] == "flow"]
+    assert max(values["connections"] for values in polls) == 2
+    assert max(values["channels"] for values in polls) == 2
+    assert {row["phase"] for row in rows} == {"warmup", "measure"}
+
+
+def test_a_login_that_the_management_api_refuses_leaves_the_flow_unknown(
+    rabbitmq: BrokerStatus, tmp_path: Path
+) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("hunter2")
+    broker = Broker(
+        name="r",
+        kind="amqp",
+        uri="amqp://127.0.0.1",
+        username="guest",
+        password_file=str(secret),
+        management_uri=f"http://127.0.0.1:{rabbitmq.ports['management']}",
+    )
+    store = Store(tmp_path / "store").open()
+    clock = Clock.local()
+    monitor = Monitor(broker, resolve_credentials(broker), "r", store, clock.now_ns)
+    monitor.begin(Timeline(clock.now_ns(), SECOND, SECOND, 0))
+    threading.Event().wait(0.5)
+    monitor.close()
+    assert monitor.document()["flow"]["state"] == "unknown"
+    [problem] = monitor.problems()
+    assert "answers 401" in problem
+    assert "hunter2" not in problem
