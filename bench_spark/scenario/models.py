@@ -161,6 +161,9 @@ class AmqpQueue(Section):
     name: Annotated[WireName, Field(min_length=1)] | None = None
     """Queue name; `%d` stands for the destination's number. Unset: a name of the run's own. A queue
     of that name that is there already is used as it is, and never deleted."""
+    first_number: int = Field(0, ge=0, le=10**9)
+    """The first destination's number, wherever `%d` stands in names, keys, headers and arguments:
+    with 1 and 10 destinations, `perf-test-%d` is `perf-test-1` to `perf-test-10`."""
     server_named: bool = False
     """Let the broker choose the names."""
     durable: bool = False
@@ -186,6 +189,23 @@ class AmqpExchange(Section):
     """Type of a named exchange, which is declared for the run."""
     durable: bool = False
     """A named exchange survives a restart of the broker."""
+    binding_arguments: ClientProperties = Field(default_factory=dict)
+    """What a `headers` exchange compares with a message's headers (`amqp.headers`), and how:
+    `x-match: all` or `any`. `%d` in a text stands for the destination's number. None: every message
+    passes."""
+
+    @model_validator(mode="after")
+    def _arguments_are_for_headers(self) -> AmqpExchange:
+        if self.binding_arguments and (self.type != "headers" or not self.name):
+            refuse(
+                [
+                    Conflict(
+                        ("binding_arguments", "type", "name"),
+                        "only a named exchange of type headers looks at them",
+                    )
+                ]
+            )
+        return self
 
 
 class Amqp(Section):
@@ -196,6 +216,16 @@ class Amqp(Section):
     routing_key: WireName | None = None
     """Routing key, also the binding's; `%d` stands for the destination's number. Unset: the
     queue's name."""
+    routing_keys: int = Field(1, ge=1, le=10_000)
+    """Above 1: every message takes one of so many keys at random, the routing key with a number
+    behind it (`KEY.00` to `KEY.99`). Each queue is bound to all of its keys, so the exchange has
+    work to do; it must be a named one."""
+    binding_key: WireName | None = None
+    """Pattern by which queues are bound to a `topic` exchange, as `orders.*.%d` or `orders.#`;
+    unset: what fits the routing keys."""
+    headers: ClientProperties = Field(default_factory=dict)
+    """Headers of every message, as a `headers` exchange compares them; `%d` in a text stands for
+    the destination's number."""
     confirms: int = Field(0, ge=0, le=10_000_000)
     """Publisher confirms: most messages unconfirmed per producer; 0 turns confirms off."""
     producer_transaction: int = Field(0, ge=0, le=10_000_000)
@@ -228,6 +258,27 @@ class Amqp(Section):
             below = f"{self.prefetch} is below ack_every, which is {self.ack_every}"
             refuse([Conflict(("prefetch", "ack_every"), f"{below}: nothing would be acknowledged")])
         return self
+
+    @model_validator(mode="after")
+    def _keys_suit_the_exchange(self) -> Amqp:
+        refuse(list(self._key_conflicts()))
+        return self
+
+    def _key_conflicts(self) -> Iterator[Conflict]:
+        if self.routing_keys > 1 and not self.exchange.name:
+            yield Conflict(
+                ("routing_keys", "exchange.name"),
+                f"{self.routing_keys} keys need a named exchange: the default one has one key per "
+                "queue, its name",
+            )
+        if self.binding_key is not None and (
+            not self.exchange.name or self.exchange.type != "topic"
+        ):
+            yield Conflict(
+                ("binding_key", "exchange.type", "exchange.name"),
+                "only a named exchange of type topic has patterns; others are bound by the routing "
+                "key",
+            )
 
     @model_validator(mode="after")
     def _transactions_agree(self) -> Amqp:

@@ -48,11 +48,13 @@ from bench_spark.errors import (
     LoginRefused,
 )
 from bench_spark.scenario.broker import Broker, Tls
+from bench_spark.transports.amqp.key_choice import KeyChoice
 from bench_spark.transports.base import (
     Batch,
     Consumers,
     Destination,
     OutcomeKind,
+    Part,
     Producers,
     Received,
     Signal,
@@ -136,6 +138,19 @@ def test_a_queue_that_was_there_before_is_used_and_never_deleted(broker: Broker)
         channel.queue_delete(name)
 
 
+def test_a_queue_with_other_arguments_is_refused_and_left_alone(rabbitmq_broker: Broker) -> None:
+    name = unique("other")
+    queue = {"name": name, "arguments": {"x-max-length": 10}}
+    transport = open_transport(rabbitmq_broker, amqp={"queue": queue})
+    with plain_pika(rabbitmq_broker) as channel:
+        channel.queue_declare(name, arguments={"x-max-length": 20})
+        channel.basic_publish("", name, b"precious")
+        with pytest.raises(BrokerRefused, match=rf"{name}.*406 PRECONDITION_FAILED.*x-max-length"):
+            transport.declare([Destination(0)])
+        assert transport.depths([Destination(0, name)]) == (1,)
+        channel.queue_delete(name)
+
+
 def test_a_queue_with_other_properties_is_refused_and_left_alone(rabbitmq_broker: Broker) -> None:
     name = unique("other")
     pattern = f"{name}-%d"
@@ -201,6 +216,115 @@ def test_an_exchange_shared_by_two_agents_goes_with_the_last_queue(broker: Broke
         collect(consumers, 2)
     second.delete(made_second)
     assert not exchange_exists(broker, name, "direct")
+
+
+@on_both_planes
+def test_a_headers_exchange_passes_only_messages_whose_headers_fit(broker: Broker) -> None:
+    def amqp(sent: dict[str, Any]) -> dict[str, Any]:
+        wanted = {"x-match": "all", "kind": "order", "pages": 3}
+        exchange = {"name": name, "type": "headers", "binding_arguments": wanted}
+        return {"exchange": exchange, "headers": sent, "mandatory": True}
+
+    name = unique("headers")
+    fitting = open_transport(broker, amqp=amqp({"kind": "order", "pages": 3, "more": True}))
+    other = open_transport(broker, amqp=amqp({"kind": "order", "pages": 4}))
+    with exchanging(fitting, want=frozenset({Part.HEADERS})) as (producers, consumers):
+        send_all(producers, batch(heads(20)))
+        parts = collect(consumers, 20)
+        headers = [one for part in parts for one in part.headers or ()]
+        assert headers == [{"kind": "order", "pages": 3, "more": True}] * 20
+        with producing(other, [Destination(0, "unused")]) as misfits:
+            settled = send_all(misfits, batch(heads(5)), expected_outcomes=5)
+            assert settled.kinds == [OutcomeKind.RETURNED] * 5
+        collect(consumers, 0)
+
+
+@on_both_planes
+def test_a_headers_exchange_tells_destinations_apart(broker: Broker) -> None:
+    exchange = {
+        "name": unique("headers"),
+        "type": "headers",
+        "binding_arguments": {"x-match": "all", "to": "q-%d"},
+    }
+    amqp = {"exchange": exchange, "headers": {"to": "q-%d"}, "queue": {"first_number": 1}}
+    transport = open_transport(broker, destinations=2, producers=2, consumers=2, amqp=amqp)
+    with (
+        declared(transport, 2) as made,
+        consuming(transport, made) as consumers,
+        producing(transport, made) as producers,
+    ):
+        routes = [0, 1, 1, 0, 1] * 4
+        send_all(producers, batch(heads(20), route=routes))
+        parts = collect(consumers, 20)
+        by_sequence = dict(
+            zip(joined(parts, "head")["sequence"], joined(parts, "route"), strict=True)
+        )
+        assert [by_sequence[number] for number in range(20)] == routes
+
+
+@on_both_planes
+def test_a_topic_exchange_is_bound_by_a_pattern(broker: Broker) -> None:
+    def amqp(key: str) -> dict[str, Any]:
+        exchange = {"name": name, "type": "topic"}
+        return {
+            "exchange": exchange,
+            "routing_key": key,
+            "binding_key": "orders.*.eu.#",
+            "mandatory": True,
+        }
+
+    name = unique("topic")
+    with exchanging(open_transport(broker, amqp=amqp("orders.paper.eu.de"))) as both:
+        producers, consumers = both
+        send_all(producers, batch(heads(10)))
+        collect(consumers, 10)
+        other = open_transport(broker, amqp=amqp("orders.paper.us"))
+        with producing(other, [Destination(0, "unused")]) as misfits:
+            settled = send_all(misfits, batch(heads(3)), expected_outcomes=3)
+            assert settled.kinds == [OutcomeKind.RETURNED] * 3
+
+
+@on_both_planes
+@pytest.mark.parametrize("kind", ["direct", "topic"])
+@pytest.mark.parametrize("has_own_tails", [False, True])
+def test_each_message_takes_one_of_many_routing_keys(
+    broker: Broker, kind: str, has_own_tails: bool
+) -> None:
+    exchange = {"name": unique("keys"), "type": kind}
+    amqp = {"exchange": exchange, "routing_key": "k", "routing_keys": 12, "mandatory": True}
+    transport = open_transport(broker, amqp=amqp)
+    tails = [bytes(number % 5) for number in range(200)] if has_own_tails else None
+    with declared(transport) as made:
+        with producing(transport, made) as producers:
+            send_all(producers, batch(heads(200), tails=tails))
+        assert eventually(lambda: transport.depths(made) == (200,))
+        with plain_pika(broker) as channel:
+            got = [channel.basic_get(made[0].name, auto_ack=True)[0] for _ in range(200)]
+    expected = KeyChoice(12, 2).numbers(heads(200)).tolist()
+    assert [one.routing_key for one in got] == [f"k.{number:02d}" for number in expected]
+    assert len(set(expected)) == 12
+
+
+@on_both_planes
+def test_queues_are_numbered_from_the_first_number_and_existing_ones_stay(broker: Broker) -> None:
+    name = unique("perf-test")
+    transport = open_transport(
+        broker,
+        destinations=3,
+        producers=3,
+        consumers=3,
+        amqp={"queue": {"name": f"{name}-%d", "first_number": 1}},
+    )
+    with plain_pika(broker) as channel:
+        channel.queue_declare(f"{name}-2")
+        with declared(transport, 3) as made:
+            assert [one.name for one in made] == [f"{name}-1", f"{name}-2", f"{name}-3"]
+            assert [one.declared for one in made] == [True, False, True]
+            with producing(transport, made) as producers:
+                send_all(producers, batch(heads(6), route=[0, 1, 2, 0, 1, 2]))
+            assert eventually(lambda: transport.depths(made) == (2, 2, 2))
+        assert transport.depths(made) == (None, 2, None)
+        channel.queue_delete(f"{name}-2")
 
 
 def exchange_exists(broker: Broker, name: str, kind: str) -> bool:

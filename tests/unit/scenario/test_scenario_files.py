@@ -262,6 +262,22 @@ def test_a_hostile_reference_is_refused_in_a_short_text(reference: str) -> None:
             ],
         ),
         (
+            "amqp: {exchange: {name: e, binding_arguments: {a: 1}}}",
+            [
+                "amqp.exchange.binding_arguments: only a named exchange of type headers looks at "
+                "them"
+            ],
+        ),
+        (
+            "amqp: {routing_keys: 10, binding_key: '#'}",
+            [
+                "amqp.routing_keys: 10 keys need a named exchange: the default one has one key per "
+                "queue, its name",
+                "amqp.binding_key: only a named exchange of type topic has patterns; others are "
+                "bound by the routing key",
+            ],
+        ),
+        (
             "amqp: {consumer_transaction: 10}",
             ["amqp.consumer_transaction: commits acknowledgements: it needs ack: manual"],
         ),
