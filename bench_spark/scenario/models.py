@@ -144,6 +144,22 @@ class Phases(Section):
     """How long to wait, at most, for messages still on their way after the last was sent."""
 
 
+class Consumer(Section):
+    """Consumers that are slow on purpose."""
+
+    rate_per_second: Annotated[float, Field(ge=1, le=100_000_000, allow_inf_nan=False)] | None = (
+        None
+    )
+    """Most messages that one consumer takes per second, evenly; unset: no limit."""
+    processing_us: int = Field(0, ge=0, le=1_000_000)
+    """How long a consumer is busy with each message. It takes the next one, and acknowledges this
+    one, when that time is over."""
+
+    @property
+    def is_slow(self) -> bool:
+        return self.rate_per_second is not None or self.processing_us > 0
+
+
 class HistogramRange(Section):
     """What the latency histograms can hold."""
 
@@ -383,6 +399,7 @@ class Scenario(Section):
     `split`: producers and consumers in different tasks."""
     message: Message = Field(default_factory=Message)
     load: Load = Field(default_factory=Load)
+    consumer: Consumer = Field(default_factory=Consumer)
     phases: Phases = Field(default_factory=Phases)
     reconnect_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
     """For how long a lost connection is opened again before the run fails; 0: it fails at once.
@@ -504,6 +521,8 @@ class Scenario(Section):
         if self.has_both_ends:
             return []
         role = "consumers" if self.only_publishes else "producers"
+        if self.only_publishes and self.consumer.is_slow:
+            return [Conflict(("consumer", "consumers"), "slows consumers down, but there are none")]
         if self.load.mode == "window":
             return [
                 Conflict(

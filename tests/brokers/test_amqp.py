@@ -53,6 +53,7 @@ from bench_spark.transports.base import (
     Batch,
     Consumers,
     Destination,
+    Holdable,
     OutcomeKind,
     Part,
     Producers,
@@ -348,6 +349,44 @@ def test_delivery_mode_and_body_are_as_asked_and_no_other_property_is_set(broker
         assert len(body) == 100
         assert properties.delivery_mode == mode
         assert {name for name, value in vars(properties).items() if value} <= {"delivery_mode"}
+
+
+# -- slow consumers --------------------------------------------------------------------------------
+
+
+@on_both_planes
+@pytest.mark.parametrize("ack", ["auto", "manual"])
+def test_a_lane_that_is_held_receives_nothing_until_it_is_released(
+    broker: Broker, ack: str
+) -> None:
+    transport = open_transport(
+        broker, destinations=2, producers=2, consumers=2, amqp={"ack": ack, "heartbeat_seconds": 1}
+    )
+    with (
+        declared(transport, 2) as made,
+        consuming(transport, made[:1], made[1:]) as consumers,
+        producing(transport, made) as producers,
+    ):
+        assert isinstance(consumers, Holdable)
+        consumers.hold({0})
+        send_all(producers, batch(heads(40), route=[0, 1] * 20))
+        parts = collect(consumers, 20, extra_seconds=3.0)
+        assert set(joined(parts, "lane").tolist()) == {1}
+        assert consumers.signals() == [], "a broker that is not listened to is not silent"
+        consumers.hold(())
+        parts = collect(consumers, 20)
+        assert set(joined(parts, "lane").tolist()) == {0}
+
+
+@on_both_planes
+def test_what_was_sent_to_a_lane_that_is_held_is_received_after_detaching(broker: Broker) -> None:
+    with exchanging(open_transport(broker)) as (producers, consumers):
+        assert isinstance(consumers, Holdable)
+        consumers.hold({0})
+        send_all(producers, batch(heads(30)))
+        collect(consumers, 0, extra_seconds=0.5)
+        consumers.detach()
+        collect(consumers, 30)
 
 
 # -- what a broker cannot do -----------------------------------------------------------------------

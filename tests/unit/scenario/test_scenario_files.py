@@ -278,6 +278,14 @@ def test_a_hostile_reference_is_refused_in_a_short_text(reference: str) -> None:
             ],
         ),
         (
+            "consumers: 0\nconsumer: {processing_us: 5}",
+            ["consumer: slows consumers down, but there are none"],
+        ),
+        (
+            "consumer: {rate_per_second: 0.5}",
+            ["consumer.rate_per_second: 0.5 is below the minimum of 1"],
+        ),
+        (
             "amqp: {consumer_transaction: 10}",
             ["amqp.consumer_transaction: commits acknowledgements: it needs ack: manual"],
         ),
