@@ -389,7 +389,7 @@ class LoadLoop:
             return (
                 self._timeline.measure_end_ns if is_all_sent else self._now_ns() + LONGEST_WAIT_NS
             )
-        last = min(due + schedule.batch_messages, self._scheduled_total) - 1
+        last = min(due + schedule.batch_from(due), self._scheduled_total) - 1
         return self._timeline.start_ns + schedule.intended_ns(last)
 
     def _refused(self, now: int) -> int:

@@ -53,6 +53,14 @@ class Key:
         raise TypeError(f"{self.dotted} is no map")
 
     @property
+    def element(self) -> Key | None:
+        """The sections of a list, as a key of their own; None if it is no list."""
+        for kind, _ in self._alternatives():
+            if get_origin(kind) is list:
+                return Key((*self.path, "N"), FieldInfo.from_annotation(get_args(kind)[0]))
+        return None
+
+    @property
     def is_optional(self) -> bool:
         return type(None) in (kind for kind, _ in _alternatives(self.field.annotation, ()))
 
@@ -110,15 +118,20 @@ def all_keys(section: type[Section], path: Path = ()) -> Iterator[Key]:
 def follow(model: type[Section], path: Path) -> Key | None:
     """The key that a path of names leads to; inside a map, the map's values. None if nowhere."""
     section = model
+    element: Key | None = None
     for depth, name in enumerate(path, start=1):
-        key = keys_of(section, path[: depth - 1]).get(name)
+        if element is not None and name.isdecimal():
+            key: Key | None = element
+        else:
+            key = keys_of(section, path[: depth - 1]).get(name)
         if key is None or depth == len(path):
             return key
         if key.is_map:
             return key.member
-        if key.section is None:
+        element = key.element
+        if key.section is None and element is None:
             return None
-        section = key.section
+        section = key.section or section
     return None
 
 
@@ -155,6 +168,8 @@ def _type_name(kind: Any) -> str:
         return "choice"
     if get_origin(kind) is dict:
         return "map"
+    if get_origin(kind) is list:
+        return "list"
     if isinstance(kind, type) and issubclass(kind, Section):
         return "section"
     return {int: "whole number", float: "number", bool: "true or false", str: "text"}[kind]
@@ -165,6 +180,8 @@ def _allowed(kind: Any, limits: Sequence[Any]) -> str:
         return ", ".join(_choices(kind))
     if isinstance(kind, type) and issubclass(kind, Section):
         return "a section with the keys " + ", ".join(kind.model_fields)
+    if get_origin(kind) is list:
+        return f"a list of {', '.join(get_args(kind)[0].model_fields)} each"
     name = _type_name(kind)
     article = "" if kind in (str, bool) else "a "
     span = _range(kind, limits)

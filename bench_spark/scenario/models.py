@@ -112,6 +112,15 @@ class Message(Section):
     """What fills the body behind the measurement data."""
 
 
+class LoadStep(Section):
+    """A part of the measured phase."""
+
+    seconds: Annotated[float, Field(gt=0, le=30 * 86400, allow_inf_nan=False)]
+    """How long it lasts."""
+    rate_per_second: Rate
+    """Messages per second asked for meanwhile, counted as `load.scope` says."""
+
+
 class Load(Section):
     """How much is sent, and what decides when."""
 
@@ -120,6 +129,10 @@ class Load(Section):
     `backlog_limit_bytes` allow. `window`: closed loop of `in_flight` messages per producer."""
     rate_per_second: Rate = 10_000.0
     """Messages per second asked for in mode `rate`, counted as `scope` says."""
+    steps: list[LoadStep] = Field(default_factory=list, max_length=10_000)
+    """A rate that changes in the measured phase, in mode `rate`: a list such as
+    `[{seconds: 10, rate_per_second: 1000}, {seconds: 5, rate_per_second: 8000}]`. The last step
+    goes on until the end; the warm-up has `rate_per_second`."""
     scope: Literal["total", "per_producer", "per_agent"] = "total"
     """What `rate_per_second` counts. With `per_agent`, producers, consumers, destinations and
     messages are per agent too, so that adding executors adds load."""
@@ -131,6 +144,15 @@ class Load(Section):
     arrived for `drain_seconds`."""
     backlog_limit_bytes: int = Field(64 * 1024 * 1024, ge=1, le=2**50)
     """Mode `maximum` pauses while more than this is sent but not yet received."""
+
+    @model_validator(mode="after")
+    def _steps_are_a_schedule(self) -> Load:
+        if self.steps and self.mode != "rate":
+            refuse([Conflict(("steps", "mode"), f"need mode rate; {self.mode} has no schedule")])
+        if self.steps and self.messages is not None:
+            problem = "exclude messages: their length is given in seconds"
+            refuse([Conflict(("steps", "messages"), problem)])
+        return self
 
 
 class Phases(Section):
@@ -424,6 +446,7 @@ class Scenario(Section):
                 *self._destination_conflicts(),
                 *self._placement_conflicts(),
                 *self._one_ended_conflicts(),
+                *self._step_conflicts(),
                 *self._transaction_conflicts(),
             ]
         )
@@ -471,6 +494,15 @@ class Scenario(Section):
                     )
                 )
         return conflicts
+
+    def _step_conflicts(self) -> Iterator[Conflict]:
+        lasting = sum(step.seconds for step in self.load.steps)
+        if lasting > self.phases.measure_seconds:
+            yield Conflict(
+                ("load.steps", "phases.measure_seconds"),
+                f"last {lasting:g} s, which is more than phases.measure_seconds: "
+                f"{self.phases.measure_seconds:g}",
+            )
 
     def _transaction_conflicts(self) -> Iterator[Conflict]:
         """A load that waits for messages inside transactions that wait for more of them."""

@@ -70,7 +70,7 @@ def _path_of(model: type[Section], location: Sequence[int | str]) -> Path:
     for name in map(str, location):
         if path:
             key = follow(model, path)
-            if key is None or not (key.section or key.is_map):
+            if key is None or not (key.section or key.is_map or key.element):
                 break
         path = (*path, name)
     return path

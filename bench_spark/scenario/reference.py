@@ -13,7 +13,7 @@ from typing import Any
 from pydantic_core import PydanticUndefined
 
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.keys import Key, all_keys
+from bench_spark.scenario.keys import Key, all_keys, keys_of
 from bench_spark.scenario.models import Scenario, Section
 
 _INTRODUCTION = """\
@@ -62,10 +62,18 @@ def _chapter(title: str, introduction: str, model: type[Section]) -> str:
             "",
             "| Key | Type | Default | Allowed | Meaning |",
             "|---|---|---|---|---|",
-            *(_row(*cells) for cells in map(_cells, all_keys(model))),
+            *(_row(*cells) for cells in map(_cells, _documented_keys(model))),
             "",
         ]
     )
+
+
+def _documented_keys(model: type[Section]) -> Iterator[Key]:
+    """All keys, and behind a list those of its sections."""
+    for key in all_keys(model):
+        yield key
+        if key.element and key.element.section:
+            yield from keys_of(key.element.section, key.element.path).values()
 
 
 def _cells(key: Key) -> Iterator[str]:
@@ -88,7 +96,7 @@ def _default(key: Key) -> str:
     default = key.field.get_default(call_default_factory=True, validated_data={})
     if default is PydanticUndefined:
         return "required"
-    if default is None or default == {}:
+    if default is None or default in ({}, []):
         return "unset"
     if isinstance(default, float) and default.is_integer():
         default = int(default)
