@@ -246,11 +246,24 @@ class AmqpExchange(Section):
         return self
 
 
+class AmqpPolicy(Section):
+    """A policy of RabbitMQ for the queues of the run, there while it lasts; needs `management_uri`
+    in the broker file. Mirrors: `definition: {ha-mode: exactly, ha-params: 2}`."""
+
+    definition: Annotated[ClientProperties, Field(min_length=1)]
+    """What the policy sets, passed as it is."""
+    pattern: Annotated[WireName, Field(min_length=1)] | None = None
+    """Regular expression for the names of the queues it is for; unset: exactly those of the run."""
+    priority: int = Field(0, ge=0, le=1_000_000)
+    """Among policies that match one queue the highest wins."""
+
+
 class Amqp(Section):
     """AMQP 0-9-1 only; other protocols ignore it."""
 
     queue: AmqpQueue = Field(default_factory=AmqpQueue)
     exchange: AmqpExchange = Field(default_factory=AmqpExchange)
+    policy: AmqpPolicy | None = None
     routing_key: WireName | None = None
     """Routing key, also the binding's; `%d` stands for the destination's number. Unset: the
     queue's name."""

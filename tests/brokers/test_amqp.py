@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
+import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -11,6 +15,7 @@ import ssl
 import subprocess
 import threading
 import time
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -400,6 +405,7 @@ def test_capabilities_are_found_per_broker(rabbitmq_broker: Broker, qpid_broker:
         "transactions",
         "blocked_notification",
         "queue_arguments",
+        "policies",
     }
     qpid = open_transport(qpid_broker).probe()
     assert "Qpid" in qpid.product
@@ -418,6 +424,65 @@ def test_queue_arguments_are_refused_in_the_probe_where_the_broker_has_none(
     transport = open_transport(qpid_broker, amqp={"queue": {"arguments": {"x-max-length": 10}}})
     with pytest.raises(BrokerRefused, match=r"Qpid.*x-max-length.*542"):
         transport.probe()
+
+
+def test_a_policy_is_refused_in_the_probe_where_the_broker_has_none(qpid_broker: Broker) -> None:
+    with_api = qpid_broker.model_copy(update={"management_uri": "http://127.0.0.1:9"})
+    transport = open_transport(with_api, amqp={"policy": {"definition": {"ha-mode": "all"}}})
+    with pytest.raises(BrokerRefused, match=r"amqp.policy: .*Qpid.* has no policies"):
+        transport.probe()
+
+
+# -- policies --------------------------------------------------------------------------------------
+
+
+def policies_of(broker: Broker) -> list[dict[str, Any]]:
+    parts = urllib.parse.urlsplit(broker.management_uri or "")
+    login = base64.b64encode(f"{parts.username}:{parts.password}".encode()).decode()
+    page = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=5)
+    page.request("GET", "/api/policies", headers={"Authorization": f"Basic {login}"})
+    found: list[dict[str, Any]] = json.loads(page.getresponse().read())
+    return found
+
+
+def test_a_policy_holds_for_the_queues_of_the_run_and_goes_with_them(
+    rabbitmq_broker: Broker,
+) -> None:
+    run_id = unique("run")
+    policy = {"definition": {"max-length": 3}, "priority": 2}
+    transport = open_transport(rabbitmq_broker, run_id, amqp={"policy": policy, "confirms": 5})
+    with declared(transport) as made:
+        [found] = policies_of(rabbitmq_broker)
+        assert found["name"] == f"bench-{run_id}"
+        assert found["definition"] == {"max-length": 3}
+        assert re.fullmatch(found["pattern"], made[0].name or "")
+        assert not re.fullmatch(found["pattern"], f"{made[0].name}-other")
+        with producing(transport, made) as producers:
+            send_all(producers, batch(heads(10)), expected_outcomes=10)
+        assert eventually(lambda: transport.depths(made) == (3,)), "the policy is in force"
+    assert policies_of(rabbitmq_broker) == []
+
+
+def test_a_policy_that_the_broker_does_not_know_is_refused_in_its_words(
+    rabbitmq_broker: Broker,
+) -> None:
+    policy = {"definition": {"no-such-thing": 3}}
+    transport = open_transport(rabbitmq_broker, amqp={"policy": policy})
+    with pytest.raises(BrokerRefused, match=r"amqp.policy: 400 .*no-such-thing"):
+        transport.declare([Destination(0)])
+    transport.delete([])
+    assert policies_of(rabbitmq_broker) == []
+
+
+def test_a_management_api_that_refuses_the_login_is_named_without_the_password(
+    rabbitmq_broker: Broker,
+) -> None:
+    wrong = (rabbitmq_broker.management_uri or "").replace("guest:guest", "guest:s3cret")
+    broker = rabbitmq_broker.model_copy(update={"management_uri": wrong})
+    transport = open_transport(broker, amqp={"policy": {"definition": {"max-length": 3}}})
+    with pytest.raises(LoginRefused, match=r"amqp.policy: 401") as refused:
+        transport.declare([Destination(0)])
+    assert "s3cret" not in str(refused.value)
 
 
 # -- logging in ------------------------------------------------------------------------------------
