@@ -85,7 +85,8 @@ def start(
     `port` wins over $BENCH_SPARK_PORT_<NAME>, which wins over the port in the shipped broker file.
     `state` is the directory that holds the brokers' directories.
     """
-    recipe, say = _recipe(name, nodes or 1), say or _silent
+    asked_nodes = 1 if nodes is None else nodes
+    recipe, say = _recipe(name, asked_nodes), say or _silent
     directory = _state_directory(state) / name
     with _locked(directory):
         known = _read_state(directory)
@@ -95,7 +96,7 @@ def start(
         try:
             ports = _choose_ports(recipe, port or _configured_port(recipe))
             say(f"starting {name} at {HOST}:{_client_port(ports)}")
-            _launch(recipe, directory, ports, nodes or 1, say)
+            _launch(recipe, directory, ports, asked_nodes, say)
         except BaseException:
             _end_and_clear(directory, _read_state(directory))
             directory.rmdir()
@@ -179,8 +180,11 @@ def _recipe(name: str, nodes: int = 1) -> Recipe:
     if nodes == 1:
         return recipe
     if not isinstance(recipe, Clusterable):
-        able = ", ".join(one for one in NAMES if isinstance(RECIPES[one], Clusterable))
-        raise ConfigurationError(f"nodes: {name} is started as one node only; several: {able}")
+        able = [other for other, one in RECIPES.items() if isinstance(one, Clusterable)]
+        raise ConfigurationError(
+            f"nodes: {name} is started as one node only; several nodes: "
+            + (", ".join(able) or "none of the brokers")
+        )
     if not 1 <= nodes <= MOST_NODES:
         raise ConfigurationError(f"nodes: {nodes} is not allowed; allowed: 1 to {MOST_NODES}")
     return recipe.with_nodes(nodes)
