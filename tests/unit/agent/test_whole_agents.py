@@ -123,6 +123,25 @@ def test_messages_that_take_time_all_arrive_in_the_end(watch: Watch, mode: str) 
     assert sent(load) == 300
 
 
+def test_a_rate_that_changes_is_kept_in_every_step(watch: Watch) -> None:
+    steps = [{"seconds": 1, "rate_per_second": 50}, {"seconds": 1, "rate_per_second": 4000}]
+    load = run_load(
+        plan(
+            load={"rate_per_second": 1000, "steps": steps},
+            phases={"warmup_seconds": 0.5, "measure_seconds": 2, "drain_seconds": 5},
+        ),
+        LOOPBACK,
+    )
+    assert_all_arrived(load)
+    due: dict[tuple[str, int], int] = {}
+    for _, row in load.rows:
+        if row.role == PRODUCER:
+            due[row.phase, row.tick] = due.get((row.phase, row.tick), 0) + row.counters["due"]
+    assert sum(n for (phase, _), n in due.items() if phase == "warmup") == 500
+    assert [n for (phase, _), n in sorted(due.items()) if phase == "measure" and n] == [50, 4000]
+    assert load.histogram("send_lag").negative == 0
+
+
 def test_a_message_never_leaves_before_it_is_due(watch: Watch) -> None:
     load = run_load(plan(load={"rate_per_second": 1000}), LOOPBACK)
     assert load.histogram("send_lag").negative == 0
