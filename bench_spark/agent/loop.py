@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -119,6 +119,7 @@ class LoadLoop:
         self._backlog_limit = max(1, scenario.load.backlog_limit_bytes // scenario.message.bytes)
         # Without consumers there is no backlog to watch: the scenario bounds the load otherwise.
         self._is_self_limiting = lanes.are_self_limiting or scenario.only_publishes
+        self._hold: Callable[[Collection[int]], None] = lambda lanes: None
         self._taking = self._make_taking()
         self._sent = 0
         schedule = self._schedule
@@ -178,6 +179,7 @@ class LoadLoop:
             return None
         if not isinstance(self._lanes.consumers, Holdable):
             raise RunError("consumer: consumers of this kind of broker cannot be slowed down")
+        self._hold = self._lanes.consumers.hold
         return Taking(consumer, len(self._assignment.consumers))
 
     # -- the two halves of a run -----------------------------------------------------------------
@@ -473,8 +475,7 @@ class LoadLoop:
         self._record(taking.taken(now))
         processed = taking.processed(now)
         self._recorder.acknowledged(self._now_ns(), consumers.acknowledge(processed))
-        if isinstance(consumers, Holdable):
-            consumers.hold(taking.busy_lanes)
+        self._hold(taking.busy_lanes)
         self._next_taking_ns = max(taking.wake_ns, now + SHORTEST_TAKING_NS)
 
     def _take_the_rest(self, consumers: Consumers) -> None:
