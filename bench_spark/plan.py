@@ -9,7 +9,7 @@ when there are more agents than groups are a group's members spread over several
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bench_spark.agent.pacer import Schedule
@@ -65,9 +65,11 @@ class Assignment:
         load = self.scenario.load
         if load.mode != "rate" or not self.producers:
             return None
-        rate = total_rate_per_second(self.scenario) * len(self.producers) / self.scenario.producers
+        share = len(self.producers) / self.scenario.producers
+        rate = total_rate_per_second(self.scenario) * share
         period_ns = NANOSECONDS / rate
-        return Schedule(rate, shift_ns=period_ns * self.agent / self.agents)
+        changes = ((at_ns, total * share) for at_ns, total in _rate_changes(self.scenario))
+        return Schedule(rate, period_ns * self.agent / self.agents, tuple(changes))
 
     @property
     def measure_seconds(self) -> float:
@@ -127,8 +129,31 @@ class Plan:
 
 
 def total_rate_per_second(scenario: Scenario) -> float:
-    load = scenario.load
-    return load.rate_per_second * (scenario.producers if load.scope == "per_producer" else 1)
+    """What the load asks for; with steps, during the warm-up."""
+    return scenario.load.rate_per_second * _rates_counted(scenario)
+
+
+def mean_rate_per_second(scenario: Scenario) -> float:
+    """What the load asks for on average over the measured phase."""
+    steps = scenario.load.steps
+    if not steps:
+        return total_rate_per_second(scenario)
+    left_seconds = measured_seconds(scenario) - sum(step.seconds for step in steps)
+    messages = sum(step.seconds * step.rate_per_second for step in steps)
+    messages += left_seconds * steps[-1].rate_per_second
+    return messages * _rates_counted(scenario) / measured_seconds(scenario)
+
+
+def _rate_changes(scenario: Scenario) -> Iterator[tuple[int, float]]:
+    """When the rate changes after the start, and to what in all."""
+    at_seconds = scenario.phases.warmup_seconds
+    for step in scenario.load.steps:
+        yield round(at_seconds * NANOSECONDS), step.rate_per_second * _rates_counted(scenario)
+        at_seconds += step.seconds
+
+
+def _rates_counted(scenario: Scenario) -> int:
+    return scenario.producers if scenario.load.scope == "per_producer" else 1
 
 
 def measured_seconds(scenario: Scenario) -> float:
@@ -249,6 +274,10 @@ def _multiplied_out(scenario: Scenario, agents: int) -> Scenario:
                 update={
                     "scope": "total",
                     "rate_per_second": load.rate_per_second * agents,
+                    "steps": [
+                        step.model_copy(update={"rate_per_second": step.rate_per_second * agents})
+                        for step in load.steps
+                    ],
                     "messages": None if load.messages is None else load.messages * agents,
                 }
             ),

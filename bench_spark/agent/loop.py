@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,6 +25,7 @@ from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sampling import Sampler
 from bench_spark.agent.stamping import HeadBuffer
+from bench_spark.agent.taking import NEVER_NS, Taking
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError, LaneLost, RunError
@@ -34,8 +35,10 @@ from bench_spark.plan import Assignment, has_open_end
 from bench_spark.transports.base import (
     Batch,
     Consumers,
+    Holdable,
     OutcomeKind,
     Producers,
+    Received,
     Signal,
     SignalKind,
 )
@@ -49,6 +52,8 @@ SPARE_TIME_NS = 250_000
 HOUSEKEEPING_NS = 50_000_000
 HEED_NS = 5_000_000
 """How often to ask for signals while nothing is accepted: a full socket is the usual reason."""
+SHORTEST_TAKING_NS = 200_000
+"""How often to look whether slow consumers may take another message."""
 PROGRESS_NS = 100_000_000
 STALL_NS = 5 * NANOSECONDS
 LATE_GRACE_NS = NANOSECONDS
@@ -125,6 +130,8 @@ class LoadLoop:
         self._backlog_limit = max(1, scenario.load.backlog_limit_bytes // scenario.message.bytes)
         # Without consumers there is no backlog to watch: the scenario bounds the load otherwise.
         self._is_self_limiting = lanes.are_self_limiting or scenario.only_publishes
+        self._hold: Callable[[Collection[int]], None] = lambda lanes: None
+        self._taking = self._make_taking()
         self._sent = 0
         schedule = self._schedule
         self._batch_complete_ns = (
@@ -146,6 +153,7 @@ class LoadLoop:
         self._sent_at_backlog_news = 0
         self._next_housekeeping_ns = 0
         self._next_heed_ns = 0
+        self._next_taking_ns = NEVER_NS
         self._next_progress_ns = 0
         self._next_tick_ns = timeline.tick_end_ns(0)
         self._blocked_since: dict[int, int] = {}
@@ -175,6 +183,15 @@ class LoadLoop:
         if self._mode == "window":
             return Windows(members, self._assignment.scenario.load.in_flight)
         return RoundRobin(max(1, len(members)), owes=self._schedule is not None)
+
+    def _make_taking(self) -> Taking | None:
+        consumer = self._assignment.scenario.consumer
+        if not consumer.is_slow or self._lanes.consumers is None:
+            return None
+        if not isinstance(self._lanes.consumers, Holdable):
+            raise RunError("consumer: consumers of this kind of broker cannot be slowed down")
+        self._hold = self._lanes.consumers.hold
+        return Taking(consumer, len(self._assignment.consumers))
 
     # -- the two halves of a run -----------------------------------------------------------------
 
@@ -278,7 +295,8 @@ class LoadLoop:
         if self._recorder.received_measured >= wanted:
             return True
         _, last = self._recorder.received_span_ns or (start, start)
-        return now - last > max(self._timeline.drain_ns, SHORTEST_SILENCE_NS)
+        slowness_ns = 0 if self._taking is None else 2 * self._taking.interval_ns
+        return now - last > max(self._timeline.drain_ns, SHORTEST_SILENCE_NS, slowness_ns)
 
     def _is_production_over(self, now: int) -> bool:
         if self._has_enough or self._quota_left(now) <= 0:
@@ -327,12 +345,14 @@ class LoadLoop:
             # Whatever the time: what the broker has pushed and forgotten would else count as lost.
             self._lanes.consumers.detach()
             self._consume(self._lanes.consumers)
+            self._take_the_rest(self._lanes.consumers)
 
     # -- one turn --------------------------------------------------------------------------------
 
     def _turn(self, wake_ns: int) -> None:
         consumers = self._lanes.consumers if self._is_attached else None
         producers = self._lanes.producers
+        wake_ns = min(wake_ns, self._next_taking_ns)
         wait_ns = max(0, wake_ns - self._now_ns())
         if wait_ns > SPARE_TIME_NS and self._schedule is not None:
             self._recorder.fold_some()
@@ -340,7 +360,9 @@ class LoadLoop:
         ready = self._waiting.wait(min(wait_ns, LONGEST_WAIT_NS) / NANOSECONDS)
         now = self._now_ns()
         is_housekeeping_due = now >= self._next_housekeeping_ns
-        if consumers is not None and (is_housekeeping_due or consumers.descriptor in ready):
+        if consumers is not None and (
+            is_housekeeping_due or consumers.descriptor in ready or now >= self._next_taking_ns
+        ):
             self._consume(consumers)
         if producers is not None and (is_housekeeping_due or producers.descriptor in ready):
             self._refused_until_ns = 0
@@ -403,7 +425,7 @@ class LoadLoop:
             return (
                 self._timeline.measure_end_ns if is_all_sent else self._now_ns() + LONGEST_WAIT_NS
             )
-        last = min(due + schedule.batch_messages, self._scheduled_total) - 1
+        last = min(due + schedule.batch_from(due), self._scheduled_total) - 1
         return self._timeline.start_ns + schedule.intended_ns(last)
 
     def _refused(self, now: int) -> int:
@@ -474,9 +496,32 @@ class LoadLoop:
 
     def _consume(self, consumers: Consumers) -> None:
         received = consumers.receive(0.0)
+        if self._taking is not None:
+            self._consume_slowly(consumers, self._taking, received)
+            return
+        self._record(received)
+        # An empty turn lets the transport acknowledge what was left over from the last one.
+        self._recorder.acknowledged(self._now_ns(), consumers.acknowledge(received))
+
+    def _consume_slowly(self, consumers: Consumers, taking: Taking, received: Received) -> None:
+        taking.arrived(received)
+        now = self._now_ns()
+        self._record(taking.taken(now))
+        processed = taking.processed(now)
+        self._recorder.acknowledged(self._now_ns(), consumers.acknowledge(processed))
+        self._hold(taking.busy_lanes)
+        self._next_taking_ns = max(taking.wake_ns, now + SHORTEST_TAKING_NS)
+
+    def _take_the_rest(self, consumers: Consumers) -> None:
+        """What has reached slow consumers by the end is received then: it is here, and not in the
+        broker."""
+        if self._taking is not None:
+            self._record(self._taking.all_at_once(self._now_ns()))
+            rest = self._taking.processed(NEVER_NS)
+            self._recorder.acknowledged(self._now_ns(), consumers.acknowledge(rest))
+
+    def _record(self, received: Received) -> None:
         if not len(received):
-            # An empty turn lets the transport acknowledge what was left over from the last one.
-            self._recorder.acknowledged(self._now_ns(), consumers.acknowledge(received))
             return
         subscription = self._lanes.subscription_of[received.lane, received.route]
         self._recorder.received(received, subscription)
@@ -491,7 +536,6 @@ class LoadLoop:
         self._dealer.consumed(head["producer"])
         if self._sampler is not None and not self._has_ended_production:
             self._sample(self._sampler, subscription, received_ns)
-        self._recorder.acknowledged(self._now_ns(), consumers.acknowledge(received))
 
     def _sample(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from bench_spark.brokers.process import Command
 from bench_spark.scenario.broker import Broker
@@ -45,6 +45,14 @@ class Recipe(Protocol):
         """The fields of a broker file that points here."""
 
 
+@runtime_checkable
+class Clusterable(Protocol):
+    """A kind of broker that can run as several nodes on this machine."""
+
+    def with_nodes(self, nodes: int) -> Recipe:
+        """The recipe for so many; its ports are those of one node, the first, and more."""
+
+
 @dataclass(frozen=True)
 class BrokerStatus:
     name: str
@@ -57,6 +65,7 @@ class BrokerStatus:
     broker: Broker
     """What a broker file for it says."""
     host: str = HOST
+    nodes: int = 1
 
     @property
     def is_running(self) -> bool:

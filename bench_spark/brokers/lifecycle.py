@@ -15,13 +15,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench_spark.brokers.base import HOST, BrokerStatus, Recipe, Say, free_ports, is_free
+from bench_spark.brokers.base import (
+    HOST,
+    BrokerStatus,
+    Clusterable,
+    Recipe,
+    Say,
+    free_ports,
+    is_free,
+)
 from bench_spark.brokers.kafka import Kafka
 from bench_spark.brokers.mosquitto import Mosquitto
 from bench_spark.brokers.process import (
@@ -42,6 +50,7 @@ from bench_spark.scenario.resources import ResourceSource
 START_SECONDS = 90.0
 """A JVM or an Erlang node on a busy small machine; the usual time is under ten seconds."""
 STOP_SECONDS = 10.0
+MOST_NODES = 9
 
 RECIPES: Mapping[str, Recipe] = {
     recipe.name: recipe for recipe in (Kafka(), Qpid(), RabbitMQ(), Mosquitto())
@@ -55,7 +64,8 @@ class State:
 
     ports: Mapping[str, int]
     processes: tuple[StartedProcess, ...]
-    """In the order they were started; the last is the broker."""
+    """In the order they were started; the last is the broker, or its last node."""
+    nodes: int = 1
 
     @property
     def is_running(self) -> bool:
@@ -63,24 +73,31 @@ class State:
 
 
 def start(
-    name: str, say: Say | None = None, *, port: int | None = None, state: Path | None = None
+    name: str,
+    say: Say | None = None,
+    *,
+    port: int | None = None,
+    state: Path | None = None,
+    nodes: int | None = None,
 ) -> BrokerStatus:
     """Start a broker and return when clients can use it; one that runs already is left alone.
 
+    `nodes` is how many of them form a cluster on this machine; one, unless told otherwise.
     `port` wins over $BENCH_SPARK_PORT_<NAME>, which wins over the port in the shipped broker file.
     `state` is the directory that holds the brokers' directories.
     """
-    recipe, say = _recipe(name), say or _silent
+    asked_nodes = 1 if nodes is None else nodes
+    recipe, say = _recipe(name, asked_nodes), say or _silent
     directory = _state_directory(state) / name
     with _locked(directory):
         known = _read_state(directory)
         if known and known.is_running:
-            return _already_running(recipe, directory, known, port, say)
+            return _already_running(recipe, directory, known, port, nodes, say)
         _end_and_clear(directory, known)
         try:
             ports = _choose_ports(recipe, port or _configured_port(recipe))
             say(f"starting {name} at {HOST}:{_client_port(ports)}")
-            _launch(recipe, directory, ports, say)
+            _launch(recipe, directory, ports, asked_nodes, say)
         except BaseException:
             _end_and_clear(directory, _read_state(directory))
             directory.rmdir()
@@ -104,7 +121,9 @@ def status(name: str, *, state: Path | None = None) -> BrokerStatus:
 
 
 @contextmanager
-def embedded(*names: str, say: Say | None = None) -> Iterator[Mapping[str, BrokerStatus]]:
+def embedded(
+    *names: str, say: Say | None = None, nodes: int | None = None
+) -> Iterator[Mapping[str, BrokerStatus]]:
     """Brokers for the length of a `with`, side by side, on free ports, in a directory of their own.
 
     They never meet the ones that `start` keeps for the user.
@@ -115,7 +134,7 @@ def embedded(*names: str, say: Say | None = None) -> Iterator[Mapping[str, Broke
         try:
             with ThreadPoolExecutor(len(names)) as pool:
                 started = {
-                    name: pool.submit(start, name, say, port=ports[name], state=root)
+                    name: pool.submit(start, name, say, port=ports[name], state=root, nodes=nodes)
                     for name in names
                 }
             yield {name: broker.result() for name, broker in started.items()}
@@ -155,10 +174,21 @@ def _guarded(root: Path) -> Iterator[None]:
         guard.communicate(b"well")
 
 
-def _recipe(name: str) -> Recipe:
+def _recipe(name: str, nodes: int = 1) -> Recipe:
     if name not in RECIPES:
         raise ConfigurationError(f"unknown broker {name}; known are {', '.join(NAMES)}")
-    return RECIPES[name]
+    recipe = RECIPES[name]
+    if nodes == 1:
+        return recipe
+    if not isinstance(recipe, Clusterable):
+        able = [other for other, one in RECIPES.items() if isinstance(one, Clusterable)]
+        raise ConfigurationError(
+            f"nodes: {name} is started as one node only; several nodes: "
+            + (", ".join(able) or "none of the brokers")
+        )
+    if not 1 <= nodes <= MOST_NODES:
+        raise ConfigurationError(f"nodes: {nodes} is not allowed; allowed: 1 to {MOST_NODES}")
+    return recipe.with_nodes(nodes)
 
 
 def _state_directory(given: Path | None) -> Path:
@@ -199,9 +229,14 @@ def _client_port(ports: Mapping[str, int]) -> int:
 
 
 def _already_running(
-    recipe: Recipe, directory: Path, known: State, port: int | None, say: Say
+    recipe: Recipe, directory: Path, known: State, port: int | None, nodes: int | None, say: Say
 ) -> BrokerStatus:
     running = _client_port(known.ports)
+    if nodes not in (None, known.nodes):
+        raise EnvironmentNotReady(
+            f"{recipe.name} runs with {known.nodes} node(s) already; stop it before starting it "
+            f"with {nodes}"
+        )
     if port not in (None, running):
         raise EnvironmentNotReady(
             f"{recipe.name} runs at {HOST}:{running} already; stop it before starting it at {port}"
@@ -210,14 +245,18 @@ def _already_running(
     return _status(recipe, directory)
 
 
-def _launch(recipe: Recipe, directory: Path, ports: Mapping[str, int], say: Say) -> None:
+def _launch(
+    recipe: Recipe, directory: Path, ports: Mapping[str, int], nodes: int, say: Say
+) -> None:
     log = directory / "log"
     processes: list[StartedProcess] = []
     for command in recipe.prepare(directory, ports, say):
         processes.append(_spawn(recipe, command, directory, log))
         # After each one: whatever happens next, a later stop finds what was started.
-        _write_state(directory, State(ports, tuple(processes)))
-    _wait_until_it_answers(recipe, ports, processes[-1], log)
+        _write_state(directory, State(ports, tuple(processes), nodes))
+        if command.is_ready is not None:
+            _wait_until(command.is_ready, recipe, ports, processes[-1], log)
+    _wait_until(lambda: recipe.answers(ports), recipe, ports, processes[-1], log)
 
 
 def _spawn(recipe: Recipe, command: Command, directory: Path, log: Path) -> StartedProcess:
@@ -229,11 +268,15 @@ def _spawn(recipe: Recipe, command: Command, directory: Path, log: Path) -> Star
         ) from error
 
 
-def _wait_until_it_answers(
-    recipe: Recipe, ports: Mapping[str, int], process: StartedProcess, log: Path
+def _wait_until(
+    answers: Callable[[], bool],
+    recipe: Recipe,
+    ports: Mapping[str, int],
+    process: StartedProcess,
+    log: Path,
 ) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while not recipe.answers(ports):
+    while not answers():
         if not process.is_alive:
             raise EnvironmentNotReady(
                 f"{recipe.name} ended while it started; its last words:\n{last_lines(log)}"
@@ -294,6 +337,7 @@ def _read_state(directory: Path) -> State | None:
     return State(
         ports=stored["ports"],
         processes=tuple(StartedProcess(**process) for process in stored["processes"]),
+        nodes=stored.get("nodes", 1),
     )
 
 
@@ -322,6 +366,7 @@ def _status(recipe: Recipe, directory: Path) -> BrokerStatus:
             resources=[] if pid is None else [ResourceSource(pid=pid)],
             **recipe.address(ports),
         ),
+        nodes=running.nodes if running else 1,
     )
 
 

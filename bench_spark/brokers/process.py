@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +30,8 @@ class Command:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to PATH, LANG and HOME, which are all that it inherits: no secret of the user's shell,
     and no variable that changes how a JVM or an Erlang node starts."""
+    is_ready: Callable[[], bool] | None = None
+    """What must hold before the next program is started."""
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,13 @@ node as a daemon that outlives it: it is started first, as a process we know and
 from __future__ import annotations
 
 import base64
+import json
 import os
 import secrets
 import shutil
 import urllib.request
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,43 +27,54 @@ PACKAGE_SCRIPTS = "rabbitmq_server-*/sbin/rabbitmq-server"
 PACKAGE_DIRECTORY = Path("/usr/lib/rabbitmq/lib")
 
 
+_NODE_PORTS = {"amqp": 21672, "management": 21673, "prometheus": 21692, "distribution": 0}
+
+
 class RabbitMQ:
+    """One node, or several that form a cluster. Each further node joins the first, which is named
+    in its configuration, when that one answers."""
+
     name = "rabbitmq"
-    ports: Mapping[str, int] = {
-        "amqp": 21672,
-        "management": 21673,
-        "prometheus": 21692,
-        "distribution": 0,
-        "epmd": 0,
-    }
+
+    def __init__(self, nodes: int = 1) -> None:
+        self._nodes = nodes
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        further = {
+            f"{purpose}-{node}": 0 for node in range(2, self._nodes + 1) for purpose in _NODE_PORTS
+        }
+        return {**_NODE_PORTS, "epmd": 0, **further}
+
+    def with_nodes(self, nodes: int) -> RabbitMQ:
+        return RabbitMQ(nodes)
 
     def prepare(self, directory: Path, ports: Mapping[str, int], say: Say) -> Sequence[Command]:
         server, epmd = installed_programs()
-        settings = directory / "rabbitmq.conf"
-        settings.write_text(configuration(ports))
         plugins = directory / "enabled_plugins"
         plugins.write_text("[rabbitmq_management,rabbitmq_prometheus].\n")
         cookie = directory / ".erlang.cookie"
         cookie.write_text(secrets.token_hex(16))
         cookie.chmod(0o400)
         mapper = {"ERL_EPMD_PORT": str(ports["epmd"]), "ERL_EPMD_ADDRESS": HOST}
-        node = {
-            "RABBITMQ_NODENAME": f"bench-spark-{ports['amqp']}@localhost",
-            "RABBITMQ_CONF_ENV_FILE": os.devnull,
-            "RABBITMQ_CONFIG_FILE": str(settings),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
-            "RABBITMQ_MNESIA_BASE": str(directory / "data"),
-            "RABBITMQ_LOG_BASE": str(directory / "logs"),
-            "RABBITMQ_PID_FILE": str(directory / "node.pid"),
-            "RABBITMQ_DIST_PORT": str(ports["distribution"]),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-            # The script then becomes the node instead of guarding it: one process, its own id.
-            "RUNNING_UNDER_SYSTEMD": "true",
-        }
-        return [Command([epmd], mapper), Command([server], mapper | node)]
+        nodes = [_Node(number, _ports_of(number, ports)) for number in range(1, self._nodes + 1)]
+        for node in nodes[1:]:
+            say(f"starting node {node.number} of it at {HOST}:{node.ports['amqp']}")
+        return [
+            Command([epmd], mapper),
+            *(
+                Command(
+                    [server],
+                    mapper | node.prepared(directory, plugins, first=nodes[0]),
+                    is_ready=node.answers,
+                )
+                for node in nodes
+            ),
+        ]
 
     def answers(self, ports: Mapping[str, int]) -> bool:
-        return accepts_login(ports["amqp"]) and _management_answers(ports["management"])
+        nodes = [_Node(number, _ports_of(number, ports)) for number in range(1, self._nodes + 1)]
+        return all(node.answers() for node in nodes) and nodes[0].cluster_size() == self._nodes
 
     def address(self, ports: Mapping[str, int]) -> dict[str, Any]:
         login = f"{USER}:{PASSWORD}@{HOST}"
@@ -70,6 +83,54 @@ class RabbitMQ:
             "uri": f"amqp://{login}:{ports['amqp']}/",
             "management_uri": f"http://{login}:{ports['management']}",
         }
+
+
+def _ports_of(node: int, ports: Mapping[str, int]) -> dict[str, int]:
+    """The ports of one node by their purpose; the first node's have no number."""
+    return {
+        purpose: ports[purpose if node == 1 else f"{purpose}-{node}"] for purpose in _NODE_PORTS
+    }
+
+
+@dataclass(frozen=True)
+class _Node:
+    number: int
+    ports: Mapping[str, int]
+
+    @property
+    def name(self) -> str:
+        return f"bench-spark-{self.ports['amqp']}@localhost"
+
+    def prepared(self, directory: Path, plugins: Path, first: _Node) -> dict[str, str]:
+        """Write its files; the environment it is started with."""
+        own = directory if self.number == 1 else directory / f"node-{self.number}"
+        own.mkdir(exist_ok=True)
+        settings = own / "rabbitmq.conf"
+        settings.write_text(configuration(self.ports, [first.name, self.name]))
+        return {
+            "RABBITMQ_NODENAME": self.name,
+            "RABBITMQ_CONF_ENV_FILE": os.devnull,
+            "RABBITMQ_CONFIG_FILE": str(settings),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
+            "RABBITMQ_MNESIA_BASE": str(own / "data"),
+            "RABBITMQ_LOG_BASE": str(own / "logs"),
+            "RABBITMQ_PID_FILE": str(own / "node.pid"),
+            "RABBITMQ_DIST_PORT": str(self.ports["distribution"]),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            # The script then becomes the node instead of guarding it: one process, its own id.
+            "RUNNING_UNDER_SYSTEMD": "true",
+        }
+
+    def answers(self) -> bool:
+        return (
+            accepts_login(self.ports["amqp"])
+            and _ask_management(self.ports["management"], "overview") is not None
+        )
+
+    def cluster_size(self) -> int:
+        """Running nodes that this one knows of, itself included."""
+        nodes = _ask_management(self.ports["management"], "nodes") or []
+        return sum(bool(node["running"]) for node in nodes)
 
 
 def installed_programs() -> tuple[Path, Path]:
@@ -83,8 +144,10 @@ def installed_programs() -> tuple[Path, Path]:
     return scripts[-1], Path(epmd)
 
 
-def configuration(ports: Mapping[str, int]) -> str:
-    settings = {
+def configuration(ports: Mapping[str, int], members: Sequence[str] = ()) -> str:
+    """`members`: nodes to form a cluster with, itself among them; the first that is there already
+    is joined."""
+    settings: dict[str, object] = {
         "listeners.tcp.1": f"{HOST}:{ports['amqp']}",
         "management.tcp.ip": HOST,
         "management.tcp.port": ports["management"],
@@ -98,18 +161,24 @@ def configuration(ports: Mapping[str, int]) -> str:
         "vm_memory_high_watermark.absolute": "2GB",
         "disk_free_limit.absolute": "200MB",
     }
+    others = dict.fromkeys(members)
+    if len(others) > 1:
+        settings["cluster_formation.peer_discovery_backend"] = "classic_config"
+        for number, member in enumerate(others, start=1):
+            settings[f"cluster_formation.classic_config.nodes.{number}"] = member
     return "".join(f"{key} = {value}\n" for key, value in settings.items())
 
 
-def _management_answers(port: int) -> bool:
+def _ask_management(port: int, what: str) -> Any | None:
+    """What the management API says, or None if it does not answer."""
     login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
     request = urllib.request.Request(
-        f"http://{HOST}:{port}/api/overview", headers={"Authorization": f"Basic {login}"}
+        f"http://{HOST}:{port}/api/{what}", headers={"Authorization": f"Basic {login}"}
     )
     # A proxy of the user's shell has no business on loopback.
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(request, timeout=ANSWER_TIMEOUT_SECONDS) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
+            return json.load(answer)
+    except (OSError, ValueError):
+        return None

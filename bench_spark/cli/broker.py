@@ -25,12 +25,23 @@ app = typer.Typer(
 )
 
 
+NodesOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Start so many nodes that form a cluster (rabbitmq); 1 unless given.",
+        show_default=False,
+    ),
+]
+
+
 @app.command()
-def start(name: NameArgument) -> None:
+def start(name: NameArgument, nodes: NodesOption = None) -> None:
     """Start a broker and return when clients can use it."""
     from bench_spark import brokers
 
-    _print_line(brokers.start(name, _say))
+    _print_line(brokers.start(name, _say, nodes=nodes))
 
 
 @app.command()

@@ -20,7 +20,10 @@ def load_of(scenario: Mapping[str, Any]) -> str:
     if not scenario["producers"]:
         text = "whatever is there, as fast as possible"
     elif load["mode"] == "rate":
-        text = f"{rate(load['rate_per_second'])} msg/s {_RATE_SCOPES[load['scope']]}"
+        # Runs stored before there were steps have none.
+        rates = [step["rate_per_second"] for step in load.get("steps", ())]
+        numbers = ", then ".join(map(rate, rates or [load["rate_per_second"]]))
+        text = f"{numbers} msg/s {_RATE_SCOPES[load['scope']]}"
     elif load["mode"] == "window":
         text = f"closed loop of {plural(load['in_flight'], 'message')} per producer"
         text += ", filled first" if load.get("fill_first") else ""

@@ -88,7 +88,8 @@ class Broker(Section):
     properties: ClientProperties = Field(default_factory=dict)
     """Kafka: client properties common to producers, consumers and administration."""
     management_uri: str | None = None
-    """RabbitMQ's management API: whether it holds producers back (`flow`)."""
+    """RabbitMQ's management API: whether it holds producers back (`flow`), and where
+    `amqp.policy` is set."""
     resources: list[ResourceSource] = Field(default_factory=list, max_length=100)
     """Where the broker's CPU, memory and disk use can be read while a run goes on."""
     connect_timeout_seconds: float = Field(5.0, gt=0, le=60, allow_inf_nan=False)

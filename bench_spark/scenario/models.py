@@ -113,6 +113,15 @@ class Message(Section):
     """What fills the body behind the measurement data."""
 
 
+class LoadStep(Section):
+    """A part of the measured phase."""
+
+    seconds: Annotated[float, Field(gt=0, le=30 * 86400, allow_inf_nan=False)]
+    """How long it lasts."""
+    rate_per_second: Rate
+    """Messages per second asked for meanwhile, counted as `load.scope` says."""
+
+
 class Load(Section):
     """How much is sent, and what decides when."""
 
@@ -121,6 +130,10 @@ class Load(Section):
     `backlog_limit_bytes` allow. `window`: closed loop of `in_flight` messages per producer."""
     rate_per_second: Rate = 10_000.0
     """Messages per second asked for in mode `rate`, counted as `scope` says."""
+    steps: list[LoadStep] = Field(default_factory=list, max_length=10_000)
+    """A rate that changes in the measured phase, in mode `rate`: a list such as
+    `[{seconds: 10, rate_per_second: 1000}, {seconds: 5, rate_per_second: 8000}]`. The last step
+    goes on until the end; the warm-up has `rate_per_second`."""
     scope: Literal["total", "per_producer", "per_agent"] = "total"
     """What `rate_per_second` counts. With `per_agent`, producers, consumers, destinations and
     messages are per agent too, so that adding executors adds load."""
@@ -135,6 +148,15 @@ class Load(Section):
     arrived for `drain_seconds`."""
     backlog_limit_bytes: int = Field(64 * 1024 * 1024, ge=1, le=2**50)
     """Mode `maximum` pauses while more than this is sent but not yet received."""
+
+    @model_validator(mode="after")
+    def _steps_are_a_schedule(self) -> Load:
+        if self.steps and self.mode != "rate":
+            refuse([Conflict(("steps", "mode"), f"need mode rate; {self.mode} has no schedule")])
+        if self.steps and self.messages is not None:
+            problem = "exclude messages: their length is given in seconds"
+            refuse([Conflict(("steps", "messages"), problem)])
+        return self
 
 
 class Sampling(Section):
@@ -164,6 +186,22 @@ class Phases(Section):
     """How long to wait, at most, for messages still on their way after the last was sent."""
 
 
+class Consumer(Section):
+    """Consumers that are slow on purpose."""
+
+    rate_per_second: Annotated[float, Field(ge=1, le=100_000_000, allow_inf_nan=False)] | None = (
+        None
+    )
+    """Most messages that one consumer takes per second, evenly; unset: no limit."""
+    processing_us: int = Field(0, ge=0, le=1_000_000)
+    """How long a consumer is busy with each message. It takes the next one, and acknowledges this
+    one, when that time is over."""
+
+    @property
+    def is_slow(self) -> bool:
+        return self.rate_per_second is not None or self.processing_us > 0
+
+
 class HistogramRange(Section):
     """What the latency histograms can hold."""
 
@@ -181,6 +219,9 @@ class AmqpQueue(Section):
     name: Annotated[WireName, Field(min_length=1)] | None = None
     """Queue name; `%d` stands for the destination's number. Unset: a name of the run's own. A queue
     of that name that is there already is used as it is, and never deleted."""
+    first_number: int = Field(0, ge=0, le=10**9)
+    """The first destination's number, wherever `%d` stands in names, keys, headers and arguments:
+    with 1 and 10 destinations, `perf-test-%d` is `perf-test-1` to `perf-test-10`."""
     server_named: bool = False
     """Let the broker choose the names."""
     durable: bool = False
@@ -206,6 +247,35 @@ class AmqpExchange(Section):
     """Type of a named exchange, which is declared for the run."""
     durable: bool = False
     """A named exchange survives a restart of the broker."""
+    binding_arguments: ClientProperties = Field(default_factory=dict)
+    """What a `headers` exchange compares with a message's headers (`amqp.headers`), and how:
+    `x-match: all` or `any`. `%d` in a text stands for the destination's number. None: every message
+    passes."""
+
+    @model_validator(mode="after")
+    def _arguments_are_for_headers(self) -> AmqpExchange:
+        if self.binding_arguments and (self.type != "headers" or not self.name):
+            refuse(
+                [
+                    Conflict(
+                        ("binding_arguments", "type", "name"),
+                        "only a named exchange of type headers looks at them",
+                    )
+                ]
+            )
+        return self
+
+
+class AmqpPolicy(Section):
+    """A policy of RabbitMQ for the queues of the run, there while it lasts; needs `management_uri`
+    in the broker file. Mirrors: `definition: {ha-mode: exactly, ha-params: 2}`."""
+
+    definition: Annotated[ClientProperties, Field(min_length=1)]
+    """What the policy sets, passed as it is."""
+    pattern: Annotated[WireName, Field(min_length=1)] | None = None
+    """Regular expression for the names of the queues it is for; unset: exactly those of the run."""
+    priority: int = Field(0, ge=0, le=1_000_000)
+    """Among policies that match one queue the highest wins."""
 
 
 class Amqp(Section):
@@ -213,9 +283,20 @@ class Amqp(Section):
 
     queue: AmqpQueue = Field(default_factory=AmqpQueue)
     exchange: AmqpExchange = Field(default_factory=AmqpExchange)
+    policy: AmqpPolicy | None = None
     routing_key: WireName | None = None
     """Routing key, also the binding's; `%d` stands for the destination's number. Unset: the
     queue's name."""
+    routing_keys: int = Field(1, ge=1, le=10_000)
+    """Above 1: every message takes one of so many keys at random, the routing key with a number
+    behind it (`KEY.00` to `KEY.99`). Each queue is bound to all of its keys, so the exchange has
+    work to do; it must be a named one."""
+    binding_key: WireName | None = None
+    """Pattern by which queues are bound to a `topic` exchange, as `orders.*.%d` or `orders.#`;
+    unset: what fits the routing keys."""
+    headers: ClientProperties = Field(default_factory=dict)
+    """Headers of every message, as a `headers` exchange compares them; `%d` in a text stands for
+    the destination's number."""
     confirms: int = Field(0, ge=0, le=10_000_000)
     """Publisher confirms: most messages unconfirmed per producer; 0 turns confirms off."""
     producer_transaction: int = Field(0, ge=0, le=10_000_000)
@@ -251,6 +332,27 @@ class Amqp(Section):
             below = f"{self.prefetch} is below ack_every, which is {self.ack_every}"
             refuse([Conflict(("prefetch", "ack_every"), f"{below}: nothing would be acknowledged")])
         return self
+
+    @model_validator(mode="after")
+    def _keys_suit_the_exchange(self) -> Amqp:
+        refuse(list(self._key_conflicts()))
+        return self
+
+    def _key_conflicts(self) -> Iterator[Conflict]:
+        if self.routing_keys > 1 and not self.exchange.name:
+            yield Conflict(
+                ("routing_keys", "exchange.name"),
+                f"{self.routing_keys} keys need a named exchange: the default one has one key per "
+                "queue, its name",
+            )
+        if self.binding_key is not None and (
+            not self.exchange.name or self.exchange.type != "topic"
+        ):
+            yield Conflict(
+                ("binding_key", "exchange.type", "exchange.name"),
+                "only a named exchange of type topic has patterns; others are bound by the routing "
+                "key",
+            )
 
     @model_validator(mode="after")
     def _transactions_agree(self) -> Amqp:
@@ -361,6 +463,7 @@ class Scenario(Section):
     message: Message = Field(default_factory=Message)
     load: Load = Field(default_factory=Load)
     sampling: Sampling = Field(default_factory=Sampling)
+    consumer: Consumer = Field(default_factory=Consumer)
     phases: Phases = Field(default_factory=Phases)
     reconnect_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
     """For how long a lost connection is opened again before the run fails; 0: it fails at once.
@@ -385,6 +488,7 @@ class Scenario(Section):
                 *self._destination_conflicts(),
                 *self._placement_conflicts(),
                 *self._one_ended_conflicts(),
+                *self._step_conflicts(),
                 *self._transaction_conflicts(),
                 *self._sampling_conflicts(),
                 *self._filling_conflicts(),
@@ -442,6 +546,15 @@ class Scenario(Section):
                     )
                 )
         return conflicts
+
+    def _step_conflicts(self) -> Iterator[Conflict]:
+        lasting = sum(step.seconds for step in self.load.steps)
+        if lasting > self.phases.measure_seconds:
+            yield Conflict(
+                ("load.steps", "phases.measure_seconds"),
+                f"last {lasting:g} s, which is more than phases.measure_seconds: "
+                f"{self.phases.measure_seconds:g}",
+            )
 
     def _transaction_conflicts(self) -> Iterator[Conflict]:
         """A load that waits for messages inside transactions that wait for more of them."""
@@ -530,6 +643,8 @@ class Scenario(Section):
         if self.has_both_ends:
             return []
         role = "consumers" if self.only_publishes else "producers"
+        if self.only_publishes and self.consumer.is_slow:
+            return [Conflict(("consumer", "consumers"), "slows consumers down, but there are none")]
         if self.load.mode == "window":
             return [
                 Conflict(

@@ -57,9 +57,9 @@ def unknown_key(model: type[Section], section: type[Section], path: Path, name: 
         )
     guess = nearest(name, siblings)
     if guess is None:
-        elsewhere = {key.path[-1]: key.dotted for key in all_keys(model) if key.path[:-1] != path}
-        guess = elsewhere.get(name)
-    if guess is not None:
+        elsewhere = (key for key in all_keys(model) if key.path[:-1] != path)
+        guess = " or ".join(key.dotted for key in elsewhere if key.path[-1] == name)
+    if guess:
         return f"unknown key; did you mean {guess}?"
     return f"unknown key; allowed: {', '.join(siblings)}"
 

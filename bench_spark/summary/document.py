@@ -22,7 +22,7 @@ from bench_spark.errors import (
     EXIT_VALID,
 )
 from bench_spark.measure.hdr import SparseHistogram, merge_sparse
-from bench_spark.plan import Plan, has_open_end, total_rate_per_second
+from bench_spark.plan import Plan, has_open_end, mean_rate_per_second
 from bench_spark.scenario.models import Scenario
 from bench_spark.summary.audit import AuditInput, Check, Ends, audit, verdict_of
 from bench_spark.summary.sampling import throughput_section
@@ -358,7 +358,7 @@ def _audit_input(
         mode=scenario.load.mode,
         due=counts["due"] or 0,
         sent=counts["sent"] or 0,
-        wanted_rate_per_second=total_rate_per_second(scenario) if is_judged else None,
+        wanted_rate_per_second=mean_rate_per_second(scenario) if is_judged else None,
         send_rate_per_second=rates["send_rate"] or 0.0,
         blocked_seconds=_sum(ticks, PRODUCER, "blocked_ns") / 1e9,
         busiest_agent_share=facts.busiest_agent_share,

@@ -24,10 +24,10 @@ destinations that this run declared and the broker has forgotten are declared ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -156,10 +156,51 @@ class Received:
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Any] | None = None
     token: Any = None
-    """What the transport needs to acknowledge exactly these messages."""
+    """What the transport needs to acknowledge exactly these messages: an array with a place for
+    each, or None."""
 
     def __len__(self) -> int:
         return len(self.head)
+
+    def rows(self, places: slice | I64) -> Received:
+        """Some of these messages."""
+
+        def of(column: Sequence[Any] | None) -> Sequence[Any] | None:
+            if column is None:
+                return None
+            if isinstance(places, slice):
+                return column[places]
+            return [column[place] for place in places.tolist()]
+
+        return Received(
+            received_ns=self.received_ns[places],
+            lane=self.lane[places],
+            route=self.route[places],
+            head=self.head[places],
+            size=self.size[places],
+            redelivered=self.redelivered[places],
+            bodies=of(self.bodies),
+            keys=of(self.keys),
+            headers=of(self.headers),
+            token=None if self.token is None else self.token[places],
+        )
+
+
+def joined(parts: Sequence[Received]) -> Received:
+    """Messages of several receives of one transport, without bodies, keys and headers."""
+    if not parts:
+        return nothing_received()
+    if len(parts) == 1:
+        return parts[0]
+    return Received(
+        received_ns=np.concatenate([part.received_ns for part in parts]),
+        lane=np.concatenate([part.lane for part in parts]),
+        route=np.concatenate([part.route for part in parts]),
+        head=np.concatenate([part.head for part in parts]),
+        size=np.concatenate([part.size for part in parts]),
+        redelivered=np.concatenate([part.redelivered for part in parts]),
+        token=None if parts[0].token is None else np.concatenate([part.token for part in parts]),
+    )
 
 
 def no_outcomes() -> Outcomes:
@@ -249,6 +290,15 @@ class Consumers(Protocol):
 
     def close(self) -> None:
         """Stop deliveries, acknowledge what was received, disconnect."""
+
+
+@runtime_checkable
+class Holdable(Protocol):
+    """Consumers that can be slow on purpose. Not every protocol has them."""
+
+    def hold(self, lanes: Collection[int]) -> None:
+        """Fetch nothing more for these lanes, and again for all others, until told otherwise. What
+        the broker sends them meanwhile waits in the network, and then in the broker."""
 
 
 class Transport(Protocol):

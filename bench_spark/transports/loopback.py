@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import select
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -354,6 +354,7 @@ class LoopbackConsumers:
         self._want = want
         self._bell = _Bell()
         self._is_attached = False
+        self._held: frozenset[int] = frozenset()
         inlets: dict[str, _Inlet] = {}
         for place, lane in enumerate(lanes):
             for route, destination in enumerate(lane.destinations):
@@ -376,6 +377,13 @@ class LoopbackConsumers:
     def detach(self) -> None:
         """Nothing is ever on its way: what was not taken is still in the queue."""
 
+    def hold(self, lanes: Collection[int]) -> None:
+        self._held = frozenset(lanes)
+        self._bell.set(any(map(self._has_something, self._inlets)))
+
+    def _has_something(self, inlet: _Inlet) -> bool:
+        return inlet.queue.depth > 0 and not self._held.issuperset(inlet.lanes)
+
     def receive(self, timeout_seconds: float) -> Received:
         if not self._is_attached:
             return nothing_received()
@@ -383,7 +391,8 @@ class LoopbackConsumers:
             select.select([self._bell.descriptor], [], [], timeout_seconds)
         received_ns = self._now_ns()
         self._bell.set(False)
-        parts = [self._deal(inlet, received_ns) for inlet in self._inlets if inlet.queue.depth]
+        inlets = filter(self._has_something, self._inlets)
+        parts = [self._deal(inlet, received_ns) for inlet in inlets]
         if not parts:
             return nothing_received()
         if len(parts) == 1:
@@ -402,7 +411,8 @@ class LoopbackConsumers:
     def _deal(self, inlet: _Inlet, received_ns: int) -> Received:
         chunks = inlet.queue.take_all()
         count = sum(len(chunk) for chunk in chunks)
-        turns = (inlet.dealt + np.arange(count)) % len(inlet.lanes)
+        free = [place for place, lane in enumerate(inlet.lanes) if lane not in self._held]
+        turns = np.array(free)[(inlet.dealt + np.arange(count)) % len(free)]
         inlet.dealt += count
         return Received(
             received_ns=np.full(count, received_ns, np.int64),

@@ -28,9 +28,10 @@ def make_transport(context: TransportContext) -> Transport:
 def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
     """Raise ConfigurationError for what this protocol can never do, from the files alone."""
     if broker.kind == "amqp":
-        from bench_spark.transports.amqp import naming
+        from bench_spark.transports.amqp import naming, policies
 
         naming.refuse_impossible(scenario)
+        policies.refuse_impossible(scenario, broker)
     elif broker.kind == "loopback":
         from bench_spark.transports import loopback
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
+import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -11,6 +15,7 @@ import ssl
 import subprocess
 import threading
 import time
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,11 +53,14 @@ from bench_spark.errors import (
     LoginRefused,
 )
 from bench_spark.scenario.broker import Broker, Tls
+from bench_spark.transports.amqp.key_choice import KeyChoice
 from bench_spark.transports.base import (
     Batch,
     Consumers,
     Destination,
+    Holdable,
     OutcomeKind,
+    Part,
     Producers,
     Received,
     Signal,
@@ -136,6 +144,19 @@ def test_a_queue_that_was_there_before_is_used_and_never_deleted(broker: Broker)
         channel.queue_delete(name)
 
 
+def test_a_queue_with_other_arguments_is_refused_and_left_alone(rabbitmq_broker: Broker) -> None:
+    name = unique("other")
+    queue = {"name": name, "arguments": {"x-max-length": 10}}
+    transport = open_transport(rabbitmq_broker, amqp={"queue": queue})
+    with plain_pika(rabbitmq_broker) as channel:
+        channel.queue_declare(name, arguments={"x-max-length": 20})
+        channel.basic_publish("", name, b"precious")
+        with pytest.raises(BrokerRefused, match=rf"{name}.*406 PRECONDITION_FAILED.*x-max-length"):
+            transport.declare([Destination(0)])
+        assert transport.depths([Destination(0, name)]) == (1,)
+        channel.queue_delete(name)
+
+
 def test_a_queue_with_other_properties_is_refused_and_left_alone(rabbitmq_broker: Broker) -> None:
     name = unique("other")
     pattern = f"{name}-%d"
@@ -203,6 +224,115 @@ def test_an_exchange_shared_by_two_agents_goes_with_the_last_queue(broker: Broke
     assert not exchange_exists(broker, name, "direct")
 
 
+@on_both_planes
+def test_a_headers_exchange_passes_only_messages_whose_headers_fit(broker: Broker) -> None:
+    def amqp(sent: dict[str, Any]) -> dict[str, Any]:
+        wanted = {"x-match": "all", "kind": "order", "pages": 3}
+        exchange = {"name": name, "type": "headers", "binding_arguments": wanted}
+        return {"exchange": exchange, "headers": sent, "mandatory": True}
+
+    name = unique("headers")
+    fitting = open_transport(broker, amqp=amqp({"kind": "order", "pages": 3, "more": True}))
+    other = open_transport(broker, amqp=amqp({"kind": "order", "pages": 4}))
+    with exchanging(fitting, want=frozenset({Part.HEADERS})) as (producers, consumers):
+        send_all(producers, batch(heads(20)))
+        parts = collect(consumers, 20)
+        headers = [one for part in parts for one in part.headers or ()]
+        assert headers == [{"kind": "order", "pages": 3, "more": True}] * 20
+        with producing(other, [Destination(0, "unused")]) as misfits:
+            settled = send_all(misfits, batch(heads(5)), expected_outcomes=5)
+            assert settled.kinds == [OutcomeKind.RETURNED] * 5
+        collect(consumers, 0)
+
+
+@on_both_planes
+def test_a_headers_exchange_tells_destinations_apart(broker: Broker) -> None:
+    exchange = {
+        "name": unique("headers"),
+        "type": "headers",
+        "binding_arguments": {"x-match": "all", "to": "q-%d"},
+    }
+    amqp = {"exchange": exchange, "headers": {"to": "q-%d"}, "queue": {"first_number": 1}}
+    transport = open_transport(broker, destinations=2, producers=2, consumers=2, amqp=amqp)
+    with (
+        declared(transport, 2) as made,
+        consuming(transport, made) as consumers,
+        producing(transport, made) as producers,
+    ):
+        routes = [0, 1, 1, 0, 1] * 4
+        send_all(producers, batch(heads(20), route=routes))
+        parts = collect(consumers, 20)
+        by_sequence = dict(
+            zip(joined(parts, "head")["sequence"], joined(parts, "route"), strict=True)
+        )
+        assert [by_sequence[number] for number in range(20)] == routes
+
+
+@on_both_planes
+def test_a_topic_exchange_is_bound_by_a_pattern(broker: Broker) -> None:
+    def amqp(key: str) -> dict[str, Any]:
+        exchange = {"name": name, "type": "topic"}
+        return {
+            "exchange": exchange,
+            "routing_key": key,
+            "binding_key": "orders.*.eu.#",
+            "mandatory": True,
+        }
+
+    name = unique("topic")
+    with exchanging(open_transport(broker, amqp=amqp("orders.paper.eu.de"))) as both:
+        producers, consumers = both
+        send_all(producers, batch(heads(10)))
+        collect(consumers, 10)
+        other = open_transport(broker, amqp=amqp("orders.paper.us"))
+        with producing(other, [Destination(0, "unused")]) as misfits:
+            settled = send_all(misfits, batch(heads(3)), expected_outcomes=3)
+            assert settled.kinds == [OutcomeKind.RETURNED] * 3
+
+
+@on_both_planes
+@pytest.mark.parametrize("kind", ["direct", "topic"])
+@pytest.mark.parametrize("has_own_tails", [False, True])
+def test_each_message_takes_one_of_many_routing_keys(
+    broker: Broker, kind: str, has_own_tails: bool
+) -> None:
+    exchange = {"name": unique("keys"), "type": kind}
+    amqp = {"exchange": exchange, "routing_key": "k", "routing_keys": 12, "mandatory": True}
+    transport = open_transport(broker, amqp=amqp)
+    tails = [bytes(number % 5) for number in range(200)] if has_own_tails else None
+    with declared(transport) as made:
+        with producing(transport, made) as producers:
+            send_all(producers, batch(heads(200), tails=tails))
+        assert eventually(lambda: transport.depths(made) == (200,))
+        with plain_pika(broker) as channel:
+            got = [channel.basic_get(made[0].name, auto_ack=True)[0] for _ in range(200)]
+    expected = KeyChoice(12, 2).numbers(heads(200)).tolist()
+    assert [one.routing_key for one in got] == [f"k.{number:02d}" for number in expected]
+    assert len(set(expected)) == 12
+
+
+@on_both_planes
+def test_queues_are_numbered_from_the_first_number_and_existing_ones_stay(broker: Broker) -> None:
+    name = unique("perf-test")
+    transport = open_transport(
+        broker,
+        destinations=3,
+        producers=3,
+        consumers=3,
+        amqp={"queue": {"name": f"{name}-%d", "first_number": 1}},
+    )
+    with plain_pika(broker) as channel:
+        channel.queue_declare(f"{name}-2")
+        with declared(transport, 3) as made:
+            assert [one.name for one in made] == [f"{name}-1", f"{name}-2", f"{name}-3"]
+            assert [one.declared for one in made] == [True, False, True]
+            with producing(transport, made) as producers:
+                send_all(producers, batch(heads(6), route=[0, 1, 2, 0, 1, 2]))
+            assert eventually(lambda: transport.depths(made) == (2, 2, 2))
+        assert transport.depths(made) == (None, 2, None)
+        channel.queue_delete(f"{name}-2")
+
+
 def exchange_exists(broker: Broker, name: str, kind: str) -> bool:
     with plain_pika(broker) as channel:
         try:
@@ -226,6 +356,44 @@ def test_delivery_mode_and_body_are_as_asked_and_no_other_property_is_set(broker
         assert {name for name, value in vars(properties).items() if value} <= {"delivery_mode"}
 
 
+# -- slow consumers --------------------------------------------------------------------------------
+
+
+@on_both_planes
+@pytest.mark.parametrize("ack", ["auto", "manual"])
+def test_a_lane_that_is_held_receives_nothing_until_it_is_released(
+    broker: Broker, ack: str
+) -> None:
+    transport = open_transport(
+        broker, destinations=2, producers=2, consumers=2, amqp={"ack": ack, "heartbeat_seconds": 1}
+    )
+    with (
+        declared(transport, 2) as made,
+        consuming(transport, made[:1], made[1:]) as consumers,
+        producing(transport, made) as producers,
+    ):
+        assert isinstance(consumers, Holdable)
+        consumers.hold({0})
+        send_all(producers, batch(heads(40), route=[0, 1] * 20))
+        parts = collect(consumers, 20, extra_seconds=3.0)
+        assert set(joined(parts, "lane").tolist()) == {1}
+        assert consumers.signals() == [], "a broker that is not listened to is not silent"
+        consumers.hold(())
+        parts = collect(consumers, 20)
+        assert set(joined(parts, "lane").tolist()) == {0}
+
+
+@on_both_planes
+def test_what_was_sent_to_a_lane_that_is_held_is_received_after_detaching(broker: Broker) -> None:
+    with exchanging(open_transport(broker)) as (producers, consumers):
+        assert isinstance(consumers, Holdable)
+        consumers.hold({0})
+        send_all(producers, batch(heads(30)))
+        collect(consumers, 0, extra_seconds=0.5)
+        consumers.detach()
+        collect(consumers, 30)
+
+
 # -- what a broker cannot do -----------------------------------------------------------------------
 
 
@@ -237,6 +405,7 @@ def test_capabilities_are_found_per_broker(rabbitmq_broker: Broker, qpid_broker:
         "transactions",
         "blocked_notification",
         "queue_arguments",
+        "policies",
     }
     qpid = open_transport(qpid_broker).probe()
     assert "Qpid" in qpid.product
@@ -255,6 +424,65 @@ def test_queue_arguments_are_refused_in_the_probe_where_the_broker_has_none(
     transport = open_transport(qpid_broker, amqp={"queue": {"arguments": {"x-max-length": 10}}})
     with pytest.raises(BrokerRefused, match=r"Qpid.*x-max-length.*542"):
         transport.probe()
+
+
+def test_a_policy_is_refused_in_the_probe_where_the_broker_has_none(qpid_broker: Broker) -> None:
+    with_api = qpid_broker.model_copy(update={"management_uri": "http://127.0.0.1:9"})
+    transport = open_transport(with_api, amqp={"policy": {"definition": {"ha-mode": "all"}}})
+    with pytest.raises(BrokerRefused, match=r"amqp.policy: .*Qpid.* has no policies"):
+        transport.probe()
+
+
+# -- policies --------------------------------------------------------------------------------------
+
+
+def policies_of(broker: Broker) -> list[dict[str, Any]]:
+    parts = urllib.parse.urlsplit(broker.management_uri or "")
+    login = base64.b64encode(f"{parts.username}:{parts.password}".encode()).decode()
+    page = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=5)
+    page.request("GET", "/api/policies", headers={"Authorization": f"Basic {login}"})
+    found: list[dict[str, Any]] = json.loads(page.getresponse().read())
+    return found
+
+
+def test_a_policy_holds_for_the_queues_of_the_run_and_goes_with_them(
+    rabbitmq_broker: Broker,
+) -> None:
+    run_id = unique("run")
+    policy = {"definition": {"max-length": 3}, "priority": 2}
+    transport = open_transport(rabbitmq_broker, run_id, amqp={"policy": policy, "confirms": 5})
+    with declared(transport) as made:
+        [found] = policies_of(rabbitmq_broker)
+        assert found["name"] == f"bench-{run_id}"
+        assert found["definition"] == {"max-length": 3}
+        assert re.fullmatch(found["pattern"], made[0].name or "")
+        assert not re.fullmatch(found["pattern"], f"{made[0].name}-other")
+        with producing(transport, made) as producers:
+            send_all(producers, batch(heads(10)), expected_outcomes=10)
+        assert eventually(lambda: transport.depths(made) == (3,)), "the policy is in force"
+    assert policies_of(rabbitmq_broker) == []
+
+
+def test_a_policy_that_the_broker_does_not_know_is_refused_in_its_words(
+    rabbitmq_broker: Broker,
+) -> None:
+    policy = {"definition": {"no-such-thing": 3}}
+    transport = open_transport(rabbitmq_broker, amqp={"policy": policy})
+    with pytest.raises(BrokerRefused, match=r"amqp.policy: 400 .*no-such-thing"):
+        transport.declare([Destination(0)])
+    transport.delete([])
+    assert policies_of(rabbitmq_broker) == []
+
+
+def test_a_management_api_that_refuses_the_login_is_named_without_the_password(
+    rabbitmq_broker: Broker,
+) -> None:
+    wrong = (rabbitmq_broker.management_uri or "").replace("guest:guest", "guest:s3cret")
+    broker = rabbitmq_broker.model_copy(update={"management_uri": wrong})
+    transport = open_transport(broker, amqp={"policy": {"definition": {"max-length": 3}}})
+    with pytest.raises(LoginRefused, match=r"amqp.policy: 401") as refused:
+        transport.declare([Destination(0)])
+    assert "s3cret" not in str(refused.value)
 
 
 # -- logging in ------------------------------------------------------------------------------------

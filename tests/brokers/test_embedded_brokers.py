@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import ipaddress
+import json
 import os
 import signal
 import socket
@@ -11,10 +13,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
+from contract import (
+    batch,
+    collect,
+    consuming,
+    declared,
+    eventually,
+    heads,
+    open_transport,
+    producing,
+    send_all,
+)
 
 from bench_spark import brokers
 from bench_spark.brokers import BrokerStatus, mosquitto, rabbitmq
@@ -167,3 +181,48 @@ def test_a_taken_port_is_named_before_anything_starts(tmp_path: Path) -> None:
         with pytest.raises(EnvironmentNotReady, match=f"127.0.0.1:{port} is in use"):
             brokers.start("qpid", port=port, state=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_three_nodes_of_rabbitmq_form_a_cluster_and_leave_nothing_behind(tmp_path: Path) -> None:
+    skip_unless_installed("rabbitmq")
+    [port] = free_ports(1)
+    running = brokers.start("rabbitmq", port=port, state=tmp_path, nodes=3)
+    try:
+        assert running.line == f"rabbitmq running 127.0.0.1:{port}"
+        assert running.nodes == 3
+        assert brokers.status("rabbitmq", state=tmp_path) == running
+        assert len({running.ports[name] for name in ("amqp", "amqp-2", "amqp-3")}) == 3
+        for process in processes_with(tmp_path):
+            assert all(address.is_loopback for address in listening_addresses(process))
+
+        quorum = {"arguments": {"x-queue-type": "quorum"}, "durable": True}
+        mirrors = {"definition": {"ha-mode": "exactly", "ha-params": 2}}
+        for amqp, copies in (
+            ({"queue": quorum, "confirms": 50}, ("members", 3)),
+            ({"policy": mirrors, "confirms": 50}, ("slave_nodes", 1)),
+        ):
+            transport = open_transport(running.broker, amqp=amqp)
+            with (
+                declared(transport) as made,
+                consuming(transport, made) as consumers,
+                producing(transport, made) as producers,
+            ):
+                send_all(producers, batch(heads(100)), expected_outcomes=100)
+                collect(consumers, 100)
+                name, count = copies
+                assert eventually(
+                    lambda: len(queue_facts(running, made[0].name)[name]) == count  # noqa: B023
+                )
+    finally:
+        brokers.stop("rabbitmq", state=tmp_path)
+    assert processes_with(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def queue_facts(running: BrokerStatus, name: str | None) -> Any:
+    """What the management API says of a queue."""
+    page = http.client.HTTPConnection("127.0.0.1", running.ports["management"], timeout=5)
+    login = base64.b64encode(b"guest:guest").decode()
+    page.request("GET", f"/api/queues/%2F/{name}", headers={"Authorization": f"Basic {login}"})
+    return {"members": [], "slave_nodes": []} | json.loads(page.getresponse().read())

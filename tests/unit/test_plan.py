@@ -20,6 +20,7 @@ from bench_spark.plan import (
     Assignment,
     Plan,
     make_plan,
+    mean_rate_per_second,
     resolve_agents,
 )
 from bench_spark.scenario.models import Scenario
@@ -174,7 +175,7 @@ def scheduled_in_measured_phase(assignment: Assignment) -> int:
         return 0
     start = round(assignment.scenario.phases.warmup_seconds * NANOSECONDS)
     end = start + round(assignment.measure_seconds * NANOSECONDS)
-    rough = int((end + schedule.period_ns) / schedule.period_ns) + 3
+    rough = int(end / NANOSECONDS * schedule.rate_per_second) + 4
     due = schedule.intended_many_ns(0, rough)
     return int(np.count_nonzero((due >= start) & (due < end)))
 
@@ -371,7 +372,7 @@ def test_every_message_of_a_counted_load_is_due_within_a_period_of_the_end(
         start = round(asked.phases.warmup_seconds * NANOSECONDS)
         last = schedule.messages_before(start) + assignment.messages - 1
         end = start + math.ceil(assignment.measure_seconds * NANOSECONDS)
-        assert schedule.intended_ns(last) < end + 2 * schedule.period_ns
+        assert schedule.intended_ns(last) < end + 2 * NANOSECONDS / schedule.rate_per_second
 
 
 # -- one end only --------------------------------------------------------------------------------
@@ -405,3 +406,31 @@ def test_how_long_consuming_a_number_of_messages_takes_is_open_whatever_the_mode
     timed = make_plan(scenario(producers=0), "run-1")
     assert timed.assignments[0].measure_seconds == 10
     assert timed.expected_messages is None
+
+
+@pytest.mark.parametrize("agents", [1, 3])
+@pytest.mark.parametrize("scope", ["total", "per_producer", "per_agent"])
+def test_steps_of_the_rate_begin_with_the_measured_phase(agents: int, scope: str) -> None:
+    members = 1 if scope == "per_agent" else 3
+    scenario = Scenario.model_validate(
+        {
+            "agents": agents,
+            **dict.fromkeys(("producers", "consumers", "destinations"), members),
+            "load": {
+                "rate_per_second": 300,
+                "scope": scope,
+                "steps": [
+                    {"seconds": 2, "rate_per_second": 30},
+                    {"seconds": 1, "rate_per_second": 900},
+                ],
+            },
+            "phases": {"warmup_seconds": 1, "measure_seconds": 5},
+        }
+    )
+    made = make_plan(scenario, "run")
+    counted = {"total": 1, "per_producer": 3, "per_agent": agents}[scope]
+    assert made.expected_messages == counted * (2 * 30 + 1 * 900 + 2 * 900)
+    assert mean_rate_per_second(made.scenario) * 5 == pytest.approx(made.expected_messages)
+    schedules = [one.schedule for one in made.assignments]
+    warmup = sum(one.messages_before(NANOSECONDS) for one in schedules if one is not None)
+    assert warmup == counted * 300

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.models import Amqp
+from bench_spark.transports.amqp.connection import AmqpConnection
 from bench_spark.transports.amqp.lanes import Lanes, LaneT
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.reopening import ReopeningRule
@@ -39,12 +40,26 @@ class AcknowledgingLanes(Lanes[LaneT]):
         """By lane, where acknowledgements are committed."""
         self._acknowledged_unreported = 0
         self._idle_check_seconds = 0.0
+        self._held: set[int] = set()
         super().__init__(access, lanes, now_ns, rule)
 
     def attach(self) -> None:
         is_transacted = self._amqp.consumer_transaction > 0
         self._begin_all("tx.select, basic.consume" if is_transacted else "basic.consume")
         self._ring_if_more()
+
+    # -- slow consumers ----------------------------------------------------------------------------
+
+    def hold(self, lanes: Collection[int]) -> None:
+        for number in self._held.symmetric_difference(lanes):
+            if not self._opened[number].is_lost:
+                self._opened[number].connection.hold(number in lanes)
+        self._held = set(lanes)
+
+    def _install(self, lane: LaneT, connection: AmqpConnection, channel: Any) -> None:
+        # A new connection is read, whatever became of the last one.
+        self._held.discard(lane.number)
+        super()._install(lane, connection, channel)
 
     # -- what a plane adds -------------------------------------------------------------------------
 
@@ -63,6 +78,7 @@ class AcknowledgingLanes(Lanes[LaneT]):
     # -- the end of deliveries ---------------------------------------------------------------------
 
     def detach(self) -> None:
+        self.hold(())
         lanes = [lane for lane in self._opened if not lane.is_lost and lane.connection.is_open]
         for lane in lanes:
             lane.unanswered += len(lane.lane.destinations)
@@ -114,6 +130,7 @@ class AcknowledgingLanes(Lanes[LaneT]):
                 self._commit(lane, is_partial=True)
 
     def _before_goodbye(self) -> None:
+        self.hold(())
         # A commit may be under way, and the rest can only be acknowledged behind it.
         self._await_commits()
         self._acknowledge_rest(older_than=time.monotonic())

@@ -25,7 +25,7 @@ import pika.connection
 import pika.exceptions
 
 from bench_spark.measure.clock import NowNs
-from bench_spark.transports.amqp.loop import Loop, Timer
+from bench_spark.transports.amqp.loop import BROKEN, Loop, Timer
 
 # pika logs every lost connection with a traceback, and says critical things about ordinary ends.
 # Its exceptions reach us anyway and are told in our own words.
@@ -67,6 +67,9 @@ class Line(Protocol):
     def unsent_bytes(self) -> int:
         """What is still to be written to the socket."""
 
+    def hold(self, is_held: bool) -> None:
+        """Leave what arrives in the socket, or read on."""
+
     def close(self) -> None:
         """Say goodbye; `failure` is set once the broker has answered."""
 
@@ -107,6 +110,8 @@ class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika 
         self._outbound = bytearray()
         self._watches_writing = False
         self._is_disconnecting = False
+        self._is_held = False
+        self._excuses_silence = False
         self._heard_first_byte = False
         self.read_ns = 0
         """When the bytes being decoded now were read."""
@@ -136,9 +141,24 @@ class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika 
 
     def on_ready(self, events: int) -> None:
         # Reading is tried first, whatever the events: a hang-up often follows the broker's reason.
-        self._read()
+        if not self._is_held or events & BROKEN:
+            self._read()
         if self._outbound:
             self.flush()
+
+    def hold(self, is_held: bool) -> None:
+        """Leave what arrives in the socket, or read on."""
+        self._is_held = is_held
+        self._loop.watch_reading(self, not is_held)
+        if is_held and not self._excuses_silence:
+            self._excuse_silence()
+
+    def _excuse_silence(self) -> None:
+        """pika counts bytes to notice a silent broker; one that we do not listen to is not."""
+        self._excuses_silence = self._is_held and self.failure is None and self.params.heartbeat > 0
+        if self._excuses_silence:
+            self.bytes_received += 1
+            self._loop.call_later(self.params.heartbeat / 4, self._excuse_silence)
 
     def flush(self) -> bool:
         """Write what the socket takes now; whether all is written."""

@@ -1,7 +1,8 @@
 """Decoding what a consumer is sent: alike messages together, any other one by one. Pure.
 
-After two messages that agree in everything but delivery tag, redelivered and body, the next are
-expected to agree too: they then have the same length, and every byte but those three is known.
+After two messages that agree in everything but delivery tag, redelivered, routing key and body, the
+next are expected to agree too: they then have the same length, and every byte but those four is
+known.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from bench_spark.transports.amqp.frames import (
     BODY,
     DELIVER,
     END_MARK,
+    FRAME_START_BYTES,
     HEADER,
     METHOD,
     frame_start,
@@ -34,7 +36,7 @@ _TAG_AND_REDELIVERED = struct.Struct(">QB")
 _CONSUMER_TAG_AT = 5
 """In a deliver's content: behind class, method and the tag's length."""
 
-_Likeness = tuple[bytes, bytes, bytes, tuple[int, ...]]
+_Likeness = tuple[bytes, bytes, int, bytes, tuple[int, ...]]
 
 
 class Deliveries:
@@ -185,19 +187,15 @@ class _Alike:
         self.body_bytes = content.size
         method, header = content.method, content.header
         tag_at = _tag_at(method)
+        exchange_at, key_at = tag_at + _TAG_AND_REDELIVERED.size, _key_at(method)
         before = frame_start(METHOD, channel, len(method)) + method[:tag_at]
-        after = b"".join(
-            (
-                method[tag_at + _TAG_AND_REDELIVERED.size :],
-                END_MARK,
-                frame_start(HEADER, channel, len(header)),
-                header,
-                END_MARK,
-            )
-        )
+        after = END_MARK + frame_start(HEADER, channel, len(header)) + header + END_MARK
         self.tag_at = len(before)
-        constants: list[Constant] = [(0, before)]
-        at = self.tag_at + _TAG_AND_REDELIVERED.size
+        constants: list[Constant] = [
+            (0, before),
+            (FRAME_START_BYTES + exchange_at, method[exchange_at:key_at]),
+        ]
+        at = FRAME_START_BYTES + len(method)
         self._pieces: list[tuple[int, int]] = []
         for size in content.piece_sizes:
             after += frame_start(BODY, channel, size)
@@ -230,11 +228,18 @@ def _tag_at(method: bytes) -> int:
     return _CONSUMER_TAG_AT + method[_CONSUMER_TAG_AT - 1]
 
 
+def _key_at(method: bytes) -> int:
+    """Where a deliver's routing key is: at its end, behind the exchange's name."""
+    length_at = _tag_at(method) + _TAG_AND_REDELIVERED.size
+    return length_at + 1 + method[length_at] + 1
+
+
 def _likeness(content: Content, tag_at: int) -> _Likeness:
     method = content.method
     return (
         method[:tag_at],
-        method[tag_at + _TAG_AND_REDELIVERED.size :],
+        method[tag_at + _TAG_AND_REDELIVERED.size : _key_at(method)],
+        len(method),
         content.header,
         tuple(content.piece_sizes),
     )

@@ -6,6 +6,7 @@ worth, and until that has gone the lane takes no more.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,13 +23,23 @@ from bench_spark.transports.amqp.connection import Handover
 from bench_spark.transports.amqp.fast_lanes import FastLane, FastLanes
 from bench_spark.transports.amqp.frames import method_frame
 from bench_spark.transports.amqp.grouping import by_lane, is_of_one_lane
+from bench_spark.transports.amqp.key_choice import KeyChoice
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
 from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.amqp.settlement import Settlement
 from bench_spark.transports.amqp.settling import SettlingLanes
-from bench_spark.transports.base import I64, U8, U16, Batch, Lane, Signal, SignalKind
+from bench_spark.transports.base import (
+    I64,
+    U8,
+    U16,
+    Batch,
+    Destination,
+    Lane,
+    Signal,
+    SignalKind,
+)
 
 WRITE_BYTES = 256 * 1024
 """Messages written to a lane at once, and the most that may wait there for its socket."""
@@ -55,15 +66,29 @@ class _Load:
     routes: U16
     tails: bytes | Sequence[bytes]
     head_bytes: int
+    key_digits: U8 | None
+    """Where routing keys vary: the end of each message's key."""
 
     @classmethod
-    def of(cls, batch: Batch, order: I64 | None = None) -> _Load:
+    def of(cls, batch: Batch, choice: KeyChoice | None, order: I64 | None = None) -> _Load:
         heads, routes, tails = batch.head, batch.route, batch.tail
         if order is not None:
             heads, routes = heads[order], routes[order]
             tails = tails if isinstance(tails, bytes) else [tails[place] for place in order]
         rows = envelope_bytes(np.ascontiguousarray(heads))
-        return cls(heads, rows, routes, tails, batch.head_bytes)
+        key_digits = None if choice is None else choice.digits(heads)
+        return cls(heads, rows, routes, tails, batch.head_bytes, key_digits)
+
+    def part(self, start: int, end: int) -> _Load:
+        """Some of these messages (views, no copies of heads)."""
+        return _Load(
+            self.heads[start:end],
+            self.rows[start:end],
+            self.routes[start:end],
+            self.tails if isinstance(self.tails, bytes) else self.tails[start:end],
+            self.head_bytes,
+            None if self.key_digits is None else self.key_digits[start:end],
+        )
 
 
 @dataclass
@@ -94,22 +119,24 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
     ) -> None:
         self._outboxes: dict[int, _Outbox] = {}
         """By lane."""
-        self._frames: dict[tuple[int, int, str], PublishFrames] = {}
+        self._frames: dict[tuple[object, ...], PublishFrames] = {}
         self._blocks = _Blocks()
+        self._key_choice = (
+            KeyChoice(amqp.routing_keys, naming.key_digits(amqp)) if amqp.routing_keys > 1 else None
+        )
         super().__init__(access, amqp, lanes, now_ns, rule)
 
     def _make_parser(self, lane: FastLane, on_method: Callable[[Any], None]) -> Parser:
         settlement, handover = self._settlements[lane.number], lane.handover
-        frames = [
-            self._frames_for(handover, naming.routing_key(self._amqp, one.index, one.name or ""))
-            for one in lane.lane.destinations
-        ]
+        frames = [self._frames_for(handover, one) for one in lane.lane.destinations]
         self._outboxes[lane.number] = _Outbox(settlement, frames)
         receiver = Confirmations(handover.channel, settlement)
         return Parser(handover.channel, handover.frame_max, receiver, on_method)
 
-    def _frames_for(self, handover: Handover, routing_key: str) -> PublishFrames:
-        key = (handover.channel, handover.frame_max, routing_key)
+    def _frames_for(self, handover: Handover, destination: Destination) -> PublishFrames:
+        routing_key = naming.routing_keys(self._amqp, destination.index, destination.name or "")[0]
+        headers = naming.message_headers(self._amqp, destination.index)
+        key = (handover.channel, handover.frame_max, routing_key, *headers.values())
         if key not in self._frames:
             self._frames[key] = PublishFrames(
                 handover.channel,
@@ -119,6 +146,7 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
                 immediate=self._amqp.immediate,
                 persistent=self._amqp.persistent,
                 frame_max=handover.frame_max,
+                headers=headers,
             )
         return self._frames[key]
 
@@ -146,7 +174,7 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
         room = self._room(lane)
         if room <= 0:
             return 0
-        load = _Load.of(batch)
+        load = _Load.of(batch, self._key_choice)
         most = _messages_per_write(batch)
         accepted = 0
         while room > 0 and accepted < len(batch):
@@ -169,7 +197,7 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
                 accepted = min(accepted, int(groups.order[start + room]))
         if not accepted:
             return 0
-        load = _Load.of(batch, groups.order)
+        load = _Load.of(batch, self._key_choice, groups.order)
         for number, start, end in groups:
             if accepted < len(batch):
                 end = start + int(groups.order[start:end].searchsorted(accepted))
@@ -190,7 +218,7 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
         outbox = self._outboxes[lane.number]
         # Noted before it is written: a write that fails abandons what was noted.
         outbox.settlement.sent(load.heads[start:end], load.head_bytes)
-        data = self._data(outbox.frames, load, start, end)
+        data = self._data(outbox.frames, load.part(start, end))
         if self._amqp.producer_transaction and not outbox.settlement.room:
             self._committing.add(lane.number)
             data = b"".join((data, method_frame(lane.handover.channel, pika.spec.Tx.Commit())))
@@ -199,31 +227,23 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
     def _send_commit(self, lane: FastLane) -> None:
         lane.connection.send_method(pika.spec.Tx.Commit())
 
-    def _data(
-        self, frames: Sequence[PublishFrames], load: _Load, start: int, end: int
-    ) -> bytes | memoryview:
-        rows, routes, tails = load.rows[start:end], load.routes[start:end], load.tails
+    def _data(self, frames: Sequence[PublishFrames], load: _Load) -> bytes | memoryview:
+        routes, tails = load.routes, load.tails
         if not isinstance(tails, bytes):
-            heads = rows[:, : load.head_bytes]
-            return _each_with_its_tail(frames, heads, routes, tails[start:end])
+            return _each_with_its_tail(frames, load, tails)
         if len(frames) == 1 or not np.count_nonzero(routes != routes[0]):
-            return self._blocks.of(frames[routes[0]], tails, load.head_bytes).stamped(rows)
-        return self._interleaved(frames, rows, routes, tails, load.head_bytes)
+            block = self._blocks.of(frames[routes[0]], tails, load.head_bytes)
+            return block.stamped(load.rows, load.key_digits)
+        return self._interleaved(frames, load, tails)
 
-    def _interleaved(
-        self,
-        frames: Sequence[PublishFrames],
-        rows: U8,
-        routes: U16,
-        tail: bytes,
-        head_bytes: int,
-    ) -> bytes:
+    def _interleaved(self, frames: Sequence[PublishFrames], load: _Load, tail: bytes) -> bytes:
         """Messages of one lane for several destinations, in the order they were dealt."""
-        pieces: list[bytes | memoryview] = [b""] * len(rows)
-        for route in np.unique(routes).tolist():
-            places = np.flatnonzero(routes == route)
-            block = self._blocks.of(frames[route], tail, head_bytes)
-            stamped, size = block.stamped(rows[places]), block.message_bytes
+        pieces: list[bytes | memoryview] = [b""] * len(load.rows)
+        for route in np.unique(load.routes).tolist():
+            places = np.flatnonzero(load.routes == route)
+            digits = None if load.key_digits is None else load.key_digits[places]
+            block = self._blocks.of(frames[route], tail, load.head_bytes)
+            stamped, size = block.stamped(load.rows[places], digits), block.message_bytes
             for number, place in enumerate(places.tolist()):
                 pieces[place] = stamped[number * size : (number + 1) * size]
         return b"".join(pieces)
@@ -263,9 +283,18 @@ def _messages_per_write(batch: Batch) -> int:
 
 
 def _each_with_its_tail(
-    frames: Sequence[PublishFrames], heads: U8, routes: U16, tails: Sequence[bytes]
+    frames: Sequence[PublishFrames], load: _Load, tails: Sequence[bytes]
 ) -> bytes:
+    heads = load.rows[:, : load.head_bytes]
+    digits = (
+        itertools.repeat(b"")
+        if load.key_digits is None
+        else (row.tobytes() for row in load.key_digits)
+    )
+    # `digits` may have no end, so the shortest column decides.
     return b"".join(
-        frames[route].message(head.tobytes() + tail)
-        for head, route, tail in zip(heads, routes.tolist(), tails, strict=True)
+        frames[route].message(head.tobytes() + tail, key_digits)
+        for head, route, tail, key_digits in zip(
+            heads, load.routes.tolist(), tails, digits, strict=False
+        )
     )

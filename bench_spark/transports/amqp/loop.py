@@ -19,6 +19,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 READABLE = select.EPOLLIN | select.EPOLLRDHUP
+BROKEN = select.EPOLLERR | select.EPOLLHUP
+"""Told whether asked for or not."""
 _HIGHEST_FOR_SELECT = 1023
 
 
@@ -46,6 +48,8 @@ class Loop:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._bell, select.EPOLLIN)
         self._members: dict[int, Pollable] = {}
+        self._watched: dict[int, int] = {}
+        """By member's descriptor: the events that are waited for."""
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self._soon: deque[Callable[[], object]] = deque()
@@ -62,6 +66,7 @@ class Loop:
 
     def add(self, member: Pollable) -> None:
         self._members[member.fileno()] = member
+        self._watched[member.fileno()] = READABLE
         self._epoll.register(member.fileno(), READABLE)
 
     def remove(self, member: Pollable) -> None:
@@ -69,8 +74,17 @@ class Loop:
             self._epoll.unregister(member.fileno())
 
     def watch_writing(self, member: Pollable, wanted: bool) -> None:
-        if member.fileno() in self._members:
-            self._epoll.modify(member.fileno(), READABLE | select.EPOLLOUT if wanted else READABLE)
+        self._watch(member, select.EPOLLOUT, wanted)
+
+    def watch_reading(self, member: Pollable, wanted: bool) -> None:
+        self._watch(member, READABLE, wanted)
+
+    def _watch(self, member: Pollable, events: int, wanted: bool) -> None:
+        descriptor = member.fileno()
+        if descriptor in self._members:
+            others = self._watched[descriptor] & ~events
+            self._watched[descriptor] = others | events if wanted else others
+            self._epoll.modify(descriptor, self._watched[descriptor])
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Call it at the end of the present or the next turn."""

@@ -1,9 +1,11 @@
-"""Names of queues and routing keys, and what AMQP 0-9-1 can never do. Pure."""
+"""Names of queues, keys and headers, and what AMQP 0-9-1 can never do. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.models import Amqp, Scenario
+from bench_spark.scenario.models import Amqp, ClientProperties, Scenario
 
 NUMBER_MARK = "%d"
 
@@ -14,24 +16,69 @@ def queue_name(amqp: Amqp, run_id: str, index: int) -> str:
         return ""
     if amqp.queue.name is None:
         return f"bench-{run_id}-{index}"
-    return amqp.queue.name.replace(NUMBER_MARK, str(index))
+    return _numbered(amqp, amqp.queue.name, index)
 
 
 def routing_key(amqp: Amqp, index: int, resolved_queue: str) -> str:
+    """The key of every message; with several keys, what they begin with."""
     if amqp.routing_key is None:
         return resolved_queue
-    return amqp.routing_key.replace(NUMBER_MARK, str(index))
+    return _numbered(amqp, amqp.routing_key, index)
+
+
+def routing_keys(amqp: Amqp, index: int, resolved_queue: str) -> tuple[str, ...]:
+    """All keys that messages for this destination have: of equal length, ending in a number."""
+    key = routing_key(amqp, index, resolved_queue)
+    if amqp.routing_keys == 1:
+        return (key,)
+    digits = key_digits(amqp)
+    return tuple(f"{key}.{number:0{digits}d}" for number in range(amqp.routing_keys))
+
+
+def key_digits(amqp: Amqp) -> int:
+    """How many digits the number at the end of each of several routing keys has."""
+    return len(str(amqp.routing_keys - 1))
+
+
+def binding_keys(amqp: Amqp, index: int, resolved_queue: str) -> tuple[str, ...]:
+    """The keys by which the destination's queue is bound to the exchange."""
+    if amqp.binding_key is not None:
+        return (_numbered(amqp, amqp.binding_key, index),)
+    if amqp.exchange.type == "direct":
+        return routing_keys(amqp, index, resolved_queue)
+    key = routing_key(amqp, index, resolved_queue)
+    is_pattern = amqp.exchange.type == "topic" and amqp.routing_keys > 1
+    return (f"{key}.*" if is_pattern else key,)
+
+
+def binding_arguments(amqp: Amqp, index: int) -> ClientProperties:
+    return _all_numbered(amqp, amqp.exchange.binding_arguments, index)
+
+
+def message_headers(amqp: Amqp, index: int) -> ClientProperties:
+    return _all_numbered(amqp, amqp.headers, index)
+
+
+def _numbered(amqp: Amqp, text: str, index: int) -> str:
+    return text.replace(NUMBER_MARK, str(amqp.queue.first_number + index))
+
+
+def _all_numbered(amqp: Amqp, values: ClientProperties, index: int) -> ClientProperties:
+    return {
+        key: _numbered(amqp, value, index) if isinstance(value, str) else value
+        for key, value in values.items()
+    }
 
 
 def refuse_impossible(scenario: Scenario) -> None:
     """Raise for what no AMQP 0-9-1 broker could do with this scenario."""
     amqp = scenario.amqp
-    for key, value in amqp.queue.arguments.items():
-        if isinstance(value, float):
-            raise ConfigurationError(
-                f"amqp.queue.arguments.{key}: {value} is a fraction; AMQP clients send whole "
-                "numbers, text and booleans only"
-            )
+    for section, values in (
+        ("amqp.queue.arguments", amqp.queue.arguments),
+        ("amqp.exchange.binding_arguments", amqp.exchange.binding_arguments),
+        ("amqp.headers", amqp.headers),
+    ):
+        _refuse_fractions(section, values)
     if scenario.only_consumes and amqp.queue.name is None:
         raise ConfigurationError(
             "amqp.queue.name: missing; a run without producers consumes from queues that are there "
@@ -39,6 +86,15 @@ def refuse_impossible(scenario: Scenario) -> None:
         )
     if has_several_destinations(scenario):
         _refuse_shared_names(amqp)
+
+
+def _refuse_fractions(section: str, values: Mapping[str, object]) -> None:
+    for key, value in values.items():
+        if isinstance(value, float):
+            raise ConfigurationError(
+                f"{section}.{key}: {value} is a fraction; AMQP clients send whole numbers, text "
+                "and booleans only"
+            )
 
 
 def has_several_destinations(scenario: Scenario) -> bool:
@@ -51,15 +107,35 @@ def _refuse_shared_names(amqp: Amqp) -> None:
         raise ConfigurationError(
             "amqp.queue.name: with several destinations the name needs a %d for their number"
         )
-    if not amqp.exchange.name:
+    if amqp.exchange.name:
+        _refuse_copying(amqp)
+
+
+def _refuse_copying(amqp: Amqp) -> None:
+    """A message belongs to one destination: an exchange must be able to tell which."""
+    if amqp.exchange.type == "fanout":
+        raise ConfigurationError(
+            "amqp.exchange.type: fanout copies every message to all destinations; it needs "
+            "destinations: 1"
+        )
+    if amqp.exchange.type == "headers":
+        for section, values in (
+            ("amqp.exchange.binding_arguments", amqp.exchange.binding_arguments),
+            ("amqp.headers", amqp.headers),
+        ):
+            if not _has_mark(values.values()):
+                raise ConfigurationError(
+                    f"{section}: with several destinations a value needs a %d for their number, "
+                    "else every message is copied to all of them"
+                )
         return
-    if amqp.exchange.type in ("fanout", "headers"):
-        raise ConfigurationError(
-            f"amqp.exchange.type: {amqp.exchange.type} copies every message to all destinations; "
-            "it needs destinations: 1"
-        )
-    if amqp.routing_key is not None and NUMBER_MARK not in amqp.routing_key:
-        raise ConfigurationError(
-            "amqp.routing_key: with several destinations the key needs a %d for their number, else "
-            "every message is copied to all of them"
-        )
+    for name, key in (("routing_key", amqp.routing_key), ("binding_key", amqp.binding_key)):
+        if key is not None and NUMBER_MARK not in key:
+            raise ConfigurationError(
+                f"amqp.{name}: with several destinations the key needs a %d for their number, else "
+                "every message is copied to all of them"
+            )
+
+
+def _has_mark(values: Iterable[object]) -> bool:
+    return any(isinstance(value, str) and NUMBER_MARK in value for value in values)

@@ -93,7 +93,7 @@ class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):
             redelivered=np.array(redelivered, np.bool_),
             bodies=bodies if Part.BODY in self._want else None,
             headers=headers if Part.HEADERS in self._want else None,
-            token=tags,
+            token=np.array(tags, np.uint64),
         )
 
     def _has_news(self) -> bool:
@@ -136,7 +136,8 @@ class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):
         now_seconds = time.monotonic()
         own_tags: dict[int, list[int]] = {}
         touched: set[int] = set()
-        for number, tag in zip(received.lane.tolist(), received.token or (), strict=True):
+        tags = () if received.token is None else received.token.tolist()
+        for number, tag in zip(received.lane.tolist(), tags, strict=True):
             lane, group = self._opened[number], self._acks[number]
             own_tag = generations.own_tag(tag, lane.generation)
             if lane.is_lost or own_tag is None:

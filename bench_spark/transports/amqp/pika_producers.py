@@ -5,35 +5,41 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import pika
+import pika.spec
 
 from bench_spark.measure.clock import NowNs
 from bench_spark.measure.envelope import ENVELOPE_BYTES, envelope_bytes
 from bench_spark.scenario.models import Amqp
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.connection import AmqpConnection
+from bench_spark.transports.amqp.key_choice import KeyChoice
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.pika_lanes import PikaLane, PikaLanes
+from bench_spark.transports.amqp.publishing import message_properties
 from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.amqp.settlement import Settlement
 from bench_spark.transports.amqp.settling import SettlingLanes
-from bench_spark.transports.base import Batch, Lane, Signal, SignalKind
+from bench_spark.transports.base import Batch, Destination, Lane, Signal, SignalKind
 
 UNSENT_LIMIT_BYTES = 64 * 1024
 """A lane that has this much waiting for its socket takes no more messages."""
 
-_TRANSIENT, _PERSISTENT = 1, 2
+
+class _Route(NamedTuple):
+    """How messages of a lane reach one of its destinations."""
+
+    keys: tuple[str, ...]
+    properties: Any
 
 
 class _Outbox:
     """What a producer lane knows besides its connection."""
 
-    def __init__(self, keys: list[str], settlement: Settlement) -> None:
-        self.keys = keys
-        """Routing key by route."""
+    def __init__(self, routes: list[_Route], settlement: Settlement) -> None:
+        self.routes = routes
         self.settlement = settlement
         self.taken: list[int] = []
         """Places in the batch being sent that this lane has taken so far."""
@@ -49,8 +55,8 @@ class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
         now_ns: NowNs,
         rule: ReopeningRule | None = None,
     ) -> None:
-        self._properties = pika.BasicProperties(
-            delivery_mode=_PERSISTENT if amqp.persistent else _TRANSIENT
+        self._key_choice = (
+            KeyChoice(amqp.routing_keys, naming.key_digits(amqp)) if amqp.routing_keys > 1 else None
         )
         self._outboxes: dict[int, _Outbox] = {}
         """By lane."""
@@ -58,11 +64,8 @@ class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
 
     def _begin(self, lane: PikaLane) -> None:
         connection, channel = lane.connection, lane.channel
-        keys = [
-            naming.routing_key(self._amqp, one.index, one.name or "")
-            for one in lane.lane.destinations
-        ]
-        outbox = _Outbox(keys, self._settlements[lane.number])
+        routes = [self._route_to(one) for one in lane.lane.destinations]
+        outbox = _Outbox(routes, self._settlements[lane.number])
         self._outboxes[lane.number] = outbox
         connection.add_on_connection_blocked_callback(
             functools.partial(self._on_blocked, lane, outbox)
@@ -81,30 +84,42 @@ class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
                 callback=functools.partial(self._answered, lane),
             )
 
+    def _route_to(self, destination: Destination) -> _Route:
+        return _Route(
+            naming.routing_keys(self._amqp, destination.index, destination.name or ""),
+            message_properties(
+                persistent=self._amqp.persistent,
+                headers=naming.message_headers(self._amqp, destination.index),
+            ),
+        )
+
     # -- sending -----------------------------------------------------------------------------------
 
     def send(self, batch: Batch) -> int:
         heads = envelope_bytes(np.ascontiguousarray(batch.head)).tobytes()
         tails = itertools.repeat(batch.tail) if isinstance(batch.tail, bytes) else batch.tail
+        choice = self._key_choice
+        keys = itertools.repeat(0) if choice is None else choice.numbers(batch.head).tolist()
         touched: set[int] = set()
         accepted = 0
-        # `tails` may have no end, so the shortest column decides.
-        for number, route, tail in zip(
-            batch.lane.tolist(), batch.route.tolist(), tails, strict=False
+        # Two columns may have no end, so the shortest one decides.
+        for number, place, key, tail in zip(
+            batch.lane.tolist(), batch.route.tolist(), keys, tails, strict=False
         ):
             lane, outbox = self._opened[number], self._outboxes[number]
             if not self._can_take(lane, outbox):
                 break
+            route = outbox.routes[place]
             start = accepted * ENVELOPE_BYTES
             # What pika's basic_publish does, which has no `immediate`.
             lane.channel._send_method(
                 pika.spec.Basic.Publish(
                     exchange=self._amqp.exchange.name,
-                    routing_key=outbox.keys[route],
+                    routing_key=route.keys[key],
                     mandatory=self._amqp.mandatory,
                     immediate=self._amqp.immediate,
                 ),
-                (self._properties, heads[start : start + batch.head_bytes] + tail),
+                (route.properties, heads[start : start + batch.head_bytes] + tail),
             )
             outbox.taken.append(accepted)
             touched.add(number)

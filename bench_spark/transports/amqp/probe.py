@@ -34,6 +34,11 @@ def probe(access: Access, amqp: Amqp, plane: Plane) -> BrokerFacts:
                     f"{access.address}: amqp.{key}: {facts.product} {facts.version} has no "
                     "transactions"
                 )
+    if amqp.policy and "policies" not in facts.capabilities:
+        raise BrokerRefused(
+            f"{access.address}: amqp.policy: {facts.product} {facts.version} has no policies; they "
+            "are RabbitMQ's"
+        )
     extensions = sorted(key for key in amqp.queue.arguments if key.startswith("x-"))
     if extensions and "queue_arguments" not in facts.capabilities:
         raise BrokerRefused(
@@ -53,6 +58,8 @@ def _facts(control: Control) -> BrokerFacts:
     # Qpid Broker-J takes an argument it does not know for a protocol error.
     if "qpid" not in product.lower():
         capabilities.add("queue_arguments")
+    if product == "RabbitMQ":
+        capabilities.add("policies")
     if _is_granted(control, "confirm_delivery", "confirm.select", ack_nack_callback=_ignore):
         capabilities.add("confirms")
     if _is_granted(control, "tx_select", "tx.select"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,17 @@ from bench_spark.transports.amqp.frames import (
 from bench_spark.transports.base import U8
 
 _TRANSIENT, _PERSISTENT = 1, 2
+_KEY_AT = FRAME_START_BYTES + 4 + 2 + 1 + 1
+"""In a publish's frame, for an empty exchange: behind class and method, a reserved number, and the
+lengths of exchange and key."""
+
+
+def message_properties(*, persistent: bool, headers: Mapping[str, Any] | None) -> Any:
+    """All that a message says of itself: what is not asked for stays unset."""
+    return pika.spec.BasicProperties(
+        delivery_mode=_PERSISTENT if persistent else _TRANSIENT,
+        headers=dict(headers) if headers else None,
+    )
 
 
 class PublishFrames:
@@ -32,6 +44,7 @@ class PublishFrames:
         immediate: bool = False,
         persistent: bool,
         frame_max: int,
+        headers: Mapping[str, Any] | None = None,
     ) -> None:
         self._channel = channel
         self._method = method_frame(
@@ -43,28 +56,36 @@ class PublishFrames:
                 immediate=immediate,
             ),
         )
-        self._properties: Any = pika.spec.BasicProperties(
-            delivery_mode=_PERSISTENT if persistent else _TRANSIENT
-        )
+        self._properties = message_properties(persistent=persistent, headers=headers)
         self._piece_bytes = frame_max - FRAME_EXTRA_BYTES
         start = self._start(0)
         self.body_at = len(start) + FRAME_START_BYTES
         """Where in a message's bytes its body begins."""
+        self.key_end = _KEY_AT + len(exchange.encode()) + len(routing_key.encode())
+        """Where its routing key ends."""
 
     def _start(self, body_bytes: int) -> bytes:
         return self._method + header_frame(self._channel, body_bytes, self._properties)
 
-    def message(self, body: bytes) -> bytes:
-        """All frames of one message; a body larger than a frame is split."""
+    def message(self, body: bytes, key_digits: bytes = b"") -> bytes:
+        """All frames of one message; a body larger than a frame is split.
+
+        `key_digits` replace the last characters of the routing key.
+        """
         pieces = [
             body_frame(self._channel, body[first : first + self._piece_bytes])
             for first in range(0, len(body), self._piece_bytes)
         ]
-        return b"".join((self._start(len(body)), *pieces))
+        start = self._start(len(body))
+        if key_digits:
+            key_end = self.key_end
+            start = start[: key_end - len(key_digits)] + key_digits + start[key_end:]
+        return b"".join((start, *pieces))
 
 
 class MessageBlock:
-    """Messages that differ only in their heads, one behind the other in memory.
+    """Messages that differ only in their heads and the last digits of their routing keys, one
+    behind the other in memory.
 
     The frames are built once. Every batch writes its heads into the rows it needs, and the bytes of
     those rows go to the socket as they lie there.
@@ -74,16 +95,20 @@ class MessageBlock:
         self.tail = tail
         self._head_bytes = head_bytes
         self._head_at = frames.body_at
+        self._key_end = frames.key_end
         self._message = np.frombuffer(frames.message(bytes(head_bytes) + tail), np.uint8)
         self.message_bytes = len(self._message)
         self._make_rows(1)
 
-    def stamped(self, heads: U8) -> memoryview:
+    def stamped(self, heads: U8, key_digits: U8 | None = None) -> memoryview:
         """The frames of as many messages as there are heads; good until the next call."""
         count = len(heads)
         if count > len(self._rows):
             self._make_rows(1 << (count - 1).bit_length())
         self._head_columns[:count] = heads[:, : self._head_bytes]
+        if key_digits is not None:
+            key_at = self._key_end - key_digits.shape[1]
+            self._rows[:count, key_at : self._key_end] = key_digits
         return self._bytes[: count * self.message_bytes]
 
     def _make_rows(self, count: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -164,17 +164,18 @@ class Topology:
 
     def _bind(self, control: Control, destination: Destination) -> None:
         if self._amqp.exchange.name:
-            control.ask(
-                "queue_bind", f"queue.bind {destination.name!r}", **self._binding(destination)
-            )
+            for binding in self._bindings(destination):
+                control.ask("queue_bind", f"queue.bind {destination.name!r}", **binding)
 
-    def _binding(self, destination: Destination) -> dict[str, Any]:
-        name = destination.name or ""
-        return {
-            "queue": name,
-            "exchange": self._amqp.exchange.name,
-            "routing_key": naming.routing_key(self._amqp, destination.index, name),
-        }
+    def _bindings(self, destination: Destination) -> Iterator[dict[str, Any]]:
+        index, name = destination.index, destination.name or ""
+        for key in naming.binding_keys(self._amqp, index, name):
+            yield {
+                "queue": name,
+                "exchange": self._amqp.exchange.name,
+                "routing_key": key,
+                "arguments": naming.binding_arguments(self._amqp, index),
+            }
 
     def _delete(self, control: Control, destinations: Sequence[Destination]) -> None:
         for destination in destinations:
@@ -182,7 +183,8 @@ class Topology:
             if destination.declared:
                 _tolerate_missing(control, "queue_delete", what, queue=destination.name)
             elif self._made_exchange:
-                _tolerate_missing(control, "queue_unbind", what, **self._binding(destination))
+                for binding in self._bindings(destination):
+                    _tolerate_missing(control, "queue_unbind", what, **binding)
         if self._made_exchange:
             self._delete_exchange(control)
             self._made_exchange = False

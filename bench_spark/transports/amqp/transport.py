@@ -12,6 +12,7 @@ from bench_spark.transports.amqp.opening import access_for
 from bench_spark.transports.amqp.pika_consumers import PikaConsumers
 from bench_spark.transports.amqp.pika_producers import PikaProducers
 from bench_spark.transports.amqp.planes import chosen_plane
+from bench_spark.transports.amqp.policies import RunPolicy
 from bench_spark.transports.amqp.probe import probe
 from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.amqp.topology import Topology
@@ -34,6 +35,7 @@ class AmqpTransport:
         self._plane = chosen_plane(self._amqp)
         self._is_gathered = is_gathered(context.scenario)
         self._topology = Topology(self._access, self._amqp, context.run_id)
+        self._policy = RunPolicy(context, self._access) if self._amqp.policy else None
         seconds = context.scenario.reconnect_seconds
         self._rule = ReopeningRule(seconds, self._topology.restore) if seconds else None
 
@@ -45,6 +47,8 @@ class AmqpTransport:
         return probe(self._access, self._amqp, self._plane)
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        if self._policy is not None:
+            self._policy.set()
         return self._topology.declare(destinations)
 
     def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
@@ -73,7 +77,11 @@ class AmqpTransport:
         return self._topology.depths(destinations)
 
     def delete(self, destinations: Sequence[Destination]) -> None:
-        self._topology.delete(destinations)
+        try:
+            self._topology.delete(destinations)
+        finally:
+            if self._policy is not None:
+                self._policy.remove()
 
     def close(self) -> None:
         """Nothing stays open between calls."""

@@ -20,7 +20,7 @@ from bench_spark.transports.amqp.connection import WOULD_BLOCK, Handover, lost
 from bench_spark.transports.amqp.deliveries import LONGEST_ALIKE_BYTES
 from bench_spark.transports.amqp.frames import HEARTBEAT_FRAME, method_frame
 from bench_spark.transports.amqp.gathering import Gathering
-from bench_spark.transports.amqp.loop import Loop, Timer
+from bench_spark.transports.amqp.loop import BROKEN, Loop, Timer
 from bench_spark.transports.amqp.parsing import BadFrame, Parser
 from bench_spark.transports.amqp.runs import ReadBuffer
 
@@ -65,6 +65,7 @@ class Wire:
         self._unsent = bytearray(handover.unsent)
         self._watches_writing = False
         self._is_reading = False
+        self._is_held = False
         self._is_closing = False
         self._is_channel_open = True
         self._has_spoken = self._has_heard = True
@@ -98,9 +99,16 @@ class Wire:
 
     def on_ready(self, events: int) -> None:
         # Reading is tried first, whatever the events: a hang-up often follows the broker's reason.
-        self.read()
+        if not self._is_held or events & BROKEN:
+            self.read()
         if self._unsent:
             self.flush()
+
+    def hold(self, is_held: bool) -> None:
+        """Leave what arrives in the socket, or read on."""
+        self._is_held = is_held
+        self._has_heard = True
+        self._loop.watch_reading(self, not is_held)
 
     def send(self, data: bytes | memoryview) -> None:
         """Write what the socket takes now and keep the rest; what came earlier goes first."""
@@ -263,7 +271,9 @@ class Wire:
 
     def _beat(self) -> None:
         """Twice per heartbeat: speak if nothing else was said, and notice the broker's silence."""
-        self._silent_beats = 0 if self._has_heard else self._silent_beats + 1
+        # One that we do not listen to is not silent.
+        has_heard = self._has_heard or self._is_held
+        self._silent_beats = 0 if has_heard else self._silent_beats + 1
         if self._silent_beats >= SILENT_BEATS:
             seconds = self._heartbeat_seconds * SILENT_BEATS / 2
             self._end(lost(f"no sign of life from the broker for {seconds:g} s"))

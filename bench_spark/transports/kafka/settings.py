@@ -207,6 +207,11 @@ def check_properties(scenario: Scenario, broker: Broker) -> None:
             f"broker {broker.name}: username: needs password_env or password_file"
         )
     kafka = scenario.kafka
+    if scenario.consumer.is_slow:
+        raise ConfigurationError(
+            "consumer: kind kafka cannot slow consumers down: its client fetches ahead of them, "
+            "and what it has fetched counts as received"
+        )
     if scenario.only_consumes and kafka.topic.name is None:
         raise ConfigurationError(
             "kafka.topic.name: missing; a run without producers consumes from topics that are "

@@ -11,10 +11,14 @@ from bench_spark.agent.pacer import BATCH_NS, Schedule
 from bench_spark.measure.clock import NANOSECONDS
 
 rates = st.floats(0.01, 5_000_000) | st.integers(1, 1_000_000).map(float)
+changes = st.lists(
+    st.tuples(st.integers(0, 600 * NANOSECONDS), rates), max_size=5, unique_by=lambda one: one[0]
+).map(lambda made: tuple(sorted(made)))
 schedules = st.builds(
-    lambda rate, share: Schedule(rate, share * NANOSECONDS / rate),
+    lambda rate, share, changes: Schedule(rate, share * NANOSECONDS / rate, changes),
     rates,
     st.floats(0, 0.999),
+    st.just(()) | changes,
 )
 
 
@@ -74,11 +78,60 @@ def test_shifted_agents_together_have_rate_times_seconds_in_any_whole_window(
     assert total == rate * seconds
 
 
-@given(schedules)
-def test_a_batch_spans_no_more_than_half_a_millisecond_of_load(schedule: Schedule) -> None:
-    assert schedule.batch_messages >= 1
-    if schedule.batch_messages > 1:
-        assert schedule.batch_messages * schedule.period_ns <= BATCH_NS
+@given(schedules, st.integers(0, 10**9))
+def test_a_batch_spans_no_more_than_half_a_millisecond_of_load(
+    schedule: Schedule, message: int
+) -> None:
+    batch = schedule.batch_from(message)
+    assert batch >= 1
+    spans_ns = schedule.intended_ns(message + batch - 1) - schedule.intended_ns(message)
+    assert spans_ns <= min(BATCH_NS, schedule.resolution_ns + 1)
+
+
+@given(schedules, st.integers(0, 10**9), st.integers(2, 100))
+def test_no_message_is_due_before_the_one_before_it(
+    schedule: Schedule, first: int, count: int
+) -> None:
+    assume(schedule.intended_ns(first + count) < 2**62)
+    assert (np.diff(schedule.intended_many_ns(first, count)) >= 0).all()
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 100), st.integers(1, 100_000)), min_size=1, max_size=6),
+    st.integers(1, 12),
+)
+def test_whole_rates_over_whole_seconds_are_their_sum_whatever_the_steps(
+    steps: list[tuple[int, int]], agents: int
+) -> None:
+    """In every step, and for agents that are shifted against each other together."""
+    starts = np.cumsum([0, *(seconds for seconds, _ in steps)]).tolist()
+    per_agent = []
+    for agent in range(agents):
+        first_rate = steps[0][1] / agents
+        later = tuple(
+            (start * NANOSECONDS, rate / agents)
+            for start, (_, rate) in zip(starts[1:-1], steps[1:], strict=True)
+        )
+        shift_ns = NANOSECONDS / first_rate * agent / agents
+        per_agent.append(Schedule(first_rate, shift_ns, later))
+    for start, (seconds, rate) in zip(starts, steps, strict=False):
+        begin_ns, end_ns = start * NANOSECONDS, (start + seconds) * NANOSECONDS
+        sent = sum(one.messages_before(end_ns) - one.messages_before(begin_ns) for one in per_agent)
+        assert sent == seconds * rate
+
+
+def test_a_change_takes_effect_between_two_messages() -> None:
+    slow_then_fast = Schedule(2.0, changes=((NANOSECONDS + 250_000_000, 10.0),))
+    due_ms = [slow_then_fast.intended_ns(message) / 1e6 for message in range(6)]
+    # At 1.25 s half of the way to the message at 1.5 s is done; the rest goes five times as fast.
+    assert due_ms == [0, 500, 1000, 1300, 1400, 1500]
+
+
+def test_a_batch_ends_where_the_rate_changes() -> None:
+    fast_then_slow = Schedule(100_000.0, changes=((NANOSECONDS, 1.0),))
+    assert fast_then_slow.batch_from(0) == 50
+    assert fast_then_slow.batch_from(99_990) == 10
+    assert fast_then_slow.batch_from(100_000) == 1
 
 
 @pytest.mark.parametrize(
@@ -115,7 +168,7 @@ def test_the_first_of_a_batch_waits_for_the_last(
     rate: int, batch: int, resolution_us: float
 ) -> None:
     schedule = Schedule(rate)
-    assert schedule.batch_messages == batch
+    assert schedule.batch_from(0) == batch
     assert schedule.resolution_ns / 1000 == pytest.approx(resolution_us)
 
 

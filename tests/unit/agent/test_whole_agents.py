@@ -98,6 +98,58 @@ def test_every_message_due_is_sent_and_received(watch: Watch) -> None:
         assert load.histogram(measure).count > 0
 
 
+def test_slow_consumers_take_messages_at_their_own_rate(watch: Watch) -> None:
+    load = run_load(
+        plan(
+            **pairs(2),
+            load={"rate_per_second": 400},
+            consumer={"rate_per_second": 100},
+            phases={"warmup_seconds": 0, "measure_seconds": 1, "drain_seconds": 10},
+        ),
+        LOOPBACK,
+    )
+    assert_all_arrived(load)
+    by_tick = {row.tick: row.counters["received"] for _, row in load.rows if row.role == CONSUMER}
+    assert max(by_tick.values()) <= 2 * 101, "two consumers at 100 a second"
+    latency = load.histogram("latency")
+    assert latency.max_us >= 900_000, "a message is received when it is taken"
+
+
+@pytest.mark.parametrize("mode", ["rate", "window", "maximum"])
+def test_messages_that_take_time_all_arrive_in_the_end(watch: Watch, mode: str) -> None:
+    load = run_load(
+        plan(
+            load={"mode": mode, "messages": 300, "rate_per_second": 3000, "in_flight": 5},
+            consumer={"processing_us": 1000},
+            phases={"warmup_seconds": 0, "drain_seconds": 10},
+        ),
+        LOOPBACK,
+    )
+    assert_all_arrived(load)
+    assert sent(load) == 300
+
+
+def test_a_rate_that_changes_is_kept_in_every_step(watch: Watch) -> None:
+    steps = [{"seconds": 1, "rate_per_second": 50}, {"seconds": 1, "rate_per_second": 4000}]
+    load = run_load(
+        plan(
+            load={"rate_per_second": 1000, "steps": steps},
+            phases={"warmup_seconds": 0.5, "measure_seconds": 2, "drain_seconds": 5},
+        ),
+        LOOPBACK,
+    )
+    assert_all_arrived(load)
+    due: dict[tuple[str, int], int] = {}
+    for _, row in load.rows:
+        if row.role == PRODUCER:
+            due[row.phase, row.tick] = due.get((row.phase, row.tick), 0) + row.counters.get(
+                "due", 0
+            )
+    assert sum(n for (phase, _), n in due.items() if phase == "warmup") == 500
+    assert [n for (phase, _), n in sorted(due.items()) if phase == "measure" and n] == [50, 4000]
+    assert load.histogram("send_lag").negative == 0
+
+
 def test_a_message_never_leaves_before_it_is_due(watch: Watch) -> None:
     load = run_load(plan(load={"rate_per_second": 1000}), LOOPBACK)
     assert load.histogram("send_lag").negative == 0

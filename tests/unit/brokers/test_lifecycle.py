@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -50,6 +51,32 @@ class Echo:
 
     def address(self, ports: Mapping[str, int]) -> dict[str, Any]:
         return {"kind": "mqtt", "uri": f"mqtt://{HOST}:{ports['client']}"}
+
+
+class Echoes(Echo):
+    """Several of them, each started when the one before answers."""
+
+    def __init__(self, nodes: int = 1) -> None:
+        super().__init__()
+        self.nodes = nodes
+        self.ports = {"client": 20001, **{f"client-{node}": 0 for node in range(1, nodes)}}
+
+    def with_nodes(self, nodes: int) -> Echoes:
+        return Echoes(nodes)
+
+    def prepare(self, directory: Path, ports: Mapping[str, int], say: Say) -> Sequence[Command]:
+        def is_ready(number: int) -> bool:
+            answering = [exchange(port, b"hello", b"hello") for port in ports.values()]
+            assert not any(answering[number + 1 :]), "none is started before its turn"
+            return answering[number]
+
+        return [
+            Command(
+                [sys.executable, "-c", self.code, str(port)],
+                is_ready=functools.partial(is_ready, number),
+            )
+            for number, port in enumerate(ports.values())
+        ]
 
 
 @pytest.fixture
@@ -203,3 +230,40 @@ def test_a_port_in_the_environment_must_be_one(
     monkeypatch.setenv("BENCH_SPARK_PORT_ECHO", text)
     with pytest.raises(ConfigurationError, match="BENCH_SPARK_PORT_ECHO must be a port number"):
         brokers.status("echo")
+
+
+def test_nodes_of_a_cluster_start_one_after_the_other_and_end_together(
+    echo: Echo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(lifecycle, "RECIPES", {"echo": Echoes()})
+    started = brokers.start("echo", nodes=3)
+    pids = [
+        one["pid"] for one in json.loads((tmp_path / "echo/state.json").read_text())["processes"]
+    ]
+    try:
+        assert started.nodes == 3
+        assert len(started.ports) == len(pids) == 3
+        assert brokers.status("echo") == started
+        assert brokers.start("echo") == started, "however many there are, it runs"
+        with pytest.raises(EnvironmentNotReady, match=r"runs with 3 node\(s\) already.* with 2"):
+            brokers.start("echo", nodes=2)
+    finally:
+        brokers.stop("echo")
+    assert all(map(has_ended, pids))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("recipe", "nodes", "message"),
+    [
+        (Echo(), 2, "nodes: echo is started as one node only; several nodes: none"),
+        (Echoes(), 10, "nodes: 10 is not allowed; allowed: 1 to 9"),
+        (Echoes(), 0, "nodes: 0 is not allowed; allowed: 1 to 9"),
+    ],
+)
+def test_a_number_of_nodes_that_cannot_be_is_refused(
+    echo: Echo, monkeypatch: pytest.MonkeyPatch, recipe: Echo, nodes: int, message: str
+) -> None:
+    monkeypatch.setattr(lifecycle, "RECIPES", {"echo": recipe})
+    with pytest.raises(ConfigurationError, match=f"^{message}"):
+        brokers.start("echo", nodes=nodes)

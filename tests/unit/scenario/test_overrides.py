@@ -71,7 +71,8 @@ def test_the_last_override_wins_and_the_others_stay() -> None:
         (
             "rate_per_second=5",
             "--set rate_per_second=5: rate_per_second: unknown key; "
-            "did you mean load.rate_per_second?",
+            "did you mean load.rate_per_second or load.steps.N.rate_per_second or "
+            "consumer.rate_per_second?",
         ),
         (
             "load.rate_per_second=10k",

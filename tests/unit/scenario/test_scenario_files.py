@@ -262,6 +262,56 @@ def test_a_hostile_reference_is_refused_in_a_short_text(reference: str) -> None:
             ],
         ),
         (
+            "amqp: {exchange: {name: e, binding_arguments: {a: 1}}}",
+            [
+                "amqp.exchange.binding_arguments: only a named exchange of type headers looks at "
+                "them"
+            ],
+        ),
+        (
+            "amqp: {routing_keys: 10, binding_key: '#'}",
+            [
+                "amqp.routing_keys: 10 keys need a named exchange: the default one has one key per "
+                "queue, its name",
+                "amqp.binding_key: only a named exchange of type topic has patterns; others are "
+                "bound by the routing key",
+            ],
+        ),
+        (
+            "consumers: 0\nconsumer: {processing_us: 5}",
+            ["consumer: slows consumers down, but there are none"],
+        ),
+        (
+            "consumer: {rate_per_second: 0.5}",
+            ["consumer.rate_per_second: 0.5 is below the minimum of 1"],
+        ),
+        (
+            "load: {mode: maximum, steps: [{seconds: 5, rate_per_second: 1}]}",
+            ["load.steps: need mode rate; maximum has no schedule"],
+        ),
+        (
+            "load: {messages: 100, steps: [{seconds: 5, rate_per_second: 1}]}",
+            ["load.steps: exclude messages: their length is given in seconds"],
+        ),
+        (
+            "load: {steps: [{seconds: 5, rate_per_second: 1}, {seconds: 7, rate_per_second: 9}]}",
+            ["load.steps: last 12 s, which is more than phases.measure_seconds: 10"],
+        ),
+        (
+            "load: {steps: [{seconds: 5, rate: 1}, {seconds: 0, rate_per_second: 9}]}",
+            [
+                "load.steps.0.rate_per_second: missing; allowed: a number above 0 up to 100000000",
+                "load.steps.0.rate: unknown key; did you mean rate_per_second?",
+                "load.steps.1.seconds: 0 is too low; allowed: a number above 0 up to 2592000",
+            ],
+        ),
+        (
+            "load: {steps: 5}",
+            [
+                "load.steps: 5 is not a list; allowed: lines that begin with '- '",
+            ],
+        ),
+        (
             "amqp: {consumer_transaction: 10}",
             ["amqp.consumer_transaction: commits acknowledgements: it needs ack: manual"],
         ),

@@ -253,11 +253,27 @@ def test_a_message_cut_by_a_read_is_still_decoded_with_the_run() -> None:
     assert reader.deliveries.decoded_together >= 950
 
 
-def test_a_message_that_differs_in_any_byte_but_tag_and_body_is_not_decoded_with_the_run() -> None:
+def test_messages_that_differ_in_their_routing_keys_are_decoded_together() -> None:
+    kinds = [Kind(exchange="e", routing_key=f"key.{number % 7}") for number in range(200)]
+    reader = Reader()
+    reader.read(b"".join(b"".join(delivery(kind, tag)) for tag, kind in enumerate(kinds)), at_ns=1)
+    assert [tag for _, tag, *_ in rows(reader.arrivals.take())] == list(range(200))
+    assert reader.deliveries.decoded_together >= 200 - 2 - FEW
+
+
+def test_a_message_that_differs_in_any_byte_but_tag_key_and_body_is_not_decoded_with_the_run() -> (
+    None
+):
     messages = [b"".join(delivery(Kind(size=40), tag)) for tag in range(1, 41)]
     spoilt_at, spoilt = 19, messages[19]
     tag_at, body_at = spoilt.index((20).to_bytes(8, "big")), len(spoilt) - 1 - 40
-    free = {*range(tag_at, tag_at + 9), *range(body_at, body_at + 40)}
+    key = Kind().routing_key.encode()
+    key_at = spoilt.index(key)
+    free = {
+        *range(tag_at, tag_at + 9),
+        *range(key_at, key_at + len(key)),
+        *range(body_at, body_at + 40),
+    }
     for place in range(len(spoilt)):
         changed = bytearray(spoilt)
         changed[place] ^= 1

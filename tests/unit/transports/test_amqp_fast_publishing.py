@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pika.frame
@@ -13,22 +14,28 @@ from hypothesis import strategies as st
 
 from bench_spark.measure.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.transports.amqp.grouping import by_lane, is_of_one_lane
+from bench_spark.transports.amqp.key_choice import KeyChoice
 from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
 
 FRAME_MAX = 4096
 
 
 def frames(
-    mandatory: bool = False, persistent: bool = False, immediate: bool = False
+    mandatory: bool = False,
+    persistent: bool = False,
+    immediate: bool = False,
+    key: str = "a.key",
+    headers: dict[str, Any] | None = None,
 ) -> PublishFrames:
     return PublishFrames(
         5,
         "an exchange",
-        "a.key",
+        key,
         mandatory=mandatory,
         immediate=immediate,
         persistent=persistent,
         frame_max=FRAME_MAX,
+        headers=headers,
     )
 
 
@@ -105,6 +112,45 @@ def test_a_stamped_block_is_as_many_messages_with_these_heads(
         assert len(stamped) == count * block.message_bytes
         bodies = [one.body for one in published(stamped)]
         assert bodies == [row.tobytes()[:head_bytes] + tail for row in rows]
+
+
+@pytest.mark.parametrize("size", [0, 100, 3 * FRAME_MAX])
+def test_headers_are_in_every_message(size: int) -> None:
+    headers = {"kind": "order", "urgent": True, "pages": 3}
+    block = MessageBlock(frames(headers=headers), bytes(size), 32)
+    messages = published(bytes(block.stamped(envelope_bytes(heads(3)))))
+    assert [one.properties.headers for one in messages] == [headers] * 3
+    assert [len(one.body) for one in messages] == [32 + size] * 3
+
+
+@given(st.integers(2, 2000), st.integers(1, 60), st.integers(0, 3))
+def test_a_stamped_block_has_the_chosen_routing_keys(keys: int, count: int, producer: int) -> None:
+    digits = len(str(keys - 1))
+    choice = KeyChoice(keys, digits)
+    made = heads(count)
+    made["producer"] = producer
+    one_key = frames(key=f"schlüssel.{0:0{digits}d}")
+    block = MessageBlock(one_key, b"tail", 32)
+    expected = [f"schlüssel.{number:0{digits}d}" for number in choice.numbers(made).tolist()]
+    stamped = bytes(block.stamped(envelope_bytes(made), choice.digits(made)))
+    assert [one.method.routing_key for one in published(stamped)] == expected
+    singly = b"".join(
+        one_key.message(head.tobytes() + b"tail", row.tobytes())
+        for head, row in zip(envelope_bytes(made), choice.digits(made), strict=True)
+    )
+    assert singly == stamped
+
+
+def test_keys_are_chosen_evenly_and_by_the_message_alone() -> None:
+    choice = KeyChoice(7, 1)
+    made = heads(70_000)
+    numbers = choice.numbers(made)
+    assert np.bincount(numbers, minlength=7).min() > 9_500
+    assert np.array_equal(choice.numbers(made[500:600]), numbers[500:600])
+    other = made.copy()
+    other["producer"] = 1
+    assert np.count_nonzero(choice.numbers(other) == numbers) < 15_000, "not in step"
+    assert np.count_nonzero(np.diff(numbers) == 0) > 5_000, "not in turn"
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=50))

@@ -204,6 +204,40 @@ def test_channel_flow_is_answered_and_passed_on(rig: Rig) -> None:
     assert [method.active for method in rig.methods] == [False]
 
 
+def test_a_wire_that_is_held_leaves_what_arrives_in_the_socket(rig: Rig) -> None:
+    rig.wire.hold(True)
+    rig.broker.sendall(delivery(1))
+    rig.loop.pump(0.05)
+    assert not rig.arrivals
+    rig.wire.send_method(spec.Basic.Ack(7))
+    assert rig.next_frame().method.delivery_tag == 7, "writing goes on"
+    rig.wire.hold(False)
+    rig.loop.pump(PATIENCE_SECONDS)
+    assert rig.arrivals.take().token.tolist() == [1]
+
+
+def test_a_full_socket_of_a_wire_that_is_held_is_written_but_not_read(rig: Rig) -> None:
+    rig.wire.hold(True)
+    rig.broker.sendall(delivery(1))
+    sent = 0
+    while not rig.wire.unsent_bytes:
+        rig.wire.send(bytes(1 << 16))
+        sent += 1 << 16
+    read = 0
+    while read < sent:
+        rig.loop.pump()
+        read += len(rig.broker.recv(1 << 20))
+    assert not rig.arrivals
+
+
+def test_a_broker_that_is_not_listened_to_is_not_silent() -> None:
+    rig = Rig(heartbeat_seconds=1)
+    rig.wire.hold(True)
+    rig.loop.run_until(lambda: rig.ends, 3.0)
+    assert rig.ends == []
+    rig.wire.abort("done")
+
+
 def test_an_idle_wire_sends_heartbeats_and_gives_up_a_broker_that_is_silent() -> None:
     rig = Rig(heartbeat_seconds=1)
     assert rig.loop.run_until(lambda: rig.ends, PATIENCE_SECONDS)

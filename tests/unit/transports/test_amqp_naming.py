@@ -32,6 +32,70 @@ def test_routing_keys(routing_key: str | None, expected: str) -> None:
     assert naming.routing_key(Amqp(routing_key=routing_key), 4, "the-queue") == expected
 
 
+@pytest.mark.parametrize(
+    ("amqp", "expected"),
+    [
+        ({"queue": {"name": "perf-test-%d", "first_number": 1}}, "perf-test-5"),
+        ({"queue": {"name": "fixed", "first_number": 1}}, "fixed"),
+        ({"queue": {"first_number": 1}}, "bench-run7-4"),
+    ],
+)
+def test_destinations_are_numbered_from_the_first_number(
+    amqp: dict[str, Any], expected: str
+) -> None:
+    assert naming.queue_name(Amqp.model_validate(amqp), "run7", 4) == expected
+
+
+def test_keys_headers_and_arguments_have_the_same_numbers_as_the_names() -> None:
+    amqp = Amqp.model_validate(
+        {
+            "queue": {"first_number": 1},
+            "exchange": {
+                "name": "e",
+                "type": "headers",
+                "binding_arguments": {"x-match": "all", "to": "q-%d", "size": 3},
+            },
+            "routing_key": "k.%d",
+            "headers": {"to": "q-%d", "urgent": True},
+        }
+    )
+    assert naming.routing_key(amqp, 0, "") == "k.1"
+    assert naming.message_headers(amqp, 0) == {"to": "q-1", "urgent": True}
+    assert naming.binding_arguments(amqp, 0) == {"x-match": "all", "to": "q-1", "size": 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "binding_key", "expected"),
+    [
+        ("direct", 1, None, ("k",)),
+        ("direct", 3, None, ("k.0", "k.1", "k.2")),
+        ("topic", 1, None, ("k",)),
+        ("topic", 11, None, ("k.*",)),
+        ("topic", 11, "#", ("#",)),
+        ("topic", 1, "*.%d", ("*.4",)),
+        ("fanout", 11, None, ("k",)),
+    ],
+)
+def test_a_queue_is_bound_to_all_the_keys_its_messages_have(
+    kind: str, keys: int, binding_key: str | None, expected: tuple[str, ...]
+) -> None:
+    amqp = Amqp.model_validate(
+        {
+            "exchange": {"name": "e", "type": kind},
+            "routing_key": "k",
+            "routing_keys": keys,
+            "binding_key": binding_key,
+        }
+    )
+    assert naming.binding_keys(amqp, 4, "the-queue") == expected
+
+
+def test_several_routing_keys_are_of_one_length() -> None:
+    amqp = Amqp.model_validate({"exchange": {"name": "e"}, "routing_keys": 101})
+    keys = naming.routing_keys(amqp, 0, "q")
+    assert (keys[0], keys[-1], len(set(keys))) == ("q.000", "q.100", 101)
+
+
 SEVERAL = {"destinations": 2, "producers": 2, "consumers": 2}
 PER_AGENT = {"agents": 2, "load": {"scope": "per_agent"}}
 EXCHANGE = {"name": "e"}
@@ -48,7 +112,29 @@ EXCHANGE = {"name": "e"}
         ),
         (
             {**SEVERAL, "amqp": {"exchange": {**EXCHANGE, "type": "headers"}}},
-            "amqp.exchange.type",
+            "amqp.exchange.binding_arguments",
+        ),
+        (
+            {
+                **SEVERAL,
+                "amqp": {
+                    "exchange": {
+                        **EXCHANGE,
+                        "type": "headers",
+                        "binding_arguments": {"to": "q-%d"},
+                    },
+                    "headers": {"to": "q-1"},
+                },
+            },
+            "amqp.headers",
+        ),
+        ({"amqp": {"headers": {"share": 0.5}}}, "amqp.headers.share"),
+        (
+            {
+                **SEVERAL,
+                "amqp": {"exchange": {**EXCHANGE, "type": "topic"}, "binding_key": "orders.#"},
+            },
+            "amqp.binding_key",
         ),
         (
             {**SEVERAL, "amqp": {"exchange": EXCHANGE, "routing_key": "same"}},
@@ -69,6 +155,17 @@ def test_what_amqp_can_never_do_is_refused_by_its_key(scenario: dict[str, Any], 
         {**SEVERAL, "amqp": {"routing_key": "nowhere", "mandatory": True}},
         {**SEVERAL, "amqp": {"exchange": EXCHANGE, "routing_key": "k.%d"}},
         {"amqp": {"exchange": {**EXCHANGE, "type": "fanout"}}},
+        {
+            **SEVERAL,
+            "amqp": {"exchange": {**EXCHANGE, "type": "topic"}, "binding_key": "orders.%d.#"},
+        },
+        {
+            **SEVERAL,
+            "amqp": {
+                "exchange": {**EXCHANGE, "type": "headers", "binding_arguments": {"to": "%d"}},
+                "headers": {"to": "%d"},
+            },
+        },
         {"amqp": {"queue": {"arguments": {"x-max-length": 10, "x-queue-type": "quorum"}}}},
     ],
 )

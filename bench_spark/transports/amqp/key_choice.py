@@ -1,0 +1,44 @@
+"""Which of several routing keys a message takes. Pure.
+
+By its number, not by a generator of random numbers: both planes choose the same, and a message that
+was refused keeps its key for the next try. The keys of a destination differ only in the digits at
+their end, so frames of all of them have one length and are stamped like heads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench_spark.measure.envelope import Envelopes
+from bench_spark.transports.base import I64, U8
+
+_PRODUCER_STEP = np.uint64(0x9E37_79B9_7F4A_7C15)
+_MIXERS = (
+    (np.uint64(30), np.uint64(0xBF58_476D_1CE4_E5B9)),
+    (np.uint64(27), np.uint64(0x94D0_49BB_1331_11EB)),
+)
+
+
+class KeyChoice:
+    """For messages that take one of so many keys, numbered with so many digits."""
+
+    def __init__(self, keys: int, digits: int) -> None:
+        self._keys = np.uint64(keys)
+        texts = "".join(f"{number:0{digits}d}" for number in range(keys)).encode()
+        self._digits: U8 = np.frombuffer(texts, np.uint8).reshape(keys, digits)
+
+    def numbers(self, heads: Envelopes) -> I64:
+        """The number of each message's key: evenly spread, in no order (splitmix64's mixing)."""
+        mixed = (heads["producer"] + np.uint64(1)) * _PRODUCER_STEP + heads["sequence"]
+        mixed *= _PRODUCER_STEP
+        for shift, factor in _MIXERS:
+            mixed ^= mixed >> shift
+            mixed *= factor
+        mixed ^= mixed >> np.uint64(31)
+        numbers: I64 = (mixed % self._keys).astype(np.int64)
+        return numbers
+
+    def digits(self, heads: Envelopes) -> U8:
+        """A row with the digits of each message's key."""
+        rows: U8 = self._digits[self.numbers(heads)]
+        return rows
