@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench_spark.search.statistics import describe
+import numpy as np
+
+from bench_spark.measure.throughput import throughput
 from bench_spark.search.ticks import Second
 from bench_spark.search.window import Throughput
 
@@ -47,15 +49,4 @@ def _of_ticks(ticks: Sequence[Second], in_flight: int) -> Throughput:
     """Each second of the measured phase is a sample: coarser, but there for every run."""
     whole = [tick for tick in ticks if tick.seconds >= SHORTEST_TICK_SECONDS] or ticks
     rates = [tick.received / tick.seconds for tick in whole]
-    if not rates:
-        return Throughput(in_flight, 0.0, 0.0, 0.0, 0, 0.0, 0.0)
-    found = describe(rates)
-    return Throughput(
-        in_flight=in_flight,
-        median_per_second=found.median,
-        mean_per_second=found.mean,
-        stddev_per_second=found.stddev,
-        samples=found.samples,
-        low_per_second=found.low,
-        high_per_second=found.high,
-    )
+    return _of_samples(throughput(np.array(rates, dtype=np.float64)).as_dict(), in_flight)
