@@ -89,6 +89,11 @@ def test_samples_that_could_not_be_taken_are_no_throughput() -> None:
     assert throughput_of(samples(**unknown), 7, never).median_per_second == 0
 
 
+def test_samples_too_few_for_an_interval_are_as_sure_as_they_scatter() -> None:
+    found = throughput_of(samples(low=None, high=None), 7, never)
+    assert (found.low_per_second, found.high_per_second) == (48, 52)
+
+
 def test_the_document_has_the_fields_that_programs_rely_on() -> None:
     found = find_window(lambda f: Throughput(f, 5, 5, 1, 9, 4, 6), Limits())
     runs = [TrialRun(f"r-{number}", "valid") for number in range(len(found.trials))]
