@@ -308,7 +308,8 @@ class Amqp(Section):
     """Ask the broker to return messages that reach no queue; they are counted as `returned`."""
     immediate: bool = False
     """Ask the broker to return messages that no consumer can take at once; they are counted as
-    `returned`. RabbitMQ has refused that since 3.0 (540 NOT_IMPLEMENTED)."""
+    `returned`. RabbitMQ has refused that since 3.0 (540 NOT_IMPLEMENTED); Qpid Broker-J returns
+    many even where a consumer waits."""
     persistent: bool = False
     """Delivery mode: persistent instead of transient."""
     ack: Literal["auto", "manual"] = "auto"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench_spark.search.statistics import describe
+import numpy as np
+
+from bench_spark.measure.throughput import throughput
 from bench_spark.search.ticks import Second
 from bench_spark.search.window import Throughput
 
@@ -27,25 +29,24 @@ def throughput_of(
 
 
 def _of_samples(sampled: Mapping[str, Any], in_flight: int) -> Throughput:
-    names = ("median", "mean", "stddev", "low", "high")
     # A trial that ended before its first sample has no numbers, and moved next to nothing.
-    numbers = {f"{name}_per_second": sampled[f"{name}_per_second"] or 0.0 for name in names}
-    return Throughput(in_flight=in_flight, samples=sampled["samples"], **numbers)
+    median = sampled["median_per_second"] or 0.0
+    stddev = sampled["stddev_per_second"] or 0.0
+    low, high = sampled["low_per_second"], sampled["high_per_second"]
+    return Throughput(
+        in_flight=in_flight,
+        median_per_second=median,
+        mean_per_second=sampled["mean_per_second"] or 0.0,
+        stddev_per_second=stddev,
+        samples=sampled["samples"],
+        # Too few samples for an interval of the median: how they scatter has to do instead.
+        low_per_second=max(0.0, median - stddev) if low is None else low,
+        high_per_second=median + stddev if high is None else high,
+    )
 
 
 def _of_ticks(ticks: Sequence[Second], in_flight: int) -> Throughput:
     """Each second of the measured phase is a sample: coarser, but there for every run."""
     whole = [tick for tick in ticks if tick.seconds >= SHORTEST_TICK_SECONDS] or ticks
     rates = [tick.received / tick.seconds for tick in whole]
-    if not rates:
-        return Throughput(in_flight, 0.0, 0.0, 0.0, 0, 0.0, 0.0)
-    found = describe(rates)
-    return Throughput(
-        in_flight=in_flight,
-        median_per_second=found.median,
-        mean_per_second=found.mean,
-        stddev_per_second=found.stddev,
-        samples=found.samples,
-        low_per_second=found.low,
-        high_per_second=found.high,
-    )
+    return _of_samples(throughput(np.array(rates, dtype=np.float64)).as_dict(), in_flight)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bench_spark.search.statistics import describe
+from bench_spark.measure.throughput import throughput
+from bench_spark.search.throughput import throughput_of
 from bench_spark.search.window import RunTrial, Throughput
 
 Curve = Callable[[int], float]
@@ -60,15 +61,7 @@ def noisy(curve: Curve, seed: int, noise: float = 0.05, samples: int = SAMPLES) 
 
     def run(in_flight: int) -> Throughput:
         factors = np.maximum(0.01, 1 + noise * random.standard_normal(samples))
-        found = describe(list(curve(in_flight) * factors))
-        return Throughput(
-            in_flight,
-            found.median,
-            found.mean,
-            found.stddev,
-            found.samples,
-            found.low,
-            found.high,
-        )
+        found = throughput(curve(in_flight) * factors)
+        return throughput_of({"throughput": found.as_dict()}, in_flight, list)
 
     return run

@@ -56,7 +56,9 @@ def test_measured_ticks_come_in_order_of_time() -> None:
 
 def test_without_samples_each_second_is_one() -> None:
     found = throughput_of({}, 7, lambda: [Second(1.0, 0, 100), Second(2.0, 0, 240)])
-    assert found == Throughput(7, 110, 110, pytest.approx(200**0.5), 2, 100, 120)
+    scatter = pytest.approx(200**0.5)
+    ends = pytest.approx(110 - 200**0.5), pytest.approx(110 + 200**0.5)
+    assert found == Throughput(7, 110, 110, scatter, 2, *ends)
 
 
 def test_a_tick_that_was_cut_short_is_no_sample() -> None:
@@ -87,6 +89,11 @@ def test_samples_at_the_consumer_come_first() -> None:
 def test_samples_that_could_not_be_taken_are_no_throughput() -> None:
     unknown = dict.fromkeys(("median", "mean", "stddev", "low", "high"))
     assert throughput_of(samples(**unknown), 7, never).median_per_second == 0
+
+
+def test_samples_too_few_for_an_interval_are_as_sure_as_they_scatter() -> None:
+    found = throughput_of(samples(low=None, high=None), 7, never)
+    assert (found.low_per_second, found.high_per_second) == (48, 52)
 
 
 def test_the_document_has_the_fields_that_programs_rely_on() -> None:

@@ -1,0 +1,134 @@
+"""`bench-spark suite` end to end, in this process and on the shared Spark session."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_spark.cli import main
+from bench_spark.errors import EXIT_CONFIGURATION, EXIT_DEGRADED, EXIT_VALID
+from bench_spark.store import Store
+
+GRID = """
+name: grid
+base:
+  phases: {warmup_seconds: 0.2, measure_seconds: 1, drain_seconds: 2}
+axes:
+  load.rate_per_second: [200, 400]
+  message.bytes: [100, 1000]
+report:
+  columns: [{value: receive_rate}, {value: latency.p99, aggregation: interval_max}]
+"""
+
+
+@pytest.fixture
+def suite_file(tmp_path: Path) -> Path:
+    path = tmp_path / "grid.yaml"
+    path.write_text(GRID)
+    return path
+
+
+@pytest.fixture
+def on_shared_session(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
+    @contextmanager
+    def shared_session(master: str | None, display: Any) -> Iterator[Any]:
+        yield spark
+
+    monkeypatch.setattr("bench_spark.cli.suite.spark_session", shared_session)
+
+
+def suite(command: str, path: Path, *more: str) -> int:
+    return main(["suite", command, str(path), "--broker", "loopback", *more])
+
+
+def forget_trial(store: Store, number: int) -> None:
+    """As if the driver had been killed while it ran."""
+    [row] = store.read("runs", trial=number).to_pylist()
+    store.replace_run(row | {"status": "running", "result_json": None})
+
+
+def test_a_plan_lists_the_trials_and_the_time(
+    suite_file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert suite("plan", suite_file) == EXIT_VALID
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0].split() == ["1", "load.rate_per_second=200;message.bytes=100;repetition=1"]
+    assert lines[-1].startswith("4 trials on loopback, about ")
+
+
+def test_shipped_suites_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["suite", "list"]) == EXIT_VALID
+    assert "rabbitmq-latency-rate" in capfd.readouterr().out.splitlines()
+
+
+@pytest.mark.usefixtures("on_shared_session")
+def test_a_suite_runs_goes_on_after_a_kill_and_reports(
+    suite_file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--store", str(tmp_path / "store"))
+    assert suite("run", suite_file, *where) == EXIT_VALID
+    first = capfd.readouterr()
+    assert "trial 4 of 4: load.rate_per_second=400;message.bytes=1000;repetition=1" in first.err
+    store = Store(tmp_path / "store").open()
+    runs = store.read("runs").to_pylist(maps_as_pydicts="strict")
+    assert sorted(run["trial"] for run in runs) == [1, 2, 3, 4]
+    assert {run["suite"] for run in runs} == {"grid"}
+    assert all(run["status"] == "valid" for run in runs)
+    assert runs[0]["parameters"].keys() == {"load.rate_per_second", "message.bytes", "repetition"}
+    published = store.read("metrics").column("run_id").unique().to_pylist()
+    assert sorted(published) == sorted(run["run_id"] for run in runs)
+
+    forget_trial(store, 3)
+    assert suite("run", suite_file, *where) == EXIT_VALID
+    again = capfd.readouterr()
+    assert "grid on loopback: 1 trials to run, 3 done or skipped" in again.err
+    assert store.read("runs").num_rows == 5
+
+    assert suite("report", suite_file, *where, "--format", "csv") == EXIT_VALID
+    table = list(csv.DictReader(io.StringIO(capfd.readouterr().out)))
+    assert [row["status"] for row in table] == ["valid"] * 4
+    assert float(table[0]["receive_rate"]) == pytest.approx(200, rel=0.2)
+
+    suite_file.write_text(GRID.replace("measure_seconds: 1", "measure_seconds: 1.5"))
+    assert suite("run", suite_file, *where) == EXIT_CONFIGURATION
+    assert "suite 'grid' has changed since 4 of its trials were run" in capfd.readouterr().err
+    assert suite("run", suite_file, *where, "--force") == EXIT_VALID
+    assert store.read("runs").num_rows == 5
+
+
+@pytest.mark.usefixtures("on_shared_session")
+def test_a_hook_that_fails_costs_its_trials_only_and_is_in_the_table(
+    suite_file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hook = tmp_path / "hook.sh"
+    hook.write_text('#!/bin/sh\n[ "$BENCH_SPARK_PARAMETER_MESSAGE_BYTES" = 100 ]\n')
+    hook.chmod(0o755)
+    suite_file.write_text(GRID.replace("[200, 400]", "[200]") + "hooks: {before: [./hook.sh]}\n")
+    where = ("--store", str(tmp_path / "store"), "--format", "json")
+    assert suite("run", suite_file, *where) == EXIT_DEGRADED
+    said = capfd.readouterr()
+    assert "trial 2 of 2: hook before: ./hook.sh ended with exit code 1" in said.err
+    cells = json.loads(said.out)["cells"]
+    assert [cell["status"] for cell in cells] == ["valid", "missing"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (GRID.replace("load.rate_per_second:", "load.rate_per_secnd:"), "load.rate_per_secnd"),
+        (GRID.replace("[200, 400]", "[]"), "load.rate_per_second"),
+    ],
+)
+def test_a_wrong_suite_is_refused_by_name_before_anything_starts(
+    suite_file: Path, capfd: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    suite_file.write_text(text)
+    assert suite("run", suite_file) == EXIT_CONFIGURATION
+    assert said in capfd.readouterr().err
