@@ -66,6 +66,8 @@ class BrokerStatus:
     """What a broker file for it says."""
     host: str = HOST
     nodes: int = 1
+    node_pids: tuple[int, ...] = ()
+    """Of a running broker: the server process of each node, `pid` the last of them."""
 
     @property
     def is_running(self) -> bool:

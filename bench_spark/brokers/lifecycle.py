@@ -353,20 +353,23 @@ def _status(recipe: Recipe, directory: Path) -> BrokerStatus:
     ports = running.ports if running else dict(recipe.ports)
     if not running:
         ports = {**ports, next(iter(ports)): _configured_port(recipe)}
-    pid = running.processes[-1].pid if running else None
+    # What nodes share, such as a port mapper, is started before them.
+    nodes = running.processes[-running.nodes :] if running else ()
+    node_pids = tuple(process.pid for process in nodes)
     return BrokerStatus(
         name=recipe.name,
         state="running" if running else "stopped",
         port=_client_port(ports),
         ports=ports,
-        pid=pid,
+        pid=node_pids[-1] if node_pids else None,
         directory=directory,
         broker=Broker(
             name=recipe.name,
-            resources=[] if pid is None else [ResourceSource(pid=pid)],
+            resources=[ResourceSource(pid=pid) for pid in node_pids],
             **recipe.address(ports),
         ),
         nodes=running.nodes if running else 1,
+        node_pids=node_pids,
     )
 
 

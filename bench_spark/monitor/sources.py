@@ -64,10 +64,10 @@ def embedded_broker(name: str) -> FindRoots:
     from bench_spark import brokers  # brings the client libraries along: only where asked for
 
     def find(processes: Processes) -> list[int]:
-        pid = brokers.status(name).pid
-        if pid is None or pid not in processes:
+        pids = [pid for pid in brokers.status(name).node_pids if pid in processes]
+        if not pids:
             raise Unreadable(f"no {name} runs here that `bench-spark broker start` has started")
-        return [pid]
+        return pids
 
     return find
 

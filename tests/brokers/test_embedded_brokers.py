@@ -191,6 +191,9 @@ def test_three_nodes_of_rabbitmq_form_a_cluster_and_leave_nothing_behind(tmp_pat
     try:
         assert running.line == f"rabbitmq running 127.0.0.1:{port}"
         assert running.nodes == 3
+        assert len(set(running.node_pids)) == 3
+        assert not any("epmd" in psutil.Process(pid).name() for pid in running.node_pids)
+        assert [source.pid for source in running.broker.resources] == [*running.node_pids]
         assert brokers.status("rabbitmq", state=tmp_path) == running
         assert len({running.ports[name] for name in ("amqp", "amqp-2", "amqp-3")}) == 3
         for process in processes_with(tmp_path):

@@ -84,7 +84,7 @@ def test_the_latency_study_has_the_grids_of_its_document() -> None:
         "queue-types": 25,
         "confirms": 7,
         "acks": 7,
-        "exchanges": 12,
+        "exchanges": 16,
         "mirrors": 9,
         "management": 6,
     }
