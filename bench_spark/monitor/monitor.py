@@ -29,8 +29,8 @@ APPEND_SECONDS = 5.0
 SHORTEST_LAST_NS = NANOSECONDS // 2
 """When the load ends, one more reading is taken if the last one is older than this."""
 CLOSING_SECONDS = 2.0
-FLOW_REST = 9
-"""The management API is work for the broker, more with every connection: it is left alone nine
+FLOW_REST = 3
+"""The management API is work for the broker, more with every connection: it is left alone three
 times as long as its last answer took."""
 
 
