@@ -29,8 +29,8 @@ APPEND_SECONDS = 5.0
 SHORTEST_LAST_NS = NANOSECONDS // 2
 """When the load ends, one more reading is taken if the last one is older than this."""
 CLOSING_SECONDS = 2.0
-FLOW_REST = 9
-"""The management API is work for the broker, more with every connection: it is left alone nine
+FLOW_REST = 3
+"""The management API is work for the broker, more with every connection: it is left alone three
 times as long as its last answer took."""
 
 
@@ -121,29 +121,30 @@ class Monitor:
         try:
             reading = sampler.read()
         except (Unreadable, OSError, ValueError) as error:
-            self._take(name, self._row(name, timeline, 0.0, _nothing(before, str(error))))
+            self._take(name, timeline, 0.0, _nothing(before, str(error)))
             return before
         if before is not None:
             usage = usage_between(before, reading) | {"host": reading.host, "problem": None}
-            self._take(name, self._row(name, timeline, usage["interval_seconds"], usage))
+            self._take(name, timeline, usage["interval_seconds"], usage)
         with self._lock:
             self._totals[name].succeed()
         return reading
 
-    def _row(
+    def _take(
         self, name: str, timeline: Timeline, seconds: float, usage: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    ) -> None:
+        """Keep what the last `seconds` brought, in the phase that most of them lie in."""
         at_ns = self._now_ns()
         middle_ns = at_ns - round(seconds * NANOSECONDS / 2)
-        return {
+        if middle_ns >= timeline.measure_end_ns:
+            return  # the last messages are on their way; nothing of that is in the result
+        row = {
             "run_id": self._run_id,
             "at": datetime.fromtimestamp(at_ns / NANOSECONDS, UTC),
             "source": name,
             "phase": MEASURE if middle_ns >= timeline.measure_start_ns else WARMUP,
             **usage,
         }
-
-    def _take(self, name: str, row: dict[str, Any]) -> None:
         with self._lock:
             self._waiting.append(row)
             if row["problem"] is not None:

@@ -50,9 +50,13 @@ def _sizes(source: Mapping[str, Any]) -> Iterator[str]:
 def _values(source: Mapping[str, Any]) -> Iterator[str]:
     values = source.get("values") or {}
     for name in list(values)[:SHOWN_VALUES]:
-        yield f"{name} {values[name]['mean']:.6g}"
+        yield f"{name} {_number(values[name]['mean'])}"
     if len(values) > SHOWN_VALUES:
         yield f"{len(values) - SHOWN_VALUES} more values"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _per_cent(value: float) -> str:

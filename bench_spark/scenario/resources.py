@@ -232,11 +232,13 @@ def masked_arguments(arguments: Sequence[str]) -> list[str]:
 
 def named_sources(sources: Sequence[ResourceSource]) -> Mapping[str, ResourceSource]:
     """Every source under a name of its own: as given, else its kind, numbered where taken."""
-    named = {source.name: source for source in sources if source.name is not None}
+    taken = {source.name for source in sources if source.name is not None}
+    named: dict[str, ResourceSource] = {}
     for source in sources:
-        if source.name is None:
-            number = 1
-            while (name := source.kind if number == 1 else f"{source.kind}-{number}") in named:
-                number += 1
-            named[name] = source
+        name, number = source.name or source.kind, 1
+        while source.name is None and name in taken:
+            number += 1
+            name = f"{source.kind}-{number}"
+        taken.add(name)
+        named[name] = source
     return named

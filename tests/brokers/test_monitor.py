@@ -54,7 +54,7 @@ def watched(broker: Broker, credentials: Credentials, run_id: str, store: Store)
     scenario = Scenario.model_validate(
         {
             "load": {"mode": "maximum"},
-            "phases": {"warmup_seconds": 6.0, "measure_seconds": 4.0, "drain_seconds": 1.0},
+            "phases": {"warmup_seconds": 6.0, "measure_seconds": 5.0, "drain_seconds": 1.0},
             "message": {"bytes": 200},
         }
     )
@@ -63,8 +63,8 @@ def watched(broker: Broker, credentials: Credentials, run_id: str, store: Store)
     monitor = Monitor(broker, credentials, run_id, store, clock.now_ns)
     load = threading.Thread(target=run_load, args=(plan, broker))
     load.start()
-    monitor.begin(Timeline(clock.now_ns(), 6 * SECOND, 4 * SECOND, SECOND))
-    threading.Event().wait(10.3)
+    monitor.begin(Timeline(clock.now_ns(), 6 * SECOND, 5 * SECOND, SECOND))
+    threading.Event().wait(11.3)
     monitor.end()
     load.join()
     monitor.close()

@@ -343,18 +343,23 @@ def install(directory: Path, project: dict[str, object]) -> None:
 
 @pytest.fixture(scope="module")
 def readers_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The README's first run on loopback, shortened, in a process of its own."""
+    """The README's first run on loopback, shortened, in a process of its own.
+
+    With this process in place of a broker's, so that there are rows in `resources`.
+    """
     shown = next(
         command.arguments
         for command in COMMANDS
         if command.arguments[0] == "run" and "loopback" in command.arguments
     )
     directory = tmp_path_factory.mktemp("reader")
+    (directory / "loopback.yaml").write_text(f"kind: loopback\nresources: [pid: {os.getpid()}]\n")
+    watched = ["loopback.yaml" if word == "loopback" else word for word in shown]
     program = Path(sys.executable).with_name("bench-spark")
     shorter = ["--set", "phases.warmup_seconds=0.5", "--set", "phases.measure_seconds=2"]
     slower = ["--set", "load.rate_per_second=500", "--run-id", "RUN"]
     done = subprocess.run(
-        [program, *shown, *shorter, *slower],
+        [program, *watched, *shorter, *slower],
         cwd=directory,
         env=os.environ | {"BENCH_SPARK_STORE": str(directory / "bench-store")},
         capture_output=True,

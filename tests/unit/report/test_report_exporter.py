@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.agent.timeline import Timeline
+from bench_spark.cli import main
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.monitor.prometheus import parse_text
 from bench_spark.plan import make_plan
@@ -111,3 +112,13 @@ def test_there_is_nothing_but_the_metrics(exporter: Exporter) -> None:
 def test_a_port_that_is_taken_is_refused_by_name(exporter: Exporter) -> None:
     with pytest.raises(EnvironmentNotReady, match=f"--prometheus.*{exporter.port}"):
         Exporter("127.0.0.1", exporter.port)
+
+
+@pytest.mark.parametrize("text", ["x", "0", "70000", "host:", "host:x", ""])
+def test_an_endpoint_that_is_none_is_refused_before_anything_starts(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "steady", "--broker", "loopback", "--prometheus", text]) == 2
+    assert f"--prometheus: '{text}' is not allowed; allowed: PORT or HOST:PORT" in (
+        capsys.readouterr().err
+    )

@@ -32,7 +32,7 @@ CPU = {
             "written 52.0 MB, to disk 0 B",
         ),
         ({"rss_bytes": 1_500_000}, "RSS 1.50 MB"),
-        ({"values": {"ready": 12.5}}, "ready 12.5"),
+        ({"values": {"ready": 12.5, "bytes": 187676485.8}}, "ready 12.5, bytes 187,676,486"),
         (
             {"values": {f"v{number}": 1.0 for number in range(8)}},
             "v0 1, v1 1, v2 1, v3 1, v4 1, v5 1, 2 more values",

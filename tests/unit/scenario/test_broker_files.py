@@ -253,7 +253,8 @@ def test_sources_have_names_of_their_own() -> None:
         ResourceSource(name="beam", process="beam"),
     ]
     found = {name: source.pid for name, source in named_sources(sources).items()}
-    assert found == {"pid-2": 3, "beam": None, "pid": 1, "pid-3": 2}
+    assert list(found) == ["pid", "pid-3", "pid-2", "beam"]
+    assert found == {"pid": 1, "pid-3": 2, "pid-2": 3, "beam": None}
 
 
 def test_secrets_of_sources_are_kept_out_of_what_is_stored(tmp_path: Path) -> None:
