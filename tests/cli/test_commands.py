@@ -114,6 +114,12 @@ BAD_INPUT = {
         "--plot: no/where.svg",
     ),
     "a format that searches lack": (["search-window", "window", "--format", "svg"], 2, "--format"),
+    "a rhythm for metrics made afterwards": (
+        ["run", "steady", "--no-live", "--trigger-seconds", "5"],
+        2,
+        "--trigger-seconds: --no-live makes the metrics afterwards",
+    ),
+    "a rhythm of nothing": (["run", "steady", "--trigger-seconds", "0"], 2, "--trigger-seconds"),
     "a command that is not there": (["rum"], 2, "No such command"),
     "an option that is not there": (["run", "steady", "--brokr", "kafka"], 2, "No such option"),
 }

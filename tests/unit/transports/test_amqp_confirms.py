@@ -59,6 +59,24 @@ def test_room_is_what_the_limit_leaves() -> None:
     assert ledger.room == 8
 
 
+def test_a_full_ledger_takes_no_more_until_a_quarter_is_free() -> None:
+    ledger = filled(100, limit=100)
+    assert ledger.room == 0
+    settled(ledger, 24, multiple=True)
+    assert ledger.room == 0, "one message for every confirm costs as much as many at a time"
+    settled(ledger, 25, multiple=False)
+    assert ledger.room == 25
+    ledger.sent(heads(101, 10))
+    assert ledger.room == 15, "it is not full again"
+
+
+def test_a_ledger_for_one_message_has_room_when_that_is_settled() -> None:
+    ledger = filled(1, limit=1)
+    assert ledger.room == 0
+    settled(ledger, 1, multiple=False)
+    assert ledger.room == 1
+
+
 def test_abandoning_gives_all_that_is_open_once() -> None:
     ledger = filled(4)
     settled(ledger, 2, multiple=False)
