@@ -54,6 +54,15 @@ MasterOption = Annotated[
         help="Spark master; unset: this machine, with as many slots as the agents need.",
     ),
 ]
+FormatsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT[=FILE]",
+        help="terminal (the default), json or csv; repeatable. json, else csv, is alone on "
+        "standard output.",
+    ),
+]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run id, as `runs` lists it.", show_default=False)
 ]

@@ -13,6 +13,7 @@ from bench_spark.cli.options import (
     DEFAULT_BROKER,
     DEFAULT_STORE,
     BrokerOption,
+    FormatsOption,
     MasterOption,
     ScenarioArgument,
     SetOption,
@@ -70,15 +71,7 @@ def run(
             help="How often the rolling metrics are brought up to date; longer costs less CPU.",
         ),
     ] = None,
-    formats: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--format",
-            metavar="FORMAT[=FILE]",
-            help="terminal (the default), json or csv; repeatable. json, else csv, is alone on "
-            "standard output.",
-        ),
-    ] = None,
+    formats: FormatsOption = None,
     tags: Annotated[
         list[str] | None,
         typer.Option("--tag", metavar="KEY=VALUE", help="Stored with the run; repeatable."),

@@ -14,6 +14,7 @@ from bench_spark.cli.options import (
     DEFAULT_BROKER,
     DEFAULT_STORE,
     BrokerOption,
+    FormatsOption,
     MasterOption,
     ScenarioArgument,
     SetOption,
@@ -81,15 +82,7 @@ def search_window(
             help="The largest window to try; unset: what load.backlog_limit_bytes holds.",
         ),
     ] = None,
-    formats: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--format",
-            metavar="FORMAT[=FILE]",
-            help="terminal (the default), json or csv; repeatable. json, else csv, is alone on "
-            "standard output.",
-        ),
-    ] = None,
+    formats: FormatsOption = None,
     plot: Annotated[
         str | None,
         typer.Option("--plot", metavar="FILE.svg", help="Draw the curve into an SVG file."),

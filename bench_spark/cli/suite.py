@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from bench_spark.cli.masters import refuse_unshared_store
-from bench_spark.cli.options import DEFAULT_BROKER, DEFAULT_STORE, SetOption, StoreOption
+from bench_spark.cli.options import (
+    DEFAULT_BROKER,
+    DEFAULT_STORE,
+    MasterOption,
+    SetOption,
+    StoreOption,
+)
 from bench_spark.cli.output import to_stdout
 from bench_spark.cli.preparing import plan_for, plan_for_cluster
 from bench_spark.cli.spark_session import spark_session
@@ -31,9 +37,15 @@ from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.suite import Suite, estimated_seconds, suite_digest, trials_of
 from bench_spark.scenario.suite_loader import load_suite
 from bench_spark.store import Store
-from bench_spark.suite.progress import TrialRun, add_tags, refuse_if_changed, runs_of_suite
+from bench_spark.suite.progress import (
+    TrialRun,
+    add_tags,
+    is_finished,
+    refuse_if_changed,
+    runs_of_suite,
+)
 from bench_spark.suite.runner import SuiteResult, run_suite
-from bench_spark.suite.trials import Abilities, SuiteTrials
+from bench_spark.suite.trials import Abilities, SuiteTrials, received_per_second
 from bench_spark.summary.rows import TrialOf
 from bench_spark.transports.registry import refuse_impossible
 
@@ -142,14 +154,7 @@ def run(
     broker: SuiteBrokerOption = None,
     overrides: SetOption = None,
     store: StoreOption = DEFAULT_STORE,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            "--master",
-            metavar="URL",
-            help="Spark master; unset: this machine, with as many slots as the agents need.",
-        ),
-    ] = None,
+    master: MasterOption = None,
     quick: QuickOption = False,
     force: Annotated[
         bool,
@@ -180,14 +185,15 @@ def run(
     done = runs_of_suite(opened, asked.stored_name, asked.broker.name)
     if not force:
         refuse_if_changed(asked.stored_name, suite_digest(asked.suite), done)
+    trials = trials_of(asked.suite)
     missing = [
         trial
-        for trial in trials_of(asked.suite)
-        if trial.skipped_because is None and not (trial.key in done and done[trial.key].is_finished)
+        for trial in trials
+        if trial.skipped_because is None and not is_finished(trial.key, done)
     ]
     display.step(
         f"{asked.stored_name} on {asked.broker.name}: {len(missing)} trials to run, "
-        f"{len(trials_of(asked.suite)) - len(missing)} done or skipped"
+        f"{len(trials) - len(missing)} done or skipped"
     )
     exit_code = 0
     if missing:
@@ -266,7 +272,7 @@ def _run_all(
         tag=lambda run_id, tags: add_tags(store, run_id, tags),
     )
     throughputs = {
-        key: float(known.document["rates"]["receive_rate"] or 0)
+        key: received_per_second(known.document)
         for key, known in done.items()
         if known.is_finished and known.document is not None
     }

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bench_spark.search.ticks import Second
+from bench_spark.summary.audit import BUSY_CORE
 
 MOST_TRIALS = 10
 LOWEST_SHARE, HIGHEST_SHARE = 0.5, 1.2
@@ -31,8 +32,6 @@ MOST_UNSENT = 0.001
 MOST_GROWTH = 0.005
 """How fast the backlog may grow, as a share of the rate."""
 MOST_BACKLOG_SECONDS = 1.0
-BUSY_CORE = 0.9
-"""Share of a core above which an agent's one thread may have been what was slow."""
 
 LimitedBy = Literal["broker", "generator"]
 

@@ -51,6 +51,11 @@ def runs_of_suite(store: Store, suite: str, broker: str) -> dict[str, TrialRun]:
     return newest_by_key(rows.to_pylist())
 
 
+def is_finished(key: str, runs: Mapping[str, TrialRun]) -> bool:
+    """Whether the trial of this key need not be run any more."""
+    return key in runs and runs[key].is_finished
+
+
 def add_tags(store: Store, run_id: str, tags: Mapping[str, str]) -> None:
     [row] = store.read("runs", run_id=run_id).to_pylist()
     store.replace_run(row | {"tags": sorted((dict(row["tags"] or ()) | dict(tags)).items())})

@@ -17,7 +17,7 @@ from bench_spark.errors import (
 )
 from bench_spark.scenario.suite import Suite, Trial, hook_arguments, hook_environment, trials_of
 from bench_spark.suite.hooks import run_hook
-from bench_spark.suite.progress import TrialRun
+from bench_spark.suite.progress import TrialRun, is_finished
 
 SIGNALLED = (EXIT_INTERRUPTED, EXIT_TERMINATED)
 
@@ -66,8 +66,7 @@ def run_suite(
             result.skipped += 1
             say(f"{place}: skipped, {trial.skipped_because}")
             continue
-        known = done.get(trial.key)
-        if known is not None and known.is_finished:
+        if is_finished(trial.key, done):
             result.kept += 1
             continue
         say(f"{place}: {trial.key}")

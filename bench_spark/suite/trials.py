@@ -60,7 +60,7 @@ class SuiteTrials:
             return self._search(trial)
         summary = self._load(trial, trial.scenario, {KEY_TAG: trial.key})
         if trial.search == MAX:
-            self.throughputs[trial.key] = _throughput(summary.document)
+            self.throughputs[trial.key] = received_per_second(summary.document)
         return summary.exit_code
 
     def _load(self, trial: Trial, scenario: Scenario, tags: Mapping[str, str]) -> RunSummary:
@@ -115,5 +115,6 @@ class SuiteTrials:
         self.abilities.tag(run_id, {KEY_TAG: trial.key, NOTE_TAG: found.text})
 
 
-def _throughput(document: Document) -> float:
+def received_per_second(document: Document) -> float:
+    """The throughput that a search starts from."""
     return float(document["rates"]["receive_rate"] or 0.0)
