@@ -28,7 +28,6 @@ from contract import (
     CLOCK,
     PATIENCE_SECONDS,
     PLANES,
-    amqp_plane,
     batch,
     collect,
     consuming,
@@ -67,19 +66,6 @@ from bench_spark.transports.base import (
     SignalKind,
     nothing_received,
 )
-
-
-@pytest.fixture(params=["rabbitmq", "qpid"])
-def broker(request: pytest.FixtureRequest) -> Broker:
-    found: Broker = request.getfixturevalue(f"{request.param}_broker")
-    return found
-
-
-@pytest.fixture(params=PLANES)
-def plane(request: pytest.FixtureRequest) -> Iterator[None]:
-    with amqp_plane(request.param):
-        yield
-
 
 on_both_planes = pytest.mark.usefixtures("plane")
 

@@ -6,7 +6,6 @@ broker that go with their consumer, transactions, `immediate`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -14,8 +13,6 @@ import numpy as np
 import pytest
 from agents import Load, run_load
 from contract import (
-    PLANES,
-    amqp_plane,
     batch,
     collect,
     consuming,
@@ -38,18 +35,6 @@ from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import OutcomeKind, Received
-
-
-@pytest.fixture(params=["rabbitmq", "qpid"])
-def broker(request: pytest.FixtureRequest) -> Broker:
-    found: Broker = request.getfixturevalue(f"{request.param}_broker")
-    return found
-
-
-@pytest.fixture(params=PLANES)
-def plane(request: pytest.FixtureRequest) -> Iterator[str]:
-    with amqp_plane(request.param):
-        yield request.param
 
 
 def closed_loop(plane: str, pairs: int = 1, in_flight: int = 50, **amqp: Any) -> Scenario:

@@ -17,7 +17,6 @@ import pytest
 from agents import Load, run_load
 from contract import (
     PLANES,
-    amqp_plane,
     batch,
     collect,
     consuming,
@@ -48,18 +47,6 @@ from bench_spark.transports.base import (
 )
 
 BOTH_ENDS_REOPENED = 2
-
-
-@pytest.fixture(params=["rabbitmq", "qpid"])
-def broker(request: pytest.FixtureRequest) -> Broker:
-    found: Broker = request.getfixturevalue(f"{request.param}_broker")
-    return found
-
-
-@pytest.fixture(params=PLANES)
-def plane(request: pytest.FixtureRequest) -> Iterator[str]:
-    with amqp_plane(request.param):
-        yield request.param
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,6 @@ import pytest
 from agents import run_load
 from contract import (
     CLOCK,
-    PLANES,
-    amqp_plane,
     batch,
     collect,
     consuming,
@@ -39,17 +36,7 @@ from bench_spark.transports.base import (
     nothing_received,
 )
 
-
-@pytest.fixture(params=["rabbitmq", "qpid"])
-def broker(request: pytest.FixtureRequest) -> Broker:
-    found: Broker = request.getfixturevalue(f"{request.param}_broker")
-    return found
-
-
-@pytest.fixture(params=PLANES, autouse=True)
-def plane(request: pytest.FixtureRequest) -> Iterator[str]:
-    with amqp_plane(request.param):
-        yield request.param
+pytestmark = pytest.mark.usefixtures("plane")
 
 
 # -- producers -------------------------------------------------------------------------------------
