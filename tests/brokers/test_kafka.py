@@ -40,9 +40,12 @@ from bench_spark.errors import BrokerRefused, BrokerUnreachable, LoginRefused
 from bench_spark.scenario.broker import Broker, Tls
 from bench_spark.transports.base import Consumers, Destination, OutcomeKind, Part, Received
 from bench_spark.transports.kafka.consumers import KafkaConsumers
+from bench_spark.transports.kafka.fast_producers import FastProducers
 from bench_spark.transports.kafka.producers import MOST_CLIENTS, KafkaProducers
 
 START_SECONDS = 60.0
+
+on_both_planes = pytest.mark.usefixtures("kafka_plane")
 
 
 @pytest.fixture
@@ -84,6 +87,7 @@ def test_a_run_id_in_use_is_refused(kafka_broker: Broker) -> None:
             again.declare([Destination(0)])
 
 
+@on_both_planes
 def test_a_topic_that_was_there_is_read_from_its_end_and_never_deleted(
     kafka_broker: Broker, admin: Any
 ) -> None:
@@ -113,6 +117,7 @@ def test_a_topic_that_was_there_is_read_from_its_end_and_never_deleted(
 # -- producing -----------------------------------------------------------------------------------
 
 
+@on_both_planes
 def test_many_producers_share_few_clients(kafka_broker: Broker) -> None:
     transport = open_transport(kafka_broker, producers=50)
     lanes = (np.arange(500) % 50).tolist()
@@ -121,7 +126,7 @@ def test_many_producers_share_few_clients(kafka_broker: Broker) -> None:
         consuming(transport, made) as consumers,
         producing(transport, *[made] * 50) as producers,
     ):
-        assert isinstance(producers, KafkaProducers)
+        assert isinstance(producers, KafkaProducers | FastProducers)
         assert isinstance(consumers, KafkaConsumers)
         assert (producers.clients, consumers.clients) == (MOST_CLIENTS, 1)
         settled = send_all(producers, batch(heads(500, lanes), lanes), expected_outcomes=500)
@@ -130,6 +135,7 @@ def test_many_producers_share_few_clients(kafka_broker: Broker) -> None:
         assert np.array_equal(part.lane, part.head["producer"])
 
 
+@on_both_planes
 def test_a_full_queue_takes_a_prefix_and_does_not_wait(kafka_broker: Broker) -> None:
     producer = {"queue.buffering.max.messages": 100, "linger.ms": 500}
     transport = open_transport(kafka_broker, kafka={"producer": producer})
@@ -143,6 +149,7 @@ def test_a_full_queue_takes_a_prefix_and_does_not_wait(kafka_broker: Broker) -> 
     assert joined(parts, "head")["sequence"].tolist() == list(range(250))
 
 
+@on_both_planes
 @pytest.mark.parametrize(
     "kafka",
     [
@@ -167,6 +174,7 @@ def test_a_message_too_large_is_refused_and_the_others_go_on(
     assert joined(parts, "head")["sequence"].tolist() == [0, 2]
 
 
+@on_both_planes
 def test_without_acks_there_are_no_confirmations(kafka_broker: Broker) -> None:
     transport = open_transport(kafka_broker, kafka={"producer": {"acks": 0}})
     assert not transport.confirms
@@ -177,6 +185,7 @@ def test_without_acks_there_are_no_confirmations(kafka_broker: Broker) -> None:
         assert len(producers.outcomes()) == 0
 
 
+@on_both_planes
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [("none", [None] * 4), ("producer", [b"0", b"1"] * 2), ("sequence", [b"0", b"1", b"2", b"3"])],
@@ -204,6 +213,7 @@ def test_messages_have_the_keys_the_scenario_asks_for(
 # -- the group -----------------------------------------------------------------------------------
 
 
+@on_both_planes
 def test_what_was_fetched_but_not_received_is_left_in_the_broker(kafka_broker: Broker) -> None:
     transport = open_transport(kafka_broker)
     with declared(transport) as made:
@@ -221,6 +231,7 @@ def test_what_was_fetched_but_not_received_is_left_in_the_broker(kafka_broker: B
     assert np.array_equal(joined([*parts, *rest], "head")["sequence"], np.arange(5000))
 
 
+@on_both_planes
 @pytest.mark.parametrize(
     "consumer",
     [
@@ -335,6 +346,7 @@ def guarded_listener(directory: Path, ports: dict[str, int]) -> str:
     )
 
 
+@on_both_planes
 def test_a_login_over_tls_carries_the_load(
     guarded_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,6 +382,7 @@ def test_a_certificate_nobody_vouches_for_is_refused_unless_told_otherwise(
 # -- a broker that dies --------------------------------------------------------------------------
 
 
+@on_both_planes
 def test_messages_on_their_way_to_a_dead_broker_end_as_unknown_within_seconds(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
