@@ -137,13 +137,13 @@ class _Client:
             reports.append(event)
             count = library.event_message_count(event)
             pointers.make_room(filled + count)
-            counts.append(library.event_message_array(event, pointers.address_of(filled), count))
-            filled += counts[-1]
+            library.event_message_array(event, pointers.address_of(filled), count)
+            counts.append(count)
+            filled += count
             if filled >= _MOST_REPORTS:
+                self._bell.ring()  # There may be more, of which librdkafka has told already.
                 break
         else:
-            self._bell.ring()
-        if filled >= _MOST_REPORTS:
             self._bell.ring()
         outcomes = self._decoded(pointers.messages(filled), times, counts) if filled else None
         for event in reports:
