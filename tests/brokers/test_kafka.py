@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from contract import (
     CLOCK,
+    KAFKA_PLANES,
     batch,
     collect,
     consuming,
@@ -112,6 +113,42 @@ def test_a_topic_that_was_there_is_read_from_its_end_and_never_deleted(
         assert eventually(lambda: f"bench-{run_id}" not in groups(admin))
     finally:
         admin.delete_topics([name])[name].result()
+
+
+# -- planes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plane", KAFKA_PLANES)
+def test_the_probe_says_which_plane_moves_the_messages(kafka_broker: Broker, plane: str) -> None:
+    facts = open_transport(kafka_broker, kafka={"plane": plane}).probe()
+    assert facts.client_library.startswith("confluent-kafka ")
+    assert facts.client_library.endswith(f" ({plane} plane)")
+
+
+def test_both_planes_give_the_same_messages(kafka_broker: Broker) -> None:
+    """Sent by one and received by the other, with keys, over several topic partitions."""
+    want = frozenset({Part.BODY, Part.KEY})
+    made = heads(300)
+    found = []
+    for sender, receiver in (KAFKA_PLANES, KAFKA_PLANES[::-1]):
+        kafka = {"keys": "sequence", "topic": {"partitions": 3}}
+        run_id = f"both-{time.time_ns()}"
+        sending = open_transport(kafka_broker, run_id, kafka=kafka | {"plane": sender})
+        receiving = open_transport(kafka_broker, run_id, kafka=kafka | {"plane": receiver})
+        with (
+            declared(sending) as places,
+            consuming(receiving, places, want=want) as consumers,
+            producing(sending, places) as producers,
+        ):
+            tails = [bytes([65 + size % 26]) * size for size in range(300)]
+            send_all(producers, batch(made, tails=tails), expected_outcomes=300)
+            parts = collect(consumers, 300)
+        bodies = [body for part in parts for body in part.bodies or ()]
+        keys = [key for part in parts for key in part.keys or ()]
+        assert sorted(map(len, bodies)) == sorted(joined(parts, "size").tolist())
+        found.append(sorted(zip(keys, bodies, strict=True)))
+    assert found[0] == found[1]
+    assert {key for key, _ in found[0]} == {b"%d" % number for number in range(300)}
 
 
 # -- producing -----------------------------------------------------------------------------------

@@ -64,15 +64,15 @@ def _next_offsets(
 ) -> dict[Position, int]:
     """The offset behind the last message of each topic partition."""
     place = messages.partition + (routes.astype(np.int64) << 32)
-    if place[0] == place[-1] and (place == place[0]).all():
-        lasts = [len(messages) - 1]
+    if (place == place[-1]).all():
+        lasts = np.array([len(messages) - 1])
     else:
         _, from_the_end = np.unique(place[::-1], return_index=True)
-        lasts = (len(messages) - 1 - from_the_end).tolist()
+        lasts = len(messages) - 1 - from_the_end
+    offsets = messages.rows(lasts).offset + 1
     return {
-        (topic_of_route[routes[last]], int(messages.partition[last])): int(messages.offset[last])
-        + 1
-        for last in lasts
+        (topic_of_route[routes[last]], int(messages.partition[last])): offset
+        for last, offset in zip(lasts.tolist(), offsets.tolist(), strict=True)
     }
 
 
