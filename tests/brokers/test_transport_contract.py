@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from contract import (
     CLOCK,
+    KAFKA_PLANES,
     PATIENCE_SECONDS,
     PLANES,
-    amqp_plane,
     batch,
     collect,
     consuming,
+    data_plane,
     declared,
     eventually,
     exchanging,
@@ -38,13 +39,14 @@ from bench_spark.transports.base import Destination, OutcomeKind, Part, Signal, 
 
 AMQP = tuple(f"{name} {plane}" for name in ("rabbitmq", "qpid") for plane in PLANES)
 QUEUES = ("loopback", *AMQP)
-EVERYWHERE = (*QUEUES, "kafka")
+KAFKA = tuple(f"kafka {plane}" for plane in KAFKA_PLANES)
+EVERYWHERE = (*QUEUES, *KAFKA)
 
 
 @pytest.fixture(params=EVERYWHERE)
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     name, _, plane = request.param.partition(" ")
-    with amqp_plane(plane or PLANES[0]):
+    with data_plane(plane or PLANES[0]):
         yield request.getfixturevalue(f"{name}_broker")
 
 
@@ -316,10 +318,10 @@ def test_a_broker_that_does_not_answer_is_named_within_ten_seconds(
     assert time.monotonic() - started < 10
 
 
-@pytest.mark.parametrize("case", [*AMQP, "kafka"])
+@pytest.mark.parametrize("case", [*AMQP, *KAFKA])
 def test_a_broker_that_goes_away_is_lost_on_both_ends(case: str) -> None:
     name, _, plane = case.partition(" ")
-    with running(name) as status, amqp_plane(plane or PLANES[0]):
+    with running(name) as status, data_plane(plane or PLANES[0]):
         transport = open_confirming(status.broker)
         made = transport.declare([Destination(0)])
         with consuming(transport, made) as consumers, producing(transport, made) as producers:
