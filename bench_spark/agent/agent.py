@@ -34,14 +34,17 @@ from bench_spark.measure.hdr import shape_for
 from bench_spark.measure.sequences import SequencePages, SequenceSets
 from bench_spark.plan import Assignment, Member, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.scenario.topologies import Wiring
 from bench_spark.transports.base import (
     Consumers,
     Destination,
     Lane,
     Producers,
     Signal,
+    Subscription,
     Transport,
     TransportContext,
+    Wired,
 )
 from bench_spark.transports.registry import make_transport
 
@@ -207,7 +210,7 @@ class _Agent:
         producers: Producers | None = None
         try:
             if self._assignment.consumers:
-                lanes = _lanes_of(self._assignment.consumers, destinations)
+                lanes = self._consumer_lanes(destinations)
                 consumers = self._transport.open_consumers(lanes, now_ns)
             if self._assignment.producers:
                 lanes = _lanes_of(self._assignment.producers, destinations)
@@ -267,15 +270,14 @@ class _Agent:
     def _recorder_setup(self, destinations: dict[int, Destination]) -> RecorderSetup:
         scenario = self._assignment.scenario
         names = {index: destination.name or "" for index, destination in destinations.items()}
-        ranks = np.arange(scenario.producers, dtype=np.int64) // scenario.destinations
         scheduled = scenario.load.mode == "rate" and not scenario.only_consumes
         return RecorderSetup(
             shape=shape_for(scenario.histogram.highest_us),
             run_tag=self._assignment.run_tag,
             producers=scenario.producers,
-            stream_of_producer=ranks,
-            streams_per_subscription=self._streams_per_destination,
-            subscriptions=tuple(names[index] for index in self._subscriptions),
+            stream_of_producer=scenario.wiring.stream_of_producer,
+            streams_per_subscription=scenario.wiring.streams,
+            subscriptions=tuple(names[first] for first in self._first_destinations),
             destinations_by_producer=tuple(
                 names[member.destinations[0]] for member in self._assignment.producers
             ),
@@ -297,14 +299,18 @@ class _Agent:
         sampling = scenario.sampling
         if not sampling.samples:
             return None
-        producers = Counter(member.destinations[0] for member in self._assignment.producers)
+        wiring = scenario.wiring
+        producers = Counter(wiring.group_of_producer(m.index) for m in self._assignment.producers)
         rule = SamplingRule(
             samples=sampling.samples,
             threshold_ns=round(sampling.threshold_seconds * NANOSECONDS),
             from_ns=timeline.measure_start_ns,
         )
         per_producer = scenario.skipped_per_producer
-        skipped = [producers[index] * per_producer for index in self._subscriptions]
+        skipped = [
+            producers[wiring.group_of_subscription(index)] * per_producer
+            for index in self._subscriptions
+        ]
         return Sampler(rule, np.array(skipped, dtype=np.int64))
 
     def _has_length_limit(self) -> bool:
@@ -312,23 +318,36 @@ class _Agent:
         limits = ("x-max-length", "x-max-length-bytes")
         return self._task.broker.kind == "amqp" and any(name in arguments for name in limits)
 
-    @property
-    def _streams_per_destination(self) -> int:
-        scenario = self._assignment.scenario
-        return max(1, -(-scenario.producers // scenario.destinations))
+    def _consumer_lanes(self, destinations: dict[int, Destination]) -> list[Lane]:
+        wiring = self._assignment.scenario.wiring
+        lanes = _lanes_of(self._assignment.consumers, destinations)
+        return [
+            replace(lane, subscription=wiring.subscription_of_consumer(lane.member))
+            for lane in lanes
+        ]
 
     @property
     def _subscriptions(self) -> list[int]:
-        """Destinations this agent consumes; their places are the subscription numbers."""
-        return sorted({i for member in self._assignment.consumers for i in member.destinations})
+        """Subscriptions this agent serves; in its rows and sets they are known by their place."""
+        wiring = self._assignment.scenario.wiring
+        consumers = self._assignment.consumers
+        return sorted({wiring.subscription_of_consumer(member.index) for member in consumers})
+
+    @property
+    def _first_destinations(self) -> list[int]:
+        """Of each of these subscriptions."""
+        wiring = self._assignment.scenario.wiring
+        groups = map(wiring.group_of_subscription, self._subscriptions)
+        return [wiring.destinations_of_group(group)[0] for group in groups]
 
     def _subscription_of(self) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-        numbers = {destination: number for number, destination in enumerate(self._subscriptions)}
+        wiring = self._assignment.scenario.wiring
+        places = {subscription: place for place, subscription in enumerate(self._subscriptions)}
         consumers = self._assignment.consumers
         width = max((len(member.destinations) for member in consumers), default=1)
         table = np.zeros((max(1, len(consumers)), width), dtype=np.int64)
         for lane, member in enumerate(consumers):
-            table[lane, : len(member.destinations)] = [numbers[i] for i in member.destinations]
+            table[lane, :] = places[wiring.subscription_of_consumer(member.index)]
         return table
 
     # -- after -----------------------------------------------------------------------------------
@@ -339,11 +358,11 @@ class _Agent:
         """Per producer what was sent, and which sequence numbers arrived, were confirmed, failed;
         last come the samples.
 
-        Numbers of groups are made global here: destination and stream for what was received, the
+        Numbers of groups are made global here: subscription and stream for what was received, the
         producer for the rest.
         """
         recorder.fold()
-        streams = self._streams_per_destination
+        streams = self._assignment.scenario.wiring.streams
         subscriptions = np.array(self._subscriptions or [0], dtype=np.int64)
         members = np.array([m.index for m in self._assignment.producers] or [0], dtype=np.int64)
         blobs = [
@@ -370,22 +389,42 @@ class _Agent:
         return totals, b"".join(blobs)
 
     def _inspect(self) -> dict[str, int | None]:
-        """Count what is left in the destinations this agent made, then delete them.
+        """Count what is left for the subscriptions to the destinations this agent made, then delete
+        these.
 
         Where a run has one end only, nobody can say what should be left, and nobody asks.
         """
         with contextlib.suppress(LinkLost):
             self._link.wait_for("inspect", STEP_TIMEOUT_SECONDS)
         scenario = self._assignment.scenario
-        found: tuple[int | None, ...] = tuple(None for _ in self._declared)
+        depths: dict[int, int | None] = dict.fromkeys(self._assignment.inspects)
         if scenario.has_both_ends:
             with contextlib.suppress(BenchError):
-                found = self._transport.depths(self._declared)
-        depths = {str(d.index): depth for d, depth in zip(self._declared, found, strict=True)}
+                depths |= self._depths(scenario.wiring)
         if scenario.keep_destinations:
             self._declared = tuple(replace(d, declared=False) for d in self._declared)
         self._leave_nothing_behind()
-        return depths
+        return {str(subscription): depth for subscription, depth in depths.items()}
+
+    def _depths(self, wiring: Wiring) -> dict[int, int | None]:
+        """By subscription."""
+        if wiring.is_plain:
+            found = self._transport.depths(self._declared)
+            return {d.index: depth for d, depth in zip(self._declared, found, strict=True)}
+        assert isinstance(self._transport, Wired), "the registry has checked"
+        declared = {destination.index: destination for destination in self._declared}
+        subscriptions = [
+            Subscription(
+                index,
+                tuple(
+                    declared[one]
+                    for one in wiring.destinations_of_group(wiring.group_of_subscription(index))
+                ),
+            )
+            for index in self._assignment.inspects
+        ]
+        left = self._transport.left_in(subscriptions)
+        return dict(zip(self._assignment.inspects, left, strict=True))
 
     def _leave_nothing_behind(self) -> None:
         # A broker that is gone cannot be tidied up; the failure that says so is already reported.

@@ -79,10 +79,10 @@ class RecorderSetup:
     producers: int
     """Producers in the whole run: a higher number in an envelope is no message of ours."""
     stream_of_producer: I64
-    """Per producer of the run: its rank among the producers of its destination."""
+    """Per producer of the run: its rank among the producers of its group."""
     streams_per_subscription: int
     subscriptions: tuple[str, ...]
-    """Names of the destinations this agent consumes, by subscription number."""
+    """Names of the subscriptions this agent serves: of the destination, or the first of several."""
     destinations_by_producer: tuple[str, ...]
     """Per local producer lane: the name of its destination."""
     body_bytes: int
@@ -139,7 +139,7 @@ class Recorder:
                 self._fold_sent()
 
     def received(self, received: Received, subscription: I64) -> None:
-        """Messages received; `subscription` numbers the destination each one came from."""
+        """Messages received; `subscription` is the place of the one each came by."""
         first = 0
         while first < len(received):
             room = min(FOLD_ROWS - self._received_rows, len(received) - first)

@@ -23,7 +23,7 @@ def accounts_of(plan: Plan, control: RunControl) -> Accounts | None:
     bodies carry no sequence."""
     if not plan.has_accounts or control.start_at_ns is None:
         return None
-    ledger = Ledger(plan.scenario.producers, plan.scenario.destinations, uses_confirms(control))
+    ledger = Ledger(plan.scenario.wiring, uses_confirms(control))
     depths: dict[int, int | None] = {}
     for state in control.agents:
         closed = state.reports.get("closed")

@@ -49,8 +49,11 @@ def end_of(plan: Plan) -> str | None:
 def members_of(scenario: Mapping[str, Any]) -> str:
     """Who sends, who receives, over what."""
     agents = scenario["agents"]
+    # Runs stored before there were topologies have none.
+    topology = scenario.get("topology")
     return ", ".join(
         [
+            *([topology] if topology else []),
             "as many agents as fit" if agents == "auto" else plural(agents, "agent"),
             plural(scenario["producers"], "producer") if scenario["producers"] else "no producer",
             plural(scenario["consumers"], "consumer") if scenario["consumers"] else "no consumer",

@@ -25,6 +25,16 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from bench_spark.measure.envelope import TIMESTAMP_BYTES
+from bench_spark.scenario.topologies import (
+    Sizes,
+    Topology,
+    Wiring,
+    default_consumers,
+    default_destinations,
+    default_producers,
+    size_problem,
+    wiring_for,
+)
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 PLAIN_NAME_RULE = "letters, digits, '.', '_' and '-', at most 120, the first a letter or digit"
@@ -448,16 +458,31 @@ class Scenario(Section):
     """For people."""
     agents: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = 1
     """Spark tasks that generate load; `auto`: one per free slot."""
-    producers: int = Field(1, ge=0, le=1_000_000)
+    topology: Topology | None = None
+    """Who receives what. `fan-in`: each consumer receives all messages of destinations of its own.
+    `fan-out`: every consumer receives a copy of every message. `straight-run`: a destination for
+    each pair. `round-robin`: each message goes to one of all consumers. Sizes that are not given
+    are then (producers, consumers, destinations) 1000, 10, 100 for fan-in; 10, 1000, 10 for
+    fan-out; 100, 100, 100 for straight-run, or all as many as there are producers; 100, 100, 10 for
+    round-robin. Unset: consumer i receives from destination i modulo `destinations`, and several
+    consumers of one destination share its messages."""
+    producers: int = Field(default_factory=default_producers, ge=0, le=1_000_000)
     """Producers in the whole run (per agent with `load.scope: per_agent`), a connection each. 0:
     the run only consumes, from queues or topics that are there already, whatever is in them."""
-    consumers: int = Field(1, ge=0, le=1_000_000)
+    consumers: int = Field(default_factory=default_consumers, ge=0, le=1_000_000)
     """Consumers, counted in the same way. 0: the run only publishes."""
-    destinations: int = Field(1, ge=1, le=1_000_000)
-    """Queues or topics. Producer i and consumer i use destination i modulo this number; several
-    consumers of one destination share its messages."""
+    destinations: int = Field(default_factory=default_destinations, ge=1, le=1_000_000)
+    """Queues or topics. Producer i publishes to destination i modulo this number; who receives it
+    is said by `topology`."""
     keep_destinations: bool = False
     """Leave the queues or topics that the run has made, with what is in them, for a later run."""
+    delivery: Literal["at_most_once", "at_least_once", "exactly_once"] | None = None
+    """What may happen to a message when something fails, in one word for all protocols; it stands
+    for keys of the protocol's own section. `at_most_once`: it may be lost (AMQP: no confirms,
+    automatic acks; Kafka: acks=0; MQTT: QoS 0). `at_least_once`: it may come twice (AMQP: confirms
+    and manual acks; Kafka: acks=all; MQTT: QoS 1). `exactly_once` (AMQP: refused; Kafka:
+    transactions, and consumers that read what is committed; MQTT: QoS 2). Unset: as the sections
+    say. A key that says otherwise is refused."""
     placement: Literal["paired", "split"] = "paired"
     """`paired`: both ends of a destination in one task where possible, so one clock measures.
     `split`: producers and consumers in different tasks."""
@@ -486,7 +511,9 @@ class Scenario(Section):
             refuse([Conflict(("consumers", "producers"), problem)])
         refuse(
             [
+                *self._topology_conflicts(),
                 *self._destination_conflicts(),
+                *self._name_conflicts(),
                 *self._placement_conflicts(),
                 *self._one_ended_conflicts(),
                 *self._step_conflicts(),
@@ -496,6 +523,11 @@ class Scenario(Section):
             ]
         )
         return self
+
+    @property
+    def wiring(self) -> Wiring:
+        """Who is tied to whom."""
+        return wiring_for(self.topology, self.producers, self.consumers, self.destinations)
 
     @property
     def skipped_per_producer(self) -> int:
@@ -518,35 +550,53 @@ class Scenario(Section):
         """Whether what is sent is received in the same run, so that it can be accounted for."""
         return bool(self.producers and self.consumers)
 
-    def _destination_conflicts(self) -> list[Conflict]:
-        conflicts = []
+    def _topology_conflicts(self) -> Iterator[Conflict]:
+        if self.topology is None:
+            return
+        sizes = Sizes(self.producers, self.consumers, self.destinations)
+        problem = size_problem(self.topology, sizes)
+        if problem is not None:
+            yield Conflict((problem[0], "topology"), problem[1])
+        if self.load.mode == "window" and self.topology == "fan-out":
+            yield Conflict(
+                ("load.mode", "topology"),
+                "window does not go with topology fan-out: a message gives its place back by "
+                "arriving, and here each arrives many times",
+            )
+        if self.breakdown == "destination" and not self.wiring.is_plain:
+            yield Conflict(
+                ("breakdown", "topology"),
+                f"destination does not go with topology {self.topology}: consumers receive from "
+                "several destinations at once",
+            )
+
+    def _destination_conflicts(self) -> Iterator[Conflict]:
+        """Where no topology has its own rules."""
         if self.has_both_ends:
             ends = min(self.producers, self.consumers)
             need = "a producer and a consumer"
         else:
             ends = self.producers + self.consumers
             need = "a producer" if self.only_publishes else "a consumer"
-        if self.destinations > ends:
-            conflicts.append(
-                Conflict(
-                    ("destinations", "producers", "consumers"),
-                    f"{self.destinations} is too many: each needs {need}, and "
-                    f"there are {self.producers} and {self.consumers}",
-                )
+        if self.topology is None and self.destinations > ends:
+            yield Conflict(
+                ("destinations", "producers", "consumers"),
+                f"{self.destinations} is too many: each needs {need}, and "
+                f"there are {self.producers} and {self.consumers}",
             )
-        for key, name in (
-            ("amqp.queue.name", self.amqp.queue.name),
-            ("kafka.topic.name", self.kafka.topic.name),
+
+    def _name_conflicts(self) -> Iterator[Conflict]:
+        queues = self.wiring.subscriptions
+        for key, name, count, what in (
+            ("amqp.queue.name", self.amqp.queue.name, queues, "queues"),
+            ("kafka.topic.name", self.kafka.topic.name, self.destinations, "destinations"),
         ):
-            if name is not None and "%d" not in name and self.destinations > 1:
-                conflicts.append(
-                    Conflict(
-                        (key, "destinations"),
-                        f"one name for {self.destinations} destinations; put %d where the "
-                        "destination's number goes",
-                    )
+            if name is not None and "%d" not in name and count > 1:
+                what = "destinations" if self.wiring.is_plain else what
+                yield Conflict(
+                    (key, "destinations"),
+                    f"one name for {count} {what}; put %d where the {what[:-1]}'s number goes",
                 )
-        return conflicts
 
     def _step_conflicts(self) -> Iterator[Conflict]:
         lasting = sum(step.seconds for step in self.load.steps)

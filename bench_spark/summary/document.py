@@ -143,7 +143,7 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         worst, mean = interval_statistics(intervals.get(measure, []), highest_us)
         percentiles["interval_max"][measure] = worst
         percentiles["interval_mean"][measure] = mean
-    throughput = throughput_section(scenario.destinations, facts.samples)
+    throughput = throughput_section(scenario.wiring.subscriptions, facts.samples)
     judged = _audit_input(ticks, facts, counts, rates, measures, throughput)
     checks = [*audit(judged), *facts.notes]
     status, reasons, exit_code = _judge(facts, checks)
@@ -161,6 +161,7 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         "measured_seconds": _measured_seconds(facts),
         "counts": counts,
         "rates": rates,
+        "copies": facts.plan.copies,
         "expected": expected,
         "delivery_rate": delivery_rate,
         "throughput": throughput,
@@ -294,14 +295,13 @@ def _interval_histograms(ticks: list[Tick], facts: RunFacts) -> dict[str, list[S
 
 
 def _expected(facts: RunFacts, counts: dict[str, int | None]) -> int | None:
-    """Messages the load asked for; what was sent where the load finds its own speed; None where
-    it is to receive whatever is there."""
-    planned = facts.plan.expected_messages
+    """Deliveries the load asked for; those of what was sent where the load finds its own speed;
+    None where it is to receive whatever is there."""
+    planned = facts.plan.expected_deliveries
     if facts.plan.scenario.only_consumes:
         return planned
-    sent = counts["sent"] or 0
     if planned is None or facts.interrupted_by is not None:
-        return sent
+        return (counts["sent"] or 0) * facts.plan.copies
     return planned
 
 
@@ -311,7 +311,7 @@ def _never_seen(counts: dict[str, int | None], facts: RunFacts) -> dict[str, int
     if accounts is None:
         return {}
     on_their_way = accounts.left_in_broker + accounts.indeterminate
-    unsent = counts["unsent"] or 0
+    unsent = (counts["unsent"] or 0) * facts.plan.copies
     return {"latency": on_their_way, "delivery_latency": on_their_way + unsent}
 
 

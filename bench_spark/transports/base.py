@@ -64,6 +64,16 @@ class Lane:
 
     member: int
     destinations: tuple[Destination, ...]
+    subscription: int = 0
+    """Of a consumer: which of the run's subscriptions it serves (see `Wired`)."""
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Destinations whose messages are to be received once, by whichever of its consumers."""
+
+    index: int
+    destinations: tuple[Destination, ...]
 
 
 @dataclass(frozen=True)
@@ -290,6 +300,20 @@ class Consumers(Protocol):
 
     def close(self) -> None:
         """Stop deliveries, acknowledge what was received, disconnect."""
+
+
+@runtime_checkable
+class Wired(Protocol):
+    """Transports that know topologies, where subscriptions are not simply destinations.
+
+    Without this protocol (and in runs without a topology) every destination is a subscription of
+    its own, of the same number, which all its consumers share. With it, a transport looks at
+    `scenario.wiring`: `declare` makes whole groups, consumers of one lane's `subscription` share
+    what is published to its destinations, and every subscription gets all of it.
+    """
+
+    def left_in(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
+        """Messages left for each subscription once all lanes are closed; None where unknown."""
 
 
 @runtime_checkable

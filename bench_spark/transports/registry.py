@@ -12,8 +12,9 @@ from importlib.metadata import entry_points
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.delivery import with_delivery
 from bench_spark.scenario.models import Scenario
-from bench_spark.transports.base import Transport, TransportContext
+from bench_spark.transports.base import Transport, TransportContext, Wired
 
 ENTRY_POINTS = "bench_spark.transports"
 
@@ -22,7 +23,20 @@ TransportFactory = Callable[[TransportContext], Transport]
 
 def make_transport(context: TransportContext) -> Transport:
     """The transport for this broker. Connects to nothing yet."""
-    return _factory(context.broker)(context)
+    transport = _factory(context.broker)(context)
+    if not context.scenario.wiring.is_plain and not isinstance(transport, Wired):
+        raise ConfigurationError(
+            f"topology: kind {context.broker.kind} cannot do {context.scenario.topology}"
+        )
+    return transport
+
+
+def fitted(scenario: Scenario, broker: Broker) -> Scenario:
+    """The scenario as it runs on this broker: with the protocol's keys that `delivery` stands for.
+    Raises ConfigurationError for what the protocol can never do, from the files alone."""
+    scenario = with_delivery(scenario, broker.kind)
+    refuse_impossible(scenario, broker)
+    return scenario
 
 
 def refuse_impossible(scenario: Scenario, broker: Broker) -> None:

@@ -6,6 +6,7 @@ opening.py         TCP, TLS and login; what went wrong, in words for people
 control.py         one short-lived connection for requests that wait for their answer
 probe.py           what a broker is and can do
 topology.py        queues and exchanges: declare, bind, count, delete
+layout.py          which queues stand behind a destination (pure)
 naming.py          names of queues and routing keys; what AMQP can never do (pure)
 confirms.py        which messages of a channel the broker has confirmed (pure)
 settlement.py      acks, nacks and returns made into outcomes (pure)

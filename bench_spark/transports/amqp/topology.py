@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from bench_spark.errors import BrokerRefused, PreflightError
-from bench_spark.scenario.models import Amqp
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.control import NOT_FOUND, PRECONDITION_FAILED, Control, Refused
+from bench_spark.transports.amqp.layout import Layout
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.reopening import BeyondRestoring
 from bench_spark.transports.base import Destination
@@ -25,14 +25,17 @@ and thousands of connections that end keep a broker busy."""
 class Topology:
     """Queues, and the exchange before them, as the scenario asks; remembers what it made.
 
+    Destinations here are queues, whatever a topology makes of the scenario's.
+
     An exchange of ours is declared auto-delete: it goes with the last queue bound to it, whichever
     agent's that is. Queues and exchanges that were there before are used and left alone.
     """
 
-    def __init__(self, access: Access, amqp: Amqp, run_id: str) -> None:
+    def __init__(self, access: Access, layout: Layout) -> None:
         self._access = access
-        self._amqp = amqp
-        self._run_id = run_id
+        self._layout = layout
+        self._amqp = layout.amqp
+        self._run_id = layout.run_id
         self._made_exchange = False
         self._lock = threading.Lock()
         """Restoring happens in a thread, and must not undo the deleting."""
@@ -163,19 +166,8 @@ class Topology:
             )
 
     def _bind(self, control: Control, destination: Destination) -> None:
-        if self._amqp.exchange.name:
-            for binding in self._bindings(destination):
-                control.ask("queue_bind", f"queue.bind {destination.name!r}", **binding)
-
-    def _bindings(self, destination: Destination) -> Iterator[dict[str, Any]]:
-        index, name = destination.index, destination.name or ""
-        for key in naming.binding_keys(self._amqp, index, name):
-            yield {
-                "queue": name,
-                "exchange": self._amqp.exchange.name,
-                "routing_key": key,
-                "arguments": naming.binding_arguments(self._amqp, index),
-            }
+        for binding in self._layout.bindings(destination):
+            control.ask("queue_bind", f"queue.bind {destination.name!r}", **binding)
 
     def _delete(self, control: Control, destinations: Sequence[Destination]) -> None:
         for destination in destinations:
@@ -183,7 +175,7 @@ class Topology:
             if destination.declared:
                 _tolerate_missing(control, "queue_delete", what, queue=destination.name)
             elif self._made_exchange:
-                for binding in self._bindings(destination):
+                for binding in self._layout.bindings(destination):
                     _tolerate_missing(control, "queue_unbind", what, **binding)
         if self._made_exchange:
             self._delete_exchange(control)

@@ -1,4 +1,5 @@
-"""Consumers: one librdkafka client, and one thread, per lane; all are members of the run's group.
+"""Consumers: one librdkafka client, and one thread, per lane; all are members of the run's group,
+or each of its own where all get a copy.
 
 **Receiving.** Each thread blocks in `poll(0.1)` for the first message and then takes what else is
 there by `consume(n, 0)`: a half-full batch never waits for more, and nothing spins. The time is
@@ -338,7 +339,7 @@ class KafkaConsumers:
     def __init__(
         self,
         lanes: Sequence[Lane],
-        properties: Properties,
+        properties: Sequence[Properties],
         *,
         want: frozenset[Part],
         may_idle: Sequence[bool],
@@ -358,7 +359,7 @@ class KafkaConsumers:
             _Member(
                 number,
                 lane,
-                properties,
+                properties[number],
                 want=want,
                 may_idle=may_idle[number],
                 may_fetch=self._may_fetch,
