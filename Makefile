@@ -5,6 +5,10 @@
 BIN := .venv/bin
 SOURCES := bench_spark jobs tests tools benchmarks
 TESTS ?= tests
+# Tests of brokers wait more than they compute, so three of them share two cores well. A file's tests
+# stay together; files go out in the order of tests/conftest.py, the longest first.
+WORKERS ?= 3
+SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,9 +19,9 @@ setup: ## .venv with pinned dependencies, jars and Spark's class archive; quick 
 demo: setup ## the same load on an embedded Kafka and Qpid, compared; two minutes
 	@$(BIN)/bench-spark demo
 
-test: ## all tests, with real brokers and Spark (TESTS=tests/unit: some of them)
+test: ## all tests, with real brokers and Spark (TESTS=tests/unit: some of them; WORKERS=1)
 	@tools/setup.sh --brokers
-	@$(BIN)/python -m pytest $(TESTS)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(TESTS)
 
 check: setup ## formatting, lint, types and the quick tests
 	$(BIN)/ruff format --check $(wildcard $(SOURCES))
