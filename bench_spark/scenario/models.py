@@ -485,7 +485,7 @@ class Mqtt(Section):
 
     version: Annotated[Literal["3.1.1", "5"], BeforeValidator(_mqtt_version)] = "3.1.1"
     """The protocol's version. With 5 a broker says why it refuses something."""
-    qos: Literal[0, 1, 2] = 0
+    qos: int = Field(0, ge=0, le=2)
     """Quality of service of messages and subscriptions: 0 at most once, 1 at least once (a PUBACK
     is the confirm), 2 exactly once (a PUBCOMP is the confirm)."""
     topic: Annotated[str, AfterValidator(_mqtt_topic)] | None = None
