@@ -2,8 +2,8 @@
 
 A scenario describes a load and never names a broker; `broker.py` describes a broker and never a
 load, so any scenario runs on any broker. The sections `amqp`, `kafka` and `mqtt` tune one protocol
-and are ignored by the others. Reading files, overrides and error texts live in `loader.py` and the modules
-it uses; the docstring below each key is its explanation in docs/reference.md.
+and are ignored by the others. Reading files, overrides and error texts live in `loader.py` and the
+modules it uses; the docstring below each key is its explanation in docs/reference.md.
 """
 
 from __future__ import annotations
