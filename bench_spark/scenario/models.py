@@ -1,9 +1,9 @@
 """What a scenario file may say. Frozen values: nothing changes after parsing.
 
 A scenario describes a load and never names a broker; `broker.py` describes a broker and never a
-load, so any scenario runs on any broker. The sections `amqp` and `kafka` tune one protocol and are
-ignored by the others. Reading files, overrides and error texts live in `loader.py` and the modules
-it uses; the docstring below each key is its explanation in docs/reference.md.
+load, so any scenario runs on any broker. The sections `amqp`, `kafka` and `mqtt` tune one protocol
+and are ignored by the others. Reading files, overrides and error texts live in `loader.py` and the
+modules it uses; the docstring below each key is its explanation in docs/reference.md.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ PLAIN_NAME_RULE = "letters, digits, '.', '_' and '-', at most 120, the first a l
 
 _KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _WIRE_NAME_BYTES = 200
+_MQTT_TEXT_BYTES = 65535
+_MQTT_WILDCARDS = "+#"
 _SKIPPED_WINDOWS = 2
 
 
@@ -83,6 +85,45 @@ def _kafka_topic(value: str) -> str:
     if not _KAFKA_TOPIC.fullmatch(value.replace("%d", "0")):
         raise ValueError("allowed: letters, digits, '.', '_', '-' and '%d', at most 200")
     return value
+
+
+def _mqtt_text(value: str) -> str:
+    """What MQTT can carry as text: topics, filters and client ids."""
+    if not value or "\0" in value or len(value.encode("utf-8", "replace")) > _MQTT_TEXT_BYTES:
+        raise ValueError(f"allowed: 1 to {_MQTT_TEXT_BYTES} bytes of text without NUL")
+    return value
+
+
+def _mqtt_topic(value: str) -> str:
+    if any(mark in value for mark in _MQTT_WILDCARDS):
+        raise ValueError(
+            "has a wildcard, and nothing can be published to a pattern; allowed: a topic without + "
+            "and # (mqtt.topic_filter is what consumers subscribe to)"
+        )
+    return _mqtt_text(value)
+
+
+def _mqtt_filter(value: str) -> str:
+    levels = _mqtt_text(value).split("/")
+    for place, level in enumerate(levels):
+        is_bad_plus = "+" in level and level != "+"
+        is_bad_hash = "#" in level and (level != "#" or place < len(levels) - 1)
+        if is_bad_plus or is_bad_hash:
+            raise ValueError("allowed: + in place of a whole level, # as the last level")
+    if levels[0] == "$share":
+        raise ValueError("has $share already; allowed: a filter, with the group in shared_group")
+    return value
+
+
+def _mqtt_group(value: str) -> str:
+    if any(mark in value for mark in "/+#"):
+        raise ValueError("allowed: text without /, + and #")
+    return _mqtt_text(value)
+
+
+def _mqtt_version(value: object) -> object:
+    """A YAML file that says 5 means the number."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _plain_value(value: object) -> object:
@@ -449,6 +490,41 @@ class Kafka(Section):
         return properties
 
 
+class Mqtt(Section):
+    """MQTT only; other protocols ignore it."""
+
+    version: Annotated[Literal["3.1.1", "5"], BeforeValidator(_mqtt_version)] = "3.1.1"
+    """The protocol's version. With 5 a broker says why it refuses something."""
+    qos: int = Field(0, ge=0, le=2)
+    """Quality of service of messages and subscriptions: 0 at most once, 1 at least once (a PUBACK
+    is the confirm), 2 exactly once (a PUBCOMP is the confirm)."""
+    topic: Annotated[str, AfterValidator(_mqtt_topic)] | None = None
+    """Topic published to; `%d` stands for the destination's number. Unset: a topic of the run's
+    own, `bench/RUN/%d`."""
+    topic_filter: Annotated[str, AfterValidator(_mqtt_filter)] | None = None
+    """What consumers subscribe to, wildcards and all; `%d` stands for the destination's number.
+    Unset: the topic."""
+    shared_group: Annotated[str, AfterValidator(_mqtt_group)] | None = None
+    """Subscribe as `$share/GROUP/FILTER`: the members of a group divide the messages among them.
+    Unset: a group of the run's own where a destination has several consumers, else no group."""
+    retain: bool = False
+    """The broker keeps the last message of each topic for those who subscribe later. On topics of
+    the run's own it is removed at the end."""
+    in_flight: int = Field(100, ge=1, le=65535)
+    """QoS 1 and 2: most messages unacknowledged per producer, and with version 5 per consumer
+    (receive maximum). A broker that allows fewer has its way."""
+    clean_session: bool = True
+    """`false`: the broker keeps a consumer's subscriptions and unacknowledged messages while its
+    connection is lost. Sessions end with the run. Producers have none."""
+    session_expiry_seconds: int = Field(300, ge=1, le=2**32 - 2)
+    """Version 5 with `clean_session: false`: for how long the broker keeps a session."""
+    keep_alive_seconds: int = Field(30, ge=0, le=65535)
+    """A connection without traffic is tried (PINGREQ) so often that the broker hears something in
+    this time; 0 turns that off."""
+    client_id_prefix: Annotated[str, AfterValidator(_mqtt_text), Field(max_length=200)] = "bench"
+    """What client identifiers begin with; the run, the role and the member's number follow."""
+
+
 class Scenario(Section):
     """A load, and how long it lasts."""
 
@@ -503,6 +579,7 @@ class Scenario(Section):
     """Free names and values stored with the run, for finding it again by SQL."""
     amqp: Amqp = Field(default_factory=Amqp)
     kafka: Kafka = Field(default_factory=Kafka)
+    mqtt: Mqtt = Field(default_factory=Mqtt)
 
     @model_validator(mode="after")
     def _keys_agree(self) -> Scenario:
@@ -590,6 +667,8 @@ class Scenario(Section):
         for key, name, count, what in (
             ("amqp.queue.name", self.amqp.queue.name, queues, "queues"),
             ("kafka.topic.name", self.kafka.topic.name, self.destinations, "destinations"),
+            ("mqtt.topic", self.mqtt.topic, self.destinations, "destinations"),
+            ("mqtt.topic_filter", self.mqtt.topic_filter, self.destinations, "destinations"),
         ):
             if name is not None and "%d" not in name and count > 1:
                 what = "destinations" if self.wiring.is_plain else what

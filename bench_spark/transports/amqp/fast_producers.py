@@ -22,12 +22,10 @@ from bench_spark.transports.amqp.acks import Confirmations
 from bench_spark.transports.amqp.connection import Handover
 from bench_spark.transports.amqp.fast_lanes import FastLane, FastLanes
 from bench_spark.transports.amqp.frames import method_frame
-from bench_spark.transports.amqp.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.amqp.key_choice import KeyChoice
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
-from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.amqp.settlement import Settlement
 from bench_spark.transports.amqp.settling import SettlingLanes
 from bench_spark.transports.base import (
@@ -40,6 +38,8 @@ from bench_spark.transports.base import (
     Signal,
     SignalKind,
 )
+from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
+from bench_spark.transports.sockets.reopening import ReopeningRule
 
 WRITE_BYTES = 256 * 1024
 """Messages written to a lane at once, and the most that may wait there for its socket."""

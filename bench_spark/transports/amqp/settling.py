@@ -7,17 +7,18 @@ from typing import Any
 
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.models import Amqp
-from bench_spark.transports.amqp.lanes import Lanes, LaneT
+from bench_spark.transports.amqp.lanes import AmqpLanes
 from bench_spark.transports.amqp.opening import Access
-from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.amqp.settlement import Settlement, joined
 from bench_spark.transports.base import Lane, Outcomes
+from bench_spark.transports.sockets.lanes import LaneT
+from bench_spark.transports.sockets.reopening import ReopeningRule
 
 RELEASE_PERIOD_NS = 10_000_000
 """How often to look for nacks whose returns are overdue: not at every turn of a thousand lanes."""
 
 
-class SettlingLanes(Lanes[LaneT]):
+class SettlingLanes(AmqpLanes[LaneT]):
     """Lanes with a settlement each; a plane's producers mix them with its own lanes."""
 
     def __init__(

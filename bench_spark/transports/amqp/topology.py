@@ -12,8 +12,8 @@ from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.control import NOT_FOUND, PRECONDITION_FAILED, Control, Refused
 from bench_spark.transports.amqp.layout import Layout
 from bench_spark.transports.amqp.opening import Access
-from bench_spark.transports.amqp.reopening import BeyondRestoring
 from bench_spark.transports.base import Destination
+from bench_spark.transports.sockets.reopening import BeyondRestoring
 
 _DECLARED_SETTINGS = {"durable", "auto_delete", "arguments"}
 

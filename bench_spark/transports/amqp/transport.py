@@ -8,7 +8,6 @@ from dataclasses import replace
 from bench_spark.measure.clock import NowNs
 from bench_spark.transports.amqp.fast_consumers import FastConsumers
 from bench_spark.transports.amqp.fast_producers import FastProducers
-from bench_spark.transports.amqp.gathering import is_gathered
 from bench_spark.transports.amqp.layout import layout_for
 from bench_spark.transports.amqp.opening import access_for
 from bench_spark.transports.amqp.pika_consumers import PikaConsumers
@@ -16,7 +15,6 @@ from bench_spark.transports.amqp.pika_producers import PikaProducers
 from bench_spark.transports.amqp.planes import chosen_plane
 from bench_spark.transports.amqp.policies import RunPolicy
 from bench_spark.transports.amqp.probe import probe
-from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.amqp.topology import Topology
 from bench_spark.transports.base import (
     HEAD_ONLY,
@@ -29,6 +27,8 @@ from bench_spark.transports.base import (
     Subscription,
     TransportContext,
 )
+from bench_spark.transports.sockets.gathering import is_gathered
+from bench_spark.transports.sockets.reopening import ReopeningRule
 
 
 class AmqpTransport:
@@ -37,7 +37,7 @@ class AmqpTransport:
         self._amqp = self._layout.amqp
         self._access = access_for(context)
         self._plane = chosen_plane(self._amqp)
-        self._is_gathered = is_gathered(context.scenario)
+        self._is_gathered = is_gathered(context.scenario, acknowledges=self._amqp.ack == "manual")
         self._topology = Topology(self._access, self._layout)
         self._policy = RunPolicy(context, self._access) if self._amqp.policy else None
         seconds = context.scenario.reconnect_seconds
