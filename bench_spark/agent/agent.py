@@ -40,6 +40,7 @@ from bench_spark.transports.base import (
     Consumers,
     Destination,
     Lane,
+    OverClients,
     Producers,
     Signal,
     Subscription,
@@ -47,6 +48,7 @@ from bench_spark.transports.base import (
     TransportContext,
     Wired,
 )
+from bench_spark.transports.pace import OpeningPace
 from bench_spark.transports.registry import make_transport
 
 STEP_TIMEOUT_SECONDS = 120.0
@@ -138,6 +140,7 @@ class _Agent:
             task.broker,
             task.credentials,
             attempt,
+            pace=_pace_of(task.assignment),
             on_opened=_OpeningNews(link).opened,
         )
         self._transport: Transport = make_transport(context)
@@ -227,7 +230,15 @@ class _Agent:
             if consumers is not None and not fills_first:
                 consumers.attach()
             confirms = producers is not None and self._transport.confirms
-            report(self._link, "ready", confirms=confirms)
+            report(
+                self._link,
+                "ready",
+                confirms=confirms,
+                connections={
+                    "producers": _connections(producers, len(self._assignment.producers)),
+                    "consumers": _connections(consumers, len(self._assignment.consumers)),
+                },
+            )
             early = _EarlySignals(producers, consumers)
             start = self._expect("start", START_TIMEOUT_SECONDS, meanwhile=early.collect)
             timeline = timeline_of(self._assignment.scenario, int(start["start_at_ns"]))
@@ -438,6 +449,16 @@ class _Agent:
         # A broker that is gone cannot be tidied up; the failure that says so is already reported.
         with contextlib.suppress(BenchError):
             self._transport.delete(self._declared)
+
+
+def _pace_of(assignment: Assignment) -> OpeningPace:
+    """This agent's share of the rate at which connections are opened."""
+    asked = assignment.scenario.connections_per_second
+    return OpeningPace(None if asked is None else asked / assignment.agents)
+
+
+def _connections(end: Producers | Consumers | None, lanes: int) -> int:
+    return end.clients if isinstance(end, OverClients) else lanes
 
 
 class _OpeningNews:

@@ -141,6 +141,7 @@ def agent_entry(control: RunControl, agent: int, health: AgentHealth) -> dict[st
         "agent": agent,
         "host": probed.get("host", {}).get("host"),
         "executor": probed.get("executor"),
+        "connections": state.reports.get("ready", {}).get("connections"),
         "sent": state.progress.get("sent"),
         "received_once": state.progress.get("received_once"),
         "cpu_seconds": health.cpu_seconds.get(agent),

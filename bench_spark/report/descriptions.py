@@ -62,6 +62,20 @@ def members_of(scenario: Mapping[str, Any]) -> str:
     )
 
 
+def clients_of(document: Mapping[str, Any]) -> str | None:
+    """How many connections or clients stand for the members; None where each has its own."""
+    # Runs stored before it was counted do not know.
+    connections = document.get("connections") or {}
+    scenario = document["scenario"]
+    shared = {role: clients for role, clients in connections.items() if clients != scenario[role]}
+    if not shared:
+        return None
+    return ", ".join(
+        f"{plural(scenario[role], role[:-1])} over {plural(clients, 'client')}"
+        for role, clients in shared.items()
+    )
+
+
 def scenario_of(scenario: Mapping[str, Any]) -> str:
     phases = scenario["phases"]
     samples = (scenario.get("sampling") or {}).get("samples")

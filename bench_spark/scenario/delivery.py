@@ -7,8 +7,8 @@
     exactly_once    refused                          idempotent transactions, and       QoS 2
                                                      consumers that read committed only
 
-One word for all protocols, and yet nothing hidden: the scenario that runs, and that the result shows,
-has the keys themselves. A key that was given and says otherwise is refused, not overruled.
+One word for all protocols, and yet nothing hidden: the scenario that runs, and that the result
+shows, has the keys themselves. A key that was given and says otherwise is refused, not overruled.
 """
 
 from __future__ import annotations

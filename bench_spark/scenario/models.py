@@ -44,6 +44,7 @@ _WIRE_NAME_BYTES = 200
 _MQTT_TEXT_BYTES = 65535
 _MQTT_WILDCARDS = "+#"
 _SKIPPED_WINDOWS = 2
+_LONGEST_OPENING_SECONDS = 500
 
 
 _NEEDS_BOUND = (
@@ -567,6 +568,9 @@ class Scenario(Section):
     sampling: Sampling = Field(default_factory=Sampling)
     consumer: Consumer = Field(default_factory=Consumer)
     phases: Phases = Field(default_factory=Phases)
+    connections_per_second: Rate | None = None
+    """Most connections opened per second before the load starts, by all agents together; unset: as
+    fast as the broker accepts them."""
     reconnect_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
     """For how long a lost connection is opened again before the run fails; 0: it fails at once.
     The schedule goes on meanwhile, and a run that lost a connection is degraded."""
@@ -589,6 +593,7 @@ class Scenario(Section):
         refuse(
             [
                 *self._topology_conflicts(),
+                *self._opening_conflicts(),
                 *self._destination_conflicts(),
                 *self._name_conflicts(),
                 *self._placement_conflicts(),
@@ -645,6 +650,18 @@ class Scenario(Section):
                 ("breakdown", "topology"),
                 f"destination does not go with topology {self.topology}: consumers receive from "
                 "several destinations at once",
+            )
+
+    def _opening_conflicts(self) -> Iterator[Conflict]:
+        if self.connections_per_second is None:
+            return
+        taking = (self.producers + self.consumers) / self.connections_per_second
+        if taking > _LONGEST_OPENING_SECONDS:
+            yield Conflict(
+                ("connections_per_second", "producers", "consumers"),
+                f"{self.connections_per_second:g} is too slow: opening "
+                f"{self.producers + self.consumers} connections would take {taking:.0f} s; "
+                f"allowed: {_LONGEST_OPENING_SECONDS} s",
             )
 
     def _destination_conflicts(self) -> Iterator[Conflict]:

@@ -12,8 +12,8 @@ once, whichever of its consumers takes it. Several subscriptions of one group ge
     straight-run   destinations   1                         1
     round-robin    1              1                         all
 
-So two numbers, groups and copies, say everything. What destinations and subscriptions are made of is
-each protocol's own affair.
+So two numbers, groups and copies, say everything. What destinations and subscriptions are made of
+is each protocol's own affair.
 """
 
 from __future__ import annotations

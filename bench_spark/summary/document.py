@@ -169,6 +169,7 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         "percentiles": percentiles,
         "spec": _spec(facts, counts, rates, measures.get("latency"), delivery_rate),
         "audit": verdict_of(checks),
+        "connections": _connections(facts),
         "agents": facts.agents,
         "resources": {
             "busiest_agent_share_of_core": facts.busiest_agent_share,
@@ -179,6 +180,14 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         "environment": facts.environment,
     }
     return RunSummary(document, exit_code, histograms)
+
+
+def _connections(facts: RunFacts) -> dict[str, int] | None:
+    """By role, of all agents; None if one has never said."""
+    told = [agent.get("connections") for agent in facts.agents]
+    if not told or None in told:
+        return None
+    return {role: sum(one[role] for one in told if one) for role in ("producers", "consumers")}
 
 
 def _measured_seconds(facts: RunFacts) -> float:
@@ -331,7 +340,7 @@ def _spec(
         "messages_acked": counts["confirmed"],
         "bytes_sent": counts["bytes_sent"],
         "bytes_received": counts["bytes_received"],
-        "errors": counts["errors"],
+        "errors": sum(counts[name] or 0 for name in ("errors", "refused", "returned")),
         "send_rate": rates["send_rate"],
         "receive_rate": rates["receive_rate"],
         "delivery_rate": delivery_rate,

@@ -25,7 +25,7 @@ destinations that this run declared and the broker has forgotten are declared ag
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Protocol, runtime_checkable
 
@@ -36,6 +36,7 @@ from bench_spark.measure.clock import NowNs
 from bench_spark.measure.envelope import Envelopes, empty_envelopes
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.models import Scenario
+from bench_spark.transports.pace import OpeningPace
 
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
@@ -317,6 +318,15 @@ class Wired(Protocol):
 
 
 @runtime_checkable
+class OverClients(Protocol):
+    """Producers or consumers whose lanes are not connections of their own."""
+
+    @property
+    def clients(self) -> int:
+        """How many clients of the protocol's library carry the lanes."""
+
+
+@runtime_checkable
 class Holdable(Protocol):
     """Consumers that can be slow on purpose. Not every protocol has them."""
 
@@ -368,5 +378,7 @@ class TransportContext:
     credentials: Credentials
     attempt: int = 0
     """Which attempt of its Spark task this is, for names that must not be used twice."""
+    pace: OpeningPace = field(default_factory=OpeningPace)
+    """How fast connections may be opened; lost ones have their own."""
     on_opened: Callable[[int], None] = lambda lanes: None
     """To be told, while thousands of lanes are opened, that so many more are open."""

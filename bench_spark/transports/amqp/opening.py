@@ -31,7 +31,8 @@ from bench_spark.transports.amqp.connection import (
     describe_end,
 )
 from bench_spark.transports.base import TransportContext
-from bench_spark.transports.sockets.dialling import OPENED_TOGETHER, dialled, tls_context, tls_name
+from bench_spark.transports.pace import OpeningPace
+from bench_spark.transports.sockets.dialling import dialled, tls_context, tls_name
 from bench_spark.transports.sockets.line import Line
 from bench_spark.transports.sockets.loop import Loop
 
@@ -55,6 +56,7 @@ class Access:
     parameters: pika.ConnectionParameters
     tls_context: ssl.SSLContext | None
     tls_name: str
+    pace: OpeningPace
     on_opened: Callable[[int], None]
     """Whom to tell of lanes that are open."""
 
@@ -93,6 +95,7 @@ def access_for(context: TransportContext) -> Access:
         ),
         tls_context=tls_context(broker),
         tls_name=tls_name(broker),
+        pace=context.pace,
         on_opened=context.on_opened,
     )
 
@@ -108,8 +111,8 @@ def open_connections(
     connections: list[AmqpConnection] = []
     try:
         while len(connections) < count:
-            group_end = min(count, len(connections) + OPENED_TOGETHER)
             group_start = len(connections)
+            group_end = group_start + access.pace.take(count - group_start)
             deadline = time.monotonic() + access.timeout_seconds
             for connected in dialled(access, group_end - group_start, deadline):
                 connections.append(AmqpConnection(connected, loop, access.parameters, now_ns))

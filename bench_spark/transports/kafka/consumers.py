@@ -33,7 +33,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,6 +61,7 @@ from bench_spark.transports.kafka.columns import Columns, Position, columns_of
 from bench_spark.transports.kafka.health import Health, reason_of
 from bench_spark.transports.kafka.quiet_log import LOGGER, QuietLog
 from bench_spark.transports.kafka.settings import Properties, moves_partitions_one_by_one
+from bench_spark.transports.pace import OpeningPace
 
 ATTACH_SECONDS = 20.0
 """Brokers wait 3 s for more members before they assign the first time."""
@@ -372,10 +373,14 @@ class KafkaConsumers:
             for number, lane in enumerate(lanes)
         ]
 
-    def connect(self, timeout_seconds: float) -> None:
+    def connect(
+        self, timeout_seconds: float, pace: OpeningPace, on_opened: Callable[[int], None]
+    ) -> None:
         try:
             for member in self._members:
+                pace.take(1)
                 member.connect(timeout_seconds)
+                on_opened(1)
         except KafkaException as error:
             self.close()
             raise BrokerUnreachable(f"{self._address}: {reason_of(error.args[0])}") from None

@@ -203,7 +203,8 @@ class KafkaTransport:
             now_ns=now_ns,
             reconnect_seconds=self._scenario.reconnect_seconds,
         )
-        consumers.connect(self._broker.connect_timeout_seconds)
+        context = self._context
+        consumers.connect(self._broker.connect_timeout_seconds, context.pace, context.on_opened)
         return consumers
 
     def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:

@@ -16,9 +16,6 @@ from typing import Any, Protocol
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
 from bench_spark.scenario.broker import Broker, Tls
 
-OPENED_TOGETHER = 32
-"""Connections that shake hands side by side: enough to hide round trips, below any accept queue."""
-
 _ADDRESS_INFO = tuple[Any, ...]
 
 

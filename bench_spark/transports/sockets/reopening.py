@@ -19,7 +19,8 @@ from typing import Generic, Protocol, TypeVar
 from bench_spark.errors import BenchError, BrokerUnreachable
 from bench_spark.measure.clock import NowNs
 from bench_spark.transports.base import Destination, Lane
-from bench_spark.transports.sockets.dialling import OPENED_TOGETHER, Reachable, dialled
+from bench_spark.transports.pace import OPENED_TOGETHER
+from bench_spark.transports.sockets.dialling import Reachable, dialled
 from bench_spark.transports.sockets.errands import Errands
 from bench_spark.transports.sockets.line import DialogueT, Line, OpenedT, Protocolled
 from bench_spark.transports.sockets.loop import Loop, Timer
