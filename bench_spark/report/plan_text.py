@@ -27,6 +27,8 @@ def write_plan(plan: Plan, broker: Mapping[str, Any], writer: TextIO) -> None:
         ("expects", _expected(plan)),
         ("needs", _slots(plan)),
     ]
+    if scenario["topology"]:
+        lines.insert(1, ("members", descriptions.members_of(scenario)))
     print_block(console, labelled([(Text(label, "dim"), text) for label, text in lines]))
     console.print()
     listed = plan.assignments[:MOST_AGENTS_LISTED]

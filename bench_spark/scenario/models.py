@@ -543,6 +543,8 @@ class Scenario(Section):
     fan-out; 100, 100, 100 for straight-run, or all as many as there are producers; 100, 100, 10 for
     round-robin. Unset: consumer i receives from destination i modulo `destinations`, and several
     consumers of one destination share its messages."""
+    topology_scale: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
+    """By what the topology's own sizes are multiplied, where they are not given."""
     producers: int = Field(default_factory=default_producers, ge=0, le=1_000_000)
     """Producers in the whole run (per agent with `load.scope: per_agent`), a connection each. 0:
     the run only consumes, from queues or topics that are there already, whatever is in them."""
@@ -634,6 +636,9 @@ class Scenario(Section):
 
     def _topology_conflicts(self) -> Iterator[Conflict]:
         if self.topology is None:
+            if self.topology_scale != 1:
+                problem = f"{self.topology_scale:g} scales the sizes of a topology; there is none"
+                yield Conflict(("topology_scale", "topology"), problem)
             return
         sizes = Sizes(self.producers, self.consumers, self.destinations)
         problem = size_problem(self.topology, sizes)

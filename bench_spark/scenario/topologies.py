@@ -19,7 +19,7 @@ is each protocol's own affair.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -45,7 +45,11 @@ _SINGLE = Sizes(1, 1, 1)
 
 
 def _sizes(known: Mapping[str, Any]) -> Sizes:
-    return DEFAULT_SIZES.get(known.get("topology") or "", _SINGLE)
+    named = DEFAULT_SIZES.get(known.get("topology") or "")
+    if named is None:
+        return _SINGLE
+    scale = float(known.get("topology_scale", 1))
+    return Sizes(*(max(1, round(size * scale)) for size in astuple(named)))
 
 
 def default_producers(known: Mapping[str, Any]) -> int:

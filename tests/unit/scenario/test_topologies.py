@@ -109,6 +109,9 @@ def test_a_topology_has_sizes_of_its_own(topology: str) -> None:
         ({"topology": "fan-in", "consumers": 3, "destinations": 7}, (1000, 3, 7)),
         ({"topology": "fan-out", "producers": 2}, (2, 1000, 2)),
         ({"topology": "round-robin", "producers": 4, "consumers": 8}, (4, 8, 4)),
+        ({"topology": "fan-in", "topology_scale": 0.05}, (50, 1, 5)),
+        ({"topology": "fan-out", "topology_scale": 0.01}, (1, 10, 1)),
+        ({"topology": "straight-run", "topology_scale": 2.0}, (200, 200, 200)),
     ],
 )
 def test_sizes_that_are_given_shape_those_that_are_not(
@@ -137,6 +140,7 @@ def test_sizes_that_were_not_given_follow_a_later_change_of_topology() -> None:
         ({"topology": "fan-out", "breakdown": "destination"}, "breakdown: destination does not"),
         ({"topology": "fan-out", "amqp": {"queue": {"name": "q"}}}, "one name for 1000 queues"),
         ({"topology": "ring"}, "topology"),
+        ({"topology_scale": 0.5}, "topology_scale: 0.5 scales the sizes"),
     ],
 )
 def test_what_a_topology_cannot_be_is_refused(keys: dict[str, Any], problem: str) -> None:
