@@ -641,9 +641,9 @@ class Scenario(Section):
                 yield Conflict(("topology_scale", "topology"), problem)
             return
         sizes = Sizes(self.producers, self.consumers, self.destinations)
-        problem = size_problem(self.topology, sizes)
-        if problem is not None:
-            yield Conflict((problem[0], "topology"), problem[1])
+        wrong = size_problem(self.topology, sizes)
+        if wrong is not None:
+            yield Conflict((wrong[0], "topology"), wrong[1])
         if self.load.mode == "window" and self.topology == "fan-out":
             yield Conflict(
                 ("load.mode", "topology"),
