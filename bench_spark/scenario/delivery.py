@@ -141,5 +141,22 @@ def _is_true(properties: ClientProperties, key: str, unset: bool = False) -> boo
     return str(properties.get(key, unset)).lower() == "true"
 
 
-_CONTRADICTIONS = {"amqp": _amqp_contradictions, "kafka": _kafka_contradictions}
-_KEYS = {"amqp": _amqp_keys, "kafka": _kafka_keys}
+# -- MQTT ------------------------------------------------------------------------------------------
+
+
+def _mqtt_contradictions(scenario: Scenario, delivery: str) -> Iterator[_Contradiction]:
+    mqtt = scenario.mqtt
+    if "qos" in mqtt.model_fields_set and mqtt.qos != _QOS[delivery]:
+        yield _Contradiction("mqtt.qos", mqtt.qos, f"is QoS {_QOS[delivery]}")
+
+
+def _mqtt_keys(_: Scenario, delivery: str) -> dict[str, Any]:
+    return {"qos": _QOS[delivery]}
+
+
+_CONTRADICTIONS = {
+    "amqp": _amqp_contradictions,
+    "kafka": _kafka_contradictions,
+    "mqtt": _mqtt_contradictions,
+}
+_KEYS = {"amqp": _amqp_keys, "kafka": _kafka_keys, "mqtt": _mqtt_keys}

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.measure.clock import NowNs
-from bench_spark.measure.envelope import Envelopes, empty_envelopes
+from bench_spark.measure.envelope import Envelopes, empty_envelopes, joined_envelopes
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.pace import OpeningPace
@@ -217,6 +217,20 @@ def joined(parts: Sequence[Received]) -> Received:
 def no_outcomes() -> Outcomes:
     return Outcomes(
         np.zeros(0, np.int64), np.zeros(0, np.uint32), np.zeros(0, np.uint8), empty_envelopes(0)
+    )
+
+
+_NO_OUTCOMES = no_outcomes()
+
+
+def joined_outcomes(parts: Sequence[Outcomes]) -> Outcomes:
+    if len(parts) < 2:
+        return parts[0] if parts else _NO_OUTCOMES
+    return Outcomes(
+        at_ns=np.concatenate([one.at_ns for one in parts]),
+        lane=np.concatenate([one.lane for one in parts]),
+        kind=np.concatenate([one.kind for one in parts]),
+        head=joined_envelopes([one.head for one in parts]),
     )
 
 

@@ -54,6 +54,12 @@ def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
         from bench_spark.transports import kafka
 
         kafka.check_properties(scenario, broker)
+    elif broker.kind == "mqtt":
+        from bench_spark.transports.mqtt import layout
+        from bench_spark.transports.mqtt import naming as mqtt_naming
+
+        layout.refuse_impossible(scenario)
+        mqtt_naming.refuse_impossible(scenario)
     else:
         _factory(broker)
 
@@ -67,6 +73,10 @@ def _factory(broker: Broker) -> TransportFactory:
         from bench_spark.transports.kafka import KafkaTransport
 
         return KafkaTransport
+    if broker.kind == "mqtt":
+        from bench_spark.transports.mqtt.transport import MqttTransport
+
+        return MqttTransport
     if broker.kind == "loopback":
         from bench_spark.transports.loopback import LoopbackTransport
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.models import Amqp
-from bench_spark.transports.amqp.lanes import AmqpLanes, OpenChannel
+from bench_spark.transports.amqp.lanes import AmqpLanes
 from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.amqp.protocol import OpenChannel
 from bench_spark.transports.amqp.transactions import U64, AckTransactions
 from bench_spark.transports.base import Lane
 from bench_spark.transports.sockets.lanes import LaneT

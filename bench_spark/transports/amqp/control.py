@@ -17,11 +17,12 @@ from bench_spark.transports.amqp.opening import (
     Access,
     broker_answer,
     open_channels,
-    open_connections,
     refusal,
 )
+from bench_spark.transports.amqp.protocol import AmqpProtocol
 from bench_spark.transports.sockets.line import close_gracefully
 from bench_spark.transports.sockets.loop import Loop
+from bench_spark.transports.sockets.opening import open_connections
 
 NOT_FOUND = 404
 PRECONDITION_FAILED = 406
@@ -68,7 +69,7 @@ class Control:
     @property
     def connection(self) -> AmqpConnection:
         if self._connection is None or self._connection.failure is not None:
-            self._connection = open_connections(self._access, 1, self._loop)[0]
+            self._connection = open_connections(AmqpProtocol(self._access), 1, self._loop)[0]
             self._channel = None
         return self._connection
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from bench_spark.transports.amqp.connection import Handover
-from bench_spark.transports.amqp.lanes import AmqpLanes, OpenChannel
+from bench_spark.transports.amqp.lanes import AmqpLanes
 from bench_spark.transports.amqp.parsing import Parser
+from bench_spark.transports.amqp.protocol import OpenChannel
 from bench_spark.transports.amqp.wire import Wire, read_buffer
 from bench_spark.transports.base import Lane
 from bench_spark.transports.sockets.gathering import Gathering

@@ -1,14 +1,8 @@
-"""From connected sockets to open channels; what went wrong, in words for people.
-
-The AMQP handshakes of a group of connections run side by side on one loop, so that hundreds of
-lanes open in the time of a few. Every wait has a deadline; there are no retries here (reopening.py
-has them).
-"""
+"""Who we are at the broker, and open channels; what went wrong, in words for people."""
 
 from __future__ import annotations
 
 import ssl
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +18,6 @@ from bench_spark.errors import (
     LoginRefused,
     PreflightError,
 )
-from bench_spark.measure.clock import NowNs
 from bench_spark.transports.amqp.connection import (
     AmqpConnection,
     ForeignProtocol,
@@ -32,7 +25,7 @@ from bench_spark.transports.amqp.connection import (
 )
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.pace import OpeningPace
-from bench_spark.transports.sockets.dialling import dialled, tls_context, tls_name
+from bench_spark.transports.sockets.dialling import tls_context, tls_name
 from bench_spark.transports.sockets.line import Line
 from bench_spark.transports.sockets.loop import Loop
 
@@ -100,32 +93,6 @@ def access_for(context: TransportContext) -> Access:
     )
 
 
-def open_connections(
-    access: Access,
-    count: int,
-    loop: Loop,
-    now_ns: NowNs = time.monotonic_ns,
-    on_opened: Callable[[int], None] | None = None,
-) -> list[AmqpConnection]:
-    """All of them, logged in; or none, and the error says why."""
-    connections: list[AmqpConnection] = []
-    try:
-        while len(connections) < count:
-            group_start = len(connections)
-            group_end = group_start + access.pace.take(count - group_start)
-            deadline = time.monotonic() + access.timeout_seconds
-            for connected in dialled(access, group_end - group_start, deadline):
-                connections.append(AmqpConnection(connected, loop, access.parameters, now_ns))
-            _await_logins(access, connections[group_start:], loop, deadline)
-            if on_opened is not None:
-                on_opened(group_end - group_start)
-    except BaseException:
-        for connection in connections:
-            connection.abort("another connection could not be opened")
-        raise
-    return connections
-
-
 def open_channels(access: Access, connections: Sequence[AmqpConnection], loop: Loop) -> list[Any]:
     """One pika channel on each connection."""
     channels = [connection.channel(on_open_callback=_ignore) for connection in connections]
@@ -142,23 +109,6 @@ def open_channels(access: Access, connections: Sequence[AmqpConnection], loop: L
 
 def _ignore(_channel: Any) -> None:
     """pika insists on a callback; the loop watches the channel's state instead."""
-
-
-def _await_logins(
-    access: Access, group: Sequence[AmqpConnection], loop: Loop, deadline: float
-) -> None:
-    def all_settled() -> bool:
-        return all(one.is_open or one.failure is not None for one in group)
-
-    loop.run_until(all_settled, max(0.0, deadline - time.monotonic()))
-    for connection in group:
-        if connection.failure is not None:
-            raise login_failure(access, connection, connection.failure)
-        if not connection.is_open:
-            raise BrokerUnreachable(
-                f"{access.address}: accepted the connection, but gave no answer in AMQP within "
-                f"{access.timeout_seconds:g} s"
-            )
 
 
 def is_login_refused(connection: Line, failure: Exception) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bench_spark.transports.amqp.connection import AmqpConnection
-from bench_spark.transports.amqp.lanes import AmqpLanes, OpenChannel
+from bench_spark.transports.amqp.lanes import AmqpLanes
+from bench_spark.transports.amqp.protocol import OpenChannel
 from bench_spark.transports.base import Lane
 from bench_spark.transports.sockets.lanes import OpenLane
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
 from bench_spark.scenario.broker import Broker, Tls
+from bench_spark.transports.pace import OpeningPace
 
 _ADDRESS_INFO = tuple[Any, ...]
 
@@ -40,6 +41,10 @@ class Reachable(Protocol):
 
     @property
     def tls_name(self) -> str: ...
+
+    @property
+    def pace(self) -> OpeningPace:
+        """How fast connections may be opened."""
 
 
 def tls_context(broker: Broker) -> ssl.SSLContext | None:

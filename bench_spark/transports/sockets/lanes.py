@@ -107,6 +107,14 @@ class Lanes(Generic[LaneT, DialogueT, OpenedT]):
         self._ring_if_more()
         return signals
 
+    def flush(self, timeout_seconds: float) -> None:
+        """Write what still waits for its socket."""
+        self._loop.run_until(
+            lambda: not any(lane.connection.unsent_bytes for lane in self._opened),
+            timeout_seconds,
+        )
+        self._ring_if_more()
+
     def close(self) -> None:
         if self._is_closing:
             return

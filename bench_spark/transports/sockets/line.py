@@ -78,7 +78,7 @@ class Protocolled(Protocol[DialogueT, OpenedT_co]):
     def open_all(self, count: int, loop: Loop, now_ns: NowNs) -> Sequence[OpenedT_co]:
         """All of them, or an error that says why not; waits."""
 
-    def log_in(self, member: int, connected: socket.socket, loop: Loop, now_ns: NowNs) -> DialogueT:
+    def log_in(self, lane: int, connected: socket.socket, loop: Loop, now_ns: NowNs) -> DialogueT:
         """Begin the login of the lane of that number; does not wait."""
 
     def get_ready(

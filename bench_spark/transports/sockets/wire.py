@@ -31,6 +31,8 @@ class Unreadable(Exception):
 
 
 class SocketWire:
+    on_end: Callable[[Exception], None]
+
     def __init__(
         self,
         connected: socket.socket,
@@ -60,11 +62,11 @@ class SocketWire:
         self._silent_beats = 0
         self._beat_seconds = 0.0
         self._beats: Timer | None = None
-        self.read_ns = 0
+        self.read_ns: int = 0
         """When the bytes being decoded now were read."""
         self.failure: Exception | None = None
         self.closed_by_broker: tuple[int, str] | None = None
-        self.on_end: Callable[[Exception], None] = lambda failure: None
+        self.on_end = lambda failure: None
 
     # -- what a protocol adds ----------------------------------------------------------------------
 
@@ -150,7 +152,7 @@ class SocketWire:
         self._is_reading = True
         self._read_bytes = 0
         reads_left = TLS_READS_PER_TURN if self._is_tls else READS_PER_TURN
-        while self._read_once() and self.failure is None:
+        while self._read_once() and self.failure is None and not self._is_held:
             reads_left -= 1
             if reads_left <= 0 and not self._holds_decrypted():
                 break

@@ -53,7 +53,17 @@ def test_keys_that_agree_are_kept_and_others_left_alone() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["amqp", "kafka", "loopback"])
+@pytest.mark.parametrize(
+    ("delivery", "qos"), [("at_most_once", 0), ("at_least_once", 1), ("exactly_once", 2)]
+)
+def test_in_mqtt_each_word_is_a_quality_of_service(delivery: str, qos: int) -> None:
+    assert fitted("mqtt", delivery).mqtt.qos == qos
+    assert fitted("mqtt", delivery, mqtt={"qos": qos}).mqtt.qos == qos
+    with pytest.raises(ConfigurationError, match=r"^mqtt\.qos: \d contradicts delivery"):
+        fitted("mqtt", delivery, mqtt={"qos": (qos + 1) % 3})
+
+
+@pytest.mark.parametrize("kind", ["amqp", "kafka", "loopback", "mqtt"])
 def test_no_word_changes_nothing(kind: str) -> None:
     scenario = Scenario()
     assert with_delivery(scenario, kind) is scenario
