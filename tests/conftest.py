@@ -120,6 +120,11 @@ def kafka_broker(running_brokers: RunningBrokers) -> Broker:
 
 
 @pytest.fixture(scope="session")
+def mosquitto_broker(running_brokers: RunningBrokers) -> Broker:
+    return running_brokers["mosquitto"].broker
+
+
+@pytest.fixture(scope="session")
 def loopback_broker() -> Broker:
     return Broker(name="loopback", kind="loopback")
 

@@ -275,6 +275,7 @@ class _Agent:
                     self._close_lanes(end, result)
         totals, pages = self._closing_report(recorder, sampler)
         totals["outages"] = loop.outages.report()
+        totals["has_detached"] = loop.has_detached
         result.report = totals
         report(self._link, "closed", pages, **totals)
 

@@ -161,6 +161,8 @@ class LoadLoop:
         self._next_tick_ns = timeline.tick_end_ns(0)
         self._blocked_since: dict[int, int] = {}
         self.outages = Outages()
+        self.has_detached = lanes.consumers is None or not self._is_attached
+        """Whether all that was on its way to the consumers has arrived in the end."""
         self._stopping = False
         self._is_draining = False
         self._drained = False
@@ -266,6 +268,7 @@ class LoadLoop:
     def _attach(self, consumers: Consumers) -> None:
         consumers.attach()
         self._is_attached = True
+        self.has_detached = False
         # It may have taken its time, and nobody was watching.
         self._stall.start_again()
 
@@ -346,7 +349,7 @@ class LoadLoop:
             self._turn(self._now_ns() + LONGEST_WAIT_NS)
         if self._lanes.consumers is not None and self._is_attached:
             # Whatever the time: what the broker has pushed and forgotten would else count as lost.
-            self._lanes.consumers.detach()
+            self.has_detached = self._lanes.consumers.detach()
             self._consume(self._lanes.consumers)
             self._take_the_rest(self._lanes.consumers)
 

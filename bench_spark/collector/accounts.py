@@ -84,7 +84,8 @@ class Ledger:
 
     def accounts(self, depths: Mapping[int, int | None], is_complete: bool) -> Accounts:
         """`depths`: messages left per subscription (None or absent: unknown). `is_complete`: every
-        consumer reported, so a message that nobody reported was not received."""
+        consumer reported, and all that was on its way has arrived, so a message that nobody
+        reported was not received."""
         parts = [
             self._subscription(index, depths.get(index) if is_complete else None)
             for index in range(self._wiring.subscriptions)

@@ -39,7 +39,7 @@ def accounts_of(plan: Plan, control: RunControl) -> Accounts | None:
         found = state.reports.get("inspected", {}).get("depths", {})
         depths |= {int(index): depth for index, depth in found.items()}
     is_complete = all(
-        "closed" in state.reports
+        state.reports.get("closed", {}).get("has_detached", False)
         for agent, state in enumerate(control.agents)
         if plan.assignments[agent].consumers
     )

@@ -301,9 +301,10 @@ class Consumers(Protocol):
     def attach(self) -> None:
         """Start deliveries; returns when the broker has agreed (Kafka: assigned and positioned)."""
 
-    def detach(self) -> None:
+    def detach(self) -> bool:
         """End deliveries. Returns when all that was on its way has arrived, to be received still: a
-        broker that needs no acknowledgement has forgotten it."""
+        broker that needs no acknowledgement has forgotten it. False if that could not be awaited:
+        then nobody knows what became of what is missing."""
 
     def receive(self, timeout_seconds: float) -> Received:
         """What has arrived; waits at most that long for the first message."""

@@ -429,8 +429,9 @@ class LoopbackConsumers:
             inlet.queue.readers.append(self._bell)
         self._bell.set(any(inlet.queue.depth for inlet in self._inlets))
 
-    def detach(self) -> None:
+    def detach(self) -> bool:
         """Nothing is ever on its way: what was not taken is still in the queue."""
+        return True
 
     def hold(self, lanes: Collection[int]) -> None:
         self._held = frozenset(lanes)

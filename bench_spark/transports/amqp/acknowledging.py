@@ -78,17 +78,19 @@ class AcknowledgingLanes(AmqpLanes[LaneT]):
 
     # -- the end of deliveries ---------------------------------------------------------------------
 
-    def detach(self) -> None:
+    def detach(self) -> bool:
         self.hold(())
         lanes = [lane for lane in self._opened if not lane.is_lost and lane.connection.is_open]
         for lane in lanes:
             lane.unanswered += len(lane.lane.destinations)
             for route in range(len(lane.lane.destinations)):
                 self._cancel(lane, route)
-        self._loop.run_down(
+        have_all_answered = self._loop.run_down(
             lambda: sum(lane.unanswered for lane in lanes if not lane.is_lost), DETACH_SECONDS
         )
         self._ring_if_more()
+        # What was on its way to be acknowledged is still in its queue.
+        return have_all_answered or self._amqp.ack == "manual"
 
     # -- transactions ------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,9 @@ _DECLARED_SETTINGS = {"durable", "auto_delete", "arguments"}
 BUSY_BROKER_SECONDS = 30.0
 """How long counting or deleting a queue may take: a queue deals with all that it was sent first,
 and thousands of connections that end keep a broker busy."""
+
+
+BETWEEN_COUNTS_SECONDS = 0.1
 
 
 class Topology:
@@ -63,12 +67,27 @@ class Topology:
                 raise refused.error from refused
 
     def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
+        """Messages left in each queue, once two counts agree.
+
+        RabbitMQ answers the question before it has put what it was sent into the queue: under load
+        the first count may be far too low.
+        """
+        unknown: tuple[int | None, ...] = tuple(None for _ in destinations)
+        deadline = time.monotonic() + BUSY_BROKER_SECONDS
         try:
             with Control(self._access, BUSY_BROKER_SECONDS) as control:
-                return tuple(_depth(control, destination) for destination in destinations)
+                counted, before = unknown, None
+                while counted != before and time.monotonic() < deadline:
+                    if before is not None:
+                        time.sleep(BETWEEN_COUNTS_SECONDS)
+                    before, counted = counted, tuple(_depth(control, one) for one in destinations)
+                return tuple(
+                    now if now == then else None
+                    for now, then in zip(counted, before or unknown, strict=True)
+                )
         except PreflightError:
             # A broker that is gone has taken the answer with it.
-            return tuple(None for _ in destinations)
+            return unknown
 
     def restore(self, destinations: Sequence[Destination]) -> None:
         """Make again what a broker has forgotten, in a restart or with its last consumer.

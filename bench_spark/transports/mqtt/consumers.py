@@ -182,7 +182,7 @@ class MqttConsumers(Lanes[ConsumerLane, MqttWire, MqttWire]):
 
     # -- the end of deliveries ---------------------------------------------------------------------
 
-    def detach(self) -> None:
+    def detach(self) -> bool:
         self.hold(())
         lanes = [lane for lane in self._opened if not lane.is_lost and lane.connection.is_open]
         for lane in lanes:
@@ -190,12 +190,13 @@ class MqttConsumers(Lanes[ConsumerLane, MqttWire, MqttWire]):
             lane.connection.send(
                 packets.unsubscribe(self._mqtt.version, _UNSUBSCRIBE_ID, lane.filters)
             )
-        self._loop.run_down(
+        have_all_answered = self._loop.run_down(
             lambda: sum(lane.unanswered for lane in lanes if not lane.is_lost), DETACH_SECONDS
         )
         if self._empties_queue:
             self._empty_queues()
         self._ring_if_more()
+        return have_all_answered
 
     def _empty_queues(self) -> None:
         """Acknowledge what has arrived, so that the broker sends the rest of what it has for these

@@ -14,8 +14,10 @@ from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
+from bench_spark.transports.loopback import LoopbackConsumers
 
 LOOPBACK = Broker(kind="loopback")
+QUICK = {"warmup_seconds": 0.05, "measure_seconds": 0.15, "drain_seconds": 0.2}
 
 
 def run(**keys: Any) -> Load:
@@ -86,6 +88,23 @@ def test_the_warm_up_is_in_the_events_under_its_own_name(phase: str) -> None:
     sent, received = load.total(PRODUCER, "sent", phase), load.total(CONSUMER, "received", phase)
     assert sent > 0
     assert received == sent * 3
+
+
+def test_what_consumers_could_not_wait_for_is_indeterminate_and_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    received = LoopbackConsumers.receive
+    monkeypatch.setattr(LoopbackConsumers, "detach", lambda self: False)
+    monkeypatch.setattr(
+        LoopbackConsumers,
+        "receive",
+        lambda self, timeout: received(self, timeout).rows(slice(0, None, 2)),
+    )
+    load = run(topology="fan-out", producers=2, consumers=3, phases=QUICK)
+    accounts = load.accounts()
+    assert accounts.closes
+    assert accounts.lost == accounts.left_in_broker == 0
+    assert 0 < accounts.indeterminate < accounts.sent * 3
 
 
 def test_agents_say_how_many_connections_they_have() -> None:
