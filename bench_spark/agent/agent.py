@@ -49,7 +49,7 @@ from bench_spark.transports.base import (
     Wired,
 )
 from bench_spark.transports.pace import OpeningPace
-from bench_spark.transports.registry import make_transport
+from bench_spark.transports.registry import connections_of, files_of_connection, make_transport
 
 STEP_TIMEOUT_SECONDS = 120.0
 START_TIMEOUT_SECONDS = 600.0
@@ -164,8 +164,11 @@ class _Agent:
     # -- before ----------------------------------------------------------------------------------
 
     def _prepare(self, slice_ns: int | None) -> dict[int, Destination]:
-        if self._task.broker.kind != "loopback":
-            make_room_for(len(self._assignment.producers) + len(self._assignment.consumers))
+        assignment, broker = self._assignment, self._task.broker
+        lanes = len(assignment.producers), len(assignment.consumers)
+        connections = connections_of(assignment.scenario, broker, *lanes)
+        if connections:
+            make_room_for(connections, files_of_connection(broker))
         facts = self._transport.probe()
         host = host_facts() | {
             "shares_host_with_broker": is_this_host(self._task.broker.host),

@@ -39,6 +39,26 @@ def fitted(scenario: Scenario, broker: Broker) -> Scenario:
     return scenario
 
 
+def connections_of(scenario: Scenario, broker: Broker, producers: int, consumers: int) -> int:
+    """How many connections so many lanes of one agent have."""
+    if broker.kind == "loopback":
+        return 0
+    if broker.kind == "kafka":
+        from bench_spark.transports import kafka
+
+        return kafka.clients_of(scenario, producers, consumers)
+    return producers + consumers
+
+
+def files_of_connection(broker: Broker) -> int:
+    """How many files each of them keeps open, at most."""
+    if broker.kind == "kafka":
+        from bench_spark.transports import kafka
+
+        return kafka.FILES_OF_CLIENT
+    return 1
+
+
 def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
     """Raise ConfigurationError for what this protocol can never do, from the files alone."""
     if broker.kind == "amqp":

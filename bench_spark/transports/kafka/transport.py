@@ -10,6 +10,7 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from bench_spark.errors import BrokerRefused
 from bench_spark.measure.clock import NowNs
+from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
     HEAD_ONLY,
     BrokerFacts,
@@ -23,7 +24,7 @@ from bench_spark.transports.kafka.cluster import Cluster
 from bench_spark.transports.kafka.columns import Position
 from bench_spark.transports.kafka.consumers import KafkaConsumers
 from bench_spark.transports.kafka.leftovers import Left, Logs, summed
-from bench_spark.transports.kafka.producers import KafkaProducers
+from bench_spark.transports.kafka.producers import MOST_CLIENTS, KafkaProducers
 from bench_spark.transports.kafka.release import ask_release
 from bench_spark.transports.kafka.settings import (
     consumer_properties,
@@ -42,6 +43,17 @@ from bench_spark.transports.kafka.transactional import TransactionalProducers
 MOST_COUNTED_MESSAGES = 100_000
 """What transactions have left in topics is counted message by message up to here; beyond, by
 offsets, which are a little more."""
+
+
+FILES_OF_CLIENT = 10
+"""Sockets to bootstrap server, broker and coordinator, and the pipes of librdkafka's threads: some
+8 were counted with one broker."""
+
+
+def clients_of(scenario: Scenario, producers: int, consumers: int) -> int:
+    """How many clients of librdkafka carry so many lanes."""
+    is_shared = not scenario.kafka.transaction_messages
+    return (min(producers, MOST_CLIENTS) if is_shared else producers) + consumers
 
 
 class KafkaTransport:

@@ -14,6 +14,7 @@ from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports import registry
 from bench_spark.transports.base import TransportContext
+from bench_spark.transports.kafka import FILES_OF_CLIENT
 
 MQTT = Broker(name="mosquitto", kind="mqtt", uri="mqtt://127.0.0.1")
 BROKERS = {
@@ -94,3 +95,25 @@ def test_no_client_library_is_loaded_before_it_is_needed() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert printed.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    ("broker", "keys", "connections", "files"),
+    [
+        ({"kind": "amqp", "uri": "amqp://h/"}, {}, 1010, 1),
+        ({"kind": "kafka", "bootstrap_servers": "h"}, {}, 14, FILES_OF_CLIENT),
+        (
+            {"kind": "kafka", "bootstrap_servers": "h"},
+            {"kafka": {"transaction_messages": 5}},
+            1010,
+            FILES_OF_CLIENT,
+        ),
+        ({"kind": "loopback"}, {}, 0, 1),
+    ],
+)
+def test_lanes_are_so_many_connections_with_so_many_files(
+    broker: dict[str, Any], keys: dict[str, Any], connections: int, files: int
+) -> None:
+    where = Broker.model_validate(broker)
+    assert registry.connections_of(Scenario.model_validate(keys), where, 1000, 10) == connections
+    assert registry.files_of_connection(where) == files
