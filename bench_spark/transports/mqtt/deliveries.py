@@ -106,12 +106,14 @@ class Deliveries:
         return at - start
 
     def _take_releases(self, buffer: ReadBuffer, start: int, end: int) -> int:
-        run = self._ack_runs.at(buffer, start, end)
-        if run is None or run[0] != PUBREL:
-            return 0
-        _, _, rows = run
-        self._answer_releases(identifiers_in(rows))
-        return rows.size
+        at = start
+        while (run := self._ack_runs.at(buffer, at, end)) is not None and run[0] == PUBREL:
+            _, _, rows = run
+            # In the order in which they came, as the standard wants it.
+            self._answer_collected()
+            self._answer_releases(identifiers_in(rows))
+            at += rows.size
+        return at - start
 
     def _add_one(self, alike: _Alike, buffer: ReadBuffer, start: int, at_ns: int) -> None:
         identifier = 0

@@ -60,6 +60,7 @@ class Settlement:
         at = start
         while (run := self._runs.at(buffer, at, end)) is not None:
             kind, code, rows = run
+            self._settle_collected(at_ns)
             self._acknowledged(kind, identifiers_in(rows), code, at_ns)
             at += rows.size
         return at - start
@@ -71,6 +72,9 @@ class Settlement:
         raise BadPacket("a message to somebody who has not subscribed to any")
 
     def on_read_end(self, at_ns: int) -> None:
+        self._settle_collected(at_ns)
+
+    def _settle_collected(self, at_ns: int) -> None:
         if not self._collected:
             return
         collected, self._collected = self._collected, []
