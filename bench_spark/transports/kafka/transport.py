@@ -175,6 +175,7 @@ class KafkaTransport:
             reconnect_seconds=self._scenario.reconnect_seconds,
         )
         producers.connect(self._broker.connect_timeout_seconds)
+        self._context.on_opened(len(lanes))
         return producers
 
     def _open_transactional(self, lanes: Sequence[Lane], now_ns: NowNs) -> TransactionalProducers:
@@ -189,6 +190,7 @@ class KafkaTransport:
             reconnect_seconds=self._scenario.reconnect_seconds,
         )
         producers.connect()
+        self._context.on_opened(len(lanes))
         return producers
 
     def open_consumers(
