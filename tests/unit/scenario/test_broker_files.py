@@ -22,7 +22,7 @@ def write(tmp_path: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "messages"),
     [
-        ("uri: amqp://h", ["kind: missing; allowed: amqp, kafka, mqtt, loopback"]),
+        ("uri: amqp://h", ["kind: missing; allowed: amqp, kafka, mqtt, loopback, other"]),
         ("kind: amqp", ["uri: missing; kind amqp needs it"]),
         ("kind: kafka", ["bootstrap_servers: missing; kind kafka needs it"]),
         (
@@ -97,7 +97,7 @@ def write(tmp_path: Path, text: str) -> str:
         ),
         (
             "{kind: rabbit, uri: 'amqp://h'}",
-            ["kind: 'rabbit' is unknown; allowed: amqp, kafka, mqtt, loopback"],
+            ["kind: 'rabbit' is unknown; allowed: amqp, kafka, mqtt, loopback, other"],
         ),
     ],
 )
