@@ -112,9 +112,9 @@ class Broker(Section):
             if key != needed and getattr(self, key) is not None:
                 yield Conflict((key, "kind"), f"does not go with kind {self.kind}")
         if (self.kind == "other") != (self.transport is not None):
+            unsuited = f"does not go with kind {self.kind}"
             missing = "missing; kind other needs it"
-            problem = f"does not go with kind {self.kind}" if self.transport else missing
-            yield Conflict(("transport", "kind"), problem)
+            yield Conflict(("transport", "kind"), unsuited if self.transport else missing)
         if self.uri and needed == "uri":
             own_scheme = urllib.parse.urlsplit(self.uri).scheme
             schemes = (own_scheme,) if self.kind == "other" else (self.kind, self.kind + "s")

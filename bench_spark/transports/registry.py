@@ -65,7 +65,7 @@ def _factory(broker: Broker) -> TransportFactory:
         from bench_spark.transports.loopback import LoopbackTransport
 
         return LoopbackTransport
-    for entry_point in entry_points(group=ENTRY_POINTS, name=broker.transport):
+    for entry_point in entry_points(group=ENTRY_POINTS, name=broker.transport or ""):
         factory: TransportFactory = entry_point.load()
         return factory
     installed = sorted(one.name for one in entry_points(group=ENTRY_POINTS))

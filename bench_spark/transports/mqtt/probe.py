@@ -91,7 +91,8 @@ def _try_size(access: Access, login: Login, scenario: Scenario, topic: str) -> N
             control.publish(message, f"a message of {size} bytes")
         except BenchError as error:
             raise BrokerRefused(
-                f"message.bytes: {error}; is that more than the broker takes?"
+                f"message.bytes: {error}; is that more than the broker takes, or may nobody "
+                f"publish to {topic!r}?"
             ) from error
 
 

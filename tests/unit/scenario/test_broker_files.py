@@ -30,6 +30,11 @@ def write(tmp_path: Path, text: str) -> str:
             ["uri: does not go with kind kafka"],
         ),
         ("{kind: loopback, uri: 'amqp://h'}", ["uri: does not go with kind loopback"]),
+        ("{kind: other, uri: 'stomp://h'}", ["transport: missing; kind other needs it"]),
+        (
+            "{kind: mqtt, uri: 'mqtt://h', transport: stomp}",
+            ["transport: does not go with kind mqtt"],
+        ),
         (
             "{kind: kafka, bootstrap_servers: 'a:1, b:99999'}",
             [

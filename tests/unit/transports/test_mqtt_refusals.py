@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench_spark.errors import BenchError, BrokerRefused, BrokerUnreachable, LoginRefused
+from bench_spark.errors import (
+    BenchError,
+    BrokerRefused,
+    BrokerUnreachable,
+    ConfigurationError,
+    LoginRefused,
+)
 from bench_spark.measure.clock import Clock
 from bench_spark.measure.envelope import empty_envelopes
 from bench_spark.scenario.broker import Broker, resolve_credentials
@@ -163,3 +169,12 @@ def test_what_a_broker_of_version_5_does_not_have_is_named_before_the_load(
 
     with broker_that(answers) as broker, pytest.raises(BrokerRefused, match=words):
         transport(broker, version="5", **keys).probe()
+
+
+def test_a_password_without_a_user_is_a_configuration_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BENCH_TEST_PASSWORD", "opensesame")
+    broker = Broker(kind="mqtt", uri="mqtt://127.0.0.1", password_env="BENCH_TEST_PASSWORD")
+    with pytest.raises(ConfigurationError, match="username: missing"):
+        transport(broker)
