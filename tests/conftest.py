@@ -145,7 +145,7 @@ def loopback_broker() -> Broker:
     return Broker(name="loopback", kind="loopback")
 
 
-@pytest.fixture(scope="session", params=KINDS)
+@pytest.fixture(scope="session", params=(*KINDS, "mosquitto"))
 def each_broker(request: pytest.FixtureRequest) -> Broker:
     broker: Broker = request.getfixturevalue(f"{request.param}_broker")
     return broker

@@ -307,6 +307,7 @@ class _Agent:
             body_bytes=scenario.message.bytes,
             has_schedule=scheduled,
             takes_any=scenario.only_consumes,
+            reads_timestamps=scenario.message.timestamped,
             by_destination=scenario.breakdown == "destination",
         )
 

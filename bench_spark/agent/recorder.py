@@ -90,6 +90,8 @@ class RecorderSetup:
     by_destination: bool = False
     takes_any: bool = False
     """The run only consumes: messages of any origin count, and their bodies are not looked into."""
+    reads_timestamps: bool = False
+    """With `takes_any`: except for when they were sent, which is where our own have it."""
 
     @property
     def has_accounts(self) -> bool:
@@ -337,6 +339,11 @@ class Recorder:
         place = table["subscription"].astype(np.int64)
         for key, mask in self._cells_of(CONSUMER, measured, tick, place):
             self._count_received(key, mask, table, (every, none, none))
+            if self._setup.reads_timestamps:
+                sent_ns = table["head"]["sent_ns"].astype(np.int64)
+                timed = mask & (table["size"] >= TIMESTAMP_BYTES) & (sent_ns > 0)
+                latency_ns = (table["received_ns"] - sent_ns)[timed]
+                self._histogram(key, "latency").record_ns(latency_ns)
 
     def _count_received(
         self,

@@ -163,6 +163,10 @@ class Message(Section):
     """Size of the body. From 32 bytes on, losses and duplicates are accounted for."""
     padding: Literal["random", "zero"] = "random"
     """What fills the body behind the measurement data."""
+    timestamped: bool = False
+    """In a run without producers: whoever publishes puts when it did so (nanoseconds since the
+    epoch, 64 bits, little-endian) into the first 8 bytes of every body, so that `latency` can be
+    measured. The messages of runs with producers always have it."""
 
 
 class LoadStep(Section):
@@ -793,6 +797,9 @@ class Scenario(Section):
         return conflicts
 
     def _one_ended_conflicts(self) -> list[Conflict]:
+        if self.message.timestamped and self.producers:
+            problem = "is for runs without producers: messages of our own always are"
+            return [Conflict(("message.timestamped", "producers"), problem)]
         if self.has_both_ends:
             return []
         role = "consumers" if self.only_publishes else "producers"

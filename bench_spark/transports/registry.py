@@ -1,8 +1,8 @@
 """Which transport serves which kind of broker.
 
 Transports are imported only when asked for, so that a run on one broker never loads the client
-library of another. Others add a kind by an entry point of the group `bench_spark.transports`, named
-like the kind, that gives a function from TransportContext to Transport.
+library of another. Others add theirs by an entry point of the group `bench_spark.transports` that
+gives a function from TransportContext to Transport; broker files of kind `other` name it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,11 @@ def _factory(broker: Broker) -> TransportFactory:
         from bench_spark.transports.loopback import LoopbackTransport
 
         return LoopbackTransport
-    for entry_point in entry_points(group=ENTRY_POINTS, name=broker.kind):
+    for entry_point in entry_points(group=ENTRY_POINTS, name=broker.transport or ""):
         factory: TransportFactory = entry_point.load()
         return factory
-    raise ConfigurationError(f"broker {broker.name}: kind {broker.kind} is not yet supported")
+    installed = sorted(one.name for one in entry_points(group=ENTRY_POINTS))
+    raise ConfigurationError(
+        f"broker {broker.name}: transport: {broker.transport} is not installed; installed: "
+        f"{', '.join(installed) or 'none'}"
+    )

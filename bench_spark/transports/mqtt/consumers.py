@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from bench_spark.errors import BenchError
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.models import Mqtt
 from bench_spark.transports.base import U16, Lane, Part, Received, nothing_received
@@ -25,6 +26,9 @@ from bench_spark.transports.sockets.gathering import Gathering
 from bench_spark.transports.sockets.generations import U64
 from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.sockets.lanes import Lanes, OpenLane
+from bench_spark.transports.sockets.line import close_gracefully
+from bench_spark.transports.sockets.loop import Loop
+from bench_spark.transports.sockets.opening import open_connections
 from bench_spark.transports.sockets.reopening import ReopeningRule
 
 DETACH_SECONDS = 5.0
@@ -54,9 +58,11 @@ class MqttConsumers(Lanes[ConsumerLane, MqttWire, MqttWire]):
         gathering: Gathering | None = None,
         rule: ReopeningRule | None = None,
         empties_queue: bool = True,
+        forgetting: MqttProtocol | None = None,
     ) -> None:
         """`subscription_of` a destination's number. `empties_queue`: whether what the broker still
-        has for a lane is fetched when it detaches."""
+        has for a lane is fetched when it detaches. `forgetting`: the same clients without sessions,
+        by which those that the broker keeps are ended."""
         self._mqtt = mqtt
         self._subscription_of = subscription_of
         self._gathering = gathering
@@ -64,6 +70,7 @@ class MqttConsumers(Lanes[ConsumerLane, MqttWire, MqttWire]):
         self._held: set[int] = set()
         self._acknowledged_unreported = 0
         self._empties_queue = empties_queue and mqtt.qos > 0
+        self._forgetting = forgetting
         try:
             super().__init__(protocol, lanes, now_ns, rule)
         except BaseException:
@@ -225,12 +232,26 @@ class MqttConsumers(Lanes[ConsumerLane, MqttWire, MqttWire]):
         )
 
     def close(self) -> None:
+        was_open = not self._is_closing
         super().close()
         self._close_gathering()
+        if was_open and self._forgetting is not None:
+            _end_sessions(self._forgetting, len(self._opened))
 
     def _close_gathering(self) -> None:
         if self._gathering is not None:
             self._gathering.close()
+
+
+def _end_sessions(protocol: MqttProtocol, count: int) -> None:
+    """Version 3.1.1 knows one way: connect once more, as somebody who wants no session."""
+    loop = Loop()
+    try:
+        close_gracefully(loop, open_connections(protocol, count, loop))
+    except BenchError:
+        pass  # the broker is gone, and all was measured: its sessions are its own affair now
+    finally:
+        loop.close()
 
 
 def _send_acks(wire: MqttWire, kind: int, identifiers: U16) -> None:

@@ -29,7 +29,6 @@ class Control:
         self._answers: list[tuple[int, bytes]] = []
         self.messages: list[Message] = []
         """What has arrived."""
-        self._acks: list[tuple[int, int]] = []
 
     def __enter__(self) -> Control:
         try:

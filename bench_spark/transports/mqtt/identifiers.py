@@ -11,8 +11,6 @@ import numpy as np
 from bench_spark.measure.envelope import Envelopes, empty_envelopes
 from bench_spark.transports.base import I64, U8, U16
 
-MOST = 65535
-
 _FREE, _SENT, _RECEIVED = 0, 1, 2
 
 

@@ -41,7 +41,6 @@ _U16 = struct.Struct(">H")
 
 # Identifiers of the properties that are sent or looked at.
 SESSION_EXPIRY: Final = 0x11
-ASSIGNED_CLIENT_ID: Final = 0x12
 SERVER_KEEP_ALIVE: Final = 0x13
 REASON_STRING: Final = 0x1F
 RECEIVE_MAXIMUM: Final = 0x21

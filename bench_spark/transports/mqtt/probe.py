@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench_spark.errors import BrokerRefused
+from bench_spark.errors import BenchError, BrokerRefused
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import BrokerFacts
 from bench_spark.transports.mqtt.control import Control
@@ -89,11 +89,10 @@ def _try_size(access: Access, login: Login, scenario: Scenario, topic: str) -> N
             )
         try:
             control.publish(message, f"a message of {size} bytes")
-        except BrokerRefused as error:
-            raise BrokerRefused(f"message.bytes: {error}") from error
-        except Exception as error:
+        except BenchError as error:
             raise BrokerRefused(
-                f"message.bytes: {error}: the broker did not take it; is that more than its limit?"
+                f"message.bytes: {error}; is that more than the broker takes, or may nobody "
+                f"publish to {topic!r}?"
             ) from error
 
 

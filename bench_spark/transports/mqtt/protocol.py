@@ -8,7 +8,13 @@ import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bench_spark.errors import BenchError, BrokerRefused, BrokerUnreachable, LoginRefused
+from bench_spark.errors import (
+    BenchError,
+    BrokerRefused,
+    BrokerUnreachable,
+    ConfigurationError,
+    LoginRefused,
+)
 from bench_spark.measure.clock import NowNs
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.mqtt.packets import Login, reason
@@ -62,6 +68,8 @@ class Access:
 def access_for(context: TransportContext) -> Access:
     broker, credentials = context.broker, context.credentials
     password = credentials.password
+    if password and credentials.username is None:
+        raise ConfigurationError(f"broker {broker.name}: username: missing; a password needs one")
     return Access(
         host=broker.host,
         port=broker.port,

@@ -22,10 +22,6 @@ class PublishPackets:
         self._qos = qos
         self._retain = retain
 
-    @property
-    def has_identifiers(self) -> bool:
-        return self._qos > 0
-
     def start(self, payload_bytes: int) -> tuple[bytes, int]:
         """All before the payload, and where in it the packet identifier is."""
         return publish_start(self._version, self._topic, self._qos, self._retain, payload_bytes)

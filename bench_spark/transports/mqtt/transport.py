@@ -83,6 +83,7 @@ class MqttTransport:
             gathering=gathering,
             rule=self._rule,
             empties_queue=not self._scenario.consumer.is_slow,
+            forgetting=self._forgetting(lanes),
         )
 
     def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
@@ -115,6 +116,12 @@ class MqttTransport:
             password=self._access.password,
             keep_alive_seconds=self._mqtt.keep_alive_seconds,
         )
+
+    def _forgetting(self, lanes: Sequence[Lane]) -> MqttProtocol | None:
+        # In version 5 a goodbye says so itself.
+        if self._mqtt.clean_session or self._mqtt.version == "5":
+            return None
+        return MqttProtocol(self._access, [self._login("consumer", lane.member) for lane in lanes])
 
     def _consumer_login(self, member: int) -> Login:
         login = replace(self._login("consumer", member), receive_maximum=self._mqtt.in_flight)

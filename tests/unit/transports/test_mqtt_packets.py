@@ -134,7 +134,7 @@ def test_a_welcome_in_version_5_tells_the_brokers_limits() -> None:
         packets.RECEIVE_MAXIMUM: 20,
         packets.MAXIMUM_QOS: 1,
         packets.MAXIMUM_PACKET_SIZE: 4096,
-        packets.ASSIGNED_CLIENT_ID: "id",
+        0x12: "id",
         0x26: ("k", "w"),
         packets.REASON_STRING: "hi",
     }
