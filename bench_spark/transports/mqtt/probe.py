@@ -19,13 +19,15 @@ CLIENT_LIBRARY = "bench-spark's own MQTT"
 
 
 def probe(
-    access: Access, login: Login, scenario: Scenario, run_id: str, group: str | None
+    access: Access, login: Login, scenario: Scenario, topic: str, group: str | None
 ) -> BrokerFacts:
-    """What the broker is and can do; raises where it cannot do what the scenario asks."""
+    """What the broker is and can do; raises where it cannot do what the scenario asks.
+
+    `login` and `topic` are nobody else's: other agents try the same at the same time.
+    """
     with Control(access, login) as control:
         _refuse_what_is_not_allowed(access, scenario, control.limits, group)
         product, version = _told_version(control)
-    topic = f"bench/{run_id}/probe"
     if scenario.producers:
         _try_size(access, login, scenario, topic)
     if scenario.consumers and scenario.mqtt.qos:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -44,8 +45,9 @@ class MqttTransport:
         return self._mqtt.qos > 0
 
     def probe(self) -> BrokerFacts:
-        login = self._login("probe", 0)
-        return probe(self._access, login, self._scenario, self._run_id, self._layout.group)
+        own = f"probe-{secrets.token_hex(4)}"
+        topic = f"bench/{self._run_id}/{own}"
+        return probe(self._access, self._login(own, 0), self._scenario, topic, self._layout.group)
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         """Topics need no making. Those of the run's own are its own to tidy up."""
@@ -100,7 +102,7 @@ class MqttTransport:
         own = [one for one in destinations if one.declared]
         if not self._mqtt.retain or not own:
             return
-        with Control(self._access, self._login("tidy", 0)) as control:
+        with Control(self._access, self._login("tidy", own[0].index)) as control:
             for one in own:
                 packets = PublishPackets(self._mqtt.version, one.name or "", qos=0, retain=True)
                 control.publish(packets.message(b""), f"removing what {one.name!r} retains")
