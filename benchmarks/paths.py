@@ -23,14 +23,14 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.measure.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
 from bench_spark.measure.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shape_for
 from bench_spark.transports.amqp.acks import AckFrames, Confirmations
-from bench_spark.transports.amqp.arrivals import Arrivals
 from bench_spark.transports.amqp.deliveries import Deliveries
 from bench_spark.transports.amqp.frames import body_frame, header_frame, method_frame
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
-from bench_spark.transports.amqp.runs import ReadBuffer
 from bench_spark.transports.amqp.settlement import Settlement
 from bench_spark.transports.base import HEAD_ONLY, Outcomes, Received
+from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.runs import ReadBuffer
 
 CHANNEL, FRAME_MAX = 1, 131_072
 BODY_BYTES = 1000

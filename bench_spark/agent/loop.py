@@ -127,7 +127,10 @@ class LoadLoop:
             tuple(member.index for member in assignment.producers),
             self._batch_messages,
         )
-        self._backlog_limit = max(1, scenario.load.backlog_limit_bytes // scenario.message.bytes)
+        self._copies = scenario.wiring.copies
+        limit = scenario.load.backlog_limit_bytes // scenario.message.bytes
+        self._backlog_limit = max(self._copies, limit)
+        """In deliveries: every copy of a message counts, and one message is always let out."""
         # Without consumers there is no backlog to watch: the scenario bounds the load otherwise.
         self._is_self_limiting = lanes.are_self_limiting or scenario.only_publishes
         self._hold: Callable[[Collection[int]], None] = lambda lanes: None
@@ -158,6 +161,8 @@ class LoadLoop:
         self._next_tick_ns = timeline.tick_end_ns(0)
         self._blocked_since: dict[int, int] = {}
         self.outages = Outages()
+        self.has_detached = lanes.consumers is None or not self._is_attached
+        """Whether all that was on its way to the consumers has arrived in the end."""
         self._stopping = False
         self._is_draining = False
         self._drained = False
@@ -263,6 +268,7 @@ class LoadLoop:
     def _attach(self, consumers: Consumers) -> None:
         consumers.attach()
         self._is_attached = True
+        self.has_detached = False
         # It may have taken its time, and nobody was watching.
         self._stall.start_again()
 
@@ -343,7 +349,7 @@ class LoadLoop:
             self._turn(self._now_ns() + LONGEST_WAIT_NS)
         if self._lanes.consumers is not None and self._is_attached:
             # Whatever the time: what the broker has pushed and forgotten would else count as lost.
-            self._lanes.consumers.detach()
+            self.has_detached = self._lanes.consumers.detach()
             self._consume(self._lanes.consumers)
             self._take_the_rest(self._lanes.consumers)
 
@@ -381,7 +387,7 @@ class LoadLoop:
         if now >= self._next_tick_ns:
             self._close_ticks(now)
         if not self.outages.count_down():
-            out = self._sent - self._received - self._freed
+            out = (self._sent - self._freed) * self._copies - self._received
             self._write_off.look(out, self._received, now)
         if isinstance(self._dealer, Windows) and not self._is_draining:
             self._reclaim_what_was_lost(self._dealer, now)
@@ -453,13 +459,15 @@ class LoadLoop:
         if self._mode != "maximum" or self._is_self_limiting:
             return self._batch_messages
         if self._assignment.shares_destinations:
-            backlog = self._others_backlog + self._sent - self._sent_at_backlog_news
+            sent_since = self._sent - self._sent_at_backlog_news
+            backlog = self._others_backlog + sent_since * self._copies
         else:
-            backlog = self._sent - self._received - self._freed - self._write_off.messages
+            under_way = (self._sent - self._freed) * self._copies
+            backlog = under_way - self._received - self._write_off.messages
             if self._write_off.is_due and backlog > self._backlog_limit // 2:
                 # Sending on would hide that of all these nothing arrives any more.
                 return 0
-        return self._backlog_limit - backlog
+        return (self._backlog_limit - backlog) // self._copies
 
     def _send(self, producers: Producers, messages: int, schedule: Schedule | None) -> int:
         """Stamp and send; how many were accepted. Without a schedule, intended is when sent."""

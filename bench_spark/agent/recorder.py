@@ -79,10 +79,10 @@ class RecorderSetup:
     producers: int
     """Producers in the whole run: a higher number in an envelope is no message of ours."""
     stream_of_producer: I64
-    """Per producer of the run: its rank among the producers of its destination."""
+    """Per producer of the run: its rank among the producers of its group."""
     streams_per_subscription: int
     subscriptions: tuple[str, ...]
-    """Names of the destinations this agent consumes, by subscription number."""
+    """Names of the subscriptions this agent serves: of the destination, or the first of several."""
     destinations_by_producer: tuple[str, ...]
     """Per local producer lane: the name of its destination."""
     body_bytes: int
@@ -90,6 +90,8 @@ class RecorderSetup:
     by_destination: bool = False
     takes_any: bool = False
     """The run only consumes: messages of any origin count, and their bodies are not looked into."""
+    reads_timestamps: bool = False
+    """With `takes_any`: except for when they were sent, which is where our own have it."""
 
     @property
     def has_accounts(self) -> bool:
@@ -139,7 +141,7 @@ class Recorder:
                 self._fold_sent()
 
     def received(self, received: Received, subscription: I64) -> None:
-        """Messages received; `subscription` numbers the destination each one came from."""
+        """Messages received; `subscription` is the place of the one each came by."""
         first = 0
         while first < len(received):
             room = min(FOLD_ROWS - self._received_rows, len(received) - first)
@@ -337,6 +339,11 @@ class Recorder:
         place = table["subscription"].astype(np.int64)
         for key, mask in self._cells_of(CONSUMER, measured, tick, place):
             self._count_received(key, mask, table, (every, none, none))
+            if self._setup.reads_timestamps:
+                sent_ns = table["head"]["sent_ns"].astype(np.int64)
+                timed = mask & (table["size"] >= TIMESTAMP_BYTES) & (sent_ns > 0)
+                latency_ns = (table["received_ns"] - sent_ns)[timed]
+                self._histogram(key, "latency").record_ns(latency_ns)
 
     def _count_received(
         self,

@@ -1,4 +1,4 @@
-"""RabbitMQ as a private node, if the package is installed; with management API and Prometheus.
+"""RabbitMQ as a private node, if the package is installed; with management API, Prometheus, MQTT.
 
 The wrapper on PATH insists on the user `rabbitmq` and on files in /var, so the plain script behind
 it is run, with every path and port of its own. epmd, Erlang's port mapper, would be started by the
@@ -27,7 +27,13 @@ PACKAGE_SCRIPTS = "rabbitmq_server-*/sbin/rabbitmq-server"
 PACKAGE_DIRECTORY = Path("/usr/lib/rabbitmq/lib")
 
 
-_NODE_PORTS = {"amqp": 21672, "management": 21673, "prometheus": 21692, "distribution": 0}
+_NODE_PORTS = {
+    "amqp": 21672,
+    "management": 21673,
+    "prometheus": 21692,
+    "mqtt": 21883,
+    "distribution": 0,
+}
 
 
 class RabbitMQ:
@@ -52,7 +58,7 @@ class RabbitMQ:
     def prepare(self, directory: Path, ports: Mapping[str, int], say: Say) -> Sequence[Command]:
         server, epmd = installed_programs()
         plugins = directory / "enabled_plugins"
-        plugins.write_text("[rabbitmq_management,rabbitmq_prometheus].\n")
+        plugins.write_text("[rabbitmq_management,rabbitmq_prometheus,rabbitmq_mqtt].\n")
         cookie = directory / ".erlang.cookie"
         cookie.write_text(secrets.token_hex(16))
         cookie.chmod(0o400)
@@ -153,6 +159,7 @@ def configuration(ports: Mapping[str, int], members: Sequence[str] = ()) -> str:
         "management.tcp.port": ports["management"],
         "prometheus.tcp.ip": HOST,
         "prometheus.tcp.port": ports["prometheus"],
+        "mqtt.listeners.tcp.1": f"{HOST}:{ports['mqtt']}",
         "log.console": "true",
         "log.console.level": "warning",
         "log.file": "false",

@@ -47,7 +47,7 @@ from bench_spark.suite.progress import (
 from bench_spark.suite.runner import SuiteResult, run_suite
 from bench_spark.suite.trials import Abilities, SuiteTrials, received_per_second
 from bench_spark.summary.rows import TrialOf
-from bench_spark.transports.registry import refuse_impossible
+from bench_spark.transports.registry import fitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +114,7 @@ def _load(suite: str, broker: str | None, quick: bool, overrides: list[str] | No
     where = load_broker(broker or loaded.broker or DEFAULT_BROKER)
     for trial in trials_of(loaded):
         if trial.skipped_because is None:
-            refuse_impossible(trial.scenario, where)
+            fitted(trial.scenario, where)
     return _Asked(loaded, where, resolve_credentials(where))
 
 
@@ -262,9 +262,8 @@ def _run_all(
 
     def run_scenario(scenario: Scenario, place: TrialOf) -> Any:
         display.name_next(f"{asked.stored_name} {place.trial}")
-        return engine.run(
-            RunRequest(plan_of(scenario), asked.broker, asked.credentials, live, place)
-        )
+        plan = plan_of(fitted(scenario, asked.broker))
+        return engine.run(RunRequest(plan, asked.broker, asked.credentials, live, place))
 
     abilities = Abilities(
         run=run_scenario,

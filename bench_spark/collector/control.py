@@ -219,9 +219,11 @@ class RunControl:
             self._drain_deadline_ns = deadline
 
     def _backlog(self) -> int:
+        """Deliveries still to come, each copy of a message counted."""
         if not self._has_both_ends:
             return 0  # what is sent is not received here, or what is received was not sent here
-        return self._total("sent") - self._total("received_once") - self._total("freed")
+        under_way = self._total("sent") - self._total("freed")
+        return under_way * self._plan.copies - self._total("received_once")
 
     def _backlog_to_wait_for(self, now: int) -> int:
         """Without what went down with connections that are back: it would be waited for forever."""

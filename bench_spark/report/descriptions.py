@@ -49,13 +49,30 @@ def end_of(plan: Plan) -> str | None:
 def members_of(scenario: Mapping[str, Any]) -> str:
     """Who sends, who receives, over what."""
     agents = scenario["agents"]
+    # Runs stored before there were topologies have none.
+    topology = scenario.get("topology")
     return ", ".join(
         [
+            *([topology] if topology else []),
             "as many agents as fit" if agents == "auto" else plural(agents, "agent"),
             plural(scenario["producers"], "producer") if scenario["producers"] else "no producer",
             plural(scenario["consumers"], "consumer") if scenario["consumers"] else "no consumer",
             plural(scenario["destinations"], "destination"),
         ]
+    )
+
+
+def clients_of(document: Mapping[str, Any]) -> str | None:
+    """How many connections or clients stand for the members; None where each has its own."""
+    # Runs stored before it was counted do not know.
+    connections = document.get("connections") or {}
+    scenario = document["scenario"]
+    shared = {role: clients for role, clients in connections.items() if clients != scenario[role]}
+    if not shared:
+        return None
+    return ", ".join(
+        f"{plural(scenario[role], role[:-1])} over {plural(clients, 'client')}"
+        for role, clients in shared.items()
     )
 
 

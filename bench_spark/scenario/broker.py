@@ -69,10 +69,14 @@ class Broker(Section):
 
     name: Name = "unnamed"
     """What results call this broker; unset: the file's name."""
-    kind: Literal["amqp", "kafka", "mqtt", "loopback"]
-    """The protocol to speak. `loopback` is no broker: it measures the generator's own limit."""
+    kind: Literal["amqp", "kafka", "mqtt", "loopback", "other"]
+    """The protocol to speak. `loopback` is no broker: it measures the generator's own limit.
+    `other` is spoken by somebody else's transport, which `transport` names."""
+    transport: Name | None = None
+    """Kind `other`: the entry point of a transport that is installed beside bench-spark."""
     uri: str | None = None
-    """amqp://host:port/vhost, amqps://..., mqtt://... A password in it is accepted and masked."""
+    """amqp://host:port/vhost, amqps://..., mqtt://host:port, mqtts://... A password in it is
+    accepted and masked."""
     bootstrap_servers: str | None = None
     """Kafka: host:port, several separated by commas."""
     username: str | None = None
@@ -107,8 +111,14 @@ class Broker(Section):
         for key in ("uri", "bootstrap_servers"):
             if key != needed and getattr(self, key) is not None:
                 yield Conflict((key, "kind"), f"does not go with kind {self.kind}")
+        if (self.kind == "other") != (self.transport is not None):
+            unsuited = f"does not go with kind {self.kind}"
+            missing = "missing; kind other needs it"
+            yield Conflict(("transport", "kind"), unsuited if self.transport else missing)
         if self.uri and needed == "uri":
-            problem = uri_problem(self.uri, (self.kind, self.kind + "s"))
+            own_scheme = urllib.parse.urlsplit(self.uri).scheme
+            schemes = (own_scheme,) if self.kind == "other" else (self.kind, self.kind + "s")
+            problem = uri_problem(self.uri, schemes)
             if problem:
                 yield Conflict(("uri",), problem)
         if self.bootstrap_servers and needed == "bootstrap_servers":
@@ -152,7 +162,7 @@ class Broker(Section):
         if self.uri is None:
             return "loopback", 0
         parts = urllib.parse.urlsplit(self.uri)
-        return parts.hostname or "localhost", parts.port or DEFAULT_PORTS[parts.scheme]
+        return parts.hostname or "localhost", parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
 
     @property
     def uses_tls(self) -> bool:

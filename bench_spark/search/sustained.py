@@ -203,18 +203,20 @@ def _is_kept(
     due, sent, arrived = (counts.get(name) or 0 for name in ("due", "sent", "received_once"))
     if document.get("status") in ("failed", "aborted") or not due or not ticks:
         return False
-    backlog = backlogs(ticks, backlog_at_start)
+    copies = document.get("copies") or 1
+    backlog = backlogs(ticks, backlog_at_start, copies)
+    deliveries_per_second = rate_per_second * copies
     return bool(
         due - sent <= MOST_UNSENT * due
-        and arrived >= sent
-        and growth_per_second(ticks, backlog) <= MOST_GROWTH * rate_per_second
-        and max(backlog) < MOST_BACKLOG_SECONDS * rate_per_second
+        and arrived >= sent * copies
+        and growth_per_second(ticks, backlog) <= MOST_GROWTH * deliveries_per_second
+        and max(backlog) < MOST_BACKLOG_SECONDS * deliveries_per_second
     )
 
 
-def backlogs(ticks: Sequence[Second], at_start: int = 0) -> list[int]:
-    """Messages sent and not yet received at the end of each tick."""
-    growth = np.cumsum([tick.sent - tick.received for tick in ticks])
+def backlogs(ticks: Sequence[Second], at_start: int = 0, copies: int = 1) -> list[int]:
+    """Deliveries still to come at the end of each tick; a message has as many as `copies`."""
+    growth = np.cumsum([tick.sent * copies - tick.received for tick in ticks])
     return [int(at_start + more) for more in growth]
 
 

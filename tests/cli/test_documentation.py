@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import typer
+import yaml
 from agents import run_load
 from pyspark.sql import SparkSession
 
@@ -299,7 +300,8 @@ def section_of(document: Path, heading: str) -> str:
 def test_the_example_transport_carries_a_load_when_installed_as_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown = {block.file: block.text for block in [*blocks("python"), *blocks("toml")] if block.file}
+    named = [block for language in ("python", "toml", "yaml") for block in blocks(language)]
+    shown = {block.file: block.text for block in named if block.file}
     project = tomllib.loads(shown["pyproject.toml"])["project"]
     (tmp_path / "mqtt_qos0.py").write_text(shown["mqtt_qos0.py"])
     install(tmp_path, project)
@@ -315,7 +317,9 @@ def test_the_example_transport_carries_a_load_when_installed_as_shown(
     )
     try:
         with brokers.embedded("mosquitto") as running:
-            broker = running["mosquitto"].broker
+            shown_broker = yaml.safe_load(shown["qos0.yaml"])
+            uri = running["mosquitto"].broker.uri
+            broker = Broker.model_validate(shown_broker | {"uri": uri})
             context = TransportContext("example", scenario, broker, Credentials())
             assert type(make_transport(context)).__name__ == "MqttTransport"
             load = run_load(make_plan(scenario, "example"), broker)

@@ -51,8 +51,17 @@ _OWNED: Mapping[str, str] = {
 """Properties that are the transport's business, and why."""
 
 
-def group_of(run_id: str) -> str:
-    return f"bench-{run_id}"
+def group_of(run_id: str, subscription: int | None = None) -> str:
+    """The run's consumer group; where every subscription gets a copy, a group for each."""
+    return f"bench-{run_id}" + ("" if subscription is None else f"-{subscription}")
+
+
+def topic_partitions(scenario: Scenario) -> int:
+    """As given; else as many as it takes for every consumer of a round-robin to have one."""
+    topic = scenario.kafka.topic
+    if scenario.topology != "round-robin" or "partitions" in topic.model_fields_set:
+        return topic.partitions
+    return -(-scenario.consumers // scenario.destinations)
 
 
 def transactional_id(context: TransportContext, producer: int) -> str:
@@ -112,7 +121,8 @@ def producer_properties(context: TransportContext) -> Properties:
     return admin_properties(context.broker, context.credentials) | properties
 
 
-def consumer_properties(context: TransportContext) -> Properties:
+def consumer_properties(context: TransportContext, group: str | None = None) -> Properties:
+    """Of a consumer in that group; unset: the run's."""
     scenario = context.scenario
     defaults: ClientProperties = {
         "auto.offset.reset": "earliest",
@@ -123,8 +133,11 @@ def consumer_properties(context: TransportContext) -> Properties:
         defaults["receive.message.max.bytes"] = 2 * scenario.message.bytes
     if scenario.kafka.transaction_messages:
         defaults["isolation.level"] = "read_committed"
+    if scenario.topology == "round-robin":
+        # librdkafka's default divides topic by topic, always among the same first consumers.
+        defaults["partition.assignment.strategy"] = "roundrobin"
     properties = _as_text(defaults | scenario.kafka.consumer)
-    properties["group.id"] = group_of(context.run_id)
+    properties["group.id"] = group or group_of(context.run_id)
     return admin_properties(context.broker, context.credentials) | properties
 
 

@@ -837,7 +837,8 @@ def test_too_few_descriptors_end_the_run_before_anything_connects(
 ) -> None:
     asked_for: list[int] = []
 
-    def refuse(connections: int) -> None:
+    def refuse(connections: int, files_each: int) -> None:
+        assert files_each == 1
         asked_for.append(connections)
         raise EnvironmentNotReady("too few open files are allowed")
 

@@ -147,6 +147,14 @@ def test_a_rate_is_kept_by_all_four_rules(
     assert judge_rate(document(**changes), ticks, RATE) == verdict
 
 
+def test_a_fan_out_is_kept_if_every_copy_arrives() -> None:
+    copied = [Second(1.0, 1000, 4000)] * 10
+    found = document(received_once=40_000) | {"copies": 4}
+    assert judge_rate(found, copied, RATE).kept
+    assert not judge_rate(found, EVEN, RATE).kept, "one copy in four"
+    assert not judge_rate(document(received_once=39_999) | {"copies": 4}, copied, RATE).kept
+
+
 def test_what_the_warm_up_left_counts_as_backlog() -> None:
     assert judge_rate(document(), EVEN, RATE, backlog_at_start=999).kept
     assert not judge_rate(document(), EVEN, RATE, backlog_at_start=1000).kept

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.measure.envelope import ENVELOPE_BYTES, envelope_bytes
-from bench_spark.transports.amqp.arrivals import Arrivals
 from bench_spark.transports.amqp.deliveries import Deliveries
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
@@ -23,8 +22,9 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.amqp.parsing import BadFrame, Parser
-from bench_spark.transports.amqp.runs import FEW, ReadBuffer
 from bench_spark.transports.base import Part, Received
+from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.runs import FEW, ReadBuffer
 
 CHANNEL, FRAME_MAX, LANE = 1, 4096, 3
 CONSUMERS = {b"bench-0-0": 0, b"bench-0-1": 1, b"": 2}
