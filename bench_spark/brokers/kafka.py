@@ -80,7 +80,7 @@ class Kafka:
         except KafkaException:
             return False
 
-    def address(self, ports: Mapping[str, int]) -> dict[str, Any]:
+    def address(self, ports: Mapping[str, int], directory: Path) -> dict[str, Any]:
         return {"kind": "kafka", "bootstrap_servers": f"{HOST}:{ports['client']}"}
 
 

@@ -250,6 +250,7 @@ def _run_all(
     display: Steps,
     live: bool,
 ) -> SuiteResult:
+    from bench_spark.brokers import tools_environment
     from bench_spark.spark.engine import RunRequest
     from bench_spark.spark.ticks import merged_ticks_here
 
@@ -277,7 +278,8 @@ def _run_all(
         if known.is_finished and known.document is not None
     }
     trials = SuiteTrials(asked.suite, asked.stored_name, abilities, throughputs)
-    return run_suite(asked.suite, done, trials.run, display.step)
+    tools = tools_environment(asked.broker)
+    return run_suite(asked.suite, done, trials.run, display.step, tools)
 
 
 def _run_id(suite: str) -> str:
