@@ -24,6 +24,7 @@ from bench_spark.agent.payload import head_bytes, padding
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sampling import Sampler
+from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.stamping import HeadBuffer
 from bench_spark.agent.taking import NEVER_NS, Taking
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
@@ -96,6 +97,7 @@ class LoadLoop:
         link: Link,
         now_ns: NowNs,
         waiting: Waiting,
+        sizes: BodySizes,
         sampler: Sampler | None = None,
     ) -> None:
         """`sampler`: what ends the measured phase once it is complete."""
@@ -119,15 +121,15 @@ class LoadLoop:
         self._scheduled_total = self._messages_scheduled()
         self._due_book = DueBook(self._schedule, self._scheduled_total, timeline, recorder)
         self._dealer = self._make_dealer()
-        self._tail = padding(scenario.message, seed=assignment.run_tag + assignment.agent)
+        self._sizes = sizes
         self._head_bytes = head_bytes(scenario.message)
-        self._batch_messages = max(1, min(BATCH_MESSAGES, BATCH_BYTES // scenario.message.bytes))
+        self._padding = padding(scenario.message, seed=assignment.run_tag + assignment.agent)
+        self._set_size(0)
         self._heads = HeadBuffer(
             assignment.run_tag,
             tuple(member.index for member in assignment.producers),
-            self._batch_messages,
+            _batch_messages(sizes.smallest_bytes),
         )
-        self._backlog_limit = max(1, scenario.load.backlog_limit_bytes // scenario.message.bytes)
         # Without consumers there is no backlog to watch: the scenario bounds the load otherwise.
         self._is_self_limiting = lanes.are_self_limiting or scenario.only_publishes
         self._hold: Callable[[Collection[int]], None] = lambda lanes: None
@@ -164,6 +166,14 @@ class LoadLoop:
         self._cpu_seconds = time.process_time()
         self._host_load = HostLoad()
         self.failure: BenchError | None = None
+
+    def _set_size(self, at_ns: int) -> None:
+        """Bodies as they are sent from this moment on."""
+        body_bytes, self._next_size_ns = self._sizes.at(at_ns)
+        self._tail = self._padding[: body_bytes - self._head_bytes]
+        self._batch_messages = _batch_messages(body_bytes)
+        limit_bytes = self._assignment.scenario.load.backlog_limit_bytes
+        self._backlog_limit = max(1, limit_bytes // body_bytes)
 
     def _messages_scheduled(self) -> int:
         """Messages of warm-up and measured phase together, in mode `rate`."""
@@ -478,6 +488,9 @@ class LoadLoop:
             offsets = schedule.intended_of_ns(self._stream.numbers(lane, sequence))
             head["intended_ns"] = offsets + self._timeline.start_ns
         sent_ns = self._now_ns()
+        if sent_ns >= self._next_size_ns:
+            self._set_size(sent_ns)
+            batch.tail = self._tail
         head["sent_ns"] = sent_ns
         if schedule is None:
             head["intended_ns"] = sent_ns
@@ -711,3 +724,7 @@ class LoadLoop:
             role, lane, until_ns, lambda at_ns: timeline.tick_end_ns(timeline.tick_at(at_ns))
         ):
             self._recorder.disconnected(role, at_ns, down_ns)
+
+
+def _batch_messages(body_bytes: int) -> int:
+    return max(1, min(BATCH_MESSAGES, BATCH_BYTES // body_bytes))

@@ -9,10 +9,19 @@ from __future__ import annotations
 
 import csv
 import json
+import statistics
 from collections.abc import Iterator, Sequence, Set
 from typing import Any, TextIO
 
-from bench_spark.report.formatting import UNKNOWN, duration, one_line, per_cent, rate, share
+from bench_spark.report.formatting import (
+    UNKNOWN,
+    duration,
+    one_line,
+    per_cent,
+    rate,
+    seconds,
+    share,
+)
 from bench_spark.report.suite_table import (
     Figure,
     SuiteTable,
@@ -36,6 +45,10 @@ def write_markdown(table: SuiteTable, writer: TextIO) -> None:
     writer.write(f"### {title}\n\n" + "\n".join(lines) + "\n")
     if any(cell.measured > 1 for cell in table.cells):
         writer.write("\nMedian of the repetitions, with the least and the greatest.\n")
+    if (overhead := table.mean_overhead_seconds) is not None:
+        writer.write(
+            f"\nA trial took {seconds(overhead)} on average beside warm-up, load and drain.\n"
+        )
     for text, number in notes.items():
         writer.write(f"\n[{number}] {text}\n")
 
@@ -53,6 +66,7 @@ def write_json(table: SuiteTable, writer: TextIO) -> None:
         "suite": table.suite,
         "title": table.title,
         "is_quick": table.is_quick,
+        "mean_overhead_seconds": table.mean_overhead_seconds,
         "rows": list(table.rows),
         "across": table.across,
         "columns": [
@@ -152,6 +166,7 @@ def _entries(table: SuiteTable) -> Iterator[dict[str, Any]]:
             "status": cell.status,
             "repetitions": cell.asked,
             "measured": cell.measured,
+            "overhead_seconds": list(cell.overheads_seconds),
             "rate_found_per_second": _figure_entry(cell.rate_found),
             "values": {
                 column.name: _entry(column, figure, cell)
@@ -194,6 +209,8 @@ def _flat(entry: dict[str, Any], texts: Set[str]) -> dict[str, Any]:
         if name not in texts:
             fields = ("min", "max", "is_lower_bound")
             row |= {f"{name}_{field}": numbers.get(field) for field in fields}
+    overheads = entry["overhead_seconds"]
+    row["overhead_seconds"] = statistics.fmean(overheads) if overheads else None
     row["notes"] = "; ".join(entry["notes"])
     return {name: _csv_value(value) for name, value in row.items()}
 
