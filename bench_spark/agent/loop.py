@@ -24,6 +24,7 @@ from bench_spark.agent.payload import head_bytes, padding
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sampling import Sampler
+from bench_spark.agent.setting_aside import SetAside
 from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.stamping import HeadBuffer
 from bench_spark.agent.taking import NEVER_NS, Taking
@@ -42,6 +43,7 @@ from bench_spark.transports.base import (
     Received,
     Signal,
     SignalKind,
+    Skippable,
 )
 
 LONGEST_WAIT_NS = 20_000_000
@@ -132,6 +134,7 @@ class LoadLoop:
         )
         # Without consumers there is no backlog to watch: the scenario bounds the load otherwise.
         self._is_self_limiting = lanes.are_self_limiting or scenario.only_publishes
+        self._aside = self._make_aside()
         self._hold: Callable[[Collection[int]], None] = lambda lanes: None
         self._taking = self._make_taking()
         self._sent = 0
@@ -193,6 +196,14 @@ class LoadLoop:
         if self._mode == "window":
             return Windows(members, self._assignment.scenario.load.in_flight)
         return RoundRobin(max(1, len(members)), owes=self._schedule is not None)
+
+    def _make_aside(self) -> SetAside | None:
+        """On a schedule, a lane that is full must not make the others late."""
+        producers = self._lanes.producers
+        is_needed = self._schedule is not None and len(self._assignment.producers) > 1
+        if not is_needed or not isinstance(producers, Skippable):
+            return None
+        return SetAside(producers, self._stream)
 
     def _make_taking(self) -> Taking | None:
         consumer = self._assignment.scenario.consumer
@@ -374,6 +385,8 @@ class LoadLoop:
             is_housekeeping_due or consumers.descriptor in ready or now >= self._next_taking_ns
         ):
             self._consume(consumers)
+        if self._aside is not None:
+            self._aside.take_back(now)
         if producers is not None and (is_housekeeping_due or producers.descriptor in ready):
             self._refused_until_ns = 0
             self._collect_outcomes(producers)
@@ -472,10 +485,20 @@ class LoadLoop:
         return self._backlog_limit - backlog
 
     def _send(self, producers: Producers, messages: int, schedule: Schedule | None) -> int:
-        """Stamp and send; how many were accepted. Without a schedule, intended is when sent."""
+        """How many were accepted. What full lanes held back is tried without them."""
+        while True:
+            accepted, makes_way = self._stamp_and_send(producers, messages, schedule)
+            if accepted or not makes_way:
+                return accepted
+
+    def _stamp_and_send(
+        self, producers: Producers, messages: int, schedule: Schedule | None
+    ) -> tuple[int, bool]:
+        """How many were accepted, and whether others may be if it is tried again at once. Without a
+        schedule, intended is when sent."""
         lane, sequence = self._dealer.deal(messages)
         if not len(lane):
-            return 0
+            return 0, False
         head = self._heads.numbered(lane, sequence)
         batch = Batch(
             lane=lane,
@@ -495,15 +518,18 @@ class LoadLoop:
         if schedule is None:
             head["intended_ns"] = sent_ns
         accepted = producers.send(batch)
-        if not accepted:
+        makes_way = False
+        if accepted < len(batch) and self._aside is not None:
+            makes_way = self._aside.put(lane[accepted:], sent_ns)
+        if not accepted and not makes_way:
             # Arrivals go on waking the loop; only the producers' own descriptor is worth a new try.
             self._refused_until_ns = sent_ns + REFUSED_WAIT_NS
-        else:
+        if accepted:
             self._recorder.insert_duration(sent_ns, self._now_ns() - sent_ns, accepted)
             self._recorder.sent(lane[:accepted], head[:accepted])
             self._dealer.accepted(lane[:accepted])
             self._sent += accepted
-        return accepted
+        return accepted, makes_way
 
     # -- consuming -------------------------------------------------------------------------------
 
@@ -609,6 +635,8 @@ class LoadLoop:
         members = self._assignment.producers if role == PRODUCER else self._assignment.consumers
         self.outages.lost(role, lane, members[lane].index, at_ns, signal.reason)
         if role == PRODUCER:
+            if self._aside is not None:
+                self._aside.forget(lane)
             self._dealer.suspend(lane)
 
     def _reopen(self, signal: Signal, role: str) -> None:

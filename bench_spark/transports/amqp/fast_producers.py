@@ -7,7 +7,7 @@ worth, and until that has gone the lane takes no more.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -204,6 +204,9 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
             if end > start:
                 self._write(self._opened[number], load, start, end)
         return accepted
+
+    def full_among(self, lanes: Iterable[int]) -> set[int]:
+        return {number for number in lanes if self._room(self._opened[number]) <= 0}
 
     def _room(self, lane: FastLane) -> int:
         """How many messages the lane takes now."""
