@@ -59,7 +59,7 @@ app = typer.Typer(
     help="Grids of trials around a scenario.", no_args_is_help=True, rich_markup_mode=None
 )
 
-OVERHEAD_SECONDS = 3.0
+OVERHEAD_SECONDS = 1.0
 """What a trial takes beyond its load and drain, for the estimate."""
 START_SECONDS = 12.0
 """What Spark takes to start."""
@@ -203,6 +203,7 @@ def run(
         agents = max(_agents_of(trial.scenario) for trial in missing)
         chosen = None if is_submitted() else master or local_session_master(agents)
         with spark_session(chosen, display) as spark:
+            refuse_unshared_store(store, spark.sparkContext.master)
             with _engine(spark, opened, display) as engine:
                 engine.warm_up(max(1, agents), live)
                 result = _run_all(spark, engine, asked, opened, done, display, live)
