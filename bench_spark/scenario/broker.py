@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.models import ClientProperties, Conflict, Name, Section, refuse
-from bench_spark.scenario.resources import ResourceSource
+from bench_spark.scenario.resources import ResourceSource, masked_arguments
 from bench_spark.scenario.secrets import (
     MASK,
     environment_name,
@@ -180,6 +180,7 @@ class Broker(Section):
         for key in ("uri", "management_uri"):
             if shown.get(key):
                 shown[key] = mask_uri(shown[key])
+        shown["rabbitmqctl"] = masked_arguments(self.rabbitmqctl)
         shown["resources"] = [source.masked() for source in self.resources]
         shown["properties"] = {
             key: MASK if is_secret_key(key) else value for key, value in self.properties.items()
