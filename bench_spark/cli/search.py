@@ -120,7 +120,6 @@ def search_window(
         asked.broker.masked(),
         time.monotonic() - started,
     )
-    display.step(f"the search took {seconds(round(document['took_seconds']))}")
     if plot_file is not None:
         write_file(plot_file, partial(write_curve_svg, document))
     outputs.write(document)
