@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,10 +22,11 @@ from bench_spark.cli.options import (
     StoreOption,
 )
 from bench_spark.cli.output import to_stdout
+from bench_spark.cli.preflight import refuse_what_the_broker_cannot, start_of_broker_hinted
 from bench_spark.cli.preparing import plan_for, plan_for_cluster
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.conf_files import shipped
-from bench_spark.errors import ConfigurationError
+from bench_spark.errors import BrokerUnreachable, ConfigurationError
 from bench_spark.plan import Plan
 from bench_spark.report.formatting import count, seconds
 from bench_spark.report.live import Steps, display_for
@@ -34,7 +35,7 @@ from bench_spark.report.suite_table import Outcome, suite_table
 from bench_spark.scenario.broker import Broker, Credentials, resolve_credentials
 from bench_spark.scenario.loader import load_broker
 from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.suite import Suite, estimated_seconds, suite_digest, trials_of
+from bench_spark.scenario.suite import Suite, Trial, estimated_seconds, suite_digest, trials_of
 from bench_spark.scenario.suite_loader import load_suite
 from bench_spark.store import Store
 from bench_spark.suite.progress import (
@@ -58,7 +59,7 @@ app = typer.Typer(
     help="Grids of trials around a scenario.", no_args_is_help=True, rich_markup_mode=None
 )
 
-OVERHEAD_SECONDS = 3.0
+OVERHEAD_SECONDS = 1.0
 """What a trial takes beyond its load and drain, for the estimate."""
 START_SECONDS = 12.0
 """What Spark takes to start."""
@@ -197,10 +198,14 @@ def run(
     )
     exit_code = 0
     if missing:
+        agents_are_here = not is_submitted() and (master or "local").startswith("local")
+        _ask_broker(asked, missing, agents_are_here)
         agents = max(_agents_of(trial.scenario) for trial in missing)
         chosen = None if is_submitted() else master or local_session_master(agents)
         with spark_session(chosen, display) as spark:
+            refuse_unshared_store(store, spark.sparkContext.master)
             with _engine(spark, opened, display) as engine:
+                engine.warm_up(max(1, agents), live)
                 result = _run_all(spark, engine, asked, opened, done, display, live)
             exit_code = result.exit_code
     _print_table(asked, opened, table_format)
@@ -223,6 +228,21 @@ def report(
 
 
 # -- running ---------------------------------------------------------------------------------------
+
+
+def _ask_broker(asked: _Asked, trials: Sequence[Trial], agents_are_here: bool) -> None:
+    """Refuse now what the broker would refuse trial by trial.
+
+    Whether it can be reached is for the agents to say where they run elsewhere, and for the first
+    trial where a hook may start it.
+    """
+    named = [(trial.key, trial.scenario) for trial in trials]
+    try:
+        with start_of_broker_hinted(asked.broker):
+            refuse_what_the_broker_cannot(named, asked.broker, asked.credentials)
+    except BrokerUnreachable:
+        if agents_are_here and asked.suite.hooks.before is None:
+            raise
 
 
 def _agents_of(scenario: Scenario) -> int:
@@ -250,6 +270,7 @@ def _run_all(
     display: Steps,
     live: bool,
 ) -> SuiteResult:
+    from bench_spark.brokers import tools_environment
     from bench_spark.spark.engine import RunRequest
     from bench_spark.spark.ticks import merged_ticks_here
 
@@ -263,7 +284,8 @@ def _run_all(
     def run_scenario(scenario: Scenario, place: TrialOf) -> Any:
         display.name_next(f"{asked.stored_name} {place.trial}")
         plan = plan_of(fitted(scenario, asked.broker))
-        return engine.run(RunRequest(plan, asked.broker, asked.credentials, live, place))
+        with start_of_broker_hinted(asked.broker):
+            return engine.run(RunRequest(plan, asked.broker, asked.credentials, live, place))
 
     abilities = Abilities(
         run=run_scenario,
@@ -276,7 +298,8 @@ def _run_all(
         if known.is_finished and known.document is not None
     }
     trials = SuiteTrials(asked.suite, asked.stored_name, abilities, throughputs)
-    return run_suite(asked.suite, done, trials.run, display.step)
+    tools = tools_environment(asked.broker)
+    return run_suite(asked.suite, done, trials.run, display.step, tools)
 
 
 def _run_id(suite: str) -> str:

@@ -17,9 +17,10 @@ from bench_spark.scenario.models import Name, PropertyName, Section
 MEASURES = ("latency", "delivery_latency", "confirm_latency", "send_lag", "insert_duration")
 STATISTICS = ("min", "mean", "p50", "p75", "p90", "p95", "p99", "p999", "max")
 RATES = ("send_rate", "receive_rate", "delivery_rate")
+RESOURCES = ("broker_cpu_user", "broker_cpu_system", "flow_state", "scheduler_utilisation")
 _COLUMN_RULE = (
     f"MEASURE.STATISTIC with a measure of {', '.join(MEASURES)} and a statistic of "
-    f"{', '.join(STATISTICS)}; or one of {', '.join(RATES)}"
+    f"{', '.join(STATISTICS)}; or one of {', '.join((*RATES, *RESOURCES))}"
 )
 
 Aggregation = Literal["run", "interval_max", "interval_mean"]
@@ -27,7 +28,8 @@ Aggregation = Literal["run", "interval_max", "interval_mean"]
 
 def _column_value(value: str) -> str:
     measure, _, statistic = value.partition(".")
-    if value not in RATES and not (measure in MEASURES and statistic in STATISTICS):
+    is_statistic = measure in MEASURES and statistic in STATISTICS
+    if not is_statistic and value not in (*RATES, *RESOURCES):
         raise ValueError(f"allowed: {_COLUMN_RULE}")
     return value
 
@@ -111,8 +113,9 @@ class Column(Section):
     value: Annotated[
         str, AfterValidator(_column_value), Described("text", f"one of {_COLUMN_RULE}")
     ]
-    """What is shown: a measure's statistic (`latency.p99`), or one of `send_rate`, `receive_rate`
-    and `delivery_rate`."""
+    """What is shown: a measure's statistic (`latency.p99`); a rate (`send_rate`, `receive_rate`,
+    `delivery_rate`); or what the broker's resources told: `broker_cpu_user` and
+    `broker_cpu_system`, as shares of its machine, `flow_state` and `scheduler_utilisation`."""
     aggregation: Aggregation = "run"
     """Of a measure's statistic: over the whole run, the worst interval, or the mean over
     intervals."""
