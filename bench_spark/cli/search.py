@@ -20,7 +20,7 @@ from bench_spark.cli.options import (
     SetOption,
     StoreOption,
 )
-from bench_spark.cli.output import file_to_write, parse_formats_of, write_file
+from bench_spark.cli.output import Formats, file_to_write, parse_formats_of, write_file
 from bench_spark.cli.preparing import Asked, choose_run_id, load
 from bench_spark.cli.run import Launch, launched, start_of_broker_hinted
 from bench_spark.errors import (
@@ -50,11 +50,9 @@ from bench_spark.search.window import (
 )
 from bench_spark.summary.rows import TrialOf
 
-WRITERS = {
-    "terminal": write_search_terminal,
-    "json": write_json,
-    "csv": write_search_csv,
-}
+FORMATS = Formats(
+    {"terminal": write_search_terminal, "json": write_json, "csv": write_search_csv}
+)
 HIGHEST_WINDOW = 10_000_000
 """What `load.in_flight` may be at most."""
 LOWEST_BASE, HIGHEST_BASE = 1.1, 1000.0
@@ -97,7 +95,7 @@ def search_window(
     Runs the scenario as a closed loop, at most 20 times: with the powers of the base until
     throughput falls, then between them. Each trial is a run of its own in the store.
     """
-    outputs = parse_formats_of(WRITERS, formats or ["terminal"])
+    outputs = parse_formats_of(FORMATS, formats or ["terminal"])
     plot_file = None if plot is None else file_to_write("--plot", plot)
     asked = _load(scenario, broker, overrides or [], tags or [])
     limits = _limits(asked, base, highest)
