@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from bench_spark import __version__
-from bench_spark.cli import broker, demo, files, results, run, sample, search, suite
+from bench_spark.cli import broker, compare, demo, files, results, run, sample, search, suite
 from bench_spark.cli.signals import handled
 from bench_spark.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError
 
@@ -84,6 +84,7 @@ app.command("scenarios")(files.scenarios)
 app.command("brokers")(files.brokers)
 app.command("runs")(results.runs)
 app.command("show")(results.show)
+app.command("compare", epilog=EXIT_CODES)(compare.compare)
 app.command("sql")(results.sql)
 app.command("demo")(demo.demo)
 app.command("sample")(sample.sample)

@@ -50,9 +50,7 @@ from bench_spark.search.window import (
 )
 from bench_spark.summary.rows import TrialOf
 
-FORMATS = Formats(
-    {"terminal": write_search_terminal, "json": write_json, "csv": write_search_csv}
-)
+FORMATS = Formats({"terminal": write_search_terminal, "json": write_json, "csv": write_search_csv})
 HIGHEST_WINDOW = 10_000_000
 """What `load.in_flight` may be at most."""
 LOWEST_BASE, HIGHEST_BASE = 1.1, 1000.0

@@ -92,7 +92,10 @@ def run_report(store: Store, document: Document) -> RunReport:
         generator=events.filter(pc.is_valid(events["host_busy_share"])),
     )
     return RunReport(
-        document, times, timeline_of(tables, times), distribution_rows(*_histograms(store, document))
+        document,
+        times,
+        timeline_of(tables, times),
+        distribution_rows(*_histograms(store, document)),
     )
 
 

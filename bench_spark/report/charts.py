@@ -226,6 +226,48 @@ def against(
     return chart | {"data": {"values": values}, "usermeta": {"legend": labels}}
 
 
+def changes(title: str, rows: Sequence[Row]) -> Spec:
+    """Ratios with their intervals around 1, a line to each: `name`, `value`, `low`, `high`."""
+    known = [
+        {"low": row["value"], "high": row["value"]}
+        | {key: value for key, value in row.items() if value is not None}
+        for row in rows
+        if row["value"] > 0
+    ]
+    ends = [row[name] for row in known for name in ("low", "high") if row[name] > 0]
+    domain = [min([0.9, *ends]) * 0.98, max([1.1, *ends]) * 1.02]
+    x = {
+        "field": "value",
+        "type": "quantitative",
+        "scale": {"type": "log", "domain": domain, "nice": False},
+        "axis": {"title": "times the baseline", "format": ".3~r", "tickCount": 6},
+    }
+    names = [row["name"] for row in known]
+    y = {
+        "field": "name",
+        "type": "nominal",
+        "sort": names,
+        "axis": {"title": None, "grid": True, "labelLimit": 150, "ticks": False},
+    }
+    tooltip = [{"field": name, "type": "nominal"} for name in ("name", "text", "verdict")]
+    layers: list[Spec] = [
+        {
+            "data": {"values": [{"value": 1}]},
+            "mark": {"type": "rule", "style": "cursor", "strokeWidth": 1.5, "aria": False},
+            "encoding": {"x": x},
+        },
+        {
+            "mark": {"type": "rule", "strokeWidth": 2.5},
+            "encoding": {"x": x | {"field": "low"}, "x2": {"field": "high"}, "y": y},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+            "encoding": {"x": x, "y": y, "tooltip": tooltip},
+        },
+    ]
+    return _chart(title, layers) | {"data": {"values": known}, "height": {"step": 26}}
+
+
 def _chart(title: str, layers: Sequence[Spec]) -> Spec:
     labels = next(
         (layer["usermeta"]["legend"] for layer in layers if "usermeta" in layer), list[str]()
@@ -319,7 +361,9 @@ def _y_encoding(field: str, kind: Kind, values: Iterable[float | None]) -> Spec:
     encoding: Spec = {"field": field, "type": "quantitative", "axis": axis}
     if kind == "duration":
         ticks = log_ticks(known)
-        shown = ticks if len(ticks) <= MOST_LOG_TICKS else [tick for tick in ticks if _is_power(tick)]
+        shown = (
+            ticks if len(ticks) <= MOST_LOG_TICKS else [tick for tick in ticks if _is_power(tick)]
+        )
         label = _duration_expression("datum.value")
         axis |= {"values": shown, "labelExpr": label, "labelOverlap": False}
         domain = [ticks[0], ticks[-1]]

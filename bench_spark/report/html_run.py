@@ -1,4 +1,4 @@
-"""The HTML report of a run: whether to trust it, what was measured, how it went, how to ask again."""
+"""The HTML report of a run: whether to trust it, what was measured, how it went, how to ask."""
 
 from __future__ import annotations
 
@@ -213,9 +213,7 @@ class _TimeCharts:
         lines: Sequence[Line],
         kind: charts.Kind,
     ) -> Markup | None:
-        known = [
-            line for line in lines if any(row.get(line.field) is not None for row in rows)
-        ]
+        known = [line for line in lines if any(row.get(line.field) is not None for row in rows)]
         if not known:
             return None
         timeline = self._timeline
@@ -355,9 +353,7 @@ def _agents(document: Document) -> Markup:
         for agent in document["agents"]
     ]
     headings = ["agent", "host", "executor", *(label for _, label, _ in _AGENT_COLUMNS)]
-    return table(
-        "Each agent, warm-up and drain included", [*headings, "lanes lost"], rows, words=3
-    )
+    return table("Each agent, warm-up and drain included", [*headings, "lanes lost"], rows, words=3)
 
 
 def _surroundings(document: Document) -> Iterator[Child]:

@@ -1,4 +1,4 @@
-"""The SQL behind every number of a report: paste one into `bench-spark sql` and it answers the same.
+"""The SQL behind every number of a report: `bench-spark sql` answers the same.
 
 Where the tables hold more than the result, the query goes back to them: percentiles come out of the
 buckets in `events`. What only the driver has seen (sets of sequence numbers, a phase with an open
