@@ -1,11 +1,15 @@
 """What all tests share: one broker of each kind and one Spark session, started when first needed.
 
 Brokers that the collected tests ask for start side by side, so the session waits for the slowest
-only. A broker that is not installed (RabbitMQ, Mosquitto) skips its tests and says why.
+only. Where several processes share the tests (`make test`), each has brokers and a session of its
+own, so that a test that stops or counts something disturbs no other, and starts a broker only when
+one of its tests asks for it. A broker that is not installed (RabbitMQ, Mosquitto) skips its tests
+and says why.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,7 +26,32 @@ from bench_spark.store import Store
 
 KINDS = ("rabbitmq", "qpid", "kafka")
 
+# Several processes take one file after the other: what waits longest goes first, what is left at
+# the end is quick.
+LONGEST_FIRST = (
+    "tests/brokers/test_reconnection.py",
+    "tests/brokers/test_transport_contract.py",
+    "tests/cli/test_runs_on_real_brokers.py",
+    "tests/cluster",
+    "tests/brokers",
+    "tests/cli",
+    "tests/spark",
+    "tests/unit",
+)
+
+SHARED_OUT = "PYTEST_XDIST_WORKER" in os.environ
+
 _wanted = pytest.StashKey[list[str]]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if SHARED_OUT:
+        items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    places = (n for n, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start))
+    return next(places, len(LONGEST_FIRST))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -55,7 +84,7 @@ class RunningBrokers:
     def __getitem__(self, name: str) -> BrokerStatus:
         if name in self._missing:
             pytest.skip(self._missing[name])
-        if name not in self._running:  # asked for by a name made up in the test
+        if name not in self._running:
             self._running |= self._stack.enter_context(brokers.embedded(name))
         return self._running[name]
 
@@ -65,7 +94,7 @@ class RunningBrokers:
 
 @pytest.fixture(scope="session")
 def running_brokers(request: pytest.FixtureRequest) -> Iterator[RunningBrokers]:
-    running = RunningBrokers(request.config.stash[_wanted])
+    running = RunningBrokers([] if SHARED_OUT else request.config.stash[_wanted])
     yield running
     running.close()
 

@@ -25,6 +25,7 @@ from bench_spark.agent.loop import Lanes, LoadLoop
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder, RecorderSetup
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sampling import Sampler, SamplingRule
+from bench_spark.agent.time_slice import short_time_slice
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.agent.waiting import Waiting
 from bench_spark.descriptors import make_room_for
@@ -140,9 +141,13 @@ class _Agent:
         self._declared: tuple[Destination, ...] = ()
 
     def run(self, result: AgentResult) -> None:
-        with contextlib.closing(self._transport), contextlib.closing(self._waiting):
+        with (
+            contextlib.closing(self._transport),
+            contextlib.closing(self._waiting),
+            short_time_slice() as slice_ns,
+        ):
             try:
-                destinations = self._prepare()
+                destinations = self._prepare(slice_ns)
                 self._carry_load(destinations, result)
             except Exception:
                 self._leave_nothing_behind()
@@ -152,11 +157,14 @@ class _Agent:
 
     # -- before ----------------------------------------------------------------------------------
 
-    def _prepare(self) -> dict[int, Destination]:
+    def _prepare(self, slice_ns: int | None) -> dict[int, Destination]:
         if self._task.broker.kind != "loopback":
             make_room_for(len(self._assignment.producers) + len(self._assignment.consumers))
         facts = self._transport.probe()
-        host = host_facts() | {"shares_host_with_broker": is_this_host(self._task.broker.host)}
+        host = host_facts() | {
+            "shares_host_with_broker": is_this_host(self._task.broker.host),
+            "time_slice_us": slice_ns / 1_000 if slice_ns is not None else None,
+        }
         report(
             self._link,
             "probed",
