@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Generic, TextIO, TypeVar
 
 from bench_spark.cli.options import default_store
 from bench_spark.cli.stored import run_report
@@ -24,19 +24,19 @@ from bench_spark.scenario.nearest import nearest
 from bench_spark.scenario.shown import shown_path, shown_value
 from bench_spark.store import Store
 
-Write = Callable[[Document, TextIO], None]
-Encode = Callable[[Document], bytes]
+Result = TypeVar("Result")
+"""What is written: the document of a run, of a search, of a comparison, or the table of a suite."""
 
-_OWNERS_OF_STDOUT = ("json", "csv", "html", "terminal")
+_OWNERS_OF_STDOUT = ("json", "csv", "html", "markdown", "terminal")
 """Who gets standard output, the first that was asked for: programs read it, people read both."""
 
 
 @dataclass(frozen=True)
-class Formats:
+class Formats(Generic[Result]):
     """What a result can be written as."""
 
-    texts: Mapping[str, Write]
-    files: Mapping[str, Encode] = field(default_factory=dict)
+    texts: Mapping[str, Callable[[Result, TextIO], None]]
+    files: Mapping[str, Callable[[Result], bytes]] = field(default_factory=dict)
     """Formats that are no text, and so only go into files."""
 
     @property
@@ -45,33 +45,33 @@ class Formats:
 
 
 @dataclass(frozen=True)
-class Outputs:
+class Outputs(Generic[Result]):
     """The formats asked for, each with its file; None: a standard stream."""
 
     chosen: tuple[tuple[str, Path | None], ...]
-    formats: Formats
+    formats: Formats[Result]
 
-    def write(self, document: Document) -> None:
+    def write(self, result: Result) -> None:
         on_streams = [name for name, path in self.chosen if path is None]
         owner = next((name for name in _OWNERS_OF_STDOUT if name in on_streams), None)
         for name, path in self.chosen:
             if path is None:
                 stream = sys.stdout if name == owner else sys.stderr
-                to_stream(stream, partial(self.formats.texts[name], document))
+                to_stream(stream, partial(self.formats.texts[name], result))
             elif name in self.formats.files:
-                write_bytes(path, self.formats.files[name](document))
+                write_bytes(path, self.formats.files[name](result))
             else:
-                write_file(path, partial(self.formats.texts[name], document))
+                write_file(path, partial(self.formats.texts[name], result))
 
 
-def parse_formats(texts: Sequence[str], store: str) -> Outputs:
+def parse_formats(texts: Sequence[str], store: str) -> Outputs[Document]:
     """Formats of a run's result; `store` is where it is kept, as given by the user."""
     told = None if store == default_store() else store
 
     def write_html(document: Document, writer: TextIO) -> None:
         write_run_html(run_report(Store(store), document), store, writer)
 
-    by_name: dict[str, Write] = {
+    by_name: dict[str, Callable[[Document, TextIO], None]] = {
         "terminal": partial(write_terminal, store=told),
         "json": write_json,
         "csv": write_csv,
@@ -80,7 +80,7 @@ def parse_formats(texts: Sequence[str], store: str) -> Outputs:
     return parse_formats_of(Formats(by_name, {"parquet": parquet_of}), texts)
 
 
-def parse_formats_of(formats: Formats, texts: Sequence[str]) -> Outputs:
+def parse_formats_of(formats: Formats[Result], texts: Sequence[str]) -> Outputs[Result]:
     """`FORMAT` or `FORMAT=FILE`, each at most once for a stream or a file."""
     chosen: dict[tuple[str, Path | None], None] = {}
     for text in texts:

@@ -35,8 +35,8 @@ def block_length(values: F64) -> int:
     """
     intervals = len(values)
     likeness = min(0.95, max(0.0, _likeness_of_neighbours(values)))
-    stretch = max(1.0, (3 / 2) ** (1 / 3) * (2 * likeness / (1 - likeness**2)) ** (2 / 3))
-    return max(1, min(round(intervals ** (1 / 3) * stretch), intervals // FEWEST_BLOCKS))
+    stretch = math.cbrt(3 / 2) * math.cbrt(2 * likeness / (1 - likeness**2)) ** 2
+    return max(1, min(round(math.cbrt(intervals) * max(1.0, stretch)), intervals // FEWEST_BLOCKS))
 
 
 def _likeness_of_neighbours(values: F64) -> float:

@@ -23,12 +23,14 @@ PNG_SCALE = 2.0
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
-def svg_of(spec: Spec) -> str:
-    text: str = _library().vegalite_to_svg(_on_paper(spec))
-    return text
+DRAWN_AS = (".svg", ".png")
 
 
-def png_of(spec: Spec) -> bytes:
+def drawn(spec: Spec, ending: str) -> bytes:
+    """A chart as the content of a file with one of the endings above."""
+    if ending == ".svg":
+        text: str = _library().vegalite_to_svg(_on_paper(spec))
+        return text.encode()
     image: bytes = _library().vegalite_to_png(_on_paper(spec), scale=PNG_SCALE)
     return image
 

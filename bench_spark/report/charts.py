@@ -117,6 +117,7 @@ def _config(palette: Palette) -> Spec:
         "style": {
             "outside": {"color": palette.outside},
             "cursor": {"color": palette.faint},
+            "mark-name": {"color": palette.ink},
         },
     }
 
@@ -182,8 +183,12 @@ def against(
     x_values: Sequence[Any],
     y_title: str,
     kind: Kind,
+    marked: Sequence[Row] = (),
 ) -> Spec:
-    """A value against a swept parameter: rows have `x`, `y`, `low`, `high` and `series`."""
+    """A value against a swept parameter: rows have `x`, `y`, `low`, `high`, `series` and `text`.
+
+    `marked` are points, with `x` and `y`, that get their `text` written beside them.
+    """
     series = list(dict.fromkeys(row["series"] for row in rows))
     numbers = _are_numbers(x_values)
     x: Spec = {"field": "x", "axis": {"title": x_title, "grid": False, "labelOverlap": True}}
@@ -221,9 +226,25 @@ def against(
         "encoding": shared | {"y": y, "tooltip": tooltip},
     }
     layers = [line, *([extent] if spread else []), points]
+    if marked:
+        named = [{**row, "y": _scaled(row["y"], kind)} for row in marked]
+        layers += _marks(named, {"x": x, "y": y})
     chart = _chart(title, layers)
     labels = series if len(series) > 1 else []
     return chart | {"data": {"values": values}, "usermeta": {"legend": labels}}
+
+
+def _marks(rows: Sequence[Row], place: Spec) -> list[Spec]:
+    ring = {"type": "point", "size": 180, "strokeWidth": 2, "filled": False, "opacity": 1}
+    text = {"type": "text", "dy": 18, "fontSize": 12, "style": "mark-name"}
+    return [
+        {"data": {"values": list(rows)}, "mark": ring, "encoding": place},
+        {
+            "data": {"values": list(rows)},
+            "mark": text,
+            "encoding": {**place, "text": {"field": "text", "type": "nominal"}},
+        },
+    ]
 
 
 def changes(title: str, rows: Sequence[Row]) -> Spec:

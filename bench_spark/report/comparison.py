@@ -42,7 +42,7 @@ def write_comparison(document: Document, writer: TextIO) -> None:
         if number:
             writer.write("\n")
         writer.write(f"{title_of(document, comparison)}\n")
-        rows = [
+        rows: list[list[str | Text]] = [
             [*cells[:-1], Text(cells[-1], VERDICT_STYLES.get(cells[-1], ""))]
             for entry in comparison["metrics"]
             if not entry["metric"].startswith(_LEFT_OUT)

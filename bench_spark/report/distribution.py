@@ -15,7 +15,7 @@ POINTS_PER_DECADE = 40
 
 def percentile_of(decades: float) -> float:
     """0, 1, 2, 3 and 4 decades are 0 %, 90 %, 99 %, 99.9 % and 99.99 %."""
-    return 100.0 * (1.0 - 10.0**-decades)
+    return 100.0 * (1.0 - math.pow(10.0, -decades))
 
 
 def told_decades(count: int) -> float:

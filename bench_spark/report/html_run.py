@@ -370,7 +370,7 @@ def _surroundings(document: Document) -> Iterator[Child]:
         ("Environment", environment),
         ("Resources", document.get("resources") or {}),
     ):
-        rows = list(_flat(part))
+        rows = list(flat_rows(part))
         if rows:
             yield tag(
                 "details",
@@ -379,9 +379,10 @@ def _surroundings(document: Document) -> Iterator[Child]:
             )
 
 
-def _flat(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flat_rows(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested keys, dotted, and their values as text."""
     for key, value in part.items():
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat_rows(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
