@@ -72,7 +72,9 @@ def compare(
         raise ConfigurationError("compare: give a baseline and at least one run to compare with it")
     opened = existing_store(store)
     groups = [_group(opened, text) for text in runs]
-    document = comparison_document(groups[0], groups[1:], gates, strict)
+    title = f"{', '.join(group.label for group in groups[1:])} against {groups[0].label}"
+    pairs = [(groups[0], candidate) for candidate in groups[1:]]
+    document = comparison_document(title, pairs, gates, strict)
     outputs.write(document)
     raise typer.Exit(EXIT_VALID if document["passed"] else EXIT_GATE_MISSED)
 

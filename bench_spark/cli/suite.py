@@ -99,7 +99,9 @@ SuiteFormatsOption = Annotated[
 
 
 @dataclass(frozen=True)
-class _Asked:
+class AskedSuite:
+    """A suite and the broker that it runs on, both checked."""
+
     suite: Suite
     broker: Broker
     credentials: Credentials
@@ -110,13 +112,13 @@ class _Asked:
         return f"{self.suite.name}-quick" if self.suite.is_quick else self.suite.name
 
 
-def _load(suite: str, broker: str | None, quick: bool, overrides: list[str] | None) -> _Asked:
+def load(suite: str, broker: str | None, quick: bool, overrides: list[str] | None) -> AskedSuite:
     loaded = load_suite(suite, quick, overrides or [])
     where = load_broker(broker or loaded.broker or DEFAULT_BROKER)
     for trial in trials_of(loaded):
         if trial.skipped_because is None:
             refuse_impossible(trial.scenario, where)
-    return _Asked(loaded, where, resolve_credentials(where))
+    return AskedSuite(loaded, where, resolve_credentials(where))
 
 
 @app.command("list")
@@ -133,11 +135,11 @@ def plan(
     quick: QuickOption = False,
 ) -> None:
     """List the trials of SUITE and how long they take."""
-    asked = _load(suite, broker, quick, overrides)
+    asked = load(suite, broker, quick, overrides)
     to_stdout(lambda writer: _write_plan(asked, writer))
 
 
-def _write_plan(asked: _Asked, writer: TextIO) -> None:
+def _write_plan(asked: AskedSuite, writer: TextIO) -> None:
     trials = trials_of(asked.suite)
     for trial in trials:
         skipped = f"  (skipped: {trial.skipped_because})" if trial.skipped_because else ""
@@ -174,7 +176,7 @@ def run(
     """
     from bench_spark.spark.session import is_submitted, local_session_master
 
-    asked = _load(suite, broker, quick, overrides)
+    asked = load(suite, broker, quick, overrides)
     outputs = _outputs(asked, store, formats)
     display = display_for(sys.stderr, live)
     if master is not None:
@@ -224,7 +226,7 @@ def report(
     ] = None,
 ) -> None:
     """Print the table of SUITE from what its store has."""
-    asked = _load(suite, broker, quick, None)
+    asked = load(suite, broker, quick, None)
     outputs = _outputs(asked, store, formats)
     if figures is not None:
         _make_directory(figures)
@@ -256,7 +258,7 @@ def _engine(spark: Any, store: Store, display: Steps) -> Iterator[Engine]:
 def _run_all(
     spark: Any,
     engine: Engine,
-    asked: _Asked,
+    asked: AskedSuite,
     store: Store,
     done: Mapping[str, TrialRun],
     display: Steps,
@@ -300,7 +302,7 @@ def _run_id(suite: str) -> str:
 # -- reporting -------------------------------------------------------------------------------------
 
 
-def _outputs(asked: _Asked, store: str, formats: Sequence[str] | None) -> Outputs[SuiteTable]:
+def _outputs(asked: AskedSuite, store: str, formats: Sequence[str] | None) -> Outputs[SuiteTable]:
     def write_html(table: SuiteTable, writer: TextIO) -> None:
         name = asked.stored_name
         write_suite_html(table, asked.suite, name, asked.broker.name, store, writer)
@@ -311,7 +313,7 @@ def _outputs(asked: _Asked, store: str, formats: Sequence[str] | None) -> Output
     return parse_formats_of(known, formats or ["markdown"])
 
 
-def _table(asked: _Asked, store: Store) -> SuiteTable:
+def _table(asked: AskedSuite, store: Store) -> SuiteTable:
     runs = runs_of_suite(store, asked.stored_name, asked.broker.name)
     return suite_table(asked.suite, {key: _outcome(known) for key, known in runs.items()})
 

@@ -5,7 +5,7 @@ The document that comes out is what `--format json` prints and what table and pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.summary.document import Document
 
 BETTER, WORSE, SAME, UNKNOWN = "better", "worse", "no difference", "unknown"
+NOTHING = "nothing"
 BOOTSTRAP, WELCH = "block bootstrap over intervals", "Welch's t over repetitions"
 
 _COUNTED = frozenset(metric.name for metric in COUNTED)
@@ -127,15 +128,17 @@ def _with_bounds(verdict: str, is_baseline_bound: bool, is_candidate_bound: bool
 
 
 def comparison_document(
-    baseline: Group, candidates: Sequence[Group], gates: Sequence[Gate], is_strict: bool
+    title: str, pairs: Iterable[tuple[Group, Group]], gates: Sequence[Gate], is_strict: bool
 ) -> Document:
+    """`pairs` of a baseline and what is compared with it."""
     comparisons = []
     judged: list[dict[str, Any]] = []
-    for candidate in candidates:
+    for baseline, candidate in pairs:
         compared = compare(baseline, candidate)
         judged += [_judged(gate, candidate.label, compared, is_strict) for gate in gates]
         comparisons.append(
             {
+                "baseline": _group_entry(baseline),
                 "candidate": _group_entry(candidate),
                 "method": method_of(baseline, candidate),
                 "remarks": list(_remarks(baseline, candidate)),
@@ -145,13 +148,23 @@ def comparison_document(
                 "metrics": [_entry(one) for one in compared],
             }
         )
+    _refuse_unjudged(gates, judged)
     return {
-        "baseline": _group_entry(baseline),
+        "title": title,
         "comparisons": comparisons,
         "gates": judged,
         "is_strict": is_strict,
         "passed": not any(gate["missed"] for gate in judged),
     }
+
+
+def _refuse_unjudged(gates: Sequence[Gate], judged: Sequence[Mapping[str, Any]]) -> None:
+    """A condition that nothing could be asked about would pass for ever."""
+    for gate in gates:
+        entries = [entry for entry in judged if entry["gate"] == gate.text]
+        if all(entry["judged_by"] == NOTHING for entry in entries):
+            reasons = dict.fromkeys(entry["reason"] for entry in entries)
+            raise ConfigurationError(f"--fail-if: {gate.text}: {'; '.join(reasons)}")
 
 
 def _group_entry(group: Group) -> dict[str, Any]:
@@ -186,27 +199,30 @@ def _judged(
 ) -> dict[str, Any]:
     by_name = {one.metric.name: one for one in compared}
     one = next((by_name[metric.name] for metric in gate.metrics if metric.name in by_name), None)
+    entry = {"gate": gate.text, "candidate": label, "is_ratio": gate.is_ratio}
     if one is None:
         names = " or ".join(metric.name for metric in gate.metrics)
-        raise ConfigurationError(
-            f"--fail-if: {gate.text}: {names} is not known of both sides; "
-            f"compared: {', '.join(by_name)}"
-        )
+        return _unjudged(entry, names, f"{names} is not known of both sides")
     estimate = one.ratio if gate.is_ratio else one.candidate
     if estimate is None:
-        raise ConfigurationError(
-            f"--fail-if: {gate.text}: the baseline's {one.metric.name} is 0, and nothing is so "
-            "many times that; give a limit of its own instead of a ratio"
+        reason = (
+            f"the baseline's {one.metric.name} is 0, and nothing is so many times that; give a "
+            "limit of its own instead of a ratio"
         )
-    return {
-        "gate": gate.text,
-        "candidate": label,
+        return _unjudged(entry, one.metric.name, reason)
+    return entry | {
         "metric": one.metric.name,
-        "is_ratio": gate.is_ratio,
         **(_estimate_entry(estimate) or {}),
         "judged_by": "value" if is_strict or not estimate.has_interval else "interval",
+        "reason": None,
         "missed": gate.holds(estimate, is_strict),
     }
+
+
+def _unjudged(entry: dict[str, Any], metric: str, reason: str) -> dict[str, Any]:
+    unknown = dict.fromkeys(("value", "low", "high"))
+    told = {"metric": metric, "judged_by": NOTHING, "reason": reason, "missed": False}
+    return entry | unknown | told
 
 
 def _remarks(baseline: Group, candidate: Group) -> Iterator[str]:

@@ -104,6 +104,7 @@ def _config(palette: Palette) -> Spec:
         "labelLimit": 320,
         "symbolType": "stroke",
         "symbolStrokeWidth": 3,
+        "symbolOpacity": 1,
     }
     return {
         "background": palette.background,
@@ -114,6 +115,7 @@ def _config(palette: Palette) -> Spec:
         "title": {"color": palette.ink, "anchor": "start", "fontSize": 14},
         "range": {"category": list(palette.series)},
         "mark": {"color": palette.series[0]},
+        "rule": {"color": palette.series[0]},
         "style": {
             "outside": {"color": palette.outside},
             "cursor": {"color": palette.faint},
@@ -194,6 +196,7 @@ def against(
     x: Spec = {"field": "x", "axis": {"title": x_title, "grid": False, "labelOverlap": True}}
     if numbers:
         x |= {"type": "quantitative", "scale": _number_scale(x_values)}
+        x["axis"] |= {"values": list(x_values), "tickCount": len(x_values), "format": ",~r"}
     else:
         texts = [str(value) for value in x_values]
         x |= {"type": "ordinal", "sort": texts, "scale": {"paddingOuter": 0.2}}
@@ -286,7 +289,7 @@ def changes(title: str, rows: Sequence[Row]) -> Spec:
             "encoding": {"x": x, "y": y, "tooltip": tooltip},
         },
     ]
-    return _chart(title, layers) | {"data": {"values": known}, "height": {"step": 26}}
+    return _chart(title, layers) | {"data": {"values": known}, "height": 26 * len(known)}
 
 
 def _chart(title: str, layers: Sequence[Spec]) -> Spec:
@@ -386,7 +389,7 @@ def _y_encoding(field: str, kind: Kind, values: Iterable[float | None]) -> Spec:
             ticks if len(ticks) <= MOST_LOG_TICKS else [tick for tick in ticks if _is_power(tick)]
         )
         label = _duration_expression("datum.value")
-        axis |= {"values": shown, "labelExpr": label, "labelOverlap": False}
+        axis |= {"values": shown, "tickCount": len(shown), "labelExpr": label}
         domain = [ticks[0], ticks[-1]]
         return encoding | {"scale": {"type": "log", "domain": domain, "nice": False}}
     axis["labelExpr"] = "format(datum.value, '~s')" if kind == "rate" else "datum.label"

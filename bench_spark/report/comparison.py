@@ -41,7 +41,7 @@ def write_comparison(document: Document, writer: TextIO) -> None:
     for number, comparison in enumerate(document["comparisons"]):
         if number:
             writer.write("\n")
-        writer.write(f"{title_of(document, comparison)}\n")
+        writer.write(f"{title_of(comparison)}\n")
         rows: list[list[str | Text]] = [
             [*cells[:-1], Text(cells[-1], VERDICT_STYLES.get(cells[-1], ""))]
             for entry in comparison["metrics"]
@@ -51,6 +51,10 @@ def write_comparison(document: Document, writer: TextIO) -> None:
         print_block(console, plain_table(HEADINGS, rows))
         notes = [(Text("note", "dim"), note) for note in notes_of(comparison)]
         print_block(console, labelled(notes))
+    write_gates(document, writer)
+
+
+def write_gates(document: Document, writer: TextIO) -> None:
     if document["gates"]:
         writer.write("\n")
         gates = [
@@ -58,11 +62,11 @@ def write_comparison(document: Document, writer: TextIO) -> None:
             for gate in document["gates"]
             for text in [gate_text(gate)]
         ]
-        print_block(console, labelled(gates))
+        print_block(console_for(writer), labelled(gates))
 
 
-def title_of(document: Document, comparison: Mapping[str, Any]) -> str:
-    return f"{comparison['candidate']['label']} against {document['baseline']['label']}"
+def title_of(comparison: Mapping[str, Any]) -> str:
+    return f"{comparison['candidate']['label']} against {comparison['baseline']['label']}"
 
 
 def metric_cells(entry: Mapping[str, Any]) -> list[str]:
@@ -108,6 +112,8 @@ def notes_of(comparison: Mapping[str, Any]) -> Iterator[str]:
 
 def gate_text(gate: Mapping[str, Any]) -> str:
     """What was asked, and what was found."""
+    if gate["reason"] is not None:
+        return one_line(f"{gate['candidate']}: {gate['gate']}: not judged: {gate['reason']}")
     numbers: Sequence[float | None] = [gate["value"], gate["low"], gate["high"]]
     suffix = "x" if gate["is_ratio"] else ""
     value, low, high = (UNKNOWN if number is None else f"{number:.4g}" for number in numbers)
