@@ -212,6 +212,7 @@ def _judged(
         return _unjudged(entry, one.metric.name, reason)
     return entry | {
         "metric": one.metric.name,
+        "unit": one.metric.unit,
         **(_estimate_entry(estimate) or {}),
         "judged_by": "value" if is_strict or not estimate.has_interval else "interval",
         "reason": None,
@@ -221,7 +222,7 @@ def _judged(
 
 def _unjudged(entry: dict[str, Any], metric: str, reason: str) -> dict[str, Any]:
     unknown = dict.fromkeys(("value", "low", "high"))
-    told = {"metric": metric, "judged_by": NOTHING, "reason": reason, "missed": False}
+    told = {"metric": metric, "unit": None, "judged_by": NOTHING, "reason": reason, "missed": False}
     return entry | unknown | told
 
 

@@ -31,12 +31,14 @@ def block_length(values: F64) -> int:
     The cube root of their number, and more where neighbours resemble each other strongly: the
     length that is best for a mean when each value is so much like the one before (Carlstein's rule
     for a first-order autoregression, with the factor for moving blocks). A fifth of the run at
-    most, so that there are blocks to choose from.
+    most, so that there are blocks to choose from; a run of less than ten intervals has too few.
     """
     intervals = len(values)
     likeness = min(0.95, max(0.0, _likeness_of_neighbours(values)))
     stretch = math.cbrt(3 / 2) * math.cbrt(2 * likeness / (1 - likeness**2)) ** 2
-    return max(1, min(round(math.cbrt(intervals) * max(1.0, stretch)), intervals // FEWEST_BLOCKS))
+    return max(
+        1, min(round(math.cbrt(intervals) * max(1.0, stretch)), max(2, intervals // FEWEST_BLOCKS))
+    )
 
 
 def _likeness_of_neighbours(values: F64) -> float:

@@ -207,10 +207,12 @@ def against(
         for row in rows
     ]
     y = _y_encoding("y", kind, [row[name] for row in values for name in ("low", "high")])
-    colour = {"color": _colour("series", series)} if len(series) > 1 else {}
+    # A line that is called like the whole figure needs no legend.
+    names = [name for name in series if series != [y_title]]
+    colour = {"color": _colour("series", names)} if names else {}
     tooltip = [
         {"field": "x", "title": x_title},
-        *([{"field": "series", "title": "series"}] if len(series) > 1 else []),
+        *([{"field": "series", "title": "series"}] if names else []),
         {"field": "text", "title": y_title},
     ]
     shared = {"x": x, **colour}
@@ -233,8 +235,7 @@ def against(
         named = [{**row, "y": _scaled(row["y"], kind)} for row in marked]
         layers += _marks(named, {"x": x, "y": y})
     chart = _chart(title, layers)
-    labels = series if len(series) > 1 else []
-    return chart | {"data": {"values": values}, "usermeta": {"legend": labels}}
+    return chart | {"data": {"values": values}, "usermeta": {"legend": names}}
 
 
 def _marks(rows: Sequence[Row], place: Spec) -> list[Spec]:

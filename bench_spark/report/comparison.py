@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
 from rich.text import Text
@@ -23,6 +23,7 @@ from bench_spark.report.terminal import console_for, labelled, plain_table, prin
 
 VERDICT_STYLES = {"better": "green", "worse": "bold red", "unknown": "yellow"}
 HEADINGS = ("", "baseline", "candidate", "ratio", "95 % interval", "")
+MOST_GATES_LISTED = 6
 _LEFT_OUT = ("send_lag", "insert_duration")
 """Measures of the generator more than of the broker: in JSON and HTML only."""
 
@@ -55,14 +56,26 @@ def write_comparison(document: Document, writer: TextIO) -> None:
 
 
 def write_gates(document: Document, writer: TextIO) -> None:
-    if document["gates"]:
+    gates = document["gates"]
+    # Of many, those that hold no news are only counted.
+    told = [gate for gate in gates if not _is_passed(gate) or len(gates) <= MOST_GATES_LISTED]
+    lines = [(_gate_label(gate), gate_text(gate)) for gate in told]
+    if len(told) < len(gates):
+        others = f"{len(gates) - len(told)} of {len(gates)} conditions"
+        lines.append((Text("passed", "green"), others))
+    if lines:
         writer.write("\n")
-        gates = [
-            (Text("MISSED", "bold red") if gate["missed"] else Text("passed", "green"), text)
-            for gate in document["gates"]
-            for text in [gate_text(gate)]
-        ]
-        print_block(console_for(writer), labelled(gates))
+        print_block(console_for(writer), labelled(lines))
+
+
+def _is_passed(gate: Mapping[str, Any]) -> bool:
+    return not gate["missed"] and gate["reason"] is None
+
+
+def _gate_label(gate: Mapping[str, Any]) -> Text:
+    if gate["missed"]:
+        return Text("MISSED", "bold red")
+    return Text("passed", "green") if gate["reason"] is None else Text("unknown", "yellow")
 
 
 def title_of(comparison: Mapping[str, Any]) -> str:
@@ -114,8 +127,8 @@ def gate_text(gate: Mapping[str, Any]) -> str:
     """What was asked, and what was found."""
     if gate["reason"] is not None:
         return one_line(f"{gate['candidate']}: {gate['gate']}: not judged: {gate['reason']}")
-    numbers: Sequence[float | None] = [gate["value"], gate["low"], gate["high"]]
-    suffix = "x" if gate["is_ratio"] else ""
-    value, low, high = (UNKNOWN if number is None else f"{number:.4g}" for number in numbers)
-    found = f"{value}{suffix} ({low}..{high}), judged by its {gate['judged_by']}"
+    shown = times if gate["is_ratio"] else _SHOWN[gate["unit"]]
+    value, low, high = (shown(gate[name]) for name in ("value", "low", "high"))
+    ends = f" ({low} to {high})" if gate["low"] is not None else ""
+    found = f"{value}{ends}, judged by its {gate['judged_by']}"
     return one_line(f"{gate['candidate']}: {gate['gate']}: {gate['metric']} is {found}")
