@@ -211,9 +211,9 @@ def against(
     names = [name for name in series if series != [y_title]]
     colour = {"color": _colour("series", names)} if names else {}
     tooltip = [
-        {"field": "x", "title": x_title},
+        {"field": "x", "title": _tooltip_title(x_title)},
         *([{"field": "series", "title": "series"}] if names else []),
-        {"field": "text", "title": y_title},
+        {"field": "text", "title": _tooltip_title(y_title)},
     ]
     shared = {"x": x, **colour}
     spread = [row for row in values if row["low"] != row["high"]]
@@ -347,7 +347,7 @@ def _lines(
     ]
     tooltip = [{"title": x["axis"]["title"], **tooltip_of_x, "type": "quantitative"}]
     tooltip += [
-        {"field": f"{key}_text", "type": "nominal", "title": label}
+        {"field": f"{key}_text", "type": "nominal", "title": _tooltip_title(label)}
         for key, label in zip(keys, labels, strict=True)
     ]
     cursor = {
@@ -402,7 +402,8 @@ def log_ticks(values: Iterable[float]) -> list[float]:
     """1, 2, 5, 10, 20 ... from the last that is not above the values to the first not below."""
     known = [max(1.0, value) for value in values]
     low, high = min(known, default=1.0), max(known, default=10.0)
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    # One more at each end: logarithms of numbers just below a power are rounded to it.
+    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
     steps = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
     first = max(place for place, step in enumerate(steps) if step <= low)
     last = next(place for place, step in enumerate(steps) if step >= high)
@@ -449,6 +450,11 @@ def _duration_expression(value: str) -> str:
         f"{value} >= 1e3 ? format({value} / 1e3, '.3~r') + ' ms' : "
         f"format({value}, '.3~r') + ' us'"
     )
+
+
+def _tooltip_title(text: str) -> str:
+    """Vega-Lite writes titles of tooltips into an expression, and escapes only some of them."""
+    return " ".join(text.split()).replace("\\", "/").replace('"', "'")
 
 
 def _quoted(text: str) -> str:
