@@ -15,7 +15,6 @@ from bench_spark.cli.options import (
     DEFAULT_BROKER,
     DEFAULT_STORE,
     BrokerOption,
-    FormatsOption,
     MasterOption,
     ScenarioArgument,
     SetOption,
@@ -84,7 +83,14 @@ def search_window(
             help="The largest window to try; unset: what load.backlog_limit_bytes holds.",
         ),
     ] = None,
-    formats: FormatsOption = None,
+    formats: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT[=FILE]",
+            help="terminal (the default), json or csv; repeatable.",
+        ),
+    ] = None,
     plot: Annotated[
         str | None,
         typer.Option("--plot", metavar="FILE", help="Draw the curve into a file, .svg or .png."),

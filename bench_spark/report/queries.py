@@ -73,9 +73,9 @@ def queries_of_charts(document: Document) -> Iterator[Query]:
     )
     yield Query(
         "Agents",
-        "SELECT agent, sum(sent) AS sent, sum(received) AS received,\n"
+        "SELECT agent, sum(sent) AS sent, sum(received - duplicates) AS received_once,\n"
         "       sum(cpu_seconds) AS cpu_seconds, max(host_busy_share) AS busiest_host_share\n"
-        f"FROM events WHERE run_id = {run} AND phase = 'measure' GROUP BY agent ORDER BY agent",
+        f"FROM events WHERE run_id = {run} GROUP BY agent ORDER BY agent",
     )
 
 
