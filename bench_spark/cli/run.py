@@ -34,6 +34,7 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan
 from bench_spark.report.exporter import Exporter, ExportingDisplay
 from bench_spark.report.live import Steps, display_for
+from bench_spark.report.measures import Document
 from bench_spark.scenario.resources import host_and_port
 from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
@@ -162,7 +163,7 @@ def _carry_out(
     launch: Launch,
     asked: Asked,
     display: Steps,
-    outputs: Outputs,
+    outputs: Outputs[Document],
     live: bool,
     trigger_seconds: float | None,
 ) -> int:

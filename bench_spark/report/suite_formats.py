@@ -11,10 +11,12 @@ import csv
 import json
 import statistics
 from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from bench_spark.report.formatting import (
     UNKNOWN,
+    byte_size,
     duration,
     one_line,
     per_cent,
@@ -34,27 +36,46 @@ from bench_spark.report.trial_resources import UNKNOWN_STATE
 from bench_spark.scenario.suite import RATE, Value, value_text
 
 
-def write_markdown(table: SuiteTable, writer: TextIO) -> None:
+@dataclass(frozen=True)
+class LaidOut:
+    """The table as people read it: the same in Markdown and in a page."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str]
+    """Cells refer to them by number, from 1: `12.3 ms [1]`."""
+
+
+def laid_out(table: SuiteTable) -> LaidOut:
     notes: dict[str, int] = {}
-    lines = [_line([table.headings[name] for name in table.rows] + _column_headings(table))]
-    lines.append(_line(["-:"] * (len(table.rows) + len(_column_headings(table)))))
+    rows = []
     for cells in _rows(table):
         texts = [text for cell in cells for text in _texts(cell, table.columns, notes)]
-        lines.append(_line([_label(name, cells) for name in table.rows] + texts))
-    title = f"{table.title} (quick)" if table.is_quick else table.title
-    writer.write(f"### {title}\n\n" + "\n".join(lines) + "\n")
+        rows.append([_label(name, cells) for name in table.rows] + texts)
+    headings = [table.headings[name] for name in table.rows] + _column_headings(table)
+    return LaidOut(headings, rows, list(notes))
+
+
+def title_of(table: SuiteTable) -> str:
+    return f"{table.title} (quick)" if table.is_quick else table.title
+
+
+def write_markdown(table: SuiteTable, writer: TextIO) -> None:
+    laid = laid_out(table)
+    lines = [_line(laid.headings), _line(["-:"] * len(laid.headings)), *map(_line, laid.rows)]
+    writer.write(f"### {title_of(table)}\n\n" + "\n".join(lines) + "\n")
     if any(cell.measured > 1 for cell in table.cells):
         writer.write("\nMedian of the repetitions, with the least and the greatest.\n")
     if (overhead := table.mean_overhead_seconds) is not None:
         writer.write(
             f"\nA trial took {seconds(overhead)} on average beside warm-up, load and drain.\n"
         )
-    for text, number in notes.items():
+    for number, text in enumerate(laid.notes, start=1):
         writer.write(f"\n[{number}] {text}\n")
 
 
 def write_csv(table: SuiteTable, writer: TextIO) -> None:
-    texts = {column.name for column in table.further + table.columns if column.unit == "text"}
+    texts = {column.name for column in table.all_columns if column.unit == "text"}
     rows = [_flat(entry, texts) for entry in _entries(table)]
     sheet = csv.DictWriter(writer, list(rows[0]), lineterminator="\n")
     sheet.writeheader()
@@ -71,7 +92,7 @@ def write_json(table: SuiteTable, writer: TextIO) -> None:
         "across": table.across,
         "columns": [
             {"name": column.name, "heading": column.heading, "unit": column.unit}
-            for column in (*table.columns, *table.further)
+            for column in table.all_columns
         ],
         "cells": list(_entries(table)),
     }
@@ -123,14 +144,14 @@ def _texts(cell: TableCell, columns: Sequence[TableColumn], notes: dict[str, int
         elif isinstance(figure, Words):
             yield f"{_words_text(figure)}{marks}"
         else:
-            yield f"{_figure_text(figure, column.unit, cell.measured > 1)}{marks}"
+            yield f"{figure_text(figure, column.unit, cell.measured > 1)}{marks}"
 
 
 def _words_text(words: Words) -> str:
     return "; ".join(map(one_line, words.texts))
 
 
-def _figure_text(figure: Figure, unit: Unit, is_repeated: bool) -> str:
+def figure_text(figure: Figure, unit: Unit, is_repeated: bool) -> str:
     text = _number(figure.median, unit, figure.is_lower_bound)
     if not is_repeated:
         return text
@@ -143,6 +164,8 @@ def _number(value: float, unit: Unit, is_lower_bound: bool = False) -> str:
             raise AssertionError("a text is no number")
         case "cpu_share":
             return per_cent(value)
+        case "bytes":
+            return byte_size(value)
         case "us":
             return duration(value, is_lower_bound)
         case "per_second":
@@ -170,9 +193,7 @@ def _entries(table: SuiteTable) -> Iterator[dict[str, Any]]:
             "rate_found_per_second": _figure_entry(cell.rate_found),
             "values": {
                 column.name: _entry(column, figure, cell)
-                for column, figure in zip(
-                    (*table.columns, *table.further), cell.figures, strict=True
-                )
+                for column, figure in zip(table.all_columns, cell.figures, strict=True)
             },
             "notes": list(cell.notes),
         }

@@ -14,11 +14,16 @@ from typing import Literal
 
 from bench_spark.report.formatting import one_line
 from bench_spark.report.measures import Document, statistics_of
-from bench_spark.report.trial_resources import broker_cpu, flow_state, scheduler_utilisation
+from bench_spark.report.trial_resources import (
+    broker_bytes,
+    broker_cpu,
+    flow_state,
+    scheduler_utilisation,
+)
 from bench_spark.scenario.suite import SUSTAINED, Suite, Trial, Value, trial_key, trials_of
 from bench_spark.scenario.suite_file import RATES, RESOURCES, Column
 
-Unit = Literal["us", "per_second", "share", "cpu_share", "text"]
+Unit = Literal["us", "per_second", "share", "cpu_share", "bytes", "text"]
 Status = Literal["valid", "degraded", "failed", "missing", "skipped"]
 
 _WORST_FIRST: tuple[Status, ...] = ("missing", "failed", "degraded", "valid")
@@ -99,6 +104,15 @@ class SuiteTable:
     """What every trial tells beside them: for programs, people have a narrower page."""
     cells: tuple[TableCell, ...]
     """In the order of the grid."""
+    x: str | None = None
+    """The axis along the bottom of figures; None: whichever suits."""
+    series: str | None = None
+    """The axis with a line for each of its values; None: whichever suits."""
+
+    @property
+    def all_columns(self) -> tuple[TableColumn, ...]:
+        """A cell has a figure for each."""
+        return (*self.columns, *self.further)
 
     @property
     def mean_overhead_seconds(self) -> float | None:
@@ -130,6 +144,8 @@ def suite_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> SuiteTable:
         cells=tuple(
             _cell(found, [*report.columns, *further], outcomes) for found in trials.values()
         ),
+        x=report.figures.x,
+        series=report.figures.series,
     )
 
 
@@ -138,7 +154,7 @@ def _table_column(column: Column) -> TableColumn:
         unit: Unit = "share" if column.value == "delivery_rate" else "per_second"
         return TableColumn(column.value, column.heading or _HEADINGS[column.value], unit)
     if column.value in RESOURCES:
-        unit = "cpu_share" if column.value in _CPU_KINDS else "text"
+        unit = _RESOURCE_UNITS.get(column.value, "text")
         return TableColumn(column.value, column.heading or _HEADINGS[column.value], unit, True)
     measure, _, statistic = column.value.partition(".")
     aggregation = "" if column.aggregation == "run" else column.aggregation
@@ -154,6 +170,14 @@ FURTHER = ("send_rate", "receive_rate", *RESOURCES)
 """Throughput and what it cost the broker: of interest whatever a suite is about."""
 
 _CPU_KINDS = {"broker_cpu_user": "user", "broker_cpu_system": "system"}
+_BYTE_COUNTERS = {
+    "broker_written": "written_bytes",
+    "broker_device_written": "device_written_bytes",
+}
+_RESOURCE_UNITS: Mapping[str, Unit] = {
+    **dict.fromkeys(_CPU_KINDS, "cpu_share"),
+    **dict.fromkeys(_BYTE_COUNTERS, "bytes"),
+}
 
 _HEADINGS = {
     "send_rate": "sent msg/s",
@@ -161,6 +185,8 @@ _HEADINGS = {
     "delivery_rate": "delivered",
     "broker_cpu_user": "broker CPU user",
     "broker_cpu_system": "broker CPU system",
+    "broker_written": "broker wrote",
+    "broker_device_written": "broker wrote to disk",
     "flow_state": "flow",
     "scheduler_utilisation": "schedulers",
 }
@@ -234,6 +260,9 @@ def _reading(document: Document, column: Column) -> _Reading | str | None:
         case "broker_cpu_user" | "broker_cpu_system" as kind:
             share = broker_cpu(document, _CPU_KINDS[kind])
             return None if share is None else (share, False)
+        case "broker_written" | "broker_device_written" as kind:
+            written = broker_bytes(document, _BYTE_COUNTERS[kind])
+            return None if written is None else (written, False)
     if column.value in RATES:
         holder = document if column.value == "delivery_rate" else document.get("rates") or {}
         rate = holder.get(column.value)

@@ -31,6 +31,21 @@ def broker_cpu(document: Document, kind: str) -> float | None:
     return statistics.fmean(by_host.values()) if by_host else None
 
 
+def broker_bytes(document: Document, counter: str) -> float | None:
+    """Bytes that the broker wrote in the measured phase, all its machines together.
+
+    `written_bytes` were handed to the kernel, `device_written_bytes` have reached a disk. Two
+    sources on one machine may be about the same processes: the busiest counts.
+    """
+    by_host: dict[Any, float] = {}
+    for source in (_resources(document).get("broker") or {}).values():
+        written = source.get(counter)
+        if written is not None:
+            host = source.get("host")
+            by_host[host] = max(written, by_host.get(host, 0.0))
+    return sum(by_host.values()) if by_host else None
+
+
 def flow_state(document: Document) -> str | None:
     """never, intermittent or permanent; None if no poll has seen the trial's connections."""
     state = (_resources(document).get("flow") or {}).get("state")
