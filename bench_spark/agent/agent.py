@@ -351,7 +351,7 @@ class _Agent:
         wiring = self._assignment.scenario.wiring
         lanes = _lanes_of(self._assignment.consumers, destinations)
         return [
-            replace(lane, subscription=wiring.subscription_of_consumer(lane.member))
+            replace(lane, subscriptions=tuple(wiring.subscriptions_of_consumer(lane.member)))
             for lane in lanes
         ]
 
@@ -360,7 +360,9 @@ class _Agent:
         """Subscriptions this agent serves; in its rows and sets they are known by their place."""
         wiring = self._assignment.scenario.wiring
         consumers = self._assignment.consumers
-        return sorted({wiring.subscription_of_consumer(member.index) for member in consumers})
+        return sorted(
+            {one for member in consumers for one in wiring.subscriptions_of_consumer(member.index)}
+        )
 
     @property
     def _first_destinations(self) -> list[int]:
@@ -373,10 +375,14 @@ class _Agent:
         wiring = self._assignment.scenario.wiring
         places = {subscription: place for place, subscription in enumerate(self._subscriptions)}
         consumers = self._assignment.consumers
-        width = max((len(member.destinations) for member in consumers), default=1)
+        served = [wiring.subscriptions_of_consumer(member.index) for member in consumers]
+        routes = [len(member.destinations) for member in consumers]
+        width = max([*routes, *map(len, served)], default=1)
         table = np.zeros((max(1, len(consumers)), width), dtype=np.int64)
-        for lane, member in enumerate(consumers):
-            table[lane, :] = places[wiring.subscription_of_consumer(member.index)]
+        for lane, subscriptions in enumerate(served):
+            table[lane, : len(subscriptions)] = [places[one] for one in subscriptions]
+            if len(subscriptions) == 1:  # whichever of its destinations it came from
+                table[lane, :] = places[subscriptions[0]]
         return table
 
     # -- after -----------------------------------------------------------------------------------

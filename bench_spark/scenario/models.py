@@ -586,6 +586,9 @@ class Scenario(Section):
     destinations: int = Field(default_factory=default_destinations, ge=1, le=1_000_000)
     """Queues or topics. Producer i publishes to destination i modulo this number; who receives it
     is said by `topology`."""
+    subscriptions_per_consumer: int = Field(1, ge=1, le=10_000)
+    """Topology `fan-out` (AMQP, loopback): queues from which each consumer receives, all of which
+    get a copy of every message."""
     keep_destinations: bool = False
     """Leave the queues or topics that the run has made, with what is in them, for a later run."""
     delivery: Literal["at_most_once", "at_least_once", "exactly_once"] | None = None
@@ -644,7 +647,13 @@ class Scenario(Section):
     @property
     def wiring(self) -> Wiring:
         """Who is tied to whom."""
-        return wiring_for(self.topology, self.producers, self.consumers, self.destinations)
+        return wiring_for(
+            self.topology,
+            self.producers,
+            self.consumers,
+            self.destinations,
+            self.subscriptions_per_consumer,
+        )
 
     @property
     def skipped_per_producer(self) -> int:
@@ -668,6 +677,12 @@ class Scenario(Section):
         return bool(self.producers and self.consumers)
 
     def _topology_conflicts(self) -> Iterator[Conflict]:
+        if self.subscriptions_per_consumer > 1 and self.topology != "fan-out":
+            yield Conflict(
+                ("subscriptions_per_consumer", "topology"),
+                f"{self.subscriptions_per_consumer} needs topology fan-out, in which every "
+                "subscription gets a copy of each message",
+            )
         if self.topology is None:
             if self.topology_scale != 1:
                 problem = f"{self.topology_scale:g} scales the sizes of a topology; there is none"

@@ -8,12 +8,13 @@ once, whichever of its consumers takes it. Several subscriptions of one group ge
     topology       groups         subscriptions per group   consumers per subscription
     none           destinations   1                         shared out
     fan-in         consumers      1                         1
-    fan-out        1              consumers                 1
+    fan-out        1              consumers (times k)       1
     straight-run   destinations   1                         1
     round-robin    1              1                         all
 
-So two numbers, groups and copies, say everything. What destinations and subscriptions are made of
-is each protocol's own affair.
+So two numbers, groups and copies, say everything. Where there are more subscriptions than consumers
+(a fan-out in which each has k of them), a consumer serves several. What destinations and
+subscriptions are made of is each protocol's own affair.
 """
 
 from __future__ import annotations
@@ -103,8 +104,9 @@ class Wiring:
     def destination_of_producer(self, producer: int) -> int:
         return producer % self.destinations
 
-    def subscription_of_consumer(self, consumer: int) -> int:
-        return consumer % self.subscriptions
+    def subscriptions_of_consumer(self, consumer: int) -> range:
+        """One, unless there are more of them than consumers."""
+        return range(consumer % self.subscriptions, self.subscriptions, self.consumers)
 
     def group_of_destination(self, destination: int) -> int:
         return destination % self.groups
@@ -113,7 +115,7 @@ class Wiring:
         return self.group_of_destination(self.destination_of_producer(producer))
 
     def group_of_consumer(self, consumer: int) -> int:
-        return self.group_of_subscription(self.subscription_of_consumer(consumer))
+        return self.group_of_subscription(self.subscriptions_of_consumer(consumer)[0])
 
     def group_of_subscription(self, subscription: int) -> int:
         return subscription % self.groups
@@ -150,12 +152,16 @@ class Wiring:
 
 
 def wiring_for(
-    topology: Topology | None, producers: int, consumers: int, destinations: int
+    topology: Topology | None,
+    producers: int,
+    consumers: int,
+    destinations: int,
+    subscriptions_per_consumer: int = 1,
 ) -> Wiring:
     groups, copies = {
         None: (destinations, 1),
         "fan-in": (consumers, 1),
-        "fan-out": (1, consumers),
+        "fan-out": (1, consumers * subscriptions_per_consumer),
         "straight-run": (destinations, 1),
         "round-robin": (1, 1),
     }[topology]

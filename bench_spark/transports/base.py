@@ -65,8 +65,13 @@ class Lane:
 
     member: int
     destinations: tuple[Destination, ...]
-    subscription: int = 0
-    """Of a consumer: which of the run's subscriptions it serves (see `Wired`)."""
+    subscriptions: tuple[int, ...] = (0,)
+    """Of a consumer: which of the run's subscriptions it serves (see `Wired`). Where there are
+    several, its routes are these."""
+
+    @property
+    def subscription(self) -> int:
+        return self.subscriptions[0]
 
 
 @dataclass(frozen=True)

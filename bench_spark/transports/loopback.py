@@ -166,7 +166,7 @@ class _MemoryBroker:
         """The queue of each of a consumer's routes."""
         if self._wiring.is_plain:
             return [self.find(destination) for destination in lane.destinations]
-        return [self.find(self.subscribed(lane.subscription))]
+        return [self.find(self.subscribed(index)) for index in lane.subscriptions]
 
     @staticmethod
     def subscribed(index: int) -> Destination:

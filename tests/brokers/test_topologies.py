@@ -88,6 +88,16 @@ def open_channel(broker: Broker) -> tuple[pika.BlockingConnection, Any]:
 
 
 @pytest.mark.usefixtures("plane")
+def test_one_consumer_receives_the_copies_of_all_its_queues(broker: Broker) -> None:
+    load = {"mode": "maximum", "messages": 300}
+    plan = plan_of(
+        topology="fan-out", producers=1, subscriptions_per_consumer=5, consumers=1, load=load
+    )
+    done = run_load(plan, broker)
+    assert_delivered(done, 300 * 5)
+
+
+@pytest.mark.usefixtures("plane")
 def test_what_one_consumer_of_a_fan_out_never_got_is_lost_there_and_nowhere_else(
     broker: Broker,
 ) -> None:

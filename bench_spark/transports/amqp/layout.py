@@ -49,7 +49,12 @@ class Layout:
         if self.wiring.is_plain:
             return list(lanes)
         return [
-            replace(lane, destinations=(self.queue(lane.subscription, _are_ours(lane)),))
+            replace(
+                lane,
+                destinations=tuple(
+                    self.queue(index, _are_ours(lane)) for index in lane.subscriptions
+                ),
+            )
             for lane in lanes
         ]
 

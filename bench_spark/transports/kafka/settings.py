@@ -224,6 +224,11 @@ def check_properties(scenario: Scenario, broker: Broker) -> None:
             f"broker {broker.name}: username: needs password_env or password_file"
         )
     kafka = scenario.kafka
+    if scenario.subscriptions_per_consumer > 1:
+        raise ConfigurationError(
+            "subscriptions_per_consumer: kind kafka has one per consumer: its client is a member "
+            "of one group"
+        )
     if scenario.consumer.is_slow:
         raise ConfigurationError(
             "consumer: kind kafka cannot slow consumers down: its client fetches ahead of them, "

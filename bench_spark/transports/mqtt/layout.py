@@ -70,6 +70,11 @@ def refuse_impossible(scenario: Scenario) -> None:
                 f"mqtt.{key}: does not go with topology {scenario.topology}, whose topics and "
                 "filters have names of their own"
             )
+    if scenario.subscriptions_per_consumer > 1:
+        raise ConfigurationError(
+            "subscriptions_per_consumer: kind mqtt has one per consumer: a broker may send a "
+            "client one copy of a message however often it has subscribed to it"
+        )
     if scenario.topology == "fan-out" and scenario.mqtt.shared_group is not None:
         raise ConfigurationError(
             "mqtt.shared_group: does not go with topology fan-out: a group divides the messages, "

@@ -48,6 +48,7 @@ def topologies(draw: st.DrawFn) -> dict[str, Any]:
         "producers": producers,
         "consumers": consumers,
         "destinations": destinations,
+        "subscriptions_per_consumer": draw(st.integers(1, 4)) if topology == "fan-out" else 1,
     }
 
 

@@ -24,7 +24,7 @@ def receivers(wiring: Wiring, producer: int) -> list[set[int]]:
         {
             consumer
             for consumer in range(wiring.consumers)
-            if wiring.subscription_of_consumer(consumer) == subscription
+            if subscription in wiring.subscriptions_of_consumer(consumer)
         }
         for subscription in wiring.subscriptions_of_group(group)
     ]
@@ -51,6 +51,21 @@ def test_in_a_fan_out_every_consumer_receives_every_message(
     wiring = wiring_for("fan-out", producers, consumers, topics)
     for producer in range(producers):
         assert receivers(wiring, producer) == [{consumer} for consumer in range(consumers)]
+
+
+@given(consumers=st.integers(1, 12), each=st.integers(1, 12))
+def test_in_a_fan_out_with_several_subscriptions_a_consumer_receives_as_many_copies(
+    consumers: int, each: int
+) -> None:
+    wiring = wiring_for("fan-out", 1, consumers, 1, each)
+    assert wiring.copies == consumers * each
+    assert sorted(map(min, receivers(wiring, 0))) == sorted(list(range(consumers)) * each)
+    assert all(len(receiving) == 1 for receiving in receivers(wiring, 0))
+
+
+def test_several_subscriptions_need_a_fan_out() -> None:
+    with pytest.raises(ValidationError, match="3 needs topology fan-out"):
+        scenario(subscriptions_per_consumer=3)
 
 
 @given(pairs=st.integers(1, 50))
