@@ -30,7 +30,7 @@ NodesOption = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Start so many nodes that form a cluster (rabbitmq); 1 unless given.",
+        help="Start so many nodes that form a cluster (kafka, rabbitmq); 1 unless given.",
         show_default=False,
     ),
 ]

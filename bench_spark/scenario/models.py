@@ -480,6 +480,9 @@ class Kafka(Section):
     transaction_messages: int = Field(0, ge=0, le=10_000_000)
     """Messages per transaction of a producer; 0 turns transactions off. A message is confirmed when
     its transaction is committed, and consumers read committed messages only."""
+    plane: Literal["fast", "confluent"] = "fast"
+    """Who moves the data: librdkafka's own interface, batch by batch, or confluent-kafka's, message
+    by message: slow, and the reference. Transactions are always the latter's."""
 
     @field_validator("producer", "consumer")
     @classmethod

@@ -128,6 +128,21 @@ class Batch:
             head_bytes=self.head_bytes,
         )
 
+    def rows(self, places: I64) -> Batch:
+        """Some of these messages, in that order (copies)."""
+
+        def of(column: Sequence[bytes]) -> Sequence[bytes]:
+            return [column[place] for place in places.tolist()]
+
+        return Batch(
+            lane=self.lane[places],
+            head=self.head[places],
+            tail=self.tail if isinstance(self.tail, bytes) else of(self.tail),
+            route=self.route[places],
+            keys=None if self.keys is None else of(self.keys),
+            head_bytes=self.head_bytes,
+        )
+
 
 class OutcomeKind(IntEnum):
     CONFIRMED = 0

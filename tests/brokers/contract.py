@@ -48,6 +48,8 @@ PATIENCE_SECONDS = 20.0
 CLOCK = Clock.local()
 PLANES = ("fast", "pika")
 """Data planes of AMQP: the default, and the reference it is compared with."""
+KAFKA_PLANES = ("fast", "confluent")
+"""The same of Kafka."""
 
 _run_numbers = itertools.count()
 _plane: ContextVar[str] = ContextVar("plane", default=PLANES[0])
@@ -55,8 +57,8 @@ _mqtt_version: ContextVar[str] = ContextVar("mqtt_version", default="3.1.1")
 
 
 @contextmanager
-def amqp_plane(name: str) -> Iterator[None]:
-    """Transports opened meanwhile use this data plane if they speak AMQP."""
+def data_plane(name: str) -> Iterator[None]:
+    """Transports opened meanwhile use this data plane if their protocol has several."""
     token = _plane.set(name)
     try:
         yield
@@ -90,7 +92,8 @@ def open_confirming(broker: Broker, in_flight: int = 50, **scenario: Any) -> Tra
 
 
 def _context(broker: Broker, run_id: str | None, scenario: dict[str, Any]) -> TransportContext:
-    scenario["amqp"] = {"plane": _plane.get(), **scenario.get("amqp", {})}
+    if broker.kind in ("amqp", "kafka"):
+        scenario[broker.kind] = {"plane": _plane.get(), **scenario.get(broker.kind, {})}
     scenario["mqtt"] = {"version": _mqtt_version.get(), **scenario.get("mqtt", {})}
     return TransportContext(
         run_id=run_id or f"contract-{time.time_ns()}-{next(_run_numbers)}",

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from contract import (
     CLOCK,
+    KAFKA_PLANES,
     PATIENCE_SECONDS,
     PLANES,
-    amqp_plane,
     batch,
     collect,
     consuming,
+    data_plane,
     declared,
     eventually,
     exchanging,
@@ -40,7 +41,8 @@ from bench_spark.transports.base import Destination, OutcomeKind, Part, Signal, 
 
 AMQP = tuple(f"{name} {plane}" for name in ("rabbitmq", "qpid") for plane in PLANES)
 QUEUES = ("loopback", *AMQP)
-KEEPING = (*QUEUES, "kafka")
+KAFKA = tuple(f"kafka {plane}" for plane in KAFKA_PLANES)
+KEEPING = (*QUEUES, *KAFKA)
 """Brokers that keep what nobody has fetched yet; a topic of MQTT keeps nothing."""
 MOSQUITTO = ("mosquitto mqtt 3.1.1", "mosquitto mqtt 5")
 MQTT = (*MOSQUITTO, "rabbitmq_mqtt")
@@ -51,12 +53,12 @@ SHARING = (*KEEPING, *MOSQUITTO)
 
 @contextmanager
 def dialect(name: str) -> Iterator[None]:
-    """A data plane of AMQP, or a version of MQTT; empty: the default one."""
+    """A data plane of AMQP or Kafka, or a version of MQTT; empty: the default one."""
     if name.startswith("mqtt "):
         with mqtt_version(name.removeprefix("mqtt ")):
             yield
     else:
-        with amqp_plane(name or PLANES[0]):
+        with data_plane(name or PLANES[0]):
             yield
 
 
@@ -339,7 +341,7 @@ def test_a_broker_that_does_not_answer_is_named_within_ten_seconds(
     assert time.monotonic() - started < 10
 
 
-@pytest.mark.parametrize("case", [*AMQP, "kafka", *MOSQUITTO])
+@pytest.mark.parametrize("case", [*AMQP, *KAFKA, *MOSQUITTO])
 def test_a_broker_that_goes_away_is_lost_on_both_ends(case: str) -> None:
     name, _, spoken = case.partition(" ")
     with running(name) as status, dialect(spoken):

@@ -87,7 +87,10 @@ def topic_properties(scenario: Scenario) -> dict[str, str]:
     needed: ClientProperties = {}
     if scenario.message.bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
         needed["max.message.bytes"] = scenario.message.bytes + ENVELOPE_OF_RECORD_BYTES
-    return {key: _text(value) for key, value in (needed | scenario.kafka.topic.properties).items()}
+    return {
+        key: property_text(value)
+        for key, value in (needed | scenario.kafka.topic.properties).items()
+    }
 
 
 def admin_properties(broker: Broker, credentials: Credentials) -> Properties:
@@ -146,13 +149,13 @@ def wants_reports(scenario: Scenario) -> bool:
     """
     producer = scenario.kafka.producer
     acks = producer.get("acks", producer.get("request.required.acks", "all"))
-    return _text(acks) != "0" and _text(producer.get(_ONLY_ERRORS, False)) != "true"
+    return property_text(acks) != "0" and property_text(producer.get(_ONLY_ERRORS, False)) != "true"
 
 
 def starts_at_end(scenario: Scenario) -> bool:
     """Whether a run that only consumes is to leave out what its topics hold already."""
     asked = scenario.kafka.consumer.get("auto.offset.reset", "earliest")
-    return _text(asked) in ("latest", "largest", "end")
+    return property_text(asked) in ("latest", "largest", "end")
 
 
 def moves_partitions_one_by_one(consumer: Mapping[str, Any]) -> bool:
@@ -192,12 +195,13 @@ def _security(broker: Broker, credentials: Credentials) -> ClientProperties:
 def _as_text(properties: ClientProperties) -> Properties:
     # The one property that confluent-kafka reads itself must stay a bool; librdkafka reads text.
     return {
-        key: _text(value) == "true" if key == _ONLY_ERRORS else _text(value)
+        key: property_text(value) == "true" if key == _ONLY_ERRORS else property_text(value)
         for key, value in properties.items()
     }
 
 
-def _text(value: str | int | float | bool) -> str:
+def property_text(value: str | int | float | bool) -> str:
+    """The value as librdkafka reads it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -274,15 +278,12 @@ def _check(
         ignored = _Ignored()
         problem = _problem_with(client_class, {key: value}, ignored)
         if problem is not None:
-            raise ConfigurationError(f"{place}.{key}: {_explained(key, problem)}")
+            raise ConfigurationError(f"{place}.{key}: {explained(key, problem)}")
         if ignored.is_heard and not is_shared:
             raise ConfigurationError(f"{place}.{key}: does nothing in a {kind}")
     together = _problem_with(client_class, properties, _Ignored())
     if together is not None:
-        for key, value in properties.items():
-            if _is_secret(key):
-                together = together.replace(_text(value), "***")
-        raise ConfigurationError(f"{place}: {together}")
+        raise ConfigurationError(f"{place}: {without_secrets(together, properties)}")
 
 
 def _problem_with(
@@ -300,11 +301,19 @@ def _problem_with(
     return None
 
 
-def _explained(key: str, problem: str) -> str:
+def explained(key: str, problem: str) -> str:
+    """librdkafka's complaint about a property, for people and without secrets."""
     if "No such configuration property" in problem:
         meant = nearest(key, PROPERTY_NAMES)
         return "no such property" + (f"; did you mean {meant}?" if meant else "")
     return "not accepted by the client library" if _is_secret(key) else problem
+
+
+def without_secrets(words: str, properties: Mapping[str, Any]) -> str:
+    for key, value in properties.items():
+        if _is_secret(key) and value:
+            words = words.replace(property_text(value), "***")
+    return words
 
 
 def _is_secret(key: str) -> bool:

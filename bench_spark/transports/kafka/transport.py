@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import confluent_kafka
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
@@ -17,13 +16,18 @@ from bench_spark.transports.base import (
     Destination,
     Lane,
     Part,
+    Producers,
     Subscription,
     TransportContext,
 )
 from bench_spark.transports.kafka.cluster import Cluster
 from bench_spark.transports.kafka.columns import Position
+from bench_spark.transports.kafka.confluent_consumer import ConfluentConsumer
 from bench_spark.transports.kafka.consumers import KafkaConsumers
+from bench_spark.transports.kafka.fast_producers import FastProducers
 from bench_spark.transports.kafka.leftovers import Left, Logs, summed
+from bench_spark.transports.kafka.native_consumer import NativeConsumer
+from bench_spark.transports.kafka.planes import chosen_plane
 from bench_spark.transports.kafka.producers import MOST_CLIENTS, KafkaProducers
 from bench_spark.transports.kafka.release import ask_release
 from bench_spark.transports.kafka.settings import (
@@ -65,6 +69,7 @@ class KafkaTransport:
         self._broker = context.broker
         self._wiring = context.scenario.wiring
         self._group = group_of(context.run_id)
+        self._plane = chosen_plane(context.scenario.kafka)
 
     @property
     def confirms(self) -> bool:
@@ -95,10 +100,7 @@ class KafkaTransport:
             version=ask_release(self._broker),
             platform=f"{brokers} broker" + ("s" if brokers > 1 else ""),
             capabilities=frozenset({"confirms", "keys", "consumer_groups", "transactions"}),
-            client_library=(
-                f"confluent-kafka {confluent_kafka.version()} / "
-                f"librdkafka {confluent_kafka.libversion()[0]}"
-            ),
+            client_library=self._plane.client_library,
         )
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
@@ -160,12 +162,11 @@ class KafkaTransport:
             self._scenario, self._context.run_id, destination.index
         )
 
-    def open_producers(
-        self, lanes: Sequence[Lane], now_ns: NowNs
-    ) -> KafkaProducers | TransactionalProducers:
+    def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers:
         if self._scenario.kafka.transaction_messages:
             return self._open_transactional(lanes, now_ns)
-        producers = KafkaProducers(
+        make_producers = FastProducers if self._plane.is_fast else KafkaProducers
+        producers = make_producers(
             lanes,
             producer_properties(self._context),
             keys=self._scenario.kafka.keys,
@@ -200,6 +201,7 @@ class KafkaTransport:
             partitions = cluster.partitions_of(
                 {self._name(d) for lane in lanes for d in lane.destinations}
             )
+        is_fast = self._plane.is_fast and Part.HEADERS not in want
         members = self._wiring.consumers_per_subscription
         consumers = KafkaConsumers(
             lanes,
@@ -207,6 +209,7 @@ class KafkaTransport:
                 consumer_properties(self._context, self._group_of(lane.subscription))
                 for lane in lanes
             ],
+            NativeConsumer if is_fast else ConfluentConsumer,
             want=want,
             holds_back=self._scenario.only_consumes,
             may_idle=[
