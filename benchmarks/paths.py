@@ -19,6 +19,7 @@ from hdrh.histogram import HdrHistogram
 
 from bench_spark.agent.dealing import RoundRobin
 from bench_spark.agent.recorder import Recorder, RecorderSetup
+from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.timeline import Timeline
 from bench_spark.measure.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
 from bench_spark.measure.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shape_for
@@ -170,7 +171,7 @@ def record_both_ends(batch: int) -> AbstractContextManager[Work]:
         streams_per_subscription=1,
         subscriptions=("bench-0",),
         destinations_by_producer=("bench-0",),
-        body_bytes=BODY_BYTES,
+        sizes=BodySizes(BODY_BYTES),
         has_schedule=True,
     )
     recorder = Recorder(setup, timeline)

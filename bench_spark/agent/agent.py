@@ -25,6 +25,7 @@ from bench_spark.agent.loop import Lanes, LoadLoop
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder, RecorderSetup
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sampling import Sampler, SamplingRule
+from bench_spark.agent.sizes import BodySizes, body_sizes
 from bench_spark.agent.time_slice import short_time_slice
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.agent.waiting import Waiting
@@ -245,7 +246,8 @@ class _Agent:
             early = _EarlySignals(producers, consumers)
             start = self._expect("start", START_TIMEOUT_SECONDS, meanwhile=early.collect)
             timeline = timeline_of(self._assignment.scenario, int(start["start_at_ns"]))
-            recorder = Recorder(self._recorder_setup(destinations), timeline)
+            sizes = body_sizes(self._assignment.scenario.message, timeline)
+            recorder = Recorder(self._recorder_setup(destinations, sizes), timeline)
             sampler = self._make_sampler(timeline)
             host, port = self._task.broker.address()
             lanes_open = Lanes(
@@ -266,6 +268,7 @@ class _Agent:
                 self._link,
                 now_ns,
                 self._waiting,
+                sizes,
                 sampler,
             )
             with _undisturbed():
@@ -290,7 +293,9 @@ class _Agent:
             # A connection that will not end in order is a failure, but costs nothing measured.
             result.failure = result.failure or (error.kind, str(error))
 
-    def _recorder_setup(self, destinations: dict[int, Destination]) -> RecorderSetup:
+    def _recorder_setup(
+        self, destinations: dict[int, Destination], sizes: BodySizes
+    ) -> RecorderSetup:
         scenario = self._assignment.scenario
         names = {index: destination.name or "" for index, destination in destinations.items()}
         scheduled = scenario.load.mode == "rate" and not scenario.only_consumes
@@ -304,7 +309,7 @@ class _Agent:
             destinations_by_producer=tuple(
                 names[member.destinations[0]] for member in self._assignment.producers
             ),
-            body_bytes=scenario.message.bytes,
+            sizes=sizes,
             has_schedule=scheduled,
             takes_any=scenario.only_consumes,
             reads_timestamps=scenario.message.timestamped,

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.agent.rows import EventRow
+from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.measure.envelope import (
     ENVELOPE_BYTES,
@@ -85,7 +86,7 @@ class RecorderSetup:
     """Names of the subscriptions this agent serves: of the destination, or the first of several."""
     destinations_by_producer: tuple[str, ...]
     """Per local producer lane: the name of its destination."""
-    body_bytes: int
+    sizes: BodySizes
     has_schedule: bool
     by_destination: bool = False
     takes_any: bool = False
@@ -95,7 +96,7 @@ class RecorderSetup:
 
     @property
     def has_accounts(self) -> bool:
-        return self.body_bytes >= ENVELOPE_BYTES
+        return self.sizes.smallest_bytes >= ENVELOPE_BYTES
 
 
 class Recorder:
@@ -238,7 +239,7 @@ class Recorder:
             messages = int(np.count_nonzero(mask))
             counters = self._cells[key].counters
             counters["sent"] += messages
-            counters["bytes"] += messages * self._setup.body_bytes
+            counters["bytes"] += self._setup.sizes.total_bytes(sent_ns[mask])
             if self._setup.has_schedule:
                 self._histogram(key, "send_lag").record_ns((sent_ns - intended_ns)[mask])
 

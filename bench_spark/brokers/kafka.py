@@ -103,7 +103,7 @@ class Kafka:
             return False
         return len(found) == self._nodes
 
-    def address(self, ports: Mapping[str, int]) -> dict[str, Any]:
+    def address(self, ports: Mapping[str, int], directory: Path) -> dict[str, Any]:
         servers = (f"{HOST}:{ports[name]}" for name in ports if name.startswith("client"))
         return {"kind": "kafka", "bootstrap_servers": ",".join(servers)}
 

@@ -32,7 +32,7 @@ class Mosquitto:
     def answers(self, ports: Mapping[str, int]) -> bool:
         return exchange(ports["mqtt"], CONNECT, CONNACK_ACCEPTED)
 
-    def address(self, ports: Mapping[str, int]) -> dict[str, Any]:
+    def address(self, ports: Mapping[str, int], directory: Path) -> dict[str, Any]:
         return {"kind": "mqtt", "uri": f"mqtt://{HOST}:{ports['mqtt']}"}
 
 

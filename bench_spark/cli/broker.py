@@ -41,7 +41,10 @@ def start(name: NameArgument, nodes: NodesOption = None) -> None:
     """Start a broker and return when clients can use it."""
     from bench_spark import brokers
 
-    _print_line(brokers.start(name, _say, nodes=nodes))
+    started = brokers.start(name, _say, nodes=nodes)
+    for command in started.broker.rabbitmqctl:
+        _say(f"rabbitmqctl for it: {command}")
+    _print_line(started)
 
 
 @app.command()

@@ -79,6 +79,8 @@ class RunControl:
         self.failures: list[Failure] = []
         self.destinations: dict[int, tuple[str, bool]] = {}
         self.start_at_ns: int | None = None
+        self.drained_at_ns: int | None = None
+        """When the last message had arrived, or was no longer waited for."""
         self.stop_reason: str | None = None
         self.all_joined = threading.Event()
         self.started = threading.Event()
@@ -199,6 +201,8 @@ class RunControl:
             self.start_at_ns = self._now_ns() + START_DELAY_NS
             message["start_at_ns"] = self.start_at_ns
             self.started.set()
+        elif command == "drained":
+            self.drained_at_ns = self._now_ns()
         self._broadcast(message)
 
     def _broadcast(self, message: Message) -> None:

@@ -94,7 +94,12 @@ def scenario_of(scenario: Mapping[str, Any]) -> str:
 def content_of(scenario: Mapping[str, Any]) -> str:
     """What goes through the broker; the size of what others have sent is not known."""
     load = load_of(scenario)
-    return f"{byte_size(scenario['message']['bytes'])}, {load}" if scenario["producers"] else load
+    if not scenario["producers"]:
+        return load
+    message = scenario["message"]
+    # Runs stored before there were steps have none.
+    sizes = [step["bytes"] for step in message.get("steps", ())] or [message["bytes"]]
+    return f"{', then '.join(map(byte_size, sizes))}, {load}"
 
 
 def address_of(broker: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from bench_spark.measure.envelope import TIMESTAMP_BYTES
+from bench_spark.measure.envelope import ENVELOPE_BYTES, TIMESTAMP_BYTES
 from bench_spark.scenario.topologies import (
     Sizes,
     Topology,
@@ -45,6 +45,7 @@ _MQTT_TEXT_BYTES = 65535
 _MQTT_WILDCARDS = "+#"
 _SKIPPED_WINDOWS = 2
 _LONGEST_OPENING_SECONDS = 500
+LARGEST_BODY_BYTES = 128 * 1024 * 1024
 
 
 _NEEDS_BOUND = (
@@ -156,17 +157,41 @@ class Section(BaseModel):
     )
 
 
+class SizeStep(Section):
+    """A part of the measured phase."""
+
+    seconds: Annotated[float, Field(gt=0, le=30 * 86400, allow_inf_nan=False)]
+    """How long it lasts."""
+    bytes: int = Field(ge=ENVELOPE_BYTES, le=LARGEST_BODY_BYTES)
+    """Size of the bodies that are sent meanwhile."""
+
+
 class Message(Section):
     """What is sent."""
 
-    bytes: int = Field(1000, ge=TIMESTAMP_BYTES, le=128 * 1024 * 1024)
+    bytes: int = Field(1000, ge=TIMESTAMP_BYTES, le=LARGEST_BODY_BYTES)
     """Size of the body. From 32 bytes on, losses and duplicates are accounted for."""
+    steps: list[SizeStep] = Field(default_factory=list, max_length=10_000)
+    """A size that changes in the measured phase: a list such as
+    `[{seconds: 10, bytes: 100}, {seconds: 5, bytes: 100000}]`. A message has the size of the moment
+    at which it is sent. The last step goes on until the end; the warm-up has `bytes`."""
     padding: Literal["random", "zero"] = "random"
     """What fills the body behind the measurement data."""
     timestamped: bool = False
     """In a run without producers: whoever publishes puts when it did so (nanoseconds since the
     epoch, 64 bits, little-endian) into the first 8 bytes of every body, so that `latency` can be
     measured. The messages of runs with producers always have it."""
+
+    @property
+    def largest_bytes(self) -> int:
+        return max([self.bytes, *(step.bytes for step in self.steps)])
+
+    @model_validator(mode="after")
+    def _steps_have_an_envelope(self) -> Message:
+        if self.steps and self.bytes < ENVELOPE_BYTES:
+            problem = f"{self.bytes} is below {ENVELOPE_BYTES}, which a size that changes needs"
+            refuse([Conflict(("bytes", "steps"), problem)])
+        return self
 
 
 class LoadStep(Section):
@@ -708,12 +733,17 @@ class Scenario(Section):
                 )
 
     def _step_conflicts(self) -> Iterator[Conflict]:
-        lasting = sum(step.seconds for step in self.load.steps)
-        if lasting > self.phases.measure_seconds:
+        for key, steps in (("load.steps", self.load.steps), ("message.steps", self.message.steps)):
+            lasting = sum(step.seconds for step in steps)
+            if lasting > self.phases.measure_seconds:
+                yield Conflict(
+                    (key, "phases.measure_seconds"),
+                    f"last {lasting:g} s, which is more than phases.measure_seconds: "
+                    f"{self.phases.measure_seconds:g}",
+                )
+        if self.message.steps and self.only_consumes:
             yield Conflict(
-                ("load.steps", "phases.measure_seconds"),
-                f"last {lasting:g} s, which is more than phases.measure_seconds: "
-                f"{self.phases.measure_seconds:g}",
+                ("message.steps", "producers"), "say what is sent, but there are no producers"
             )
 
     def _transaction_conflicts(self) -> Iterator[Conflict]:
@@ -725,13 +755,13 @@ class Scenario(Section):
                 f"{self.load.in_flight} is below amqp.producer_transaction, which is {messages}: "
                 "nothing would ever be committed",
             )
-        limit = self.load.backlog_limit_bytes // self.message.bytes
+        limit = self.load.backlog_limit_bytes // self.message.largest_bytes
         together = messages * self.producers
         if self.load.mode == "maximum" and messages and limit < together:
             yield Conflict(
                 ("load.backlog_limit_bytes", "amqp.producer_transaction", "producers"),
                 f"{self.load.backlog_limit_bytes} is less than the {together} messages of "
-                f"{self.message.bytes} bytes in the transactions of all producers",
+                f"{self.message.largest_bytes} bytes in the transactions of all producers",
             )
 
     def _sampling_conflicts(self) -> Iterator[Conflict]:

@@ -29,6 +29,9 @@ VOTES = 2
 
 MOST_UNSENT = 0.001
 """Share of the messages due that a run which kept its rate may not have sent."""
+LEAST_IN_TIME = 0.99
+"""Share of the rate that must have been sent while it was measured, and not in the moment of grace
+that follows."""
 MOST_GROWTH = 0.005
 """How fast the backlog may grow, as a share of the rate."""
 MOST_BACKLOG_SECONDS = 1.0
@@ -202,6 +205,9 @@ def _is_kept(
     counts = document.get("counts") or {}
     due, sent, arrived = (counts.get(name) or 0 for name in ("due", "sent", "received_once"))
     if document.get("status") in ("failed", "aborted") or not due or not ticks:
+        return False
+    send_rate = (document.get("rates") or {}).get("send_rate")
+    if send_rate is not None and send_rate < LEAST_IN_TIME * rate_per_second:
         return False
     copies = document.get("copies") or 1
     backlog = backlogs(ticks, backlog_at_start, copies)

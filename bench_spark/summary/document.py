@@ -8,7 +8,7 @@ arrived; rates are about the seconds of the measured phase whatever they carried
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
@@ -120,6 +120,10 @@ class RunSummary:
     document: Document
     exit_code: int
     histograms: Mapping[str, SparseHistogram]
+
+    def with_overhead(self, seconds: float | None) -> RunSummary:
+        """With how long the run took beside its load; that is known only at its end."""
+        return replace(self, document=self.document | {"overhead_seconds": seconds})
 
 
 def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:

@@ -24,7 +24,7 @@ destinations that this run declared and the broker has forgotten are declared ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Protocol, runtime_checkable
@@ -363,6 +363,14 @@ class Holdable(Protocol):
     def hold(self, lanes: Collection[int]) -> None:
         """Fetch nothing more for these lanes, and again for all others, until told otherwise. What
         the broker sends them meanwhile waits in the network, and then in the broker."""
+
+
+@runtime_checkable
+class Skippable(Protocol):
+    """Producers of which one may be full without the others having to wait for it."""
+
+    def full_among(self, lanes: Iterable[int]) -> set[int]:
+        """Those of these lanes that take no message now."""
 
 
 class Transport(Protocol):

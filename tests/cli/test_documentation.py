@@ -44,7 +44,7 @@ from bench_spark.transports.base import TransportContext
 from bench_spark.transports.registry import ENTRY_POINTS, make_transport
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 EXECUTED = {"validate", "plan", "scenarios", "brokers", "--version", "--help"}
 """Commands that start nothing and change nothing: run for real wherever they are shown."""
@@ -52,7 +52,11 @@ EXECUTED = {"validate", "plan", "scenarios", "brokers", "--version", "--help"}
 LOADS = {"run", "search-window"}
 """Commands that are given a scenario and run it."""
 
-JOBS = {"jobs/run_scenario.py": "run", "jobs/search_window.py": "search-window"}
+JOBS = {
+    "jobs/run_scenario.py": ("run",),
+    "jobs/search_window.py": ("search-window",),
+    "jobs/run_suite.py": ("suite", "run"),
+}
 """What spark-submit is given instead of the program, and the command that it stands for."""
 
 _FENCE = re.compile(
@@ -113,7 +117,7 @@ def arguments_of(words: list[str]) -> tuple[str, ...] | None:
     for place, word in enumerate(words):
         for job, command in JOBS.items():
             if word.endswith(job):
-                return (command, *words[place + 1 :])
+                return (*command, *words[place + 1 :])
     if words and Path(words[0]).name == "bench-spark":
         return tuple(words[1:])
     if words[:2] == ["docker", "run"]:
@@ -147,6 +151,7 @@ def test_every_kind_of_example_is_found() -> None:
         (".venv/bin/bench-spark runs | head", ("runs",)),
         ("spark-submit --master yarn jobs/run_scenario.py steady", ("run", "steady")),
         ("spark-submit jobs/search_window.py window", ("search-window", "window")),
+        ("spark-submit jobs/run_suite.py acks --quick", ("suite", "run", "acks", "--quick")),
         ("docker run --rm bench-spark bench-spark --help", ("--help",)),
         ("docker build -t bench-spark .", None),
         ("make demo", None),

@@ -2,7 +2,7 @@
 
 settings.py        librdkafka's properties, of scenario and broker; refuses what it would not take
 cluster.py         topics and offsets: create, ask, delete
-leftovers.py       what consumer groups have not read (pure)
+leftovers.py       what consumer groups have not read
 release.py         which Kafka this is
 planes.py          which data plane moves the messages
 health.py          whether the cluster is lost

@@ -3,7 +3,7 @@ once is kept, at most one write's worth, and until that has gone the lane takes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,6 +68,9 @@ class SendingLanes(Lanes[LaneT, DialogueT, OpenedT]):
         if is_of_one_lane(batch.lane):
             return self._send_on_one_lane(batch)
         return self._send_by_lane(batch)
+
+    def full_among(self, lanes: Iterable[int]) -> set[int]:
+        return {number for number in lanes if self._room(self._opened[number]) <= 0}
 
     def _send_on_one_lane(self, batch: Batch) -> int:
         lane = self._opened[batch.lane[0]]

@@ -306,6 +306,22 @@ def test_a_hostile_reference_is_refused_in_a_short_text(reference: str) -> None:
             ],
         ),
         (
+            "message: {bytes: 20, steps: [{seconds: 5, bytes: 100}]}",
+            ["message.bytes: 20 is below 32, which a size that changes needs"],
+        ),
+        (
+            "message: {steps: [{seconds: 5, bytes: 100}, {seconds: 7, bytes: 31}]}",
+            ["message.steps.1.bytes: 31 is below the minimum of 32"],
+        ),
+        (
+            "message: {steps: [{seconds: 5, bytes: 100}, {seconds: 7, bytes: 32}]}",
+            ["message.steps: last 12 s, which is more than phases.measure_seconds: 10"],
+        ),
+        (
+            "{producers: 0, message: {steps: [{seconds: 5, bytes: 100}]}}",
+            ["message.steps: say what is sent, but there are no producers"],
+        ),
+        (
             "load: {steps: 5}",
             [
                 "load.steps: 5 is not a list; allowed: lines that begin with '- '",

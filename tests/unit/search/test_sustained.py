@@ -113,6 +113,7 @@ def document(**changes: Any) -> dict[str, Any]:
     counts = {"due": 10_000, "sent": 10_000, "received_once": 10_000}
     return {
         "status": changes.pop("status", "valid"),
+        "rates": {"send_rate": changes.pop("send_rate", RATE)},
         "resources": {"busiest_agent_share_of_core": changes.pop("busy", 0.5)},
         "counts": counts | changes,
     }
@@ -139,9 +140,12 @@ BURST = [*EVEN[:5], Second(1.0, 1000, 0), Second(1.0, 1000, 2000), *EVEN[:3]]
         ({}, [], Kept(False, "broker")),
         ({"status": "failed"}, EVEN, Kept(False, "broker")),
         ({"busy": 0.99}, EVEN, Kept(True)),
+        ({"send_rate": 0.99 * RATE}, EVEN, Kept(True)),
+        ({"send_rate": 0.98 * RATE}, EVEN, Kept(False, "broker")),
+        ({"send_rate": None}, EVEN, Kept(True)),
     ],
 )
-def test_a_rate_is_kept_by_all_four_rules(
+def test_a_rate_is_kept_by_all_five_rules(
     changes: dict[str, Any], ticks: list[Second], verdict: Kept
 ) -> None:
     assert judge_rate(document(**changes), ticks, RATE) == verdict

@@ -253,6 +253,17 @@ def test_a_message_cut_by_a_read_is_still_decoded_with_the_run() -> None:
     assert reader.deliveries.decoded_together >= 950
 
 
+def test_after_a_change_of_size_messages_are_decoded_together_again() -> None:
+    kinds = [Kind(size=size) for size in (100, 5000, 40) for _ in range(100)]
+    reader = Reader()
+    reader.read(b"".join(b"".join(delivery(kind, tag)) for tag, kind in enumerate(kinds)), at_ns=1)
+    received = reader.arrivals.take()
+    assert received.token.tolist() == list(range(300))
+    assert received.size.tolist() == [kind.size for kind in kinds]
+    # At each size two to see what they have in common, and at its end a few singly.
+    assert reader.deliveries.decoded_together >= 300 - 3 * (2 + 2 * FEW)
+
+
 def test_messages_that_differ_in_their_routing_keys_are_decoded_together() -> None:
     kinds = [Kind(exchange="e", routing_key=f"key.{number % 7}") for number in range(200)]
     reader = Reader()
