@@ -42,6 +42,7 @@ from bench_spark.transports.base import (
     Destination,
     Lane,
     OverClients,
+    Parting,
     Producers,
     Signal,
     Subscription,
@@ -281,7 +282,9 @@ class _Agent:
                     self._close_lanes(end, result)
         totals, pages = self._closing_report(recorder, sampler)
         totals["outages"] = loop.outages.report()
-        totals["has_detached"] = loop.has_detached
+        # Without confirms, what a broker had not read when it was hung up on was not lost by it.
+        is_read = confirms or not isinstance(producers, Parting) or producers.has_closed_in_order
+        totals["is_settled"] = loop.has_detached and is_read
         result.report = totals
         report(self._link, "closed", pages, **totals)
 

@@ -38,10 +38,10 @@ def accounts_of(plan: Plan, control: RunControl) -> Accounts | None:
         )
         found = state.reports.get("inspected", {}).get("depths", {})
         depths |= {int(index): depth for index, depth in found.items()}
+    closed_by = [state.reports.get("closed") for state in control.agents]
     is_complete = all(
-        state.reports.get("closed", {}).get("has_detached", False)
-        for agent, state in enumerate(control.agents)
-        if plan.assignments[agent].consumers
+        closed["is_settled"] if closed is not None else not plan.assignments[agent].consumers
+        for agent, closed in enumerate(closed_by)
     )
     return ledger.accounts(depths, is_complete)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from decimal import Decimal
+from itertools import pairwise
 
 from bench_spark.scenario.shown import shown_text
 
@@ -78,10 +79,17 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+_FEWEST_STEPPED = 5
+
+
 def number_ranges(numbers: Iterable[int]) -> str:
-    """0, 1, 2 and 5 as `0-2,5`; nothing as `-`."""
+    """0, 1, 2 and 5 as `0-2,5`; every second up to 98 as `0,2..98`; nothing as `-`."""
+    ordered = sorted(numbers)
+    steps = {after - before for before, after in pairwise(ordered)}
+    if len(ordered) >= _FEWEST_STEPPED and len(steps) == 1 and steps != {1}:
+        return f"{ordered[0]},{ordered[1]}..{ordered[-1]}"
     ranges: list[list[int]] = []
-    for number in sorted(numbers):
+    for number in ordered:
         if ranges and number == ranges[-1][1] + 1:
             ranges[-1][1] = number
         else:

@@ -353,6 +353,13 @@ class Wired(Protocol):
 
 
 @runtime_checkable
+class Parting(Protocol):
+    """Producers that know, once closed, whether the broker has read all that they had sent."""
+
+    has_closed_in_order: bool
+
+
+@runtime_checkable
 class OverClients(Protocol):
     """Producers or consumers whose lanes are not connections of their own."""
 

@@ -57,6 +57,7 @@ class Lanes(Generic[LaneT, DialogueT, OpenedT]):
         self._rule = rule
         self._signals: list[Signal] = []
         self._is_closing = False
+        self.has_closed_in_order = True
         self._reopener: Reopener[LaneT, DialogueT, OpenedT] | None = None
         self._loop = Loop()
         try:
@@ -123,7 +124,9 @@ class Lanes(Generic[LaneT, DialogueT, OpenedT]):
         if self._reopener is not None:
             self._reopener.close()
         self._before_goodbye()
-        close_gracefully(self._loop, [lane.connection for lane in self._opened])
+        self.has_closed_in_order = close_gracefully(
+            self._loop, [lane.connection for lane in self._opened]
+        )
         for lane in self._opened:
             self._abandon(lane)
         self._loop.close()

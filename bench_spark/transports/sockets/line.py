@@ -105,8 +105,9 @@ class Protocolled(Protocol[DialogueT, OpenedT_co]):
         """The error for a request (`what`) that the broker did not grant."""
 
 
-def close_gracefully(loop: Loop, connections: Sequence[Line]) -> None:
-    """Say goodbye on all of them side by side; a broker that does not answer is hung up on."""
+def close_gracefully(loop: Loop, connections: Sequence[Line]) -> bool:
+    """Say goodbye on all of them side by side; a broker that does not answer is hung up on. Whether
+    all have answered: what was sent to others may never have been read."""
     for connection in connections:
         if connection.is_open:
             connection.close()
@@ -114,6 +115,7 @@ def close_gracefully(loop: Loop, connections: Sequence[Line]) -> None:
     def count_open() -> int:
         return sum(one.failure is None for one in connections)
 
-    loop.run_down(count_open, GOODBYE_SECONDS, MOST_GOODBYE_SECONDS)
+    have_all_answered = loop.run_down(count_open, GOODBYE_SECONDS, MOST_GOODBYE_SECONDS)
     for connection in connections:
         connection.abort("the broker did not answer the goodbye")
+    return have_all_answered

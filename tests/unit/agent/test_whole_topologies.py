@@ -14,7 +14,7 @@ from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
-from bench_spark.transports.loopback import LoopbackConsumers
+from bench_spark.transports.loopback import LoopbackConsumers, LoopbackProducers
 
 LOOPBACK = Broker(kind="loopback")
 QUICK = {"warmup_seconds": 0.05, "measure_seconds": 0.15, "drain_seconds": 0.2}
@@ -91,11 +91,18 @@ def test_the_warm_up_is_in_the_events_under_its_own_name(phase: str) -> None:
     assert received == sent * 3
 
 
-def test_what_consumers_could_not_wait_for_is_indeterminate_and_not_lost(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("end", "name", "value"),
+    [
+        (LoopbackConsumers, "detach", lambda self: False),
+        (LoopbackProducers, "has_closed_in_order", False),
+    ],
+)
+def test_what_nobody_could_wait_for_is_indeterminate_and_not_lost(
+    monkeypatch: pytest.MonkeyPatch, end: type, name: str, value: Any
 ) -> None:
     received = LoopbackConsumers.receive
-    monkeypatch.setattr(LoopbackConsumers, "detach", lambda self: False)
+    monkeypatch.setattr(end, name, value, raising=False)
     monkeypatch.setattr(
         LoopbackConsumers,
         "receive",
