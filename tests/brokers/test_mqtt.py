@@ -584,8 +584,9 @@ def test_a_broker_that_answers_no_ping_is_lost(way: tuple[Proxy, Broker]) -> Non
         def are_lost() -> bool:
             # Whoever only publishes hears nothing unless it asks.
             producers.send(batch(heads(1, first=next(sequence))))
-            reasons.update({"producer": one.reason for one in producers.signals()})
-            reasons.update({"consumer": one.reason for one in consumers.signals()})
+            for side, of in (("producer", producers), ("consumer", consumers)):
+                for one in of.signals():
+                    reasons[side] = one.reason
             return len(reasons) == 2
 
         assert eventually(are_lost)
