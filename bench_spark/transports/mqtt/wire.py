@@ -130,6 +130,14 @@ class MqttWire(SocketWire):
         """End at once, without a word to the broker."""
         self._end(ConnectionLost(reason))
 
+    def read(self) -> None:
+        super().read()
+        if self.failure is None:
+            # Mosquitto leaves Nagle's algorithm on: it holds back small packets until we have
+            # acknowledged the one before them, and the system takes up to 40 ms for that unless
+            # it is told, each time, not to wait.
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+
     # -- the protocol ------------------------------------------------------------------------------
 
     def _read_on(self) -> None:

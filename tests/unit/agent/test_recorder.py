@@ -129,6 +129,16 @@ def test_a_recorder_that_takes_any_message_looks_at_none() -> None:
     assert into.received_span_ns == (at(1.5), at(9.0))
 
 
+def test_foreign_messages_with_a_send_time_have_a_latency_and_tiny_ones_none() -> None:
+    into = recorder(takes_any=True, reads_timestamps=True)
+    head = heads([1.1, 1.2, 1.3, 1.4], run_tag=RUN_TAG + 1, producer=99)
+    head["sent_ns"][2] = np.uint64(2**64 - 1)  # no time of this age
+    receive(into, head, [1.5, 1.5, 1.5, 1.5], size=[8, 100, 100, 7])
+    latencies = [row.histograms["latency"] for row in into.all_rows()]
+    assert sum(one.count for one in latencies) == 2
+    assert latencies[0].mean_us == pytest.approx(350_000, rel=0.01)
+
+
 def sent(into: Recorder, head: Envelopes, lane: int | Sequence[int] = 0) -> None:
     lanes = np.broadcast_to(np.asarray(lane, dtype=np.uint32), len(head)).copy()
     into.sent(lanes, head)
