@@ -175,7 +175,7 @@ class KafkaTransport:
             consumer_properties(self._context),
             NativeConsumer if is_fast else ConfluentConsumer,
             want=want,
-            holds_back=self._scenario.only_consumes,
+            only_consumes=self._scenario.only_consumes,
             may_idle=[
                 sum(len(partitions.get(self._name(d), ())) for d in lane.destinations) < members
                 for lane in lanes
