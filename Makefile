@@ -15,9 +15,9 @@ setup: ## .venv with pinned dependencies, jars and Spark's class archive; quick 
 demo: setup ## the same load on an embedded Kafka and Qpid, compared; two minutes
 	@$(BIN)/bench-spark demo
 
-test: ## all tests, with real brokers and Spark (TESTS=tests/unit: some of them)
+test: ## all tests, with real brokers and Spark (TESTS=tests/unit: some of them; WORKERS=1)
 	@tools/setup.sh --brokers
-	@$(BIN)/python -m pytest $(TESTS)
+	@tools/test.sh $(TESTS)
 
 check: setup ## formatting, lint, types and the quick tests
 	$(BIN)/ruff format --check $(wildcard $(SOURCES))

@@ -1,11 +1,15 @@
 """What all tests share: one broker of each kind and one Spark session, started when first needed.
 
 Brokers that the collected tests ask for start side by side, so the session waits for the slowest
-only. A broker that is not installed (RabbitMQ, Mosquitto) skips its tests and says why.
+only. Where several processes share the tests (`make test`), each has brokers and a session of its
+own, so that a test that stops or counts something disturbs no other, and starts a broker only when
+one of its tests asks for it. A broker that is not installed (RabbitMQ, Mosquitto) skips its tests
+and says why.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,14 +19,42 @@ import pytest
 
 from bench_spark import brokers
 from bench_spark.brokers import BrokerStatus
+from bench_spark.brokers.mosquitto import installed_program
 from bench_spark.brokers.rabbitmq import installed_programs
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.scenario.broker import Broker
 from bench_spark.store import Store
 
 KINDS = ("rabbitmq", "qpid", "kafka")
+_INSTALLED = {"rabbitmq": installed_programs, "mosquitto": installed_program}
+"""Brokers of packages, and how to know whether they are there."""
+
+# Several processes take one file after the other: what waits longest goes first, what is left at
+# the end is quick.
+LONGEST_FIRST = (
+    "tests/brokers/test_reconnection.py",
+    "tests/brokers/test_transport_contract.py",
+    "tests/cli/test_runs_on_real_brokers.py",
+    "tests/cluster",
+    "tests/brokers",
+    "tests/cli",
+    "tests/spark",
+    "tests/unit",
+)
+
+SHARED_OUT = "PYTEST_XDIST_WORKER" in os.environ
 
 _wanted = pytest.StashKey[list[str]]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if SHARED_OUT:
+        items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    places = (n for n, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start))
+    return next(places, len(LONGEST_FIRST))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -45,17 +77,18 @@ class RunningBrokers:
     def __init__(self, names: list[str]) -> None:
         self._stack = ExitStack()
         self._missing: dict[str, str] = {}
-        try:
-            installed_programs()
-        except EnvironmentNotReady as error:
-            self._missing["rabbitmq"] = str(error)
+        for name, find in _INSTALLED.items():
+            try:
+                find()
+            except EnvironmentNotReady as error:
+                self._missing[name] = str(error)
         installed = [name for name in names if name not in self._missing]
         self._running = dict(self._stack.enter_context(brokers.embedded(*installed)))
 
     def __getitem__(self, name: str) -> BrokerStatus:
         if name in self._missing:
             pytest.skip(self._missing[name])
-        if name not in self._running:  # asked for by a name made up in the test
+        if name not in self._running:
             self._running |= self._stack.enter_context(brokers.embedded(name))
         return self._running[name]
 
@@ -65,7 +98,7 @@ class RunningBrokers:
 
 @pytest.fixture(scope="session")
 def running_brokers(request: pytest.FixtureRequest) -> Iterator[RunningBrokers]:
-    running = RunningBrokers(request.config.stash[_wanted])
+    running = RunningBrokers([] if SHARED_OUT else request.config.stash[_wanted])
     yield running
     running.close()
 
@@ -91,11 +124,28 @@ def kafka_broker(running_brokers: RunningBrokers) -> Broker:
 
 
 @pytest.fixture(scope="session")
+def mosquitto(running_brokers: RunningBrokers) -> BrokerStatus:
+    return running_brokers["mosquitto"]
+
+
+@pytest.fixture(scope="session")
+def mosquitto_broker(mosquitto: BrokerStatus) -> Broker:
+    return mosquitto.broker
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_mqtt_broker(rabbitmq: BrokerStatus) -> Broker:
+    """The same node as `rabbitmq`, by its MQTT plugin."""
+    uri = f"mqtt://guest:guest@{rabbitmq.host}:{rabbitmq.ports['mqtt']}"
+    return Broker(name="rabbitmq-mqtt", kind="mqtt", uri=uri)
+
+
+@pytest.fixture(scope="session")
 def loopback_broker() -> Broker:
     return Broker(name="loopback", kind="loopback")
 
 
-@pytest.fixture(scope="session", params=KINDS)
+@pytest.fixture(scope="session", params=(*KINDS, "mosquitto"))
 def each_broker(request: pytest.FixtureRequest) -> Broker:
     broker: Broker = request.getfixturevalue(f"{request.param}_broker")
     return broker

@@ -14,7 +14,18 @@ from typing import Annotated, NoReturn
 import typer
 
 from bench_spark import __version__
-from bench_spark.cli import broker, demo, files, results, run, sample, search, suite
+from bench_spark.cli import (
+    broker,
+    compare,
+    demo,
+    files,
+    results,
+    run,
+    sample,
+    search,
+    suite,
+    suite_compare,
+)
 from bench_spark.cli.signals import handled
 from bench_spark.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError
 
@@ -84,10 +95,12 @@ app.command("scenarios")(files.scenarios)
 app.command("brokers")(files.brokers)
 app.command("runs")(results.runs)
 app.command("show")(results.show)
+app.command("compare", epilog=EXIT_CODES)(compare.compare)
 app.command("sql")(results.sql)
 app.command("demo")(demo.demo)
 app.command("sample")(sample.sample)
 app.add_typer(results.metrics, name="metrics")
+suite.app.command("compare", epilog=EXIT_CODES)(suite_compare.compare)
 app.add_typer(suite.app, name="suite")
 app.add_typer(broker.app, name="broker")
 

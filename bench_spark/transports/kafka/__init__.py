@@ -2,6 +2,7 @@
 
 settings.py        librdkafka's properties, of scenario and broker; refuses what it would not take
 cluster.py         topics and offsets: create, ask, delete
+leftovers.py       what consumer groups have not read
 release.py         which Kafka this is
 planes.py          which data plane moves the messages
 health.py          whether the cluster is lost
@@ -29,6 +30,6 @@ fast_producers.py, native_consumer.py
 """
 
 from bench_spark.transports.kafka.settings import check_properties
-from bench_spark.transports.kafka.transport import KafkaTransport
+from bench_spark.transports.kafka.transport import FILES_OF_CLIENT, KafkaTransport, clients_of
 
-__all__ = ["KafkaTransport", "check_properties"]
+__all__ = ["FILES_OF_CLIENT", "KafkaTransport", "check_properties", "clients_of"]

@@ -1,4 +1,5 @@
-"""Consumers: one librdkafka client, and one thread, per lane; all are members of the run's group.
+"""Consumers: one librdkafka client, and one thread, per lane; all are members of the run's group,
+or each of its own where all get a copy.
 
 **Receiving.** Each thread waits for up to 0.1 s for the first message and then takes what else is
 there: a half-full batch never waits for more, and nothing spins. The time is read right after each
@@ -64,6 +65,7 @@ from bench_spark.transports.kafka.group_client import (
 from bench_spark.transports.kafka.health import Health, reason_of
 from bench_spark.transports.kafka.quiet_log import LOGGER
 from bench_spark.transports.kafka.settings import Properties, moves_partitions_one_by_one
+from bench_spark.transports.pace import OpeningPace
 
 ATTACH_SECONDS = 20.0
 """Brokers wait 3 s for more members before they assign the first time."""
@@ -330,7 +332,7 @@ class KafkaConsumers:
     def __init__(
         self,
         lanes: Sequence[Lane],
-        properties: Properties,
+        properties: Sequence[Properties],
         make_client: ClientMaker,
         *,
         want: frozenset[Part],
@@ -351,7 +353,7 @@ class KafkaConsumers:
             _Member(
                 number,
                 lane,
-                properties,
+                properties[number],
                 make_client,
                 want=want,
                 may_idle=may_idle[number],
@@ -366,10 +368,14 @@ class KafkaConsumers:
             for number, lane in enumerate(lanes)
         ]
 
-    def connect(self, timeout_seconds: float) -> None:
+    def connect(
+        self, timeout_seconds: float, pace: OpeningPace, on_opened: Callable[[int], None]
+    ) -> None:
         try:
             for member in self._members:
+                pace.take(1)
                 member.connect(timeout_seconds)
+                on_opened(1)
         except KafkaException as error:
             self.close()
             raise BrokerUnreachable(f"{self._address}: {reason_of(error.args[0])}") from None
@@ -397,8 +403,9 @@ class KafkaConsumers:
                         f"every consumer within {ATTACH_SECONDS:g} s"
                     )
 
-    def detach(self) -> None:
+    def detach(self) -> bool:
         """The topic keeps everything, and positions tell what was received of it."""
+        return True
 
     def receive(self, timeout_seconds: float) -> Received:
         if not self._may_fetch.is_set():

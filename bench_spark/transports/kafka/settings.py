@@ -51,8 +51,17 @@ _OWNED: Mapping[str, str] = {
 """Properties that are the transport's business, and why."""
 
 
-def group_of(run_id: str) -> str:
-    return f"bench-{run_id}"
+def group_of(run_id: str, subscription: int | None = None) -> str:
+    """The run's consumer group; where every subscription gets a copy, a group for each."""
+    return f"bench-{run_id}" + ("" if subscription is None else f"-{subscription}")
+
+
+def topic_partitions(scenario: Scenario) -> int:
+    """As given; else as many as it takes for every consumer of a round-robin to have one."""
+    topic = scenario.kafka.topic
+    if scenario.topology != "round-robin" or "partitions" in topic.model_fields_set:
+        return topic.partitions
+    return -(-scenario.consumers // scenario.destinations)
 
 
 def transactional_id(context: TransportContext, producer: int) -> str:
@@ -76,8 +85,8 @@ def _name_with_mark(scenario: Scenario, run_id: str) -> str:
 def topic_properties(scenario: Scenario) -> dict[str, str]:
     """The topic's own properties; bodies that brokers refuse by default are allowed."""
     needed: ClientProperties = {}
-    if scenario.message.bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
-        needed["max.message.bytes"] = scenario.message.bytes + ENVELOPE_OF_RECORD_BYTES
+    if scenario.message.largest_bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
+        needed["max.message.bytes"] = scenario.message.largest_bytes + ENVELOPE_OF_RECORD_BYTES
     return {
         key: property_text(value)
         for key, value in (needed | scenario.kafka.topic.properties).items()
@@ -104,27 +113,31 @@ def producer_properties(context: TransportContext) -> Properties:
         "queue.buffering.max.messages": 500_000,
         "queue.buffering.max.kbytes": 262_144,
     }
-    if scenario.message.bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
-        defaults["message.max.bytes"] = scenario.message.bytes + ENVELOPE_OF_RECORD_BYTES
+    if scenario.message.largest_bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
+        defaults["message.max.bytes"] = scenario.message.largest_bytes + ENVELOPE_OF_RECORD_BYTES
     properties = _as_text(defaults | scenario.kafka.producer)
     if scenario.kafka.transaction_messages or not wants_reports(scenario):
         properties[_ONLY_ERRORS] = True
     return admin_properties(context.broker, context.credentials) | properties
 
 
-def consumer_properties(context: TransportContext) -> Properties:
+def consumer_properties(context: TransportContext, group: str | None = None) -> Properties:
+    """Of a consumer in that group; unset: the run's."""
     scenario = context.scenario
     defaults: ClientProperties = {
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         "fetch.queue.backoff.ms": 5,
     }
-    if 2 * scenario.message.bytes > LARGEST_RESPONSE_BY_DEFAULT_BYTES:
-        defaults["receive.message.max.bytes"] = 2 * scenario.message.bytes
+    if 2 * scenario.message.largest_bytes > LARGEST_RESPONSE_BY_DEFAULT_BYTES:
+        defaults["receive.message.max.bytes"] = 2 * scenario.message.largest_bytes
     if scenario.kafka.transaction_messages:
         defaults["isolation.level"] = "read_committed"
+    if scenario.topology == "round-robin":
+        # librdkafka's default divides topic by topic, always among the same first consumers.
+        defaults["partition.assignment.strategy"] = "roundrobin"
     properties = _as_text(defaults | scenario.kafka.consumer)
-    properties["group.id"] = group_of(context.run_id)
+    properties["group.id"] = group or group_of(context.run_id)
     return admin_properties(context.broker, context.credentials) | properties
 
 
@@ -242,7 +255,7 @@ def _check_transactions(scenario: Scenario) -> None:
             "its transaction is full, and none would ever be"
         )
     open_at_once = kafka.transaction_messages * scenario.producers
-    backlog = load.backlog_limit_bytes // scenario.message.bytes
+    backlog = load.backlog_limit_bytes // scenario.message.largest_bytes
     if load.mode == "maximum" and scenario.has_both_ends and backlog < open_at_once:
         raise ConfigurationError(
             f"{place} for each of {scenario.producers} producer(s) is more than the {backlog} "
