@@ -35,7 +35,7 @@ from bench_spark.transports.base import (
     OutcomeKind,
     Outcomes,
     Signal,
-    no_outcomes,
+    joined_outcomes,
 )
 from bench_spark.transports.kafka.bell import Bell
 from bench_spark.transports.kafka.health import Health, reason_of
@@ -396,17 +396,8 @@ class FastProducers:
     def outcomes(self) -> Outcomes:
         self._serve()
         parts, self._parts = self._parts, []
-        if not parts:
-            return no_outcomes()
         self._settled += sum(map(len, parts))
-        if len(parts) == 1:
-            return parts[0]
-        return Outcomes(
-            at_ns=np.concatenate([part.at_ns for part in parts]),
-            lane=np.concatenate([part.lane for part in parts]),
-            kind=np.concatenate([part.kind for part in parts]),
-            head=np.concatenate([part.head for part in parts]),
-        )
+        return joined_outcomes(parts)
 
     def in_flight(self) -> int:
         return self._accepted - self._settled if self._confirms else 0
