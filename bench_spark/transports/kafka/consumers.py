@@ -23,9 +23,9 @@ partitions leaves some of them idle; those are ready when the group has told the
 others get ready, and the start of the run would measure that memory. Where a run only consumes, the
 partitions are therefore paused until `receive` is called for the first time.
 
-**Gathering.** Where a run only consumes, nobody measures how long a message was on its way. While
-messages flow, but not as fast as they could be taken, the thread then rests for a moment after each
-go: the next one brings more of them, for the same effort.
+**Gathering.** Where a run only consumes and does not read when messages were sent, nobody measures
+how long they were on their way. While they flow, but not as fast as they could be taken, the thread
+then rests for a moment after each go: the next one brings more of them, for the same effort.
 
 **Acknowledging** is committing: what the agent has received, once a second in the background, and
 finally by `close`. What a thread has taken but the agent has not received by then stays
@@ -337,7 +337,8 @@ class KafkaConsumers:
         *,
         want: frozenset[Part],
         may_idle: Sequence[bool],
-        only_consumes: bool,
+        holds_back: bool,
+        gathers: bool,
         address: str,
         now_ns: NowNs,
         reconnect_seconds: float,
@@ -347,7 +348,7 @@ class KafkaConsumers:
         self._inbox = _Inbox(self._bell)
         self._is_closed = False
         self._may_fetch = threading.Event()
-        if not only_consumes:
+        if not holds_back:
             self._may_fetch.set()
         self._members = [
             _Member(
@@ -358,7 +359,7 @@ class KafkaConsumers:
                 want=want,
                 may_idle=may_idle[number],
                 may_fetch=self._may_fetch,
-                gathers=only_consumes,
+                gathers=gathers,
                 address=address,
                 now_ns=now_ns,
                 reconnect_seconds=reconnect_seconds,
