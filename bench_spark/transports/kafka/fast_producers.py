@@ -224,9 +224,12 @@ class _Client:
             if is_empty or time.monotonic() >= deadline:
                 return parts
 
+    def stop_asking(self) -> None:
+        """Whether the cluster is there; a question under way takes up to two seconds."""
+        self._is_ending.set()
+
     def close(self) -> tuple[list[Outcomes], bool]:
         """Give up what is still unsent: the last reports, and whether nobody can ring any more."""
-        self._is_ending.set()
         if self._examiner is not None:
             self._examiner.join(_THREAD_END_SECONDS)
         parts = []
@@ -420,6 +423,8 @@ class FastProducers:
         if self._is_closed:
             return
         self._is_closed = True
+        for client in self._clients:
+            client.stop_asking()
         is_silent = True
         for client in self._clients:
             parts, has_ended = client.close()
