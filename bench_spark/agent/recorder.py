@@ -391,7 +391,8 @@ class Recorder:
             code = code * len(names) + place
         chosen = code if within is None else code[within]
         found: list[tuple[CellKey, Mask]] = []
-        for value in np.unique(chosen):
+        is_one = len(chosen) > 0 and chosen.min() == chosen.max()
+        for value in chosen[:1] if is_one else np.unique(chosen):
             mask = code == value
             if within is not None:
                 mask &= within

@@ -46,6 +46,10 @@ class Timeline:
 
     def tick_of(self, at_ns: I64) -> I64:
         """The tick in which each moment lies; moments before the start count to the first."""
+        if len(at_ns):
+            first, last = self.tick_at(int(at_ns.min())), self.tick_at(int(at_ns.max()))
+            if first == last:  # as nearly always: these moments are some milliseconds apart
+                return np.full(len(at_ns), first, dtype=np.int64)
         edges, firsts = self._segment_columns
         segment = np.searchsorted(edges, at_ns, side="right") - 1
         np.maximum(segment, 0, out=segment)

@@ -10,6 +10,7 @@ Whoever calls vouches for the addresses, as in C.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -44,14 +45,18 @@ def _view(type_code: str, item_bytes: int, stride_bytes: int) -> npt.NDArray[Any
     return np.asarray(_Memory(type_code, item_bytes, stride_bytes))
 
 
-_WORDS = _view("<i8", WORD_BYTES, WORD_BYTES)
 _ENVELOPES = _view(f"|V{ENVELOPE_BYTES}", ENVELOPE_BYTES, 1)
 
 
-def words_at(addresses: I64) -> I64:
-    """The 8 bytes at each address, which is a multiple of 8."""
-    words: I64 = _WORDS[(addresses - _FIRST) >> 3]
-    return words
+def records_at(addresses: I64, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The struct of that type at each address, which is a multiple of 8."""
+    records: npt.NDArray[Any] = _records(dtype.itemsize)[(addresses - _FIRST) >> 3]
+    return records.view(dtype)
+
+
+@functools.cache
+def _records(record_bytes: int) -> npt.NDArray[Any]:
+    return _view(f"|V{record_bytes}", record_bytes, WORD_BYTES)
 
 
 def envelopes_at(addresses: I64) -> Envelopes:

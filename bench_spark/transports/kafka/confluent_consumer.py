@@ -18,7 +18,6 @@ from bench_spark.measure.clock import NowNs
 from bench_spark.transports.base import Part
 from bench_spark.transports.kafka.columns import columns_of
 from bench_spark.transports.kafka.group_client import (
-    BATCH_MESSAGES,
     POLL_SECONDS,
     CommittedPlace,
     Listener,
@@ -31,6 +30,8 @@ from bench_spark.transports.kafka.settings import Properties
 
 class ConfluentConsumer:
     """See `GroupClient`."""
+
+    batch_messages = 1000
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class ConfluentConsumer:
         first_ns = self._now_ns()
         if first is None:
             return None
-        more = self._consumer.consume(BATCH_MESSAGES - 1, 0)
+        more = self._consumer.consume(self.batch_messages - 1, 0)
         more_ns = self._now_ns()
         messages = [first, *more]
         received_ns = np.full(len(messages), more_ns, dtype=np.int64)

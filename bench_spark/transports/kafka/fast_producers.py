@@ -35,7 +35,7 @@ from bench_spark.transports.base import (
     OutcomeKind,
     Outcomes,
     Signal,
-    no_outcomes,
+    joined_outcomes,
 )
 from bench_spark.transports.kafka.bell import Bell
 from bench_spark.transports.kafka.health import Health, reason_of
@@ -224,9 +224,12 @@ class _Client:
             if is_empty or time.monotonic() >= deadline:
                 return parts
 
+    def stop_asking(self) -> None:
+        """Whether the cluster is there; a question under way takes up to two seconds."""
+        self._is_ending.set()
+
     def close(self) -> tuple[list[Outcomes], bool]:
         """Give up what is still unsent: the last reports, and whether nobody can ring any more."""
-        self._is_ending.set()
         if self._examiner is not None:
             self._examiner.join(_THREAD_END_SECONDS)
         parts = []
@@ -396,17 +399,8 @@ class FastProducers:
     def outcomes(self) -> Outcomes:
         self._serve()
         parts, self._parts = self._parts, []
-        if not parts:
-            return no_outcomes()
         self._settled += sum(map(len, parts))
-        if len(parts) == 1:
-            return parts[0]
-        return Outcomes(
-            at_ns=np.concatenate([part.at_ns for part in parts]),
-            lane=np.concatenate([part.lane for part in parts]),
-            kind=np.concatenate([part.kind for part in parts]),
-            head=np.concatenate([part.head for part in parts]),
-        )
+        return joined_outcomes(parts)
 
     def in_flight(self) -> int:
         return self._accepted - self._settled if self._confirms else 0
@@ -429,6 +423,8 @@ class FastProducers:
         if self._is_closed:
             return
         self._is_closed = True
+        for client in self._clients:
+            client.stop_asking()
         is_silent = True
         for client in self._clients:
             parts, has_ended = client.close()

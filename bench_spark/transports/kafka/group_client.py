@@ -11,7 +11,6 @@ from confluent_kafka import KafkaError, TopicPartition
 from bench_spark.transports.base import I64
 from bench_spark.transports.kafka.columns import Columns, Position
 
-BATCH_MESSAGES = 1000
 POLL_SECONDS = 0.1
 
 
@@ -50,6 +49,9 @@ class Listener:
 
 class GroupClient(Protocol):
     """Only ever called by one thread, once it has joined. Failures are KafkaExceptions."""
+
+    batch_messages: int
+    """How many `take` brings at most."""
 
     def list_topics(self, *, timeout: float) -> object: ...
 

@@ -7,15 +7,13 @@ it is relied on.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes
 from bench_spark.transports.base import I64
-from bench_spark.transports.kafka.addresses import WORD_BYTES, envelopes_at, words_at
+from bench_spark.transports.kafka.addresses import WORD_BYTES, envelopes_at, records_at
 
 I32 = npt.NDArray[np.int32]
 
@@ -36,46 +34,43 @@ MESSAGE_DTYPE = np.dtype(
 """Pointers are kept as numbers. `opaque` is ours on the way in, and again in a delivery report."""
 
 
-@dataclass(frozen=True)
 class Messages:
-    """Messages at these addresses; a column is read when it is asked for."""
+    """Messages at these addresses, copied together; bodies and keys stay where they are."""
 
-    addresses: I64
+    def __init__(self, addresses: I64) -> None:
+        self.addresses = addresses
+        self._records = records_at(addresses, MESSAGE_DTYPE)
 
     def __len__(self) -> int:
         return len(self.addresses)
 
-    def _column(self, name: str) -> I64:
-        offset_bytes = MESSAGE_DTYPE.fields[name][1]  # type: ignore[index]
-        return words_at(self.addresses + offset_bytes)
-
-    @cached_property
+    @property
     def error(self) -> I32:
-        return self._column("error").astype(np.int32)  # the upper half is padding
+        return self._records["error"]
 
-    @cached_property
+    @property
     def topic(self) -> I64:
-        return self._column("topic")
+        return self._records["topic"]
 
-    @cached_property
+    @property
     def partition(self) -> I32:
-        return self._column("partition").astype(np.int32)
+        return self._records["partition"]
 
-    @cached_property
+    @property
     def payload(self) -> I64:
-        return self._column("payload")
+        return self._records["payload"]
 
-    @cached_property
+    @property
     def payload_bytes(self) -> I64:
-        return self._column("payload_bytes")
+        return self._records["payload_bytes"]
 
-    @cached_property
+    @property
     def offset(self) -> I64:
-        return self._column("offset")
+        return self._records["offset"]
 
-    @cached_property
+    @property
     def opaque(self) -> I64:
-        return self._column("opaque")
+        return self._records["opaque"]
 
     def rows(self, places: I64 | npt.NDArray[np.bool_]) -> Messages:
         return Messages(self.addresses[places])
@@ -105,7 +100,7 @@ class Messages:
         return [
             ctypes.string_at(key, size) if key else None
             for key, size in zip(
-                self._column("key").tolist(), self._column("key_bytes").tolist(), strict=True
+                self._records["key"].tolist(), self._records["key_bytes"].tolist(), strict=True
             )
         ]
 

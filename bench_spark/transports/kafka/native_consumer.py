@@ -1,8 +1,8 @@
 """A member's client of the fast plane, by librdkafka's own interface.
 
-Messages come by `consume_batch_queue`, a thousand addresses at a time; their fields and heads are
-gathered by column. What it cannot do is give up a thousand messages by one call: there is one per
-message, in a loop that runs in C.
+Messages come by `consume_batch_queue`, up to some thousand addresses at a time; their structs and
+heads are gathered. What the interface cannot do is give up thousands of messages by one call: there
+is one per message, in a loop that runs in C.
 
 librdkafka calls back inside `consume_batch_queue` and `consumer_close`, on the thread that called
 them. What a callback raises cannot pass through C: it is kept, and raised by the next `take`.
@@ -23,7 +23,6 @@ from bench_spark.measure.clock import NowNs
 from bench_spark.transports.base import U16, Part
 from bench_spark.transports.kafka.columns import Columns, Position
 from bench_spark.transports.kafka.group_client import (
-    BATCH_MESSAGES,
     POLL_SECONDS,
     CommittedPlace,
     Listener,
@@ -79,6 +78,8 @@ def _next_offsets(
 class NativeConsumer:
     """See `GroupClient`. Headers are not read: whoever wants them takes the other plane."""
 
+    batch_messages = 4096
+
     def __init__(
         self,
         properties: Properties,
@@ -93,7 +94,7 @@ class NativeConsumer:
         self._now_ns = now_ns
         self._listener = listener
         self._raised: Exception | None = None
-        self._pointers = Pointers(BATCH_MESSAGES)
+        self._pointers = Pointers(self.batch_messages)
         # Kept as long as the client: librdkafka knows their addresses only.
         self._on_error = ERROR_CALLBACK(self._hear_error)
         self._on_log = LOG_CALLBACK(self._hear_log)
@@ -170,7 +171,7 @@ class NativeConsumer:
         first_ns = self._now_ns()
         if first <= 0:
             return None
-        more = consume(self._queue, 0, pointers.address_of(1), BATCH_MESSAGES - 1)
+        more = consume(self._queue, 0, pointers.address_of(1), self.batch_messages - 1)
         more_ns = self._now_ns()
         messages = pointers.messages(1 + max(more, 0))
         received_ns = np.full(len(messages), more_ns, dtype=np.int64)

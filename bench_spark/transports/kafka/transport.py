@@ -212,6 +212,7 @@ class KafkaTransport:
             NativeConsumer if is_fast else ConfluentConsumer,
             want=want,
             holds_back=self._scenario.only_consumes,
+            gathers=self._scenario.only_consumes and not self._scenario.message.timestamped,
             may_idle=[
                 sum(len(partitions.get(self._name(d), ())) for d in lane.destinations) < members
                 for lane in lanes

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.transports.base import HEAD_ONLY
-from bench_spark.transports.kafka.addresses import envelopes_at, words_at
+from bench_spark.transports.kafka.addresses import envelopes_at, records_at
 from bench_spark.transports.kafka.columns import columns_of
 from bench_spark.transports.kafka.messages import MESSAGE_DTYPE, Messages, Pointers
 from bench_spark.transports.kafka.native_consumer import columns_of_messages
@@ -61,11 +61,12 @@ def test_a_message_is_laid_out_as_rdkafka_h_has_it(field: str, offset_bytes: int
     assert MESSAGE_DTYPE.itemsize == 72
 
 
-@given(st.lists(st.integers(0, 99), min_size=1, max_size=50))
-def test_words_are_gathered_in_the_order_of_their_addresses(places: list[int]) -> None:
+@given(st.lists(st.integers(0, 97), min_size=1, max_size=50))
+def test_records_are_gathered_in_the_order_of_their_addresses(places: list[int]) -> None:
     memory = np.random.default_rng(1).integers(-(1 << 62), 1 << 62, 100)
     addresses = memory.ctypes.data + 8 * np.array(places, dtype=np.int64)
-    assert words_at(addresses).tolist() == memory[places].tolist()
+    found = records_at(addresses, np.dtype([("a", np.int64), ("b", np.int64), ("c", np.int64)]))
+    assert found.tolist() == [tuple(memory[place : place + 3].tolist()) for place in places]
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=50))
@@ -76,10 +77,10 @@ def test_envelopes_are_gathered_from_any_address(places: list[int]) -> None:
     assert [row.tobytes() for row in found] == expected
 
 
-def test_what_was_looked_at_cannot_be_written_to() -> None:
+def test_what_was_gathered_is_a_copy() -> None:
     memory = np.arange(10)
-    found = words_at(np.array([memory.ctypes.data], dtype=np.int64))
-    found[0] = 99  # a copy
+    found = records_at(np.array([memory.ctypes.data], dtype=np.int64), np.dtype([("a", np.int64)]))
+    found["a"] = 99
     assert memory[0] == 0
 
 
@@ -136,8 +137,9 @@ def test_errors_and_partitions_are_read_without_what_lies_beside_them() -> None:
 
 
 def test_room_for_pointers_grows_and_keeps_what_is_there() -> None:
+    placed = Placed([b"one", b"two"])
     pointers = Pointers(2)
-    ctypes.memmove(pointers.address, np.array([11, 22], dtype=np.int64).tobytes(), 16)
+    ctypes.memmove(pointers.address, placed.messages.addresses.tobytes(), 16)
     pointers.make_room(50)
     assert pointers.capacity >= 50
-    assert pointers.messages(2).addresses.tolist() == [11, 22]
+    assert pointers.messages(2).bodies() == [b"one", b"two"]
