@@ -12,6 +12,7 @@ from bench_spark.report.formatting import (
     UNKNOWN,
     byte_size,
     count,
+    dotted,
     duration,
     one_line,
     per_cent,
@@ -379,10 +380,7 @@ def _surroundings(document: Document) -> Iterator[Child]:
             )
 
 
-def flat_rows(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flat_rows(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Nested keys, dotted, and their values as text."""
-    for key, value in part.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat_rows(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
+    for key, value in dotted(part):
+        yield key, value if isinstance(value, str) else json.dumps(value)
