@@ -13,7 +13,7 @@ from importlib import resources
 
 from bench_spark import __version__
 from bench_spark.report.chart_files import browser_library
-from bench_spark.report.charts import PAGE, Spec, themed
+from bench_spark.report.chart_theme import PAGE, Spec, themed
 from bench_spark.report.markup import Child, Markup, data_element, table, tag
 from bench_spark.report.queries import Query
 
