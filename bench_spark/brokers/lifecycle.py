@@ -366,7 +366,7 @@ def _status(recipe: Recipe, directory: Path) -> BrokerStatus:
         broker=Broker(
             name=recipe.name,
             resources=[ResourceSource(pid=pid) for pid in node_pids],
-            **recipe.address(ports),
+            **recipe.address(ports, directory),
         ),
         nodes=running.nodes if running else 1,
         node_pids=node_pids,

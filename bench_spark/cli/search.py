@@ -21,8 +21,9 @@ from bench_spark.cli.options import (
     StoreOption,
 )
 from bench_spark.cli.output import Formats, file_to_write, parse_formats_of, write_bytes
+from bench_spark.cli.preflight import start_of_broker_hinted
 from bench_spark.cli.preparing import Asked, choose_run_id, load
-from bench_spark.cli.run import Launch, launched, start_of_broker_hinted
+from bench_spark.cli.run import Launch, launched
 from bench_spark.errors import (
     EXIT_DATA_LOST,
     EXIT_INTERRUPTED,
@@ -181,7 +182,7 @@ def transaction_messages(scenario: Scenario, broker: Broker) -> int:
 
 def _most_in_flight(scenario: Scenario) -> int:
     """As many as may be on their way by the bound that unpaced loads have."""
-    bytes_each = scenario.message.bytes * scenario.producers
+    bytes_each = scenario.message.largest_bytes * scenario.producers
     return min(HIGHEST_WINDOW, scenario.load.backlog_limit_bytes // bytes_each)
 
 
@@ -196,7 +197,13 @@ def _windowed(scenario: Scenario, in_flight: int) -> Scenario:
 
 def _announcement(scenario: Scenario) -> str:
     phases = scenario.phases
-    time_of_one = TrialTime(phases.warmup_seconds, phases.measure_seconds, phases.drain_seconds)
+    sampling = scenario.sampling
+    time_of_one = TrialTime(
+        phases.warmup_seconds,
+        phases.measure_seconds,
+        phases.drain_seconds,
+        sampling.samples * sampling.threshold_seconds if sampling.samples else None,
+    )
     told = estimate(time_of_one, MOST_TRIALS)
     return (
         f"searching the best window: probably {told.trials} trials in about "

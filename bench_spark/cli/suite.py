@@ -22,10 +22,11 @@ from bench_spark.cli.options import (
     StoreOption,
 )
 from bench_spark.cli.output import Formats, Outputs, parse_formats_of, to_stdout, write_bytes
+from bench_spark.cli.preflight import refuse_what_the_broker_cannot, start_of_broker_hinted
 from bench_spark.cli.preparing import plan_for, plan_for_cluster
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.conf_files import shipped
-from bench_spark.errors import ConfigurationError
+from bench_spark.errors import BrokerUnreachable, ConfigurationError
 from bench_spark.plan import Plan
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.formatting import count, seconds
@@ -38,7 +39,7 @@ from bench_spark.scenario.broker import Broker, Credentials, resolve_credentials
 from bench_spark.scenario.loader import load_broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.shown import shown_path
-from bench_spark.scenario.suite import Suite, estimated_seconds, suite_digest, trials_of
+from bench_spark.scenario.suite import Suite, Trial, estimated_seconds, suite_digest, trials_of
 from bench_spark.scenario.suite_loader import load_suite
 from bench_spark.store import Store
 from bench_spark.suite.progress import (
@@ -51,7 +52,7 @@ from bench_spark.suite.progress import (
 from bench_spark.suite.runner import SuiteResult, run_suite
 from bench_spark.suite.trials import Abilities, SuiteTrials, received_per_second
 from bench_spark.summary.rows import TrialOf
-from bench_spark.transports.registry import refuse_impossible
+from bench_spark.transports.registry import fitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +63,7 @@ app = typer.Typer(
     help="Grids of trials around a scenario.", no_args_is_help=True, rich_markup_mode=None
 )
 
-OVERHEAD_SECONDS = 3.0
+OVERHEAD_SECONDS = 1.0
 """What a trial takes beyond its load and drain, for the estimate."""
 START_SECONDS = 12.0
 """What Spark takes to start."""
@@ -117,7 +118,7 @@ def load(suite: str, broker: str | None, quick: bool, overrides: list[str] | Non
     where = load_broker(broker or loaded.broker or DEFAULT_BROKER)
     for trial in trials_of(loaded):
         if trial.skipped_because is None:
-            refuse_impossible(trial.scenario, where)
+            fitted(trial.scenario, where)
     return AskedSuite(loaded, where, resolve_credentials(where))
 
 
@@ -199,10 +200,14 @@ def run(
     )
     exit_code = 0
     if missing:
+        agents_are_here = not is_submitted() and (master or "local").startswith("local")
+        _ask_broker(asked, missing, agents_are_here)
         agents = max(_agents_of(trial.scenario) for trial in missing)
         chosen = None if is_submitted() else master or local_session_master(agents)
         with spark_session(chosen, display) as spark:
+            refuse_unshared_store(store, spark.sparkContext.master)
             with _engine(spark, opened, display) as engine:
+                engine.warm_up(max(1, agents), live)
                 result = _run_all(spark, engine, asked, opened, done, display, live)
             exit_code = result.exit_code
     outputs.write(_table(asked, opened))
@@ -239,6 +244,21 @@ def report(
 # -- running ---------------------------------------------------------------------------------------
 
 
+def _ask_broker(asked: AskedSuite, trials: Sequence[Trial], agents_are_here: bool) -> None:
+    """Refuse now what the broker would refuse trial by trial.
+
+    Whether it can be reached is for the agents to say where they run elsewhere, and for the first
+    trial where a hook may start it.
+    """
+    named = [(trial.key, trial.scenario) for trial in trials]
+    try:
+        with start_of_broker_hinted(asked.broker):
+            refuse_what_the_broker_cannot(named, asked.broker, asked.credentials)
+    except BrokerUnreachable:
+        if agents_are_here and asked.suite.hooks.before is None:
+            raise
+
+
 def _agents_of(scenario: Scenario) -> int:
     found = plan_for(scenario, "suite", None)
     return len(found.assignments) if found is not None else 0
@@ -264,6 +284,7 @@ def _run_all(
     display: Steps,
     live: bool,
 ) -> SuiteResult:
+    from bench_spark.brokers import tools_environment
     from bench_spark.spark.engine import RunRequest
     from bench_spark.spark.ticks import merged_ticks_here
 
@@ -276,9 +297,9 @@ def _run_all(
 
     def run_scenario(scenario: Scenario, place: TrialOf) -> Any:
         display.name_next(f"{asked.stored_name} {place.trial}")
-        return engine.run(
-            RunRequest(plan_of(scenario), asked.broker, asked.credentials, live, place)
-        )
+        plan = plan_of(fitted(scenario, asked.broker))
+        with start_of_broker_hinted(asked.broker):
+            return engine.run(RunRequest(plan, asked.broker, asked.credentials, live, place))
 
     abilities = Abilities(
         run=run_scenario,
@@ -291,7 +312,8 @@ def _run_all(
         if known.is_finished and known.document is not None
     }
     trials = SuiteTrials(asked.suite, asked.stored_name, abilities, throughputs)
-    return run_suite(asked.suite, done, trials.run, display.step)
+    tools = tools_environment(asked.broker)
+    return run_suite(asked.suite, done, trials.run, display.step, tools)
 
 
 def _run_id(suite: str) -> str:

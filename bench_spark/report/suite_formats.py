@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
+import statistics
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -20,6 +21,7 @@ from bench_spark.report.formatting import (
     one_line,
     per_cent,
     rate,
+    seconds,
     share,
 )
 from bench_spark.report.suite_table import (
@@ -64,6 +66,10 @@ def write_markdown(table: SuiteTable, writer: TextIO) -> None:
     writer.write(f"### {title_of(table)}\n\n" + "\n".join(lines) + "\n")
     if any(cell.measured > 1 for cell in table.cells):
         writer.write("\nMedian of the repetitions, with the least and the greatest.\n")
+    if (overhead := table.mean_overhead_seconds) is not None:
+        writer.write(
+            f"\nA trial took {seconds(overhead)} on average beside warm-up, load and drain.\n"
+        )
     for number, text in enumerate(laid.notes, start=1):
         writer.write(f"\n[{number}] {text}\n")
 
@@ -81,6 +87,7 @@ def write_json(table: SuiteTable, writer: TextIO) -> None:
         "suite": table.suite,
         "title": table.title,
         "is_quick": table.is_quick,
+        "mean_overhead_seconds": table.mean_overhead_seconds,
         "rows": list(table.rows),
         "across": table.across,
         "columns": [
@@ -182,6 +189,7 @@ def _entries(table: SuiteTable) -> Iterator[dict[str, Any]]:
             "status": cell.status,
             "repetitions": cell.asked,
             "measured": cell.measured,
+            "overhead_seconds": list(cell.overheads_seconds),
             "rate_found_per_second": _figure_entry(cell.rate_found),
             "values": {
                 column.name: _entry(column, figure, cell)
@@ -222,6 +230,8 @@ def _flat(entry: dict[str, Any], texts: Set[str]) -> dict[str, Any]:
         if name not in texts:
             fields = ("min", "max", "is_lower_bound")
             row |= {f"{name}_{field}": numbers.get(field) for field in fields}
+    overheads = entry["overhead_seconds"]
+    row["overhead_seconds"] = statistics.fmean(overheads) if overheads else None
     row["notes"] = "; ".join(entry["notes"])
     return {name: _csv_value(value) for name, value in row.items()}
 

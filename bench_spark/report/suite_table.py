@@ -81,6 +81,8 @@ class TableCell:
     """Repetitions the figures come from."""
     figures: tuple[Figure | Words | None, ...]
     """One per column, then one per further column; None where it is unknown."""
+    overheads_seconds: tuple[float, ...]
+    """Of each repetition: how long it took beside warm-up, measured phase and drain."""
     rate_found: Figure | None
     """Messages per second, where the load was to find its own: values `max` and `sustained`."""
     notes: tuple[str, ...]
@@ -111,6 +113,12 @@ class SuiteTable:
     def all_columns(self) -> tuple[TableColumn, ...]:
         """A cell has a figure for each."""
         return (*self.columns, *self.further)
+
+    @property
+    def mean_overhead_seconds(self) -> float | None:
+        """Over all trials measured; None where none of them tells."""
+        told = [seconds for cell in self.cells for seconds in cell.overheads_seconds]
+        return statistics.fmean(told) if told else None
 
 
 def suite_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> SuiteTable:
@@ -209,6 +217,11 @@ def _cell(
         measured=len(documents),
         figures=tuple(
             _told([_reading(document, column) for document in documents]) for column in columns
+        ),
+        overheads_seconds=tuple(
+            document["overhead_seconds"]
+            for document in documents
+            if document.get("overhead_seconds") is not None
         ),
         rate_found=_rate_found(first, documents),
         notes=tuple(dict.fromkeys(notes)),

@@ -324,6 +324,23 @@ def test_repetitions_tell_every_state_once(tmp_path: Path) -> None:
     assert "| never; intermittent |" in markdown(table)
 
 
+def test_what_trials_took_beside_their_loads_is_told(three_times: Suite) -> None:
+    took = iter([0.5, None, 1.0])
+    table = table_of(
+        three_times, lambda _: Outcome(result(1, 1.0, overhead_seconds=next(took, None)))
+    )
+    assert table.mean_overhead_seconds == 0.75
+    assert "A trial took 0.8 s on average beside warm-up, load and drain." in markdown(table)
+    sheet, document = io.StringIO(), io.StringIO()
+    write_csv(table, sheet)
+    write_json(table, document)
+    [row] = csv.DictReader(io.StringIO(sheet.getvalue()))
+    found = json.loads(document.getvalue())
+    assert row["overhead_seconds"] == "0.75"
+    assert found["mean_overhead_seconds"] == 0.75
+    assert found["cells"][0]["overhead_seconds"] == [0.5, 1.0]
+
+
 def test_programs_get_throughput_and_resources_whatever_the_suite_shows(one_cell: Suite) -> None:
     sheet = io.StringIO()
     write_csv(table_of(one_cell, lambda _: Outcome(result(100, 7.0))), sheet)

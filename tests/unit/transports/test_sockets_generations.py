@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.transports.amqp import generations
+from bench_spark.transports.sockets import generations
 
 tags = st.integers(1, 2**48 - 1)
 few = st.integers(0, 2**15)

@@ -1,6 +1,6 @@
 """One epoll over the sockets of all lanes, and the timers of their heartbeats.
 
-Nothing here knows AMQP. `pump` is the only place where an AMQP lane ever waits, and it waits in
+Nothing here knows a protocol. `pump` is the only place where a lane ever waits, and it waits in
 `select` on the epoll's own descriptor: epoll alone rounds its timeout up to a millisecond, and
 `select` alone fails from descriptor 1024 on. The epoll is therefore made before any socket, so that
 its own number is small.

@@ -14,21 +14,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from bench_spark.errors import BenchError, BrokerUnreachable
 from bench_spark.measure.clock import NowNs
-from bench_spark.transports.amqp.connection import AmqpConnection, Line, describe_end, may_pass
-from bench_spark.transports.amqp.errands import Errands
-from bench_spark.transports.amqp.loop import Loop, Timer
-from bench_spark.transports.amqp.opening import (
-    OPENED_TOGETHER,
-    Access,
-    dialled,
-    is_login_refused,
-    login_failure,
-)
 from bench_spark.transports.base import Destination, Lane
+from bench_spark.transports.pace import OPENED_TOGETHER
+from bench_spark.transports.sockets.dialling import Reachable, dialled
+from bench_spark.transports.sockets.errands import Errands
+from bench_spark.transports.sockets.line import DialogueT, Line, OpenedT, Protocolled
+from bench_spark.transports.sockets.loop import Loop, Timer
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 2.0
@@ -61,13 +56,13 @@ LaneT = TypeVar("LaneT", bound=Reopenable)
 
 
 @dataclass
-class _Outage(Generic[LaneT]):
+class _Outage(Generic[LaneT, DialogueT]):
     """One lane from its loss until it is open again or given up."""
 
     lane: LaneT
     first_reason: str
     last_reason: str
-    connection: AmqpConnection | None = None
+    connection: DialogueT | None = None
     """The attempt that is on its way."""
     is_beginning: bool = False
     """The lane has its new connection and waits for the broker's answers."""
@@ -77,7 +72,7 @@ class _Outage(Generic[LaneT]):
     end_timer: Timer | None = None
 
 
-_LoggedIn = list[tuple[_Outage[LaneT], AmqpConnection]]
+_LoggedIn = list[tuple[_Outage[LaneT, DialogueT], DialogueT]]
 
 
 @dataclass(frozen=True)
@@ -106,19 +101,20 @@ class Pauses:
         return pause * random.uniform(0.5, 1.0)
 
 
-class Reopener(Generic[LaneT]):
+class Reopener(Generic[LaneT, DialogueT, OpenedT]):
     def __init__(
         self,
-        access: Access,
+        protocol: Protocolled[DialogueT, OpenedT],
         rule: ReopeningRule,
         loop: Loop,
         now_ns: NowNs,
-        begin: Callable[[LaneT, AmqpConnection, Any], None],
+        begin: Callable[[LaneT, OpenedT], None],
         give_up: Callable[[LaneT, str], None],
     ) -> None:
-        """`begin` gives the lane its new connection and channel and asks the broker for what is
-        still missing; `done` is to be called when that has been answered, or `failed`."""
-        self._access = access
+        """`begin` gives the lane its new connection and asks the broker for what is still
+        missing; `done` is to be called when that has been answered, or `failed`."""
+        self._protocol = protocol
+        self._access = protocol.access
         self._rule = rule
         self._loop = loop
         self._now_ns = now_ns
@@ -126,9 +122,9 @@ class Reopener(Generic[LaneT]):
         self._give_up = give_up
         self._errands = Errands(loop)
         self._pauses = Pauses()
-        self._outages: dict[int, _Outage[LaneT]] = {}
-        self._waiting: deque[_Outage[LaneT]] = deque()
-        self._logged_in: _LoggedIn[LaneT] = []
+        self._outages: dict[int, _Outage[LaneT, DialogueT]] = {}
+        self._waiting: deque[_Outage[LaneT, DialogueT]] = deque()
+        self._logged_in: _LoggedIn[LaneT, DialogueT] = []
         """Waiting for what the broker forgot to be restored."""
         self._is_restoring = False
         self._are_there: set[int] = set()
@@ -149,7 +145,7 @@ class Reopener(Generic[LaneT]):
         if now_seconds - self._last_loss_seconds > CALM_SECONDS and not self._outages:
             self._pauses.reset()
         self._last_loss_seconds = now_seconds
-        outage = _Outage(lane, why, why)
+        outage: _Outage[LaneT, DialogueT] = _Outage(lane, why, why)
         outage.end_timer = self._loop.call_later(
             self._rule.seconds, functools.partial(self._time_is_up, outage)
         )
@@ -189,7 +185,7 @@ class Reopener(Generic[LaneT]):
 
     def _dial(self) -> None:
         self._next_dial = None
-        group: list[_Outage[LaneT]] = []
+        group: list[_Outage[LaneT, DialogueT]] = []
         while self._waiting and self._on_the_way < OPENED_TOGETHER:
             outage = self._waiting.popleft()
             if not outage.is_over:
@@ -202,7 +198,7 @@ class Reopener(Generic[LaneT]):
                 _Dialled.close,
             )
 
-    def _dialled(self, group: Sequence[_Outage[LaneT]], answered: _Dialled) -> None:
+    def _dialled(self, group: Sequence[_Outage[LaneT, DialogueT]], answered: _Dialled) -> None:
         sockets = iter(answered.sockets)
         for outage in group:
             connected = next(sockets, None)
@@ -218,32 +214,32 @@ class Reopener(Generic[LaneT]):
 
     # -- logging in --------------------------------------------------------------------------------
 
-    def _log_in(self, outage: _Outage[LaneT], connected: socket.socket) -> None:
-        connection = AmqpConnection(connected, self._loop, self._access.parameters, self._now_ns)
+    def _log_in(self, outage: _Outage[LaneT, DialogueT], connected: socket.socket) -> None:
+        connection = self._protocol.log_in(outage.lane.number, connected, self._loop, self._now_ns)
         outage.connection = connection
         connection.on_open = functools.partial(self._is_logged_in, outage, connection)
         connection.on_open_error = functools.partial(self._login_failed, outage, connection)
-        self._limit(outage, "accepted the connection, but gave no answer in AMQP")
+        self._limit(outage, f"accepted the connection, but gave no answer in {self._protocol.name}")
 
     def _login_failed(
-        self, outage: _Outage[LaneT], connection: AmqpConnection, failure: Exception
+        self, outage: _Outage[LaneT, DialogueT], connection: DialogueT, failure: Exception
     ) -> None:
         if outage.connection is connection:
-            why = str(login_failure(self._access, connection, failure))
-            self._failed(outage, why, is_login_refused(connection, failure))
+            why = str(self._protocol.login_failure(connection, failure))
+            self._failed(outage, why, self._protocol.is_login_refused(connection, failure))
 
-    def _is_logged_in(self, outage: _Outage[LaneT], connection: AmqpConnection) -> None:
+    def _is_logged_in(self, outage: _Outage[LaneT, DialogueT], connection: DialogueT) -> None:
         connection.on_end = functools.partial(self._attempt_ended, outage, connection)
         self._unlimit(outage)
         self._logged_in.append((outage, connection))
         self._restore()
 
     def _attempt_ended(
-        self, outage: _Outage[LaneT], connection: AmqpConnection, failure: Exception
+        self, outage: _Outage[LaneT, DialogueT], connection: DialogueT, failure: Exception
     ) -> None:
         if outage.connection is connection and not outage.is_beginning:
-            why = describe_end(connection, failure)
-            self._failed(outage, why, not may_pass(connection, failure))
+            why = self._protocol.describe_end(connection, failure)
+            self._failed(outage, why, not self._protocol.may_pass(connection, failure))
 
     # -- restoring what the broker forgot ----------------------------------------------------------
 
@@ -258,7 +254,7 @@ class Reopener(Generic[LaneT]):
             if one.index not in self._are_there
         }
         if not missing:
-            self._begin_channels(group, None)
+            self._get_ready_all(group, None)
             return
         self._is_restoring = True
         self._errands.run(
@@ -268,7 +264,7 @@ class Reopener(Generic[LaneT]):
 
     def _restored(
         self,
-        group: _LoggedIn[LaneT],
+        group: _LoggedIn[LaneT, DialogueT],
         destinations: Iterable[int],
         doubts_before: int,
         error: BenchError | BeyondRestoring | None,
@@ -276,7 +272,7 @@ class Reopener(Generic[LaneT]):
         self._is_restoring = False
         if error is None and self._doubts == doubts_before:
             self._are_there.update(destinations)
-        self._begin_channels(group, error)
+        self._get_ready_all(group, error)
         self._restore()
 
     def _doubt(self) -> None:
@@ -284,46 +280,38 @@ class Reopener(Generic[LaneT]):
         self._are_there.clear()
         self._doubts += 1
 
-    def _begin_channels(
-        self, group: _LoggedIn[LaneT], error: BenchError | BeyondRestoring | None
+    def _get_ready_all(
+        self, group: _LoggedIn[LaneT, DialogueT], error: BenchError | BeyondRestoring | None
     ) -> None:
         for outage, connection in group:
             if outage.connection is not connection:
                 continue  # lost again meanwhile
             if error is None:
-                self._open_channel(outage, connection)
+                self._get_ready(outage, connection)
             else:
                 self._failed(outage, str(error), isinstance(error, BeyondRestoring))
 
     # -- beginning again ---------------------------------------------------------------------------
 
-    def _open_channel(self, outage: _Outage[LaneT], connection: AmqpConnection) -> None:
-        self._limit(outage, "no answer to channel.open and what follows it")
-        channel = connection.channel(
-            on_open_callback=functools.partial(self._channel_is_open, outage, connection)
-        )
-        channel.add_on_close_callback(
-            lambda _, reason: self._attempt_ended(outage, connection, reason)
-        )
-
-    def _channel_is_open(
-        self, outage: _Outage[LaneT], connection: AmqpConnection, channel: Any
-    ) -> None:
-        # Not from inside pika's decoding: the connection may be taken away from it.
-        self._loop.call_soon(
-            functools.partial(self._begin_again, outage, connection, channel),
+    def _get_ready(self, outage: _Outage[LaneT, DialogueT], connection: DialogueT) -> None:
+        self._limit(outage, f"no answer to {self._protocol.first_request} and what follows it")
+        self._protocol.get_ready(
+            connection,
+            self._loop,
+            functools.partial(self._begin_again, outage, connection),
+            functools.partial(self._attempt_ended, outage, connection),
         )
 
     def _begin_again(
-        self, outage: _Outage[LaneT], connection: AmqpConnection, channel: Any
+        self, outage: _Outage[LaneT, DialogueT], connection: DialogueT, opened: OpenedT
     ) -> None:
         if outage.connection is connection:
             outage.is_beginning = True
-            self._begin(outage.lane, connection, channel)
+            self._begin(outage.lane, opened)
 
     # -- how attempts end --------------------------------------------------------------------------
 
-    def _limit(self, outage: _Outage[LaneT], what: str) -> None:
+    def _limit(self, outage: _Outage[LaneT, DialogueT], what: str) -> None:
         self._unlimit(outage)
         seconds = self._access.timeout_seconds
         why = f"{self._access.address}: {what} within {seconds:g} s"
@@ -332,12 +320,12 @@ class Reopener(Generic[LaneT]):
         )
 
     @staticmethod
-    def _unlimit(outage: _Outage[LaneT]) -> None:
+    def _unlimit(outage: _Outage[LaneT, DialogueT]) -> None:
         for timer in outage.timers:
             timer.cancel()
         outage.timers.clear()
 
-    def _failed(self, outage: _Outage[LaneT], why: str, is_final: bool) -> None:
+    def _failed(self, outage: _Outage[LaneT, DialogueT], why: str, is_final: bool) -> None:
         if outage.is_over:
             return
         self._hang_up(outage)
@@ -349,14 +337,14 @@ class Reopener(Generic[LaneT]):
             self._try_again(outage, why)
         self._dial_later()
 
-    def _try_again(self, outage: _Outage[LaneT], why: str) -> None:
+    def _try_again(self, outage: _Outage[LaneT, DialogueT], why: str) -> None:
         self._leave_the_way(outage)
         self._doubt()
         outage.last_reason = why
         self._waiting.append(outage)
         self._must_pause = True
 
-    def _time_is_up(self, outage: _Outage[LaneT]) -> None:
+    def _time_is_up(self, outage: _Outage[LaneT, DialogueT]) -> None:
         if outage.is_over:
             return
         is_on_the_way = outage.connection is not None
@@ -371,7 +359,7 @@ class Reopener(Generic[LaneT]):
         )
         self._dial_later()
 
-    def _hang_up(self, outage: _Outage[LaneT]) -> None:
+    def _hang_up(self, outage: _Outage[LaneT, DialogueT]) -> None:
         """End the attempt that is on its way, whoever owns its socket by now."""
         self._unlimit(outage)
         connection, outage.connection = outage.connection, None
@@ -380,11 +368,11 @@ class Reopener(Generic[LaneT]):
         if line is not None:
             line.abort("the lane could not be reopened this time")
 
-    def _leave_the_way(self, outage: _Outage[LaneT]) -> None:
+    def _leave_the_way(self, outage: _Outage[LaneT, DialogueT]) -> None:
         self._unlimit(outage)
         self._on_the_way -= 1
 
-    def _end(self, outage: _Outage[LaneT]) -> None:
+    def _end(self, outage: _Outage[LaneT, DialogueT]) -> None:
         outage.is_over = True
         outage.is_beginning = False
         outage.connection = None
@@ -393,7 +381,7 @@ class Reopener(Generic[LaneT]):
         del self._outages[outage.lane.number]
 
 
-def _dial_all(access: Access, count: int) -> _Dialled:
+def _dial_all(access: Reachable, count: int) -> _Dialled:
     sockets: list[socket.socket] = []
     try:
         for connected in dialled(access, count, time.monotonic() + access.timeout_seconds):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench_spark.transports.amqp.loop import Loop
+from bench_spark.transports.sockets.loop import Loop
 
 
 @pytest.fixture

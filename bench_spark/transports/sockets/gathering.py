@@ -25,14 +25,14 @@ _CLOCK_MONOTONIC = 1
 _NANOSECONDS = 1_000_000_000
 
 
-def is_gathered(scenario: Scenario) -> bool:
+def is_gathered(scenario: Scenario, *, acknowledges: bool) -> bool:
     """Only where sending waits for nothing that is still to be read: neither a window, nor an
     acknowledgement, nor a short backlog, nor a slow consumer."""
     load = scenario.load
     return (
         load.mode == "maximum"
         and load.backlog_limit_bytes >= LEAST_BACKLOG_BYTES
-        and scenario.amqp.ack == "auto"
+        and not acknowledges
         and not scenario.consumer.is_slow
     )
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from bench_spark.scenario.models import Scenario
-from bench_spark.transports.amqp.gathering import (
+from bench_spark.transports.sockets.gathering import (
     FLOWING_BYTES,
     GATHERED_BYTES,
     Gathering,
     is_gathered,
 )
-from bench_spark.transports.amqp.loop import Loop
+from bench_spark.transports.sockets.loop import Loop
 
 
 class PlainLane:
@@ -104,15 +104,16 @@ def scenario(**changes: Any) -> Scenario:
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("asked", "acknowledges", "expected"),
     [
-        (scenario(), True),
-        (scenario(amqp={"confirms": 100}), True),
-        (scenario(amqp={"ack": "manual"}), False),
-        (scenario(load={"backlog_limit_bytes": 100_000}), False),
-        (scenario(load={"mode": "window"}), False),
-        (scenario(load={"mode": "rate", "rate_per_second": 10}), False),
+        (scenario(), False, True),
+        (scenario(), True, False),
+        (scenario(load={"backlog_limit_bytes": 100_000}), False, False),
+        (scenario(load={"mode": "window"}), False, False),
+        (scenario(load={"mode": "rate", "rate_per_second": 10}), False, False),
     ],
 )
-def test_only_a_load_without_anyone_waiting_is_gathered(asked: Scenario, expected: bool) -> None:
-    assert is_gathered(asked) is expected
+def test_only_a_load_without_anyone_waiting_is_gathered(
+    asked: Scenario, acknowledges: bool, expected: bool
+) -> None:
+    assert is_gathered(asked, acknowledges=acknowledges) is expected
