@@ -270,23 +270,27 @@ def _lines(
         {"field": f"{key}_text", "type": "nominal", "title": _tooltip_title(label)}
         for key, label in zip(keys, labels, strict=True)
     ]
-    cursor = {
+    # What the pointer meets: bands side by side, unseen. (Of Vega-Lite's own search for the nearest
+    # point the tooltip loses all fields that are texts.)
+    band = {"type": "rule", "opacity": 0, "aria": False}
+    hover = {
         "data": {"values": known},
         "transform": texts,
-        "mark": {"type": "rule", "style": "cursor", "aria": False},
-        "params": [{"name": "cursor", "select": _nearest(x["field"])}],
-        "encoding": {
-            "x": x,
-            "opacity": {"condition": {"param": "cursor", "empty": False, "value": 0.7}, "value": 0},
-            "tooltip": tooltip,
-        },
+        "mark": band | {"strokeWidth": {"expr": f"max(3, width / {max(1, len(known))})"}},
+        "params": [{"name": "cursor", "select": _pointed_at(x["field"])}],
+        "encoding": {"x": x, "tooltip": tooltip},
     }
-    return [drawn, cursor]
+    shown = {"condition": {"param": "cursor", "empty": False, "value": 0.7}, "value": 0}
+    cursor = {
+        "data": {"values": known},
+        "mark": {"type": "rule", "style": "cursor", "aria": False},
+        "encoding": {"x": x, "opacity": shown},
+    }
+    return [drawn, cursor, hover]
 
 
-def _nearest(field: str) -> Spec:
-    """The row that is nearest to the pointer."""
-    select: Spec = {"type": "point", "fields": [field], "nearest": True}
+def _pointed_at(field: str) -> Spec:
+    select: Spec = {"type": "point", "fields": [field]}
     return select | {"on": "pointerover", "clear": "pointerout"}
 
 

@@ -142,8 +142,7 @@ def _durations(report: RunReport, drawn: Charts) -> Iterator[Child]:
     yield table("Percentiles of all messages of the measured phase", ["", *headings], rows)
     if any(measures[name].get("lower_bounds") for name in names):
         yield tag("p", "A value with >= is a lower bound: slower messages are missing from it.")
-    if report.distribution:
-        yield _distribution(report.distribution, names, drawn)
+    yield _distribution(report.distribution, names, drawn)
     for name in names[:3]:
         yield table(
             f"{words(name)} in three aggregations",
@@ -161,8 +160,10 @@ def _durations(report: RunReport, drawn: Charts) -> Iterator[Child]:
         )
 
 
-def _distribution(rows: Sequence[Row], names: Sequence[str], drawn: Charts) -> Markup:
+def _distribution(rows: Sequence[Row], names: Sequence[str], drawn: Charts) -> Markup | None:
     known = [name for name in names if any(name in row for row in rows)]
+    if not known:
+        return None
     lines = [Line(name, words(name)) for name in known]
     spec = charts.distribution("Durations by percentile", rows, lines)
     shown = [
