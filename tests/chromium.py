@@ -58,9 +58,6 @@ class Page:
         self.call("Page.navigate", url=url)
         self.wait_until("document.readyState === 'complete'")
 
-    def emulate_print(self) -> None:
-        self.call("Emulation.setEmulatedMedia", media="print", features=[])
-
     def evaluate(self, expression: str) -> Any:
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         if "exceptionDetails" in answer:

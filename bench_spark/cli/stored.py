@@ -16,6 +16,7 @@ from bench_spark.report.measures import Document
 from bench_spark.report.timeline import (
     GENERATOR_COLUMNS,
     RESOURCE_COLUMNS,
+    ROLLING,
     WINDOW_COLUMNS,
     RunReport,
     RunTables,
@@ -87,7 +88,7 @@ def run_report(store: Store, document: Document) -> RunReport:
     times = RunTimes(**row)
     events = store.read("events", columns=GENERATOR_COLUMNS, run_id=run_id)
     tables = RunTables(
-        metrics=store.read("metrics", columns=WINDOW_COLUMNS, run_id=run_id),
+        metrics=store.read("metrics", columns=WINDOW_COLUMNS, run_id=run_id, window=ROLLING),
         resources=store.read("resources", columns=RESOURCE_COLUMNS, run_id=run_id),
         generator=events.filter(pc.is_valid(events["host_busy_share"])),
     )

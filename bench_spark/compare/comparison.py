@@ -21,6 +21,7 @@ from bench_spark.compare.gates import Gate
 from bench_spark.compare.metrics import BY_NAME, COUNTED, Metric, shown_metrics
 from bench_spark.compare.series import RunSeries
 from bench_spark.errors import ConfigurationError
+from bench_spark.report.formatting import dotted
 from bench_spark.summary.document import Document
 
 BETTER, WORSE, SAME, UNKNOWN = "better", "worse", "no difference", "unknown"
@@ -243,18 +244,10 @@ def _remarks(baseline: Group, candidate: Group) -> Iterator[str]:
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Keys in which two scenarios differ, dotted, with both values."""
-    flat = [dict(_flat(side)) for side in (one, other)]
+    flat = [dict(dotted(side)) for side in (one, other)]
     keys = dict.fromkeys([*flat[0], *flat[1]])
     return {
         key: [side.get(key) for side in flat]
         for key in keys
         if key.partition(".")[0] not in _NOT_OF_THE_LOAD and flat[0].get(key) != flat[1].get(key)
     }
-
-
-def _flat(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in part.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

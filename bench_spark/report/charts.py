@@ -1,8 +1,7 @@
 """Charts as Vega-Lite specifications. Pure: from rows to a document that says what to draw.
 
 The same specification is drawn in three places: in a page by Vega itself, and as SVG and PNG files
-by vl-convert (`chart_files.py`). Colours are named by their role; `PAGE` leaves them to the page's
-style sheet, which knows whether the reader wants it dark, and `PAPER` is for files.
+by vl-convert (`chart_files.py`). Colours come with `chart_theme.py`.
 """
 
 from __future__ import annotations
@@ -12,15 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Spec = dict[str, Any]
+from bench_spark.report.chart_theme import Spec
+
 Row = Mapping[str, Any]
 Kind = Literal["duration", "rate", "share", "bytes", "bytes_per_second", "number"]
 
-SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 HEIGHT = 220
 Y_AXIS_WIDTH = 66
 """The same in all charts: their time axes are to lie under each other."""
-SERIES_COLOURS = 8
 MOST_LOG_TICKS = 8
 
 UNITS: Mapping[Kind, str] = {
@@ -44,84 +42,6 @@ class Line:
 
     field: str
     label: str
-
-
-@dataclass(frozen=True)
-class Palette:
-    ink: str
-    faint: str
-    grid: str
-    outside: str
-    background: str
-    series: tuple[str, ...]
-    font: str
-
-
-PAGE = Palette(
-    ink="var(--ink)",
-    faint="var(--faint)",
-    grid="var(--grid)",
-    outside="var(--outside)",
-    background="transparent",
-    series=tuple(f"var(--series-{number})" for number in range(1, SERIES_COLOURS + 1)),
-    font="system-ui, sans-serif",
-)
-PAPER = Palette(
-    ink="#1b1f24",
-    faint="#57606a",
-    grid="#e3e6ea",
-    outside="#f1f3f5",
-    background="white",
-    series=(
-        *("#0b63a5", "#bf4a0a", "#0a7550", "#8a4fbf"),
-        *("#8a6a00", "#b02a68", "#4f5d6b", "#007a87"),
-    ),
-    font="sans-serif",
-)
-
-
-def themed(spec: Spec, palette: Palette) -> Spec:
-    """The chart in these colours."""
-    return {"$schema": SCHEMA, **spec, "config": _config(palette)}
-
-
-def _config(palette: Palette) -> Spec:
-    axis = {
-        "labelColor": palette.ink,
-        "titleColor": palette.ink,
-        "gridColor": palette.grid,
-        "domainColor": palette.faint,
-        "tickColor": palette.faint,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-    }
-    legend = {
-        "orient": "top",
-        "title": None,
-        "labelColor": palette.ink,
-        "labelFontSize": 12,
-        "labelLimit": 320,
-        "symbolType": "stroke",
-        "symbolStrokeWidth": 3,
-        "symbolOpacity": 1,
-    }
-    return {
-        "background": palette.background,
-        "font": palette.font,
-        "view": {"stroke": None},
-        "axis": axis,
-        "legend": legend,
-        "title": {"color": palette.ink, "anchor": "start", "fontSize": 14},
-        "range": {"category": list(palette.series)},
-        "mark": {"color": palette.series[0]},
-        "rule": {"color": palette.series[0]},
-        "style": {
-            "outside": {"color": palette.outside},
-            "cursor": {"color": palette.faint},
-            "mark-name": {"color": palette.ink},
-        },
-    }
 
 
 def over_time(
@@ -350,23 +270,27 @@ def _lines(
         {"field": f"{key}_text", "type": "nominal", "title": _tooltip_title(label)}
         for key, label in zip(keys, labels, strict=True)
     ]
-    cursor = {
+    # What the pointer meets: bands side by side, unseen. (Of Vega-Lite's own search for the nearest
+    # point the tooltip loses all fields that are texts.)
+    band = {"type": "rule", "opacity": 0, "aria": False}
+    hover = {
         "data": {"values": known},
         "transform": texts,
-        "mark": {"type": "rule", "style": "cursor", "aria": False},
-        "params": [{"name": "cursor", "select": _nearest(x["field"])}],
-        "encoding": {
-            "x": x,
-            "opacity": {"condition": {"param": "cursor", "empty": False, "value": 0.7}, "value": 0},
-            "tooltip": tooltip,
-        },
+        "mark": band | {"strokeWidth": {"expr": f"max(3, width / {max(1, len(known))})"}},
+        "params": [{"name": "cursor", "select": _pointed_at(x["field"])}],
+        "encoding": {"x": x, "tooltip": tooltip},
     }
-    return [drawn, cursor]
+    shown = {"condition": {"param": "cursor", "empty": False, "value": 0.7}, "value": 0}
+    cursor = {
+        "data": {"values": known},
+        "mark": {"type": "rule", "style": "cursor", "aria": False},
+        "encoding": {"x": x, "opacity": shown},
+    }
+    return [drawn, cursor, hover]
 
 
-def _nearest(field: str) -> Spec:
-    """The row that is nearest to the pointer."""
-    select: Spec = {"type": "point", "fields": [field], "nearest": True}
+def _pointed_at(field: str) -> Spec:
+    select: Spec = {"type": "point", "fields": [field]}
     return select | {"on": "pointerover", "clear": "pointerout"}
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from itertools import pairwise
+from typing import Any
 
 from bench_spark.scenario.shown import shown_text
 
@@ -95,6 +96,15 @@ def number_ranges(numbers: Iterable[int]) -> str:
         else:
             ranges.append([number, number])
     return ",".join(f"{a}-{b}" if a != b else str(a) for a, b in ranges) or UNKNOWN
+
+
+def dotted(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested keys by their dotted names."""
+    for key, value in part.items():
+        if isinstance(value, Mapping) and value:
+            yield from dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def words(name: str) -> str:

@@ -111,10 +111,12 @@ def _comparison(comparison: Mapping[str, Any], drawn: Charts) -> Iterator[Child]
 
 
 def _metrics(comparison: Mapping[str, Any]) -> Markup:
+    # The verdict comes first: on a narrow page the last columns are out of sight.
     rows = [
-        [*cells[:-1], _verdict(cells[-1])] for cells in map(metric_cells, comparison["metrics"])
+        [cells[0], _verdict(cells[-1]), *cells[1:-1]]
+        for cells in map(metric_cells, comparison["metrics"])
     ]
-    return table("Metric by metric", [*HEADINGS[:-1], "verdict"], rows)
+    return table("Metric by metric", [HEADINGS[0], "verdict", *HEADINGS[1:-1]], rows, words=2)
 
 
 def _change_rows(entries: list[Mapping[str, Any]]) -> list[dict[str, Any]]:

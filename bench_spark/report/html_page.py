@@ -6,13 +6,14 @@ allows only what is written in it, and no code made from text.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 
 from bench_spark import __version__
 from bench_spark.report.chart_files import browser_library
-from bench_spark.report.charts import PAGE, Spec, themed
+from bench_spark.report.chart_theme import PAGE, Spec, themed
 from bench_spark.report.markup import Child, Markup, data_element, table, tag
 from bench_spark.report.queries import Query
 
@@ -125,7 +126,7 @@ def query_list(queries: Sequence[Query], store: str) -> Markup:
     how = tag(
         "p",
         "Each answers the numbers of this page from the store's tables: ",
-        tag("code", f'bench-spark sql "$(cat query.sql)" --store {store}'),
+        tag("code", f'bench-spark sql "$(cat query.sql)" --store {shlex.quote(store)}'),
         ", or any Spark session that has the tables under their names.",
     )
     return tag("div", how, shown)

@@ -10,15 +10,15 @@ from bench_spark.report import charts, descriptions
 from bench_spark.report.charts import Line
 from bench_spark.report.formatting import (
     UNKNOWN,
-    byte_size,
     count,
+    dotted,
     duration,
     one_line,
-    per_cent,
     rate,
     share,
     words,
 )
+from bench_spark.report.html_over_time import MEASURES_OVER_TIME, over_time
 from bench_spark.report.html_page import Charts, Section, page, query_list, status_badge, tiles
 from bench_spark.report.markup import Child, Markup, table, tag
 from bench_spark.report.measures import (
@@ -32,14 +32,8 @@ from bench_spark.report.measures import (
 )
 from bench_spark.report.queries import queries_of_run
 from bench_spark.report.resources import resource_lines
-from bench_spark.report.timeline import Row, RunReport, Timeline
+from bench_spark.report.timeline import Row, RunReport
 
-MOST_TABLE_ROWS = 60
-
-_PERCENTILE_LINES = tuple(
-    Line(field, label) for field, label in PERCENTILE_COLUMNS if field not in ("p75_us", "p90_us")
-)
-_MEASURES_OVER_TIME = ("latency", "delivery_latency", "confirm_latency")
 _DISTRIBUTION_TABLE = (50.0, 90.0, 99.0, 99.9, 99.99)
 
 
@@ -63,7 +57,7 @@ def _measured(report: RunReport, drawn: Charts) -> Iterator[Section]:
         return
     yield Section("headline", "Result", _headline(document))
     if report.timeline is not None:
-        charted = list(_over_time(report.timeline, drawn))
+        charted = list(over_time(report.timeline, drawn))
         if charted:
             yield Section("time", "Over time", charted)
     if document.get("measures"):
@@ -118,7 +112,7 @@ def _headline(document: Document) -> Markup:
         ("lost", _known(counts.get("lost"), count)),
         ("duplicates", _known(counts.get("duplicates"), count)),
     ]
-    for measure in _MEASURES_OVER_TIME:
+    for measure in MEASURES_OVER_TIME:
         found = (document.get("measures") or {}).get(measure)
         if found:
             numbers += [
@@ -131,137 +125,6 @@ def _headline(document: Document) -> Markup:
 
 def _known(value: float | None, shown: Any) -> str | None:
     return None if value is None else shown(value)
-
-
-# -- over time -------------------------------------------------------------------------------------
-
-
-def _over_time(timeline: Timeline, drawn: Charts) -> Iterator[Child]:
-    yield tag("p", _about_windows(timeline), class_="faint")
-    chart = _TimeCharts(timeline, drawn)
-    yield chart.draw(
-        "Throughput",
-        "messages sent and received per second",
-        timeline.throughput,
-        (Line("sent_per_second", "sent"), Line("received_per_second", "received")),
-        "rate",
-    )
-    for measure in _MEASURES_OVER_TIME:
-        yield chart.draw(
-            f"{words(measure).capitalize()}",
-            f"percentiles of {words(measure)}",
-            timeline.durations.get(measure, ()),
-            _PERCENTILE_LINES,
-            "duration",
-        )
-    sources = list(timeline.broker)
-    used = {f"broker: {name}": (rows, "cpu") for name, rows in timeline.broker.items()}
-    used["generator's machine, all programs"] = (timeline.generator, "busy")
-    yield chart.draw(
-        "CPU",
-        "CPU as a share of the machine",
-        _together(used),
-        [Line(name, name) for name in used],
-        "share",
-    )
-    written = {
-        f"{kind} {name}": (rows, f"{field}_per_second")
-        for name, rows in timeline.broker.items()
-        for kind, field in (("written", "written"), ("to disk", "device_written"))
-    }
-    yield chart.draw(
-        "Disk",
-        "bytes written by the broker: handed to the kernel, and arrived at a disk",
-        _together(written),
-        [Line(name, name) for name in written],
-        "bytes_per_second",
-    )
-    yield chart.draw(
-        "Memory",
-        "resident memory of the broker",
-        _together({name: (rows, "rss_bytes") for name, rows in timeline.broker.items()}),
-        [Line(name, name) for name in sources],
-        "bytes",
-    )
-
-
-def _about_windows(timeline: Timeline) -> str:
-    text = (
-        "Throughput and percentiles are of the last 10 seconds at each moment, resources of each "
-        "second. What lies outside the measured phase is shaded."
-    )
-    if timeline.windows_per_point > 1:
-        text += (
-            f" Each point stands for {timeline.windows_per_point} seconds: the worst for "
-            "durations, the mean for the rest."
-        )
-    return text
-
-
-class _TimeCharts:
-    """Charts whose time axes lie under each other."""
-
-    def __init__(self, timeline: Timeline, drawn: Charts) -> None:
-        self._timeline = timeline
-        self._drawn = drawn
-
-    def draw(
-        self,
-        caption: str,
-        description: str,
-        rows: Sequence[Row],
-        lines: Sequence[Line],
-        kind: charts.Kind,
-    ) -> Markup | None:
-        known = [line for line in lines if any(row.get(line.field) is not None for row in rows)]
-        if not known:
-            return None
-        timeline = self._timeline
-        spec = charts.over_time(
-            f"{caption} over time: {description}",
-            rows,
-            known,
-            kind,
-            timeline.span,
-            timeline.measured,
-        )
-        every = max(1, -(-len(rows) // MOST_TABLE_ROWS))
-        shown = [
-            [f"{row['second']:.1f}", *(_NUMBERS[kind](row.get(line.field)) for line in known)]
-            for row in rows[::every]
-        ]
-        headings = ["second", *(line.label for line in known)]
-        title = f"{description} (every {every} rows)" if every > 1 else description
-        unit = charts.UNITS[kind]
-        headline = f"{caption}, {unit}" if unit else caption
-        return self._drawn.figure(headline, spec, headings, shown, title)
-
-
-def _together(parts: Mapping[str, tuple[Sequence[Row], str]]) -> list[Row]:
-    """One field of several lists as the fields of one, under the names of the lists.
-
-    Their moments differ by parts of a second, and count as the same one.
-    """
-    merged: dict[int, Row] = {}
-    for name, (rows, field) in parts.items():
-        for row in rows:
-            second = round(row["second"])
-            merged.setdefault(second, {"second": second})[name] = row[field]
-    return [merged[second] for second in sorted(merged)]
-
-
-def _per_second_size(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{byte_size(value)}/s"
-
-
-_NUMBERS: Mapping[charts.Kind, Any] = {
-    "duration": duration,
-    "rate": rate,
-    "share": per_cent,
-    "bytes": byte_size,
-    "bytes_per_second": _per_second_size,
-    "number": count,
-}
 
 
 # -- durations -------------------------------------------------------------------------------------
@@ -279,8 +142,7 @@ def _durations(report: RunReport, drawn: Charts) -> Iterator[Child]:
     yield table("Percentiles of all messages of the measured phase", ["", *headings], rows)
     if any(measures[name].get("lower_bounds") for name in names):
         yield tag("p", "A value with >= is a lower bound: slower messages are missing from it.")
-    if report.distribution:
-        yield _distribution(report.distribution, names, drawn)
+    yield _distribution(report.distribution, names, drawn)
     for name in names[:3]:
         yield table(
             f"{words(name)} in three aggregations",
@@ -298,8 +160,10 @@ def _durations(report: RunReport, drawn: Charts) -> Iterator[Child]:
         )
 
 
-def _distribution(rows: Sequence[Row], names: Sequence[str], drawn: Charts) -> Markup:
+def _distribution(rows: Sequence[Row], names: Sequence[str], drawn: Charts) -> Markup | None:
     known = [name for name in names if any(name in row for row in rows)]
+    if not known:
+        return None
     lines = [Line(name, words(name)) for name in known]
     spec = charts.distribution("Durations by percentile", rows, lines)
     shown = [
@@ -379,10 +243,7 @@ def _surroundings(document: Document) -> Iterator[Child]:
             )
 
 
-def flat_rows(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flat_rows(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Nested keys, dotted, and their values as text."""
-    for key, value in part.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat_rows(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
+    for key, value in dotted(part):
+        yield key, value if isinstance(value, str) else json.dumps(value)

@@ -117,6 +117,9 @@ def _counts(document: Document, run: str) -> Query:
     sums |= {name: f"sum({name})" for name in _BOTH_SIDES}
     sums["bytes_sent"] = _one_side("bytes", "producer", measured)
     sums["bytes_received"] = _one_side("bytes", "consumer", measured)
+    sums["unsent"] = f"greatest(0, {sums['due']} - {sums['sent']})"
+    answered = " - ".join(sums[name] for name in ("sent", "confirmed", "refused", "returned"))
+    sums["unconfirmed"] = f"greatest(0, {answered})"
     known = {name: text for name, text in sums.items() if counts.get(name) is not None}
     columns = ",\n       ".join(f"{text} AS {name}" for name, text in known.items())
     return Query(

@@ -6,7 +6,8 @@ import csv
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from bench_spark.report.charts import Spec, against
+from bench_spark.report.chart_theme import Spec
+from bench_spark.report.charts import against
 from bench_spark.report.curve_text import draw_curve
 from bench_spark.report.formatting import count, plural, rate, seconds
 from bench_spark.report.measures import Document

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import html_pages
 import pytest
 from chromium import Page, installed_chromium, started_chromium
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "report"))
-
-import html_pages
 
 VIEWS = [(1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")]
 
