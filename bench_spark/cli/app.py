@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from bench_spark import __version__
-from bench_spark.cli import broker, demo, files, results, run, sample, search, suite
+from bench_spark.cli import broker, demo, files, importing, results, run, sample, search, suite
 from bench_spark.cli.signals import handled
 from bench_spark.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError
 
@@ -90,6 +90,7 @@ app.command("sample")(sample.sample)
 app.add_typer(results.metrics, name="metrics")
 app.add_typer(suite.app, name="suite")
 app.add_typer(broker.app, name="broker")
+app.add_typer(importing.app, name="import")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -34,6 +34,7 @@ LAYERS = (
         "store",
         "version_checksum",
         "histogram_column",
+        "importing",
     },
     {"agent", "plan"},
     {"transports"},
