@@ -14,7 +14,18 @@ from typing import Annotated, NoReturn
 import typer
 
 from bench_spark import __version__
-from bench_spark.cli import broker, demo, files, importing, results, run, sample, search, suite
+from bench_spark.cli import (
+    broker,
+    demo,
+    files,
+    importing,
+    init,
+    results,
+    run,
+    sample,
+    search,
+    suite,
+)
 from bench_spark.cli.signals import handled
 from bench_spark.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError
 
@@ -78,6 +89,7 @@ def _program(
 
 app.command("run", epilog=EXIT_CODES)(run.run)
 app.command("search-window", epilog=EXIT_CODES)(search.search_window)
+app.command("init")(init.init)
 app.command("validate")(files.validate)
 app.command("plan")(files.plan)
 app.command("scenarios")(files.scenarios)

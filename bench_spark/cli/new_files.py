@@ -17,12 +17,17 @@ ForceOption = Annotated[
 ]
 
 
+def refuse_existing(directory: Path, names: Sequence[str]) -> None:
+    there = [shown_path(str(path)) for name in names if (path := directory / name).exists()]
+    if there:
+        raise ConfigurationError(f"{', '.join(there)}: there already; --force writes over it")
+
+
 def write_new_files(directory: Path, files: Sequence[NewFile], force: bool) -> list[Path]:
     """All of them or none: what is there already is found before anything is written."""
+    if not force:
+        refuse_existing(directory, [file.name for file in files])
     paths = [directory / file.name for file in files]
-    there = [shown_path(str(path)) for path in paths if path.exists()]
-    if there and not force:
-        raise ConfigurationError(f"{', '.join(there)}: there already; --force writes over it")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for path, file in zip(paths, files, strict=True):
