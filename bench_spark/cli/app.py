@@ -17,6 +17,7 @@ from bench_spark import __version__
 from bench_spark.cli import (
     broker,
     demo,
+    doctor,
     files,
     importing,
     init,
@@ -97,6 +98,7 @@ app.command("brokers")(files.brokers)
 app.command("runs")(results.runs)
 app.command("show")(results.show)
 app.command("sql")(results.sql)
+app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.command("sample")(sample.sample)
 app.add_typer(results.metrics, name="metrics")

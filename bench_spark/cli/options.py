@@ -11,6 +11,7 @@ DEFAULT_STORE = "bench-store"
 DEFAULT_BROKER = "kafka"
 
 _STORE_VARIABLE = "BENCH_SPARK_STORE"
+BROKER_VARIABLE = "BENCH_SPARK_BROKER"
 
 ScenarioArgument = Annotated[
     str,
@@ -25,7 +26,7 @@ BrokerOption = Annotated[
     typer.Option(
         "--broker",
         metavar="BROKER",
-        envvar="BENCH_SPARK_BROKER",
+        envvar=BROKER_VARIABLE,
         help="A broker file, or the name of a shipped one.",
     ),
 ]

@@ -15,6 +15,7 @@ import typer
 
 from bench_spark.cli.masters import refuse_unshared_store
 from bench_spark.cli.options import (
+    BROKER_VARIABLE,
     DEFAULT_BROKER,
     DEFAULT_STORE,
     MasterOption,
@@ -74,7 +75,7 @@ SuiteBrokerOption = Annotated[
     typer.Option(
         "--broker",
         metavar="BROKER",
-        envvar="BENCH_SPARK_BROKER",
+        envvar=BROKER_VARIABLE,
         show_default=f"the suite's, else {DEFAULT_BROKER}",
         help="A broker file, or the name of a shipped one.",
     ),

@@ -7,7 +7,6 @@ The engine calls `update` several times a second; how much of it is shown is dec
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Protocol, TextIO
 from bench_spark.agent.timeline import Timeline
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import Plan, has_open_end
+from bench_spark.report.colours import COLOURS, coloured, has_colours, rewrites_lines
 from bench_spark.report.descriptions import end_of
 from bench_spark.report.formatting import UNKNOWN, count, duration, one_line, rate, seconds
 
@@ -26,7 +26,7 @@ FEWEST_OPENED_SHOWN = 100
 OPENED_PER_LINE = 500
 
 _ERASE_LINE = "\r\x1b[2K"
-_DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
+_DIM, _BOLD = COLOURS["dim"], COLOURS["bold"]
 
 
 class Window(Protocol):
@@ -227,7 +227,7 @@ class LiveLine(_Live):
         return full * filled + empty * (cells - filled)
 
     def _styled(self, text: str, style: str) -> str:
-        return f"{style}{text}{_PLAIN}" if self._has_colour and text else text
+        return coloured(text, style) if self._has_colour and text else text
 
 
 def _opening_text(plan: Plan, opened: int) -> str:
@@ -239,8 +239,8 @@ def display_for(stream: TextIO, live: bool = True) -> Steps:
     """The display that suits the stream; without `live`, steps only."""
     if not live:
         return Steps(stream)
-    if _rewrites_lines(stream):
-        return LiveLine(stream, has_colour="NO_COLOR" not in os.environ)
+    if rewrites_lines(stream):
+        return LiveLine(stream, has_colours(stream))
     return LiveLog(stream)
 
 
@@ -260,10 +260,6 @@ class QuietLine(LiveLine):
 
 def display_for_trials(stream: TextIO) -> Steps:
     """The display of each of many runs: a terminal shows where it is, a log nothing."""
-    if _rewrites_lines(stream):
-        return QuietLine(stream, has_colour="NO_COLOR" not in os.environ)
+    if rewrites_lines(stream):
+        return QuietLine(stream, has_colours(stream))
     return Quiet(stream)
-
-
-def _rewrites_lines(stream: TextIO) -> bool:
-    return stream.isatty() and os.environ.get("TERM", "") != "dumb"

@@ -35,6 +35,7 @@ LAYERS = (
         "version_checksum",
         "histogram_column",
         "importing",
+        "doctor",
     },
     {"agent", "plan"},
     {"transports"},
