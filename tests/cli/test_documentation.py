@@ -45,7 +45,7 @@ from bench_spark.transports.registry import ENTRY_POINTS, make_transport
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-EXECUTED = {"validate", "plan", "scenarios", "brokers", "--version", "--help"}
+EXECUTED = {"validate", "plan", "schema", "scenarios", "brokers", "--version", "--help"}
 """Commands that start nothing and change nothing: run for real wherever they are shown."""
 
 LOADS = {"run", "search-window"}
