@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Annotated, NoReturn
@@ -27,23 +27,9 @@ from bench_spark.cli import (
     search,
     suite,
 )
+from bench_spark.cli.examples import PROGRAM, epilog, epilog_of_program
 from bench_spark.cli.signals import handled
 from bench_spark.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError
-
-PROGRAM = "bench-spark"
-
-EXIT_CODES = """\
-\b
-Exit codes:
-  0    the run is valid
-  1    an objective or a comparison gate was missed
-  2    a file, key or option is wrong
-  3    not ready: broker unreachable or refusing, too few slots, Java or jars missing
-  4    degraded: the broker or an agent failed, or the rate was not kept
-  5    confirmed messages were lost, and no declared limit explains it
-  70   a bug in bench-spark
-  130  ended by Ctrl-C (143: by SIGTERM); the partial result is kept
-"""
 
 _PASSWORD_IN_URI = re.compile(r"(?<=://)[^/\s'\"]*@")
 
@@ -57,8 +43,7 @@ class Settings:
 
 app = typer.Typer(
     help="Measures message brokers (AMQP 0-9-1, Kafka, MQTT) from Spark, into Delta tables.",
-    epilog=EXIT_CODES,
-    add_completion=False,
+    epilog=epilog_of_program(),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -88,20 +73,27 @@ def _program(
     context.obj.debug = debug
 
 
-app.command("run", epilog=EXIT_CODES)(run.run)
-app.command("search-window", epilog=EXIT_CODES)(search.search_window)
-app.command("init")(init.init)
-app.command("validate")(files.validate)
-app.command("plan")(files.plan)
-app.command("schema")(files.schema)
-app.command("scenarios")(files.scenarios)
-app.command("brokers")(files.brokers)
-app.command("runs")(results.runs)
-app.command("show")(results.show)
-app.command("sql")(results.sql)
-app.command("doctor")(doctor.doctor)
-app.command("demo")(demo.demo)
-app.command("sample")(sample.sample)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "run": run.run,
+    "search-window": search.search_window,
+    "init": init.init,
+    "validate": files.validate,
+    "plan": files.plan,
+    "schema": files.schema,
+    "scenarios": files.scenarios,
+    "brokers": files.brokers,
+    "runs": results.runs,
+    "show": results.show,
+    "sql": results.sql,
+    "doctor": doctor.doctor,
+    "demo": demo.demo,
+    "sample": sample.sample,
+}
+RUN_A_LOAD = ("run", "search-window", "demo")
+"""Commands whose own help tells the exit codes."""
+
+for name, command in COMMANDS.items():
+    app.command(name, epilog=epilog(name, exit_codes=name in RUN_A_LOAD))(command)
 app.add_typer(results.metrics, name="metrics")
 app.add_typer(suite.app, name="suite")
 app.add_typer(broker.app, name="broker")

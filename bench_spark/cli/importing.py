@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bench_spark.cli.examples import epilog
 from bench_spark.cli.new_files import ForceOption, write_new_files
 from bench_spark.cli.output import to_stdout
 from bench_spark.errors import ConfigurationError
@@ -35,7 +36,7 @@ NameOption = Annotated[
 ]
 
 
-@app.command()
+@app.command(epilog=epilog("import perftest"))
 def perftest(
     file: Annotated[
         str, typer.Argument(metavar="[FILE]", help="A file with the flags; unset: standard input.")
@@ -54,7 +55,7 @@ def perftest(
     _write(draft, "perftest", directory, force)
 
 
-@app.command()
+@app.command(epilog=epilog("import omb"))
 def omb(
     workload: Annotated[str, typer.Argument(metavar="WORKLOAD.yaml", show_default=False)],
     driver: Annotated[str, typer.Argument(metavar="DRIVER.yaml", show_default=False)],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NamedTuple
@@ -28,11 +28,13 @@ from bench_spark.cli.preparing import (
     plan_for_cluster,
     settle,
 )
+from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
 from bench_spark.plan import Plan
 from bench_spark.report.exporter import Exporter, ExportingDisplay
-from bench_spark.report.live import Steps, display_for
+from bench_spark.report.live import Steps
+from bench_spark.report.plan_text import write_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.resources import host_and_port
 from bench_spark.scenario.shown import shown_value
@@ -84,6 +86,8 @@ def run(
             help="Serve the running trial at /metrics, on 127.0.0.1 unless HOST is given.",
         ),
     ] = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Run SCENARIO on a broker and print the result.
 
@@ -92,12 +96,13 @@ def run(
     """
     if trigger_seconds is not None and not live:
         raise ConfigurationError("--trigger-seconds: --no-live makes the metrics afterwards, once")
+    shown = display_of(quiet, verbose, live)
     outputs = parse_formats(formats or ["terminal"], store)
     endpoint = _endpoint(prometheus) if prometheus is not None else None
     asked = load(scenario, broker, overrides or [], tags or [])
     chosen_id = choose_run_id(run_id, asked.scenario, asked.broker)
     with (
-        _exporting(display_for(sys.stderr, live), endpoint, asked.broker.name) as display,
+        _exporting(shown, endpoint, asked.broker.name) as display,
         launched(asked, chosen_id, store, master, display) as launch,
     ):
         exit_code = _carry_out(launch, asked, display, outputs, live, trigger_seconds)
@@ -145,16 +150,19 @@ def launched(
             raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
         with spark_session(None, display) as spark:
             ready = settle(asked.scenario, run_id, store, spark.sparkContext.master)
-            yield _launch(spark, asked, ready)
+            yield _launch(spark, asked, ready, display)
     else:
         ready = settle(asked.scenario, run_id, store, master)
         agents = len(ready.plan.assignments) if ready.plan is not None else 0
         with spark_session(master or local_session_master(agents), display) as spark:
-            yield _launch(spark, asked, ready)
+            yield _launch(spark, asked, ready, display)
 
 
-def _launch(spark: Any, asked: Asked, ready: Ready) -> Launch:
+def _launch(spark: Any, asked: Asked, ready: Ready, display: Steps) -> Launch:
     plan = ready.plan or plan_for_cluster(spark, asked.scenario, ready.run_id)
+    text = io.StringIO()
+    write_plan(plan, asked.broker.masked(), text)
+    display.detail(f"run {plan.run_id} into {ready.store.uri}\n{text.getvalue()}")
     return Launch(spark, ready.store, plan)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from bench_spark.cli.examples import epilog
 from bench_spark.cli.masters import refuse_unshared_store
 from bench_spark.cli.options import (
     BROKER_VARIABLE,
@@ -21,15 +21,17 @@ from bench_spark.cli.options import (
     MasterOption,
     SetOption,
     StoreOption,
+    complete,
 )
 from bench_spark.cli.output import to_stdout
 from bench_spark.cli.preparing import plan_for, plan_for_cluster
+from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.conf_files import shipped
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan
 from bench_spark.report.formatting import count, seconds
-from bench_spark.report.live import Steps, display_for
+from bench_spark.report.live import Steps
 from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
 from bench_spark.report.suite_table import Outcome, suite_table
 from bench_spark.scenario.broker import Broker, Credentials, resolve_credentials
@@ -67,7 +69,10 @@ START_SECONDS = 12.0
 SuiteArgument = Annotated[
     str,
     typer.Argument(
-        metavar="SUITE", help="A suite file, or the name of a shipped one.", show_default=False
+        metavar="SUITE",
+        help="A suite file, or the name of a shipped one.",
+        show_default=False,
+        autocompletion=lambda incomplete: complete("suites", incomplete),
     ),
 ]
 SuiteBrokerOption = Annotated[
@@ -78,6 +83,7 @@ SuiteBrokerOption = Annotated[
         envvar=BROKER_VARIABLE,
         show_default=f"the suite's, else {DEFAULT_BROKER}",
         help="A broker file, or the name of a shipped one.",
+        autocompletion=lambda incomplete: complete("brokers", incomplete),
     ),
 ]
 QuickOption = Annotated[
@@ -119,13 +125,13 @@ def _load(suite: str, broker: str | None, quick: bool, overrides: list[str] | No
     return _Asked(loaded, where, resolve_credentials(where))
 
 
-@app.command("list")
+@app.command("list", epilog=epilog("suite list"))
 def list_suites() -> None:
     """List the shipped suites."""
     to_stdout(lambda writer: writer.writelines(f"{name}\n" for name in shipped("suites")))
 
 
-@app.command("plan")
+@app.command("plan", epilog=epilog("suite plan"))
 def plan(
     suite: SuiteArgument,
     broker: SuiteBrokerOption = None,
@@ -149,7 +155,7 @@ def _write_plan(asked: _Asked, writer: TextIO) -> None:
     )
 
 
-@app.command("run")
+@app.command("run", epilog=epilog("suite run", exit_codes=True))
 def run(
     suite: SuiteArgument,
     broker: SuiteBrokerOption = None,
@@ -169,6 +175,8 @@ def run(
     table_format: Annotated[
         TableFormat, typer.Option("--format", help="Of the table at the end.")
     ] = TableFormat.MARKDOWN,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Run the trials of SUITE that its store lacks, and print its table.
 
@@ -177,7 +185,7 @@ def run(
     from bench_spark.spark.session import is_submitted, local_session_master
 
     asked = _load(suite, broker, quick, overrides)
-    display = display_for(sys.stderr, live)
+    display = display_of(quiet, verbose, live)
     if master is not None:
         if is_submitted():
             raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
@@ -196,6 +204,7 @@ def run(
         f"{asked.stored_name} on {asked.broker.name}: {len(missing)} trials to run, "
         f"{len(trials) - len(missing)} done or skipped"
     )
+    display.detail(f"results go into {opened.uri}\n" + "\n".join(t.key for t in missing))
     exit_code = 0
     if missing:
         agents = max(_agents_of(trial.scenario) for trial in missing)
@@ -208,7 +217,7 @@ def run(
     raise typer.Exit(exit_code)
 
 
-@app.command("report")
+@app.command("report", epilog=epilog("suite report"))
 def report(
     suite: SuiteArgument,
     broker: SuiteBrokerOption = None,

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol, TextIO
 
 from bench_spark.agent.timeline import Timeline
@@ -125,6 +127,9 @@ class Steps:
     def step(self, text: str) -> None:
         self._write(f"{one_line(text)}\n")
 
+    def detail(self, text: str) -> None:
+        """Something that was decided, for those who want to know everything."""
+
     def opening(self, plan: Plan, opened: int) -> None:
         """So many connections are open; called again and again before the load starts."""
 
@@ -235,8 +240,44 @@ def _opening_text(plan: Plan, opened: int) -> str:
     return f"{count(opened)} of {count(wanted)} connections are open"
 
 
-def display_for(stream: TextIO, live: bool = True) -> Steps:
+class Verbosity(Enum):
+    """How much is said while something is done."""
+
+    QUIET = "quiet"
+    NORMAL = "normal"
+    VERBOSE = "verbose"
+
+
+class _Detailed(Steps):
+    """Says when each step was taken, and what was decided."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._began = time.monotonic()
+
+    def step(self, text: str) -> None:
+        self._write(f"{time.monotonic() - self._began:7.2f} s  {one_line(text)}\n")
+
+    def detail(self, text: str) -> None:
+        self._write("".join(f"           {line}\n" for line in text.splitlines()))
+
+
+class DetailedSteps(_Detailed):
+    """`Steps`, in detail."""
+
+
+class DetailedLog(_Detailed, LiveLog):
+    """`LiveLog`, in detail; on terminals too, where a line rewritten would lose the details."""
+
+
+def display_for(
+    stream: TextIO, live: bool = True, verbosity: Verbosity = Verbosity.NORMAL
+) -> Steps:
     """The display that suits the stream; without `live`, steps only."""
+    if verbosity is Verbosity.QUIET:
+        return Quiet(stream)
+    if verbosity is Verbosity.VERBOSE:
+        return DetailedLog(stream) if live else DetailedSteps(stream)
     if not live:
         return Steps(stream)
     if rewrites_lines(stream):

@@ -170,6 +170,8 @@ def test_every_run_shown_asks_for_a_load_that_exists(command: Command) -> None:
 
 def parsed(command: Command) -> list[dict[str, Any]]:
     """The parameters as the real parser reads them, for a command that does nothing."""
+    # This one acts while it is parsed, on the start-up file of whoever runs the tests.
+    assert "--install-completion" not in command.arguments
     parser = typer.main.get_command(app)
     called: list[dict[str, Any]] = []
     for leaf in leaves(parser):
