@@ -5,10 +5,6 @@
 BIN := .venv/bin
 SOURCES := bench_spark jobs tests tools benchmarks
 TESTS ?= tests
-# Tests of brokers wait more than they compute, so three of them share two cores well. A file's tests
-# stay together; files go out in the order of tests/conftest.py, the longest first.
-WORKERS ?= 3
-SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,7 +17,7 @@ demo: setup ## the same load on an embedded Kafka and Qpid, compared; two minute
 
 test: ## all tests, with real brokers and Spark (TESTS=tests/unit: some of them; WORKERS=1)
 	@tools/setup.sh --brokers
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(TESTS)
+	@tools/test.sh $(TESTS)
 
 check: setup ## formatting, lint, types and the quick tests
 	$(BIN)/ruff format --check $(wildcard $(SOURCES))

@@ -34,9 +34,10 @@ def raise_limit(wanted: int) -> int:
     return allowed
 
 
-def make_room_for(connections: int) -> None:
+def make_room_for(connections: int, files_each: int = 1) -> None:
     """So that none of them fails half-way for want of a descriptor."""
-    needed = psutil.Process().num_fds() + connections + _SPARE
+    files = connections * files_each
+    needed = psutil.Process().num_fds() + files + _SPARE
     allowed = raise_limit(needed)
     if allowed < needed:
         raise EnvironmentNotReady(

@@ -9,11 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bench_spark.measure.hdr import SparseHistogram
+from bench_spark.measure.hdr import TOTALS, SparseHistogram
 from bench_spark.tables import HISTOGRAM
-
-TOTALS = ("min_us", "max_us", "sum_us", "negative", "overflow")
-"""The plain numbers of a histogram, in the order of SparseHistogram's fields."""
 
 
 def histogram_array(rows: Sequence[dict[str, SparseHistogram]]) -> pa.ListArray:

@@ -1,9 +1,9 @@
 """Splits a scenario into one Assignment per Spark task. Pure: no broker, no Spark, no clock.
 
-Destinations tie members together: producer i and consumer i use destination i modulo the number of
-destinations. Whole groups (a destination with its producers and consumers) stay in one assignment
-where they can, so that one clock measures both ends and the accounts close inside one process; only
-when there are more agents than groups are a group's members spread over several agents.
+Destinations tie members together, as `scenario/topologies.py` says. Whole groups (destinations with
+their producers and consumers) stay in one assignment where they can, so that one clock measures
+both ends and the accounts close inside one process; only when there are more agents than groups are
+a group's members spread over several agents.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.measure.envelope import ENVELOPE_BYTES, run_tag
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.topologies import Wiring
 
 MOST_DESTINATIONS_BROKEN_DOWN = 100
 """Per agent: every destination has event rows of its own, each with its histograms."""
@@ -47,8 +48,8 @@ class Assignment:
     producers: tuple[Member, ...]
     consumers: tuple[Member, ...]
     declares: tuple[int, ...]
-    """Destinations this agent makes before the start and deletes after the end; in a run that only
-    consumes it looks for them, and leaves them alone."""
+    """Destinations this agent makes before the start and deletes after the end, whole groups of
+    them; in a run that only consumes it looks for them, and leaves them alone."""
     shares_destinations: bool
     """Whether some destination also has members in another agent."""
     messages: int | None
@@ -58,6 +59,13 @@ class Assignment:
     @property
     def destinations(self) -> tuple[int, ...]:
         return tuple(sorted(_used(self.producers + self.consumers)))
+
+    @property
+    def inspects(self) -> tuple[int, ...]:
+        """Subscriptions in which this agent counts what is left: those of what it declares."""
+        wiring = self.scenario.wiring
+        groups = sorted({wiring.group_of_destination(index) for index in self.declares})
+        return tuple(sub for group in groups for sub in wiring.subscriptions_of_group(group))
 
     @property
     def schedule(self) -> Schedule | None:
@@ -102,9 +110,21 @@ class Plan:
 
     @property
     def expected_messages(self) -> int | None:
-        """Deliveries expected in the measured phase; None when the load finds its own speed."""
+        """Messages to be sent in the measured phase (received, if the run only consumes); None when
+        the load finds its own speed."""
         shares = [assignment.expected_messages for assignment in self.assignments]
         return None if None in shares else sum(share or 0 for share in shares)
+
+    @property
+    def copies(self) -> int:
+        """How often each message is to be received."""
+        return self.scenario.wiring.copies
+
+    @property
+    def expected_deliveries(self) -> int | None:
+        """What is to be received of the messages of the measured phase, every copy counted."""
+        messages = self.expected_messages
+        return None if messages is None else messages * self.copies
 
     @property
     def resolution_us(self) -> float | None:
@@ -210,18 +230,18 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2) -> Plan:
     agents = int(effective.agents)
     placed = _place_split(effective) if effective.placement == "split" else _place_paired(effective)
     _refuse_idle_agents(effective, placed)
-    shared = _shared_destinations(placed)
+    shared = _shared_destinations(effective.wiring, placed)
     if shared and effective.load.mode == "window":
         raise ConfigurationError(
             "load.mode: window needs both ends of a destination in one agent, but "
-            f"{agents} agents share {effective.destinations} destination(s); use at least as many "
-            "destinations as agents"
+            f"{agents} agents share {effective.destinations} destination(s); "
+            f"{_what_keeps_apart(effective)}"
         )
     if shared and effective.sampling.samples:
         raise ConfigurationError(
             "sampling.samples: needs both ends of a destination in one agent, but "
-            f"{agents} agents share {effective.destinations} destination(s); use at least as many "
-            "destinations as agents"
+            f"{agents} agents share {effective.destinations} destination(s); "
+            f"{_what_keeps_apart(effective)}"
         )
     if effective.load.mode == "window" and effective.producers > 1:
         _refuse_anonymous_bodies(effective)
@@ -244,19 +264,34 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2) -> Plan:
             messages=message_shares[agent],
         )
         used = assignment.destinations
+        touched = _whole_groups(effective.wiring, used)
         assignments.append(
             replace(
                 assignment,
-                declares=tuple(index for index in used if index not in declared),
-                shares_destinations=any(index in shared for index in used),
+                declares=tuple(index for index in touched if index not in declared),
+                shares_destinations=any(index in shared for index in touched),
             )
         )
-        declared.update(used)
+        declared.update(touched)
     return Plan(run_id, effective, tuple(assignments))
+
+
+def _what_keeps_apart(scenario: Scenario) -> str:
+    """How agents could have groups of their own."""
+    if scenario.topology in ("fan-out", "round-robin"):
+        return f"topology {scenario.topology} ties all together: use agents: 1"
+    what = "consumers" if scenario.topology == "fan-in" else "destinations"
+    return f"use at least as many {what} as agents"
 
 
 def _used(members: Iterable[Member]) -> set[int]:
     return {index for member in members for index in member.destinations}
+
+
+def _whole_groups(wiring: Wiring, destinations: Iterable[int]) -> list[int]:
+    """These destinations and all others of their groups, in order."""
+    groups = {wiring.group_of_destination(index) for index in destinations}
+    return sorted(index for group in groups for index in wiring.destinations_of_group(group))
 
 
 Placed = list[tuple[tuple[Member, ...], tuple[Member, ...]]]
@@ -285,8 +320,18 @@ def _multiplied_out(scenario: Scenario, agents: int) -> Scenario:
     return scenario.model_copy(update=update)
 
 
-def _members(count: int, destinations: int) -> list[Member]:
-    return [Member(index, (index % destinations,)) for index in range(count)]
+def _producers(wiring: Wiring) -> list[Member]:
+    return [
+        Member(index, (wiring.destination_of_producer(index),)) for index in range(wiring.producers)
+    ]
+
+
+def _consumers(wiring: Wiring) -> list[Member]:
+    received = [tuple(wiring.destinations_of_group(group)) for group in range(wiring.groups)]
+    return [
+        Member(index, received[wiring.group_of_consumer(index)])
+        for index in range(wiring.consumers)
+    ]
 
 
 def _dealt(members: Sequence[Member], hands: int) -> list[list[Member]]:
@@ -294,38 +339,36 @@ def _dealt(members: Sequence[Member], hands: int) -> list[list[Member]]:
 
 
 def _place_paired(scenario: Scenario) -> Placed:
-    agents, groups = int(scenario.agents), scenario.destinations
+    agents, wiring = int(scenario.agents), scenario.wiring
+    groups = wiring.groups
     producers: list[list[Member]] = [[] for _ in range(agents)]
     consumers: list[list[Member]] = [[] for _ in range(agents)]
-    for group in range(groups):
-        hosts = (
-            range(group % agents, group % agents + 1)
-            if groups >= agents
-            else range(group, agents, groups)
-        )
-        for role, count in ((producers, scenario.producers), (consumers, scenario.consumers)):
-            for host, share in zip(
-                hosts, _dealt(_members(count, groups)[group::groups], len(hosts)), strict=True
-            ):
+    for role, members, group_of in (
+        (producers, _producers(wiring), wiring.group_of_producer),
+        (consumers, _consumers(wiring), wiring.group_of_consumer),
+    ):
+        in_group: list[list[Member]] = [[] for _ in range(groups)]
+        for member in members:
+            in_group[group_of(member.index)].append(member)
+        for group, together in enumerate(in_group):
+            hosts = (
+                range(group % agents, group % agents + 1)
+                if groups >= agents
+                else range(group, agents, groups)
+            )
+            for host, share in zip(hosts, _dealt(together, len(hosts)), strict=True):
                 role[host].extend(share)
     return [(tuple(made), tuple(used)) for made, used in zip(producers, consumers, strict=True)]
 
 
 def _place_split(scenario: Scenario) -> Placed:
-    agents = int(scenario.agents)
+    agents, wiring = int(scenario.agents), scenario.wiring
     members = scenario.producers + scenario.consumers
     producing = round(agents * scenario.producers / members)
     producing = min(max(producing, 1, agents - scenario.consumers), agents - 1, scenario.producers)
-    placed: Placed = [
-        (tuple(share), ())
-        for share in _dealt(_members(scenario.producers, scenario.destinations), producing)
-    ]
-    placed += [
-        ((), tuple(share))
-        for share in _dealt(
-            _members(scenario.consumers, scenario.destinations), max(1, agents - producing)
-        )
-    ]
+    placed: Placed = [(tuple(share), ()) for share in _dealt(_producers(wiring), producing)]
+    consuming = max(1, agents - producing)
+    placed += [((), tuple(share)) for share in _dealt(_consumers(wiring), consuming)]
     return placed
 
 
@@ -356,11 +399,12 @@ def _refuse_wide_breakdown(placed: Placed) -> None:
         )
 
 
-def _shared_destinations(placed: Placed) -> set[int]:
+def _shared_destinations(wiring: Wiring, placed: Placed) -> set[int]:
+    """Of groups with members in several agents."""
     seen: set[int] = set()
     shared: set[int] = set()
     for producers, consumers in placed:
-        used = _used(producers + consumers)
+        used = set(_whole_groups(wiring, _used(producers + consumers)))
         shared |= used & seen
         seen |= used
     return shared

@@ -14,12 +14,18 @@ from pathlib import Path
 from bench_spark.agent.host import host_facts
 from bench_spark.errors import BenchError
 from bench_spark.java import java_version_text, require_java
-from benchmarks import amqp, hot_paths, kafka, pacing
+from benchmarks import amqp, hot_paths, kafka, mqtt, pacing
 from benchmarks.lines import Effort, Line, run_line
 from benchmarks.progress import NoFigures
 from benchmarks.results import with_sections
 
-LINES: Sequence[Line] = (*amqp.LINES, *kafka.LINES, *pacing.LINES, *hot_paths.LINES)
+LINES: Sequence[Line] = (
+    *amqp.LINES,
+    *kafka.LINES,
+    *mqtt.LINES,
+    *pacing.LINES,
+    *hot_paths.LINES,
+)
 HERE = Path(__file__).parent
 RESULTS = HERE / "RESULTS.md"
 REMARKS = HERE / "remarks"

@@ -19,18 +19,19 @@ from hdrh.histogram import HdrHistogram
 
 from bench_spark.agent.dealing import RoundRobin
 from bench_spark.agent.recorder import Recorder, RecorderSetup
+from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.timeline import Timeline
 from bench_spark.measure.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
 from bench_spark.measure.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shape_for
 from bench_spark.transports.amqp.acks import AckFrames, Confirmations
-from bench_spark.transports.amqp.arrivals import Arrivals
 from bench_spark.transports.amqp.deliveries import Deliveries
 from bench_spark.transports.amqp.frames import body_frame, header_frame, method_frame
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
-from bench_spark.transports.amqp.runs import ReadBuffer
 from bench_spark.transports.amqp.settlement import Settlement
 from bench_spark.transports.base import HEAD_ONLY, Outcomes, Received
+from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.runs import ReadBuffer
 
 CHANNEL, FRAME_MAX = 1, 131_072
 BODY_BYTES = 1000
@@ -170,7 +171,7 @@ def record_both_ends(batch: int) -> AbstractContextManager[Work]:
         streams_per_subscription=1,
         subscriptions=("bench-0",),
         destinations_by_producer=("bench-0",),
-        body_bytes=BODY_BYTES,
+        sizes=BodySizes(BODY_BYTES),
         has_schedule=True,
     )
     recorder = Recorder(setup, timeline)

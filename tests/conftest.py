@@ -19,12 +19,15 @@ import pytest
 
 from bench_spark import brokers
 from bench_spark.brokers import BrokerStatus
+from bench_spark.brokers.mosquitto import installed_program
 from bench_spark.brokers.rabbitmq import installed_programs
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.scenario.broker import Broker
 from bench_spark.store import Store
 
 KINDS = ("rabbitmq", "qpid", "kafka")
+_INSTALLED = {"rabbitmq": installed_programs, "mosquitto": installed_program}
+"""Brokers of packages, and how to know whether they are there."""
 
 # Several processes take one file after the other: what waits longest goes first, what is left at
 # the end is quick.
@@ -74,10 +77,11 @@ class RunningBrokers:
     def __init__(self, names: list[str]) -> None:
         self._stack = ExitStack()
         self._missing: dict[str, str] = {}
-        try:
-            installed_programs()
-        except EnvironmentNotReady as error:
-            self._missing["rabbitmq"] = str(error)
+        for name, find in _INSTALLED.items():
+            try:
+                find()
+            except EnvironmentNotReady as error:
+                self._missing[name] = str(error)
         installed = [name for name in names if name not in self._missing]
         self._running = dict(self._stack.enter_context(brokers.embedded(*installed)))
 
@@ -120,11 +124,28 @@ def kafka_broker(running_brokers: RunningBrokers) -> Broker:
 
 
 @pytest.fixture(scope="session")
+def mosquitto(running_brokers: RunningBrokers) -> BrokerStatus:
+    return running_brokers["mosquitto"]
+
+
+@pytest.fixture(scope="session")
+def mosquitto_broker(mosquitto: BrokerStatus) -> Broker:
+    return mosquitto.broker
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_mqtt_broker(rabbitmq: BrokerStatus) -> Broker:
+    """The same node as `rabbitmq`, by its MQTT plugin."""
+    uri = f"mqtt://guest:guest@{rabbitmq.host}:{rabbitmq.ports['mqtt']}"
+    return Broker(name="rabbitmq-mqtt", kind="mqtt", uri=uri)
+
+
+@pytest.fixture(scope="session")
 def loopback_broker() -> Broker:
     return Broker(name="loopback", kind="loopback")
 
 
-@pytest.fixture(scope="session", params=KINDS)
+@pytest.fixture(scope="session", params=(*KINDS, "mosquitto"))
 def each_broker(request: pytest.FixtureRequest) -> Broker:
     broker: Broker = request.getfixturevalue(f"{request.param}_broker")
     return broker

@@ -79,10 +79,19 @@ is_installed() {
     .venv/bin/python -c "from bench_spark.brokers import $1; $1.$2()" 2>/dev/null
 }
 
-ensure_brokers() {
+is_command() {
+    local name
+    for name in "$@"; do
+        command -v "$name" >/dev/null && return
+    done
+    return 1
+}
+
+ensure_test_packages() {
     local missing=()
     is_installed rabbitmq installed_programs || missing+=(rabbitmq-server)
     is_installed mosquitto installed_program || missing+=(mosquitto)
+    is_command chromium chromium-browser google-chrome || missing+=(chromium)
     if [ ${#missing[@]} = 0 ]; then
         return
     fi
@@ -103,7 +112,7 @@ main() {
     .venv/bin/python -m bench_spark.jars >&2
     .venv/bin/python -m bench_spark.spark.class_archive >&2
     if [ "${1:-}" = --brokers ]; then
-        ensure_brokers
+        ensure_test_packages
     fi
 }
 

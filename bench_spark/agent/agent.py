@@ -25,6 +25,7 @@ from bench_spark.agent.loop import Lanes, LoadLoop
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder, RecorderSetup
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sampling import Sampler, SamplingRule
+from bench_spark.agent.sizes import BodySizes, body_sizes
 from bench_spark.agent.time_slice import short_time_slice
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.agent.waiting import Waiting
@@ -35,16 +36,21 @@ from bench_spark.measure.hdr import shape_for
 from bench_spark.measure.sequences import SequencePages, SequenceSets
 from bench_spark.plan import Assignment, Member, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.scenario.topologies import Wiring
 from bench_spark.transports.base import (
     Consumers,
     Destination,
     Lane,
+    OverClients,
     Producers,
     Signal,
+    Subscription,
     Transport,
     TransportContext,
+    Wired,
 )
-from bench_spark.transports.registry import make_transport
+from bench_spark.transports.pace import OpeningPace
+from bench_spark.transports.registry import connections_of, files_of_connection, make_transport
 
 STEP_TIMEOUT_SECONDS = 120.0
 START_TIMEOUT_SECONDS = 600.0
@@ -135,6 +141,7 @@ class _Agent:
             task.broker,
             task.credentials,
             attempt,
+            pace=_pace_of(task.assignment),
             on_opened=_OpeningNews(link).opened,
         )
         self._transport: Transport = make_transport(context)
@@ -158,8 +165,11 @@ class _Agent:
     # -- before ----------------------------------------------------------------------------------
 
     def _prepare(self, slice_ns: int | None) -> dict[int, Destination]:
-        if self._task.broker.kind != "loopback":
-            make_room_for(len(self._assignment.producers) + len(self._assignment.consumers))
+        assignment, broker = self._assignment, self._task.broker
+        lanes = len(assignment.producers), len(assignment.consumers)
+        connections = connections_of(assignment.scenario, broker, *lanes)
+        if connections:
+            make_room_for(connections, files_of_connection(broker))
         facts = self._transport.probe()
         host = host_facts() | {
             "shares_host_with_broker": is_this_host(self._task.broker.host),
@@ -215,7 +225,7 @@ class _Agent:
         producers: Producers | None = None
         try:
             if self._assignment.consumers:
-                lanes = _lanes_of(self._assignment.consumers, destinations)
+                lanes = self._consumer_lanes(destinations)
                 consumers = self._transport.open_consumers(lanes, now_ns)
             if self._assignment.producers:
                 lanes = _lanes_of(self._assignment.producers, destinations)
@@ -224,11 +234,20 @@ class _Agent:
             if consumers is not None and not fills_first:
                 consumers.attach()
             confirms = producers is not None and self._transport.confirms
-            report(self._link, "ready", confirms=confirms)
+            report(
+                self._link,
+                "ready",
+                confirms=confirms,
+                connections={
+                    "producers": _connections(producers, len(self._assignment.producers)),
+                    "consumers": _connections(consumers, len(self._assignment.consumers)),
+                },
+            )
             early = _EarlySignals(producers, consumers)
             start = self._expect("start", START_TIMEOUT_SECONDS, meanwhile=early.collect)
             timeline = timeline_of(self._assignment.scenario, int(start["start_at_ns"]))
-            recorder = Recorder(self._recorder_setup(destinations), timeline)
+            sizes = body_sizes(self._assignment.scenario.message, timeline)
+            recorder = Recorder(self._recorder_setup(destinations, sizes), timeline)
             sampler = self._make_sampler(timeline)
             host, port = self._task.broker.address()
             lanes_open = Lanes(
@@ -249,6 +268,7 @@ class _Agent:
                 self._link,
                 now_ns,
                 self._waiting,
+                sizes,
                 sampler,
             )
             with _undisturbed():
@@ -261,6 +281,7 @@ class _Agent:
                     self._close_lanes(end, result)
         totals, pages = self._closing_report(recorder, sampler)
         totals["outages"] = loop.outages.report()
+        totals["has_detached"] = loop.has_detached
         result.report = totals
         report(self._link, "closed", pages, **totals)
 
@@ -272,24 +293,26 @@ class _Agent:
             # A connection that will not end in order is a failure, but costs nothing measured.
             result.failure = result.failure or (error.kind, str(error))
 
-    def _recorder_setup(self, destinations: dict[int, Destination]) -> RecorderSetup:
+    def _recorder_setup(
+        self, destinations: dict[int, Destination], sizes: BodySizes
+    ) -> RecorderSetup:
         scenario = self._assignment.scenario
         names = {index: destination.name or "" for index, destination in destinations.items()}
-        ranks = np.arange(scenario.producers, dtype=np.int64) // scenario.destinations
         scheduled = scenario.load.mode == "rate" and not scenario.only_consumes
         return RecorderSetup(
             shape=shape_for(scenario.histogram.highest_us),
             run_tag=self._assignment.run_tag,
             producers=scenario.producers,
-            stream_of_producer=ranks,
-            streams_per_subscription=self._streams_per_destination,
-            subscriptions=tuple(names[index] for index in self._subscriptions),
+            stream_of_producer=scenario.wiring.stream_of_producer,
+            streams_per_subscription=scenario.wiring.streams,
+            subscriptions=tuple(names[first] for first in self._first_destinations),
             destinations_by_producer=tuple(
                 names[member.destinations[0]] for member in self._assignment.producers
             ),
-            body_bytes=scenario.message.bytes,
+            sizes=sizes,
             has_schedule=scheduled,
             takes_any=scenario.only_consumes,
+            reads_timestamps=scenario.message.timestamped,
             by_destination=scenario.breakdown == "destination",
         )
 
@@ -305,14 +328,18 @@ class _Agent:
         sampling = scenario.sampling
         if not sampling.samples:
             return None
-        producers = Counter(member.destinations[0] for member in self._assignment.producers)
+        wiring = scenario.wiring
+        producers = Counter(wiring.group_of_producer(m.index) for m in self._assignment.producers)
         rule = SamplingRule(
             samples=sampling.samples,
             threshold_ns=round(sampling.threshold_seconds * NANOSECONDS),
             from_ns=timeline.measure_start_ns,
         )
         per_producer = scenario.skipped_per_producer
-        skipped = [producers[index] * per_producer for index in self._subscriptions]
+        skipped = [
+            producers[wiring.group_of_subscription(index)] * per_producer
+            for index in self._subscriptions
+        ]
         return Sampler(rule, np.array(skipped, dtype=np.int64))
 
     def _has_length_limit(self) -> bool:
@@ -320,23 +347,36 @@ class _Agent:
         limits = ("x-max-length", "x-max-length-bytes")
         return self._task.broker.kind == "amqp" and any(name in arguments for name in limits)
 
-    @property
-    def _streams_per_destination(self) -> int:
-        scenario = self._assignment.scenario
-        return max(1, -(-scenario.producers // scenario.destinations))
+    def _consumer_lanes(self, destinations: dict[int, Destination]) -> list[Lane]:
+        wiring = self._assignment.scenario.wiring
+        lanes = _lanes_of(self._assignment.consumers, destinations)
+        return [
+            replace(lane, subscription=wiring.subscription_of_consumer(lane.member))
+            for lane in lanes
+        ]
 
     @property
     def _subscriptions(self) -> list[int]:
-        """Destinations this agent consumes; their places are the subscription numbers."""
-        return sorted({i for member in self._assignment.consumers for i in member.destinations})
+        """Subscriptions this agent serves; in its rows and sets they are known by their place."""
+        wiring = self._assignment.scenario.wiring
+        consumers = self._assignment.consumers
+        return sorted({wiring.subscription_of_consumer(member.index) for member in consumers})
+
+    @property
+    def _first_destinations(self) -> list[int]:
+        """Of each of these subscriptions."""
+        wiring = self._assignment.scenario.wiring
+        groups = map(wiring.group_of_subscription, self._subscriptions)
+        return [wiring.destinations_of_group(group)[0] for group in groups]
 
     def _subscription_of(self) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-        numbers = {destination: number for number, destination in enumerate(self._subscriptions)}
+        wiring = self._assignment.scenario.wiring
+        places = {subscription: place for place, subscription in enumerate(self._subscriptions)}
         consumers = self._assignment.consumers
         width = max((len(member.destinations) for member in consumers), default=1)
         table = np.zeros((max(1, len(consumers)), width), dtype=np.int64)
         for lane, member in enumerate(consumers):
-            table[lane, : len(member.destinations)] = [numbers[i] for i in member.destinations]
+            table[lane, :] = places[wiring.subscription_of_consumer(member.index)]
         return table
 
     # -- after -----------------------------------------------------------------------------------
@@ -347,11 +387,11 @@ class _Agent:
         """Per producer what was sent, and which sequence numbers arrived, were confirmed, failed;
         last come the samples.
 
-        Numbers of groups are made global here: destination and stream for what was received, the
+        Numbers of groups are made global here: subscription and stream for what was received, the
         producer for the rest.
         """
         recorder.fold()
-        streams = self._streams_per_destination
+        streams = self._assignment.scenario.wiring.streams
         subscriptions = np.array(self._subscriptions or [0], dtype=np.int64)
         members = np.array([m.index for m in self._assignment.producers] or [0], dtype=np.int64)
         blobs = [
@@ -378,27 +418,57 @@ class _Agent:
         return totals, b"".join(blobs)
 
     def _inspect(self) -> dict[str, int | None]:
-        """Count what is left in the destinations this agent made, then delete them.
+        """Count what is left for the subscriptions to the destinations this agent made, then delete
+        these.
 
         Where a run has one end only, nobody can say what should be left, and nobody asks.
         """
         with contextlib.suppress(LinkLost):
             self._link.wait_for("inspect", STEP_TIMEOUT_SECONDS)
         scenario = self._assignment.scenario
-        found: tuple[int | None, ...] = tuple(None for _ in self._declared)
+        depths: dict[int, int | None] = dict.fromkeys(self._assignment.inspects)
         if scenario.has_both_ends:
             with contextlib.suppress(BenchError):
-                found = self._transport.depths(self._declared)
-        depths = {str(d.index): depth for d, depth in zip(self._declared, found, strict=True)}
+                depths |= self._depths(scenario.wiring)
         if scenario.keep_destinations:
             self._declared = tuple(replace(d, declared=False) for d in self._declared)
         self._leave_nothing_behind()
-        return depths
+        return {str(subscription): depth for subscription, depth in depths.items()}
+
+    def _depths(self, wiring: Wiring) -> dict[int, int | None]:
+        """By subscription."""
+        if wiring.is_plain:
+            found = self._transport.depths(self._declared)
+            return {d.index: depth for d, depth in zip(self._declared, found, strict=True)}
+        assert isinstance(self._transport, Wired), "the registry has checked"
+        declared = {destination.index: destination for destination in self._declared}
+        subscriptions = [
+            Subscription(
+                index,
+                tuple(
+                    declared[one]
+                    for one in wiring.destinations_of_group(wiring.group_of_subscription(index))
+                ),
+            )
+            for index in self._assignment.inspects
+        ]
+        left = self._transport.left_in(subscriptions)
+        return dict(zip(self._assignment.inspects, left, strict=True))
 
     def _leave_nothing_behind(self) -> None:
         # A broker that is gone cannot be tidied up; the failure that says so is already reported.
         with contextlib.suppress(BenchError):
             self._transport.delete(self._declared)
+
+
+def _pace_of(assignment: Assignment) -> OpeningPace:
+    """This agent's share of the rate at which connections are opened."""
+    asked = assignment.scenario.connections_per_second
+    return OpeningPace(None if asked is None else asked / assignment.agents)
+
+
+def _connections(end: Producers | Consumers | None, lanes: int) -> int:
+    return end.clients if isinstance(end, OverClients) else lanes
 
 
 class _OpeningNews:

@@ -24,6 +24,8 @@ from bench_spark.agent.payload import head_bytes, padding
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sampling import Sampler
+from bench_spark.agent.setting_aside import SetAside
+from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.stamping import HeadBuffer
 from bench_spark.agent.taking import NEVER_NS, Taking
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
@@ -41,6 +43,7 @@ from bench_spark.transports.base import (
     Received,
     Signal,
     SignalKind,
+    Skippable,
 )
 
 LONGEST_WAIT_NS = 20_000_000
@@ -96,6 +99,7 @@ class LoadLoop:
         link: Link,
         now_ns: NowNs,
         waiting: Waiting,
+        sizes: BodySizes,
         sampler: Sampler | None = None,
     ) -> None:
         """`sampler`: what ends the measured phase once it is complete."""
@@ -119,17 +123,19 @@ class LoadLoop:
         self._scheduled_total = self._messages_scheduled()
         self._due_book = DueBook(self._schedule, self._scheduled_total, timeline, recorder)
         self._dealer = self._make_dealer()
-        self._tail = padding(scenario.message, seed=assignment.run_tag + assignment.agent)
+        self._sizes = sizes
         self._head_bytes = head_bytes(scenario.message)
-        self._batch_messages = max(1, min(BATCH_MESSAGES, BATCH_BYTES // scenario.message.bytes))
+        self._padding = padding(scenario.message, seed=assignment.run_tag + assignment.agent)
+        self._copies = scenario.wiring.copies
+        self._set_size(0)
         self._heads = HeadBuffer(
             assignment.run_tag,
             tuple(member.index for member in assignment.producers),
-            self._batch_messages,
+            _batch_messages(sizes.smallest_bytes),
         )
-        self._backlog_limit = max(1, scenario.load.backlog_limit_bytes // scenario.message.bytes)
         # Without consumers there is no backlog to watch: the scenario bounds the load otherwise.
         self._is_self_limiting = lanes.are_self_limiting or scenario.only_publishes
+        self._aside = self._make_aside()
         self._hold: Callable[[Collection[int]], None] = lambda lanes: None
         self._taking = self._make_taking()
         self._sent = 0
@@ -158,12 +164,23 @@ class LoadLoop:
         self._next_tick_ns = timeline.tick_end_ns(0)
         self._blocked_since: dict[int, int] = {}
         self.outages = Outages()
+        self.has_detached = lanes.consumers is None or not self._is_attached
+        """Whether all that was on its way to the consumers has arrived in the end."""
         self._stopping = False
         self._is_draining = False
         self._drained = False
         self._cpu_seconds = time.process_time()
         self._host_load = HostLoad()
         self.failure: BenchError | None = None
+
+    def _set_size(self, at_ns: int) -> None:
+        """Bodies as they are sent from this moment on."""
+        body_bytes, self._next_size_ns = self._sizes.at(at_ns)
+        self._tail = self._padding[: body_bytes - self._head_bytes]
+        self._batch_messages = _batch_messages(body_bytes)
+        limit_bytes = self._assignment.scenario.load.backlog_limit_bytes
+        self._backlog_limit = max(self._copies, limit_bytes // body_bytes)
+        """In deliveries: every copy of a message counts, and one message is always let out."""
 
     def _messages_scheduled(self) -> int:
         """Messages of warm-up and measured phase together, in mode `rate`."""
@@ -183,6 +200,14 @@ class LoadLoop:
         if self._mode == "window":
             return Windows(members, self._assignment.scenario.load.in_flight)
         return RoundRobin(max(1, len(members)), owes=self._schedule is not None)
+
+    def _make_aside(self) -> SetAside | None:
+        """On a schedule, a lane that is full must not make the others late."""
+        producers = self._lanes.producers
+        is_needed = self._schedule is not None and len(self._assignment.producers) > 1
+        if not is_needed or not isinstance(producers, Skippable):
+            return None
+        return SetAside(producers, self._stream)
 
     def _make_taking(self) -> Taking | None:
         consumer = self._assignment.scenario.consumer
@@ -263,6 +288,7 @@ class LoadLoop:
     def _attach(self, consumers: Consumers) -> None:
         consumers.attach()
         self._is_attached = True
+        self.has_detached = False
         # It may have taken its time, and nobody was watching.
         self._stall.start_again()
 
@@ -343,7 +369,7 @@ class LoadLoop:
             self._turn(self._now_ns() + LONGEST_WAIT_NS)
         if self._lanes.consumers is not None and self._is_attached:
             # Whatever the time: what the broker has pushed and forgotten would else count as lost.
-            self._lanes.consumers.detach()
+            self.has_detached = self._lanes.consumers.detach()
             self._consume(self._lanes.consumers)
             self._take_the_rest(self._lanes.consumers)
 
@@ -364,6 +390,8 @@ class LoadLoop:
             is_housekeeping_due or consumers.descriptor in ready or now >= self._next_taking_ns
         ):
             self._consume(consumers)
+        if self._aside is not None:
+            self._aside.take_back(now)
         if producers is not None and (is_housekeeping_due or producers.descriptor in ready):
             self._refused_until_ns = 0
             self._collect_outcomes(producers)
@@ -381,7 +409,7 @@ class LoadLoop:
         if now >= self._next_tick_ns:
             self._close_ticks(now)
         if not self.outages.count_down():
-            out = self._sent - self._received - self._freed
+            out = (self._sent - self._freed) * self._copies - self._received
             self._write_off.look(out, self._received, now)
         if isinstance(self._dealer, Windows) and not self._is_draining:
             self._reclaim_what_was_lost(self._dealer, now)
@@ -453,19 +481,31 @@ class LoadLoop:
         if self._mode != "maximum" or self._is_self_limiting:
             return self._batch_messages
         if self._assignment.shares_destinations:
-            backlog = self._others_backlog + self._sent - self._sent_at_backlog_news
+            sent_since = self._sent - self._sent_at_backlog_news
+            backlog = self._others_backlog + sent_since * self._copies
         else:
-            backlog = self._sent - self._received - self._freed - self._write_off.messages
+            under_way = (self._sent - self._freed) * self._copies
+            backlog = under_way - self._received - self._write_off.messages
             if self._write_off.is_due and backlog > self._backlog_limit // 2:
                 # Sending on would hide that of all these nothing arrives any more.
                 return 0
-        return self._backlog_limit - backlog
+        return (self._backlog_limit - backlog) // self._copies
 
     def _send(self, producers: Producers, messages: int, schedule: Schedule | None) -> int:
-        """Stamp and send; how many were accepted. Without a schedule, intended is when sent."""
+        """How many were accepted. What full lanes held back is tried without them."""
+        while True:
+            accepted, makes_way = self._stamp_and_send(producers, messages, schedule)
+            if accepted or not makes_way:
+                return accepted
+
+    def _stamp_and_send(
+        self, producers: Producers, messages: int, schedule: Schedule | None
+    ) -> tuple[int, bool]:
+        """How many were accepted, and whether others may be if it is tried again at once. Without a
+        schedule, intended is when sent."""
         lane, sequence = self._dealer.deal(messages)
         if not len(lane):
-            return 0
+            return 0, False
         head = self._heads.numbered(lane, sequence)
         batch = Batch(
             lane=lane,
@@ -478,19 +518,25 @@ class LoadLoop:
             offsets = schedule.intended_of_ns(self._stream.numbers(lane, sequence))
             head["intended_ns"] = offsets + self._timeline.start_ns
         sent_ns = self._now_ns()
+        if sent_ns >= self._next_size_ns:
+            self._set_size(sent_ns)
+            batch.tail = self._tail
         head["sent_ns"] = sent_ns
         if schedule is None:
             head["intended_ns"] = sent_ns
         accepted = producers.send(batch)
-        if not accepted:
+        makes_way = False
+        if accepted < len(batch) and self._aside is not None:
+            makes_way = self._aside.put(lane[accepted:], sent_ns)
+        if not accepted and not makes_way:
             # Arrivals go on waking the loop; only the producers' own descriptor is worth a new try.
             self._refused_until_ns = sent_ns + REFUSED_WAIT_NS
-        else:
+        if accepted:
             self._recorder.insert_duration(sent_ns, self._now_ns() - sent_ns, accepted)
             self._recorder.sent(lane[:accepted], head[:accepted])
             self._dealer.accepted(lane[:accepted])
             self._sent += accepted
-        return accepted
+        return accepted, makes_way
 
     # -- consuming -------------------------------------------------------------------------------
 
@@ -596,6 +642,8 @@ class LoadLoop:
         members = self._assignment.producers if role == PRODUCER else self._assignment.consumers
         self.outages.lost(role, lane, members[lane].index, at_ns, signal.reason)
         if role == PRODUCER:
+            if self._aside is not None:
+                self._aside.forget(lane)
             self._dealer.suspend(lane)
 
     def _reopen(self, signal: Signal, role: str) -> None:
@@ -711,3 +759,7 @@ class LoadLoop:
             role, lane, until_ns, lambda at_ns: timeline.tick_end_ns(timeline.tick_at(at_ns))
         ):
             self._recorder.disconnected(role, at_ns, down_ns)
+
+
+def _batch_messages(body_bytes: int) -> int:
+    return max(1, min(BATCH_MESSAGES, BATCH_BYTES // body_bytes))

@@ -14,8 +14,9 @@ def head_bytes(message: Message) -> int:
 
 
 def padding(message: Message, seed: int) -> bytes:
-    """What follows the head; random padding is the same in every run of the same seed."""
-    length = message.bytes - head_bytes(message)
+    """What follows the head, of smaller bodies as much as fits; random padding is the same in every
+    run of the same seed."""
+    length = message.largest_bytes - head_bytes(message)
     if message.padding == "zero":
         return bytes(length)
     return random.Random(seed).randbytes(length)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.agent.rows import EventRow
+from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.measure.envelope import (
     ENVELOPE_BYTES,
@@ -79,21 +80,23 @@ class RecorderSetup:
     producers: int
     """Producers in the whole run: a higher number in an envelope is no message of ours."""
     stream_of_producer: I64
-    """Per producer of the run: its rank among the producers of its destination."""
+    """Per producer of the run: its rank among the producers of its group."""
     streams_per_subscription: int
     subscriptions: tuple[str, ...]
-    """Names of the destinations this agent consumes, by subscription number."""
+    """Names of the subscriptions this agent serves: of the destination, or the first of several."""
     destinations_by_producer: tuple[str, ...]
     """Per local producer lane: the name of its destination."""
-    body_bytes: int
+    sizes: BodySizes
     has_schedule: bool
     by_destination: bool = False
     takes_any: bool = False
     """The run only consumes: messages of any origin count, and their bodies are not looked into."""
+    reads_timestamps: bool = False
+    """With `takes_any`: except for when they were sent, which is where our own have it."""
 
     @property
     def has_accounts(self) -> bool:
-        return self.body_bytes >= ENVELOPE_BYTES
+        return self.sizes.smallest_bytes >= ENVELOPE_BYTES
 
 
 class Recorder:
@@ -139,7 +142,7 @@ class Recorder:
                 self._fold_sent()
 
     def received(self, received: Received, subscription: I64) -> None:
-        """Messages received; `subscription` numbers the destination each one came from."""
+        """Messages received; `subscription` is the place of the one each came by."""
         first = 0
         while first < len(received):
             room = min(FOLD_ROWS - self._received_rows, len(received) - first)
@@ -236,7 +239,7 @@ class Recorder:
             messages = int(np.count_nonzero(mask))
             counters = self._cells[key].counters
             counters["sent"] += messages
-            counters["bytes"] += messages * self._setup.body_bytes
+            counters["bytes"] += self._setup.sizes.total_bytes(sent_ns[mask])
             if self._setup.has_schedule:
                 self._histogram(key, "send_lag").record_ns((sent_ns - intended_ns)[mask])
 
@@ -337,6 +340,11 @@ class Recorder:
         place = table["subscription"].astype(np.int64)
         for key, mask in self._cells_of(CONSUMER, measured, tick, place):
             self._count_received(key, mask, table, (every, none, none))
+            if self._setup.reads_timestamps:
+                sent_ns = table["head"]["sent_ns"].astype(np.int64)
+                timed = mask & (table["size"] >= TIMESTAMP_BYTES) & (sent_ns > 0)
+                latency_ns = (table["received_ns"] - sent_ns)[timed]
+                self._histogram(key, "latency").record_ns(latency_ns)
 
     def _count_received(
         self,

@@ -2,5 +2,15 @@
 
 from bench_spark.brokers.base import BrokerStatus
 from bench_spark.brokers.lifecycle import NAMES, embedded, start, status, stop
+from bench_spark.brokers.tools import rabbitmqctl_of, tools_environment
 
-__all__ = ["NAMES", "BrokerStatus", "embedded", "start", "status", "stop"]
+__all__ = [
+    "NAMES",
+    "BrokerStatus",
+    "embedded",
+    "rabbitmqctl_of",
+    "start",
+    "status",
+    "stop",
+    "tools_environment",
+]

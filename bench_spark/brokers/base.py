@@ -41,7 +41,7 @@ class Recipe(Protocol):
     def answers(self, ports: Mapping[str, int]) -> bool:
         """Whether a client could work now: asked in the broker's own protocol, with a login."""
 
-    def address(self, ports: Mapping[str, int]) -> dict[str, Any]:
+    def address(self, ports: Mapping[str, int], directory: Path) -> dict[str, Any]:
         """The fields of a broker file that points here."""
 
 

@@ -1,4 +1,4 @@
-"""Kafka in KRaft mode: broker and controller in one process, from jars, without root."""
+"""Kafka in KRaft mode: a node is broker and controller in one process, from jars, without root."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import base64
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,37 +37,57 @@ HELLO = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
 HELLO_REPLY = b"\0\0"
 
 
+_NODE_PORTS = {"client": 20092, "controller": 0}
+
+
 class Kafka:
+    """One node, or several that form a cluster: each is broker and controller, so they start
+    together; a majority of controllers is needed before any broker serves."""
+
     name = "kafka"
-    ports: Mapping[str, int] = {"client": 20092, "controller": 0}
+
+    def __init__(self, nodes: int = 1) -> None:
+        self._nodes = nodes
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        further = {
+            f"{purpose}-{node}": 0 for node in range(2, self._nodes + 1) for purpose in _NODE_PORTS
+        }
+        return {**_NODE_PORTS, **further}
+
+    def with_nodes(self, nodes: int) -> Kafka:
+        return Kafka(nodes)
 
     def prepare(self, directory: Path, ports: Mapping[str, int], say: Say) -> Sequence[Command]:
-        settings = directory / "server.properties"
-        settings.write_text(server_properties(directory / "data", ports))
         log4j = directory / "log4j2.properties"
         log4j.write_text(LOGGING)
         quiet = f"-Dlog4j2.configurationFile={log4j}"
         jars = jar_set("kafka", say=say)
+        nodes = [_Node(number, _ports_of(number, ports)) for number in range(1, self._nodes + 1)]
+        for node in nodes[1:]:
+            say(f"starting node {node.number} of it at {HOST}:{node.ports['client']}")
+        settings = [node.prepared(directory, nodes) for node in nodes]
         self._format_storage(jars, directory, settings, quiet)
         java = java_command(jars, directory, ["-Xmx256m", quiet])
-        return [Command([*java, "kafka.Kafka", settings])]
+        return [Command([*java, "kafka.Kafka", one]) for one in settings]
 
     def _format_storage(
-        self, jars: list[Path], directory: Path, settings: Path, quiet: str
+        self, jars: list[Path], directory: Path, settings: Sequence[Path], quiet: str
     ) -> None:
+        """Of all nodes, side by side: each takes the start of a JVM."""
         java = java_command(jars, directory, ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", quiet])
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # With "=": a random id may begin with a dash, which would be taken for an option.
-        tool: list[str | Path] = [
-            "kafka.tools.StorageTool",
-            "format",
-            f"--cluster-id={cluster}",
-            "-c",
-            settings,
-        ]
-        log = directory / "format.log"
-        if run_to_end(Command([*java, *tool]), directory, log) != 0:
-            raise EnvironmentNotReady(f"kafka could not format its storage: {last_lines(log)}")
+        tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c"]
+
+        def format_one(of_node: Path) -> None:
+            log = of_node.parent / "format.log"
+            if run_to_end(Command([*java, *tool, of_node]), directory, log) != 0:
+                raise EnvironmentNotReady(f"kafka could not format its storage: {last_lines(log)}")
+
+        with ThreadPoolExecutor(len(settings)) as pool:
+            list(pool.map(format_one, settings))
 
     def answers(self, ports: Mapping[str, int]) -> bool:
         # librdkafka complains aloud about a port that refuses: ask it only when somebody is there.
@@ -76,36 +98,64 @@ class Kafka:
         silent.propagate = False
         client = AdminClient({"bootstrap.servers": f"{HOST}:{ports['client']}"}, logger=silent)
         try:
-            return bool(client.list_topics(timeout=ANSWER_TIMEOUT_SECONDS).brokers)
+            found = client.list_topics(timeout=ANSWER_TIMEOUT_SECONDS).brokers
         except KafkaException:
             return False
+        return len(found) == self._nodes
 
-    def address(self, ports: Mapping[str, int]) -> dict[str, Any]:
-        return {"kind": "kafka", "bootstrap_servers": f"{HOST}:{ports['client']}"}
+    def address(self, ports: Mapping[str, int], directory: Path) -> dict[str, Any]:
+        servers = (f"{HOST}:{ports[name]}" for name in ports if name.startswith("client"))
+        return {"kind": "kafka", "bootstrap_servers": ",".join(servers)}
 
 
-def server_properties(data: Path, ports: Mapping[str, int]) -> str:
-    client = f"PLAINTEXT://{HOST}:{ports['client']}"
-    controller = f"{HOST}:{ports['controller']}"
+def _ports_of(node: int, ports: Mapping[str, int]) -> dict[str, int]:
+    """The ports of one node by their purpose; the first node's have no number."""
+    return {
+        purpose: ports[purpose if node == 1 else f"{purpose}-{node}"] for purpose in _NODE_PORTS
+    }
+
+
+@dataclass(frozen=True)
+class _Node:
+    number: int
+    ports: Mapping[str, int]
+
+    @property
+    def controller(self) -> str:
+        return f"{HOST}:{self.ports['controller']}"
+
+    def prepared(self, directory: Path, nodes: Sequence[_Node]) -> Path:
+        """Write its settings; where they are."""
+        own = directory if self.number == 1 else directory / f"node-{self.number}"
+        own.mkdir(exist_ok=True)
+        settings = own / "server.properties"
+        settings.write_text(server_properties(own / "data", self, nodes))
+        return settings
+
+
+def server_properties(data: Path, node: _Node, nodes: Sequence[_Node]) -> str:
+    client = f"PLAINTEXT://{HOST}:{node.ports['client']}"
+    # Of the internal topics: what a cluster of that size can lose a node with, if it has three.
+    copies = min(3, len(nodes))
+    in_sync = max(1, copies - 1)
     settings = {
         "process.roles": "broker,controller",
-        "node.id": 1,
-        "controller.quorum.voters": f"1@{controller}",
-        "listeners": f"{client},CONTROLLER://{controller}",
+        "node.id": node.number,
+        "controller.quorum.voters": ",".join(f"{one.number}@{one.controller}" for one in nodes),
+        "listeners": f"{client},CONTROLLER://{node.controller}",
         "advertised.listeners": client,
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
         "log.dirs": data,
         # A benchmark says what it needs: a misspelt topic is an error, not a new topic.
         "auto.create.topics.enable": "false",
-        # One node holds the internal topics.
-        "offsets.topic.replication.factor": 1,
+        "offsets.topic.replication.factor": copies,
         "offsets.topic.num.partitions": 1,
-        "transaction.state.log.replication.factor": 1,
-        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
         "transaction.state.log.num.partitions": 1,
-        "share.coordinator.state.topic.replication.factor": 1,
-        "share.coordinator.state.topic.min.isr": 1,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
         "share.coordinator.state.topic.num.partitions": 1,
         # The first consumer need not wait three seconds for others to join its group.
         "group.initial.rebalance.delay.ms": 0,

@@ -132,7 +132,7 @@ def embedded(
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     with _guarded(root):
         try:
-            with ThreadPoolExecutor(len(names)) as pool:
+            with ThreadPoolExecutor(max(1, len(names))) as pool:
                 started = {
                     name: pool.submit(start, name, say, port=ports[name], state=root, nodes=nodes)
                     for name in names
@@ -366,7 +366,7 @@ def _status(recipe: Recipe, directory: Path) -> BrokerStatus:
         broker=Broker(
             name=recipe.name,
             resources=[ResourceSource(pid=pid) for pid in node_pids],
-            **recipe.address(ports),
+            **recipe.address(ports, directory),
         ),
         nodes=running.nodes if running else 1,
         node_pids=node_pids,

@@ -32,7 +32,7 @@ class Mosquitto:
     def answers(self, ports: Mapping[str, int]) -> bool:
         return exchange(ports["mqtt"], CONNECT, CONNACK_ACCEPTED)
 
-    def address(self, ports: Mapping[str, int]) -> dict[str, Any]:
+    def address(self, ports: Mapping[str, int], directory: Path) -> dict[str, Any]:
         return {"kind": "mqtt", "uri": f"mqtt://{HOST}:{ports['mqtt']}"}
 
 
@@ -52,6 +52,12 @@ def configuration(ports: Mapping[str, int]) -> str:
         f"listener {ports['mqtt']} {HOST}\n"
         "allow_anonymous true\n"
         "persistence false\n"
+        # Else it drops what a consumer has not fetched beyond a thousand messages, and says nothing
+        # of that. Whoever publishes watches the backlog.
+        "max_queued_messages 0\n"
+        # Unacknowledged messages per client, both ways. Without a limit it would use packet
+        # identifiers twice.
+        "max_inflight_messages 1000\n"
         "log_dest stderr\n"
         "log_type error\n"
         "log_type warning\n"

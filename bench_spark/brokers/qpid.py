@@ -30,7 +30,7 @@ class Qpid:
     def answers(self, ports: Mapping[str, int]) -> bool:
         return accepts_login(ports["amqp"])
 
-    def address(self, ports: Mapping[str, int]) -> dict[str, Any]:
+    def address(self, ports: Mapping[str, int], directory: Path) -> dict[str, Any]:
         return {"kind": "amqp", "uri": f"amqp://{USER}:{PASSWORD}@{HOST}:{ports['amqp']}/"}
 
 

@@ -1,4 +1,4 @@
-"""RabbitMQ as a private node, if the package is installed; with management API and Prometheus.
+"""RabbitMQ as a private node, if the package is installed; with management API, Prometheus, MQTT.
 
 The wrapper on PATH insists on the user `rabbitmq` and on files in /var, so the plain script behind
 it is run, with every path and port of its own. epmd, Erlang's port mapper, would be started by the
@@ -11,6 +11,7 @@ import base64
 import json
 import os
 import secrets
+import shlex
 import shutil
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -25,9 +26,16 @@ from bench_spark.errors import EnvironmentNotReady
 
 PACKAGE_SCRIPTS = "rabbitmq_server-*/sbin/rabbitmq-server"
 PACKAGE_DIRECTORY = Path("/usr/lib/rabbitmq/lib")
+TOOLS = ("rabbitmqctl", "rabbitmq-plugins")
 
 
-_NODE_PORTS = {"amqp": 21672, "management": 21673, "prometheus": 21692, "distribution": 0}
+_NODE_PORTS = {
+    "amqp": 21672,
+    "management": 21673,
+    "prometheus": 21692,
+    "mqtt": 21883,
+    "distribution": 0,
+}
 
 
 class RabbitMQ:
@@ -52,7 +60,7 @@ class RabbitMQ:
     def prepare(self, directory: Path, ports: Mapping[str, int], say: Say) -> Sequence[Command]:
         server, epmd = installed_programs()
         plugins = directory / "enabled_plugins"
-        plugins.write_text("[rabbitmq_management,rabbitmq_prometheus].\n")
+        plugins.write_text("[rabbitmq_management,rabbitmq_prometheus,rabbitmq_mqtt].\n")
         cookie = directory / ".erlang.cookie"
         cookie.write_text(secrets.token_hex(16))
         cookie.chmod(0o400)
@@ -60,15 +68,16 @@ class RabbitMQ:
         nodes = [_Node(number, _ports_of(number, ports)) for number in range(1, self._nodes + 1)]
         for node in nodes[1:]:
             say(f"starting node {node.number} of it at {HOST}:{node.ports['amqp']}")
+        environments = [
+            mapper | node.prepared(directory, plugins, first=nodes[0]) for node in nodes
+        ]
+        for tool in TOOLS:
+            _write_tool(directory, server.with_name(tool), environments[0])
         return [
             Command([epmd], mapper),
             *(
-                Command(
-                    [server],
-                    mapper | node.prepared(directory, plugins, first=nodes[0]),
-                    is_ready=node.answers,
-                )
-                for node in nodes
+                Command([server], environment, is_ready=node.answers)
+                for node, environment in zip(nodes, environments, strict=True)
             ),
         ]
 
@@ -76,12 +85,13 @@ class RabbitMQ:
         nodes = [_Node(number, _ports_of(number, ports)) for number in range(1, self._nodes + 1)]
         return all(node.answers() for node in nodes) and nodes[0].cluster_size() == self._nodes
 
-    def address(self, ports: Mapping[str, int]) -> dict[str, Any]:
+    def address(self, ports: Mapping[str, int], directory: Path) -> dict[str, Any]:
         login = f"{USER}:{PASSWORD}@{HOST}"
         return {
             "kind": "amqp",
             "uri": f"amqp://{login}:{ports['amqp']}/",
             "management_uri": f"http://{login}:{ports['management']}",
+            "rabbitmqctl": [str(tool)] if (tool := directory / TOOLS[0]).exists() else [],
         }
 
 
@@ -133,6 +143,28 @@ class _Node:
         return sum(bool(node["running"]) for node in nodes)
 
 
+_TOOLS_VARIABLES = (
+    "RABBITMQ_NODENAME",
+    "RABBITMQ_CONF_ENV_FILE",
+    "RABBITMQ_ENABLED_PLUGINS_FILE",
+    "ERL_EPMD_PORT",
+    "ERL_EPMD_ADDRESS",
+)
+
+
+def _write_tool(directory: Path, program: Path, environment: Mapping[str, str]) -> None:
+    """A script that calls one of RabbitMQ's tools for the first node.
+
+    The node has a cookie and a port mapper of its own, which nobody else's rabbitmqctl would find;
+    and without the address a tool might start a mapper that listens to the whole network.
+    """
+    variables = {"HOME": str(directory)} | {name: environment[name] for name in _TOOLS_VARIABLES}
+    assigned = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+    tool = directory / program.name
+    tool.write_text(f'#!/bin/sh\nexport {assigned}\nexec {shlex.quote(str(program))} "$@"\n')
+    tool.chmod(0o700)
+
+
 def installed_programs() -> tuple[Path, Path]:
     """The server's plain script and epmd."""
     scripts = sorted(PACKAGE_DIRECTORY.glob(PACKAGE_SCRIPTS))
@@ -153,6 +185,7 @@ def configuration(ports: Mapping[str, int], members: Sequence[str] = ()) -> str:
         "management.tcp.port": ports["management"],
         "prometheus.tcp.ip": HOST,
         "prometheus.tcp.port": ports["prometheus"],
+        "mqtt.listeners.tcp.1": f"{HOST}:{ports['mqtt']}",
         "log.console": "true",
         "log.console.level": "warning",
         "log.file": "false",

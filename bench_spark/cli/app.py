@@ -16,6 +16,7 @@ import typer
 from bench_spark import __version__
 from bench_spark.cli import (
     broker,
+    compare,
     demo,
     doctor,
     files,
@@ -26,6 +27,7 @@ from bench_spark.cli import (
     sample,
     search,
     suite,
+    suite_compare,
 )
 from bench_spark.cli.examples import PROGRAM, epilog, epilog_of_program
 from bench_spark.cli.signals import handled
@@ -84,17 +86,19 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "brokers": files.brokers,
     "runs": results.runs,
     "show": results.show,
+    "compare": compare.compare,
     "sql": results.sql,
     "doctor": doctor.doctor,
     "demo": demo.demo,
     "sample": sample.sample,
 }
-RUN_A_LOAD = ("run", "search-window", "demo")
+RUN_OR_JUDGE = ("run", "search-window", "demo", "compare")
 """Commands whose own help tells the exit codes."""
 
 for name, command in COMMANDS.items():
-    app.command(name, epilog=epilog(name, exit_codes=name in RUN_A_LOAD))(command)
+    app.command(name, epilog=epilog(name, exit_codes=name in RUN_OR_JUDGE))(command)
 app.add_typer(results.metrics, name="metrics")
+suite.app.command("compare", epilog=epilog("suite compare", exit_codes=True))(suite_compare.compare)
 app.add_typer(suite.app, name="suite")
 app.add_typer(broker.app, name="broker")
 app.add_typer(importing.app, name="import")

@@ -31,7 +31,7 @@ NodesOption = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Start so many nodes that form a cluster (rabbitmq); 1 unless given.",
+        help="Start so many nodes that form a cluster (kafka, rabbitmq); 1 unless given.",
         show_default=False,
     ),
 ]
@@ -42,7 +42,10 @@ def start(name: NameArgument, nodes: NodesOption = None) -> None:
     """Start a broker and return when clients can use it."""
     from bench_spark import brokers
 
-    _print_line(brokers.start(name, _say, nodes=nodes))
+    started = brokers.start(name, _say, nodes=nodes)
+    for command in started.broker.rabbitmqctl:
+        _say(f"rabbitmqctl for it: {command}")
+    _print_line(started)
 
 
 @app.command(epilog=epilog("broker stop"))

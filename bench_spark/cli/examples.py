@@ -21,6 +21,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "run steady --broker loopback",
         "run steady --broker mine.yaml --set load.rate_per_second=5000",
         "run mine.yaml --broker kafka --format json > result.json",
+        "run steady --broker kafka --format terminal --format html=report.html",
         "run steady --master spark://host:7077 --store s3://bucket/bench --set agents=4",
     ),
     "search-window": (
@@ -41,6 +42,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "brokers": ("brokers",),
     "runs": ("runs", "runs --format json"),
     "show": ("show RUN", "show RUN --format csv=result.csv", "show RUN --exit-code"),
+    "compare": (
+        "compare BASELINE CANDIDATE",
+        'compare base-1,base-2 new-1,new-2 --fail-if "p99 > 1.10x" --fail-if "lost > 0"',
+    ),
     "sql": (
         'sql "SELECT run_id, status FROM runs ORDER BY started_at"',
         'sql "SELECT * FROM latency_spec" --format csv',
@@ -56,6 +61,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "suite plan": ("suite plan rabbitmq-latency-rate", "suite plan mine.yaml --quick"),
     "suite run": ("suite run mine.yaml --broker rabbitmq", "suite run mine.yaml --quick --quiet"),
     "suite report": ("suite report mine.yaml --broker rabbitmq --format csv",),
+    "suite compare": ("suite compare rabbitmq-latency-rate --baseline-store before --store after",),
     "broker start": ("broker start kafka", "broker start rabbitmq --nodes 3"),
     "broker stop": ("broker stop kafka",),
     "broker status": ("broker status kafka",),

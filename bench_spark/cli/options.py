@@ -74,8 +74,8 @@ FormatsOption = Annotated[
     typer.Option(
         "--format",
         metavar="FORMAT[=FILE]",
-        help="terminal (the default), json or csv; repeatable. json, else csv, is alone on "
-        "standard output.",
+        help="terminal (the default), json, csv, html or parquet; repeatable. The first of json, "
+        "csv and html is alone on standard output; parquet needs a file.",
     ),
 ]
 RunArgument = Annotated[

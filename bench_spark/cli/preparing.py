@@ -17,7 +17,7 @@ from bench_spark.scenario.loader import check_run_id, load_broker, load_scenario
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
-from bench_spark.transports.registry import refuse_impossible
+from bench_spark.transports.registry import fitted
 
 SLOTS_TIMEOUT_SECONDS = 10.0
 """How long executors may take to register before `agents: auto` counts them."""
@@ -37,7 +37,7 @@ class Asked:
 
 def load(scenario: str, broker: str, overrides: Sequence[str], tags: Sequence[str] = ()) -> Asked:
     asked, where = _tagged(load_scenario(scenario, overrides), tags), load_broker(broker)
-    refuse_impossible(asked, where)
+    asked = fitted(asked, where)
     for source in where.resources:
         source.token()  # a token that is missing is said now, and not after the run
     return Asked(asked, where, resolve_credentials(where))

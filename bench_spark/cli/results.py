@@ -45,7 +45,7 @@ def show(
         typer.Option(
             "--format",
             metavar="FORMAT[=FILE]",
-            help="terminal (the default), json or csv; repeatable.",
+            help="terminal (the default), json, csv, html or parquet=FILE; repeatable.",
         ),
     ] = None,
     exit_code: Annotated[

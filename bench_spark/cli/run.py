@@ -20,6 +20,7 @@ from bench_spark.cli.options import (
     StoreOption,
 )
 from bench_spark.cli.output import Outputs, parse_formats
+from bench_spark.cli.preflight import start_of_broker_hinted
 from bench_spark.cli.preparing import (
     Asked,
     Ready,
@@ -30,12 +31,12 @@ from bench_spark.cli.preparing import (
 )
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
-from bench_spark.errors import BrokerUnreachable, ConfigurationError
+from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan
 from bench_spark.report.exporter import Exporter, ExportingDisplay
 from bench_spark.report.live import Steps
+from bench_spark.report.measures import Document
 from bench_spark.report.plan_text import write_plan
-from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.resources import host_and_port
 from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
@@ -166,27 +167,11 @@ def _launch(spark: Any, asked: Asked, ready: Ready, display: Steps) -> Launch:
     return Launch(spark, ready.store, plan)
 
 
-@contextmanager
-def start_of_broker_hinted(broker: Broker) -> Iterator[None]:
-    """A broker that nobody has started may be one that this program can start."""
-    from bench_spark import brokers
-
-    try:
-        yield
-    except BrokerUnreachable as error:
-        if broker.name not in brokers.NAMES:
-            raise
-        hint = f"bench-spark broker start {broker.name}"
-        raise BrokerUnreachable(
-            f"{error}; if it is to be the one of this machine: {hint}"
-        ) from error
-
-
 def _carry_out(
     launch: Launch,
     asked: Asked,
     display: Steps,
-    outputs: Outputs,
+    outputs: Outputs[Document],
     live: bool,
     trigger_seconds: float | None,
 ) -> int:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,16 +15,16 @@ from bench_spark.cli.options import (
     DEFAULT_BROKER,
     DEFAULT_STORE,
     BrokerOption,
-    FormatsOption,
     MasterOption,
     ScenarioArgument,
     SetOption,
     StoreOption,
 )
-from bench_spark.cli.output import file_to_write, parse_formats_of, write_file
+from bench_spark.cli.output import Formats, file_to_write, parse_formats_of, write_bytes
+from bench_spark.cli.preflight import start_of_broker_hinted
 from bench_spark.cli.preparing import Asked, choose_run_id, load
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
-from bench_spark.cli.run import Launch, launched, start_of_broker_hinted
+from bench_spark.cli.run import Launch, launched
 from bench_spark.errors import (
     EXIT_DATA_LOST,
     EXIT_INTERRUPTED,
@@ -31,13 +32,18 @@ from bench_spark.errors import (
     ConfigurationError,
 )
 from bench_spark.plan import Plan, make_plan
-from bench_spark.report.curve_svg import write_curve_svg
+from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.formatting import count, rate, seconds
 from bench_spark.report.json import write_json
 from bench_spark.report.live import Quiet, Steps, display_for_trials
-from bench_spark.report.window_search import write_search_csv, write_search_terminal
+from bench_spark.report.window_search import (
+    curve_chart,
+    write_search_csv,
+    write_search_terminal,
+)
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Load, Scenario
+from bench_spark.scenario.shown import shown_path
 from bench_spark.search.document import TrialRun, search_document
 from bench_spark.search.estimate import TrialTime, estimate
 from bench_spark.search.throughput import throughput_of
@@ -51,11 +57,7 @@ from bench_spark.search.window import (
 )
 from bench_spark.summary.rows import TrialOf
 
-WRITERS = {
-    "terminal": write_search_terminal,
-    "json": write_json,
-    "csv": write_search_csv,
-}
+FORMATS = Formats({"terminal": write_search_terminal, "json": write_json, "csv": write_search_csv})
 HIGHEST_WINDOW = 10_000_000
 """What `load.in_flight` may be at most."""
 LOWEST_BASE, HIGHEST_BASE = 1.1, 1000.0
@@ -83,10 +85,17 @@ def search_window(
             help="The largest window to try; unset: what load.backlog_limit_bytes holds.",
         ),
     ] = None,
-    formats: FormatsOption = None,
+    formats: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT[=FILE]",
+            help="terminal (the default), json or csv; repeatable.",
+        ),
+    ] = None,
     plot: Annotated[
         str | None,
-        typer.Option("--plot", metavar="FILE.svg", help="Draw the curve into an SVG file."),
+        typer.Option("--plot", metavar="FILE", help="Draw the curve into a file, .svg or .png."),
     ] = None,
     tags: Annotated[
         list[str] | None,
@@ -100,8 +109,8 @@ def search_window(
     Runs the scenario as a closed loop, at most 20 times: with the powers of the base until
     throughput falls, then between them. Each trial is a run of its own in the store.
     """
-    outputs = parse_formats_of(WRITERS, formats or ["terminal"])
-    plot_file = None if plot is None else file_to_write("--plot", plot)
+    outputs = parse_formats_of(FORMATS, formats or ["terminal"])
+    plot_file = None if plot is None else _plot_file(plot)
     asked = _load(scenario, broker, overrides or [], tags or [])
     limits = _limits(asked, base, highest)
     asked = _with_window(asked, limits.first)
@@ -124,9 +133,18 @@ def search_window(
         time.monotonic() - started,
     )
     if plot_file is not None:
-        write_file(plot_file, partial(write_curve_svg, document))
+        write_bytes(plot_file, drawn(curve_chart(document), plot_file.suffix))
     outputs.write(document)
     raise typer.Exit(trials.exit_code)
+
+
+def _plot_file(file: str) -> Path:
+    path = file_to_write("--plot", file)
+    if path.suffix not in DRAWN_AS:
+        raise ConfigurationError(
+            f"--plot: {shown_path(file)}: allowed: a file that ends in {' or '.join(DRAWN_AS)}"
+        )
+    return path
 
 
 def _load(scenario: str, broker: str, overrides: Sequence[str], tags: Sequence[str]) -> Asked:
@@ -168,7 +186,7 @@ def transaction_messages(scenario: Scenario, broker: Broker) -> int:
 
 def _most_in_flight(scenario: Scenario) -> int:
     """As many as may be on their way by the bound that unpaced loads have."""
-    bytes_each = scenario.message.bytes * scenario.producers
+    bytes_each = scenario.message.largest_bytes * scenario.producers
     return min(HIGHEST_WINDOW, scenario.load.backlog_limit_bytes // bytes_each)
 
 
@@ -183,7 +201,13 @@ def _windowed(scenario: Scenario, in_flight: int) -> Scenario:
 
 def _announcement(scenario: Scenario) -> str:
     phases = scenario.phases
-    time_of_one = TrialTime(phases.warmup_seconds, phases.measure_seconds, phases.drain_seconds)
+    sampling = scenario.sampling
+    time_of_one = TrialTime(
+        phases.warmup_seconds,
+        phases.measure_seconds,
+        phases.drain_seconds,
+        sampling.samples * sampling.threshold_seconds if sampling.samples else None,
+    )
     told = estimate(time_of_one, MOST_TRIALS)
     return (
         f"searching the best window: probably {told.trials} trials in about "

@@ -7,8 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+
 from bench_spark.errors import ConfigurationError, StoreNotReady
+from bench_spark.measure.hdr import TOTALS, SparseHistogram
+from bench_spark.report.distribution import distribution_rows
 from bench_spark.report.measures import Document
+from bench_spark.report.timeline import (
+    GENERATOR_COLUMNS,
+    RESOURCE_COLUMNS,
+    WINDOW_COLUMNS,
+    RunReport,
+    RunTables,
+    RunTimes,
+    timeline_of,
+)
 from bench_spark.scenario.nearest import nearest
 from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
@@ -25,6 +38,7 @@ _LISTED = (
     "rates",
     "delivery_rate",
 )
+_TIMES = ("started_at", "measured_from", "measured_until")
 _WHOLE = ("run_id", "status", "exit_code", "reasons", "scenario_json", "broker_json", "result_json")
 
 
@@ -64,6 +78,39 @@ def stored_run(store: Store, run_id: str) -> StoredRun:
     row = rows[0]
     document = json.loads(row["result_json"]) if row["result_json"] else _without_result(row)
     return StoredRun(document, row["exit_code"])
+
+
+def run_report(store: Store, document: Document) -> RunReport:
+    """What the tables know about the run of this document, beside it."""
+    run_id = document["run_id"]
+    [row] = store.read("runs", columns=list(_TIMES), run_id=run_id).to_pylist() or [{}]
+    times = RunTimes(**row)
+    events = store.read("events", columns=GENERATOR_COLUMNS, run_id=run_id)
+    tables = RunTables(
+        metrics=store.read("metrics", columns=WINDOW_COLUMNS, run_id=run_id),
+        resources=store.read("resources", columns=RESOURCE_COLUMNS, run_id=run_id),
+        generator=events.filter(pc.is_valid(events["host_busy_share"])),
+    )
+    return RunReport(
+        document,
+        times,
+        timeline_of(tables, times),
+        distribution_rows(*_histograms(store, document)),
+    )
+
+
+def _histograms(store: Store, document: Document) -> tuple[dict[str, SparseHistogram], int]:
+    """Per measure the histogram of the run, and the end of their range."""
+    rows = store.read("summary", run_id=document["run_id"], aggregation="run").to_pylist()
+    found = {
+        row["measure"]: SparseHistogram.decode(
+            row["hdr_encoded"], {name: row.get(name) or 0 for name in TOTALS}
+        )
+        for row in rows
+        if row["hdr_encoded"]
+    }
+    highest_seconds = document["scenario"]["histogram"]["highest_seconds"]
+    return found, round(highest_seconds * 1_000_000)
 
 
 def _without_result(row: dict[str, Any]) -> Document:

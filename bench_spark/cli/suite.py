@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
@@ -23,21 +23,26 @@ from bench_spark.cli.options import (
     StoreOption,
     complete,
 )
-from bench_spark.cli.output import to_stdout
+from bench_spark.cli.output import Formats, Outputs, parse_formats_of, to_stdout, write_bytes
+from bench_spark.cli.preflight import refuse_what_the_broker_cannot, start_of_broker_hinted
 from bench_spark.cli.preparing import plan_for, plan_for_cluster
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.conf_files import shipped
-from bench_spark.errors import ConfigurationError
+from bench_spark.errors import BrokerUnreachable, ConfigurationError
 from bench_spark.plan import Plan
+from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.formatting import count, seconds
+from bench_spark.report.html_suite import write_suite_html
 from bench_spark.report.live import Steps
+from bench_spark.report.suite_figures import suite_figures
 from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
-from bench_spark.report.suite_table import Outcome, suite_table
+from bench_spark.report.suite_table import Outcome, SuiteTable, suite_table
 from bench_spark.scenario.broker import Broker, Credentials, resolve_credentials
 from bench_spark.scenario.loader import load_broker
 from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.suite import Suite, estimated_seconds, suite_digest, trials_of
+from bench_spark.scenario.shown import shown_path
+from bench_spark.scenario.suite import Suite, Trial, estimated_seconds, suite_digest, trials_of
 from bench_spark.scenario.suite_loader import load_suite
 from bench_spark.store import Store
 from bench_spark.suite.progress import (
@@ -50,7 +55,7 @@ from bench_spark.suite.progress import (
 from bench_spark.suite.runner import SuiteResult, run_suite
 from bench_spark.suite.trials import Abilities, SuiteTrials, received_per_second
 from bench_spark.summary.rows import TrialOf
-from bench_spark.transports.registry import refuse_impossible
+from bench_spark.transports.registry import fitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +66,7 @@ app = typer.Typer(
     help="Grids of trials around a scenario.", no_args_is_help=True, rich_markup_mode=None
 )
 
-OVERHEAD_SECONDS = 3.0
+OVERHEAD_SECONDS = 1.0
 """What a trial takes beyond its load and drain, for the estimate."""
 START_SECONDS = 12.0
 """What Spark takes to start."""
@@ -91,21 +96,20 @@ QuickOption = Annotated[
 ]
 
 
-class TableFormat(StrEnum):
-    MARKDOWN = "markdown"
-    CSV = "csv"
-    JSON = "json"
-
-
-_WRITERS: Mapping[TableFormat, Callable[[Any, TextIO], None]] = {
-    TableFormat.MARKDOWN: write_markdown,
-    TableFormat.CSV: write_csv,
-    TableFormat.JSON: write_json,
-}
+SuiteFormatsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT[=FILE]",
+        help="Of the table: markdown (the default), csv, json or html; repeatable.",
+    ),
+]
 
 
 @dataclass(frozen=True)
-class _Asked:
+class AskedSuite:
+    """A suite and the broker that it runs on, both checked."""
+
     suite: Suite
     broker: Broker
     credentials: Credentials
@@ -116,13 +120,13 @@ class _Asked:
         return f"{self.suite.name}-quick" if self.suite.is_quick else self.suite.name
 
 
-def _load(suite: str, broker: str | None, quick: bool, overrides: list[str] | None) -> _Asked:
+def load(suite: str, broker: str | None, quick: bool, overrides: list[str] | None) -> AskedSuite:
     loaded = load_suite(suite, quick, overrides or [])
     where = load_broker(broker or loaded.broker or DEFAULT_BROKER)
     for trial in trials_of(loaded):
         if trial.skipped_because is None:
-            refuse_impossible(trial.scenario, where)
-    return _Asked(loaded, where, resolve_credentials(where))
+            fitted(trial.scenario, where)
+    return AskedSuite(loaded, where, resolve_credentials(where))
 
 
 @app.command("list", epilog=epilog("suite list"))
@@ -139,11 +143,11 @@ def plan(
     quick: QuickOption = False,
 ) -> None:
     """List the trials of SUITE and how long they take."""
-    asked = _load(suite, broker, quick, overrides)
+    asked = load(suite, broker, quick, overrides)
     to_stdout(lambda writer: _write_plan(asked, writer))
 
 
-def _write_plan(asked: _Asked, writer: TextIO) -> None:
+def _write_plan(asked: AskedSuite, writer: TextIO) -> None:
     trials = trials_of(asked.suite)
     for trial in trials:
         skipped = f"  (skipped: {trial.skipped_because})" if trial.skipped_because else ""
@@ -172,9 +176,7 @@ def run(
     live: Annotated[
         bool, typer.Option("--live/--no-live", help="Rolling metrics while the loads run.")
     ] = True,
-    table_format: Annotated[
-        TableFormat, typer.Option("--format", help="Of the table at the end.")
-    ] = TableFormat.MARKDOWN,
+    formats: SuiteFormatsOption = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -184,7 +186,8 @@ def run(
     """
     from bench_spark.spark.session import is_submitted, local_session_master
 
-    asked = _load(suite, broker, quick, overrides)
+    asked = load(suite, broker, quick, overrides)
+    outputs = _outputs(asked, store, formats)
     display = display_of(quiet, verbose, live)
     if master is not None:
         if is_submitted():
@@ -207,13 +210,17 @@ def run(
     display.detail(f"results go into {opened.uri}\n" + "\n".join(t.key for t in missing))
     exit_code = 0
     if missing:
+        agents_are_here = not is_submitted() and (master or "local").startswith("local")
+        _ask_broker(asked, missing, agents_are_here)
         agents = max(_agents_of(trial.scenario) for trial in missing)
         chosen = None if is_submitted() else master or local_session_master(agents)
         with spark_session(chosen, display) as spark:
+            refuse_unshared_store(store, spark.sparkContext.master)
             with _engine(spark, opened, display) as engine:
+                engine.warm_up(max(1, agents), live)
                 result = _run_all(spark, engine, asked, opened, done, display, live)
             exit_code = result.exit_code
-    _print_table(asked, opened, table_format)
+    outputs.write(_table(asked, opened))
     raise typer.Exit(exit_code)
 
 
@@ -223,16 +230,43 @@ def report(
     broker: SuiteBrokerOption = None,
     store: StoreOption = DEFAULT_STORE,
     quick: QuickOption = False,
-    table_format: Annotated[
-        TableFormat, typer.Option("--format", help="Of the table.")
-    ] = TableFormat.MARKDOWN,
+    formats: SuiteFormatsOption = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            "--figures",
+            metavar="DIRECTORY",
+            help="Draw each number against the swept parameter, as SVG and PNG files there.",
+        ),
+    ] = None,
 ) -> None:
     """Print the table of SUITE from what its store has."""
-    asked = _load(suite, broker, quick, None)
-    _print_table(asked, Store(store).open(), table_format)
+    asked = load(suite, broker, quick, None)
+    outputs = _outputs(asked, store, formats)
+    if figures is not None:
+        _make_directory(figures)
+    table = _table(asked, Store(store).open())
+    outputs.write(table)
+    if figures is not None:
+        _write_figures(table, figures)
 
 
 # -- running ---------------------------------------------------------------------------------------
+
+
+def _ask_broker(asked: AskedSuite, trials: Sequence[Trial], agents_are_here: bool) -> None:
+    """Refuse now what the broker would refuse trial by trial.
+
+    Whether it can be reached is for the agents to say where they run elsewhere, and for the first
+    trial where a hook may start it.
+    """
+    named = [(trial.key, trial.scenario) for trial in trials]
+    try:
+        with start_of_broker_hinted(asked.broker):
+            refuse_what_the_broker_cannot(named, asked.broker, asked.credentials)
+    except BrokerUnreachable:
+        if agents_are_here and asked.suite.hooks.before is None:
+            raise
 
 
 def _agents_of(scenario: Scenario) -> int:
@@ -254,12 +288,13 @@ def _engine(spark: Any, store: Store, display: Steps) -> Iterator[Engine]:
 def _run_all(
     spark: Any,
     engine: Engine,
-    asked: _Asked,
+    asked: AskedSuite,
     store: Store,
     done: Mapping[str, TrialRun],
     display: Steps,
     live: bool,
 ) -> SuiteResult:
+    from bench_spark.brokers import tools_environment
     from bench_spark.spark.engine import RunRequest
     from bench_spark.spark.ticks import merged_ticks_here
 
@@ -272,9 +307,9 @@ def _run_all(
 
     def run_scenario(scenario: Scenario, place: TrialOf) -> Any:
         display.name_next(f"{asked.stored_name} {place.trial}")
-        return engine.run(
-            RunRequest(plan_of(scenario), asked.broker, asked.credentials, live, place)
-        )
+        plan = plan_of(fitted(scenario, asked.broker))
+        with start_of_broker_hinted(asked.broker):
+            return engine.run(RunRequest(plan, asked.broker, asked.credentials, live, place))
 
     abilities = Abilities(
         run=run_scenario,
@@ -287,7 +322,8 @@ def _run_all(
         if known.is_finished and known.document is not None
     }
     trials = SuiteTrials(asked.suite, asked.stored_name, abilities, throughputs)
-    return run_suite(asked.suite, done, trials.run, display.step)
+    tools = tools_environment(asked.broker)
+    return run_suite(asked.suite, done, trials.run, display.step, tools)
 
 
 def _run_id(suite: str) -> str:
@@ -298,10 +334,34 @@ def _run_id(suite: str) -> str:
 # -- reporting -------------------------------------------------------------------------------------
 
 
-def _print_table(asked: _Asked, store: Store, table_format: TableFormat) -> None:
+def _outputs(asked: AskedSuite, store: str, formats: Sequence[str] | None) -> Outputs[SuiteTable]:
+    def write_html(table: SuiteTable, writer: TextIO) -> None:
+        name = asked.stored_name
+        write_suite_html(table, asked.suite, name, asked.broker.name, store, writer)
+
+    known = Formats[SuiteTable](
+        {"markdown": write_markdown, "csv": write_csv, "json": write_json, "html": write_html}
+    )
+    return parse_formats_of(known, formats or ["markdown"])
+
+
+def _table(asked: AskedSuite, store: Store) -> SuiteTable:
     runs = runs_of_suite(store, asked.stored_name, asked.broker.name)
-    table = suite_table(asked.suite, {key: _outcome(known) for key, known in runs.items()})
-    to_stdout(lambda writer: _WRITERS[table_format](table, writer))
+    return suite_table(asked.suite, {key: _outcome(known) for key, known in runs.items()})
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        shown = shown_path(str(directory))
+        raise ConfigurationError(f"--figures: {shown}: {error.strerror}") from error
+
+
+def _write_figures(table: SuiteTable, directory: Path) -> None:
+    for figure in suite_figures(table):
+        for ending in DRAWN_AS:
+            write_bytes(directory / f"{figure.name}{ending}", drawn(figure.spec, ending))
 
 
 def _outcome(known: TrialRun) -> Outcome:

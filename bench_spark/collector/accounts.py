@@ -1,24 +1,26 @@
 """Where every message of the measured phase went.
 
-The unit is the expected delivery, a message on a subscription:
+The unit is the expected delivery, a message for a subscription; a fan-out has several of each
+message, and each has its own fate:
 
-    sent = received_once + returned + refused + left_in_broker + lost + indeterminate
+    sent x copies = received_once + failed + left_in_broker + lost + indeterminate
     received = received_once + duplicates
 
 Agents report which sequence numbers they saw as sets, and the driver unites them, so a duplicate in
 one agent cannot hide a loss in another. *Lost* is a claim about the broker and made only where it
-holds: the message was confirmed (or confirms were not used), it was not received, and its
-destination is known to be empty. Where that cannot be known the message is *indeterminate*.
+holds: the message was confirmed (or confirms were not used), it was not received, and nothing is
+left for its subscription. Where that cannot be known the message is *indeterminate*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from bench_spark.measure.sequences import SequencePages, SequenceSets
+from bench_spark.scenario.topologies import Wiring
 
 
 @dataclass(frozen=True)
@@ -32,15 +34,20 @@ class Sent:
 
 @dataclass(frozen=True)
 class Accounts:
+    """All but `sent` count deliveries."""
+
     sent: int = 0
+    """Messages."""
     received_once: int = 0
     failed: int = 0
-    """Refused or returned, and not received all the same."""
+    """Of messages that were refused or returned, and not received all the same."""
     left_in_broker: int = 0
     lost: int = 0
     indeterminate: int = 0
     missing: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """Per producer the first ranges of sequence numbers that never arrived."""
+    """Per producer the first ranges of sequence numbers that never arrived, at one of its
+    subscriptions."""
+    copies: int = 1
 
     @property
     def settled(self) -> int:
@@ -50,19 +57,20 @@ class Accounts:
 
     @property
     def closes(self) -> bool:
-        return self.sent == self.settled
+        return self.sent * self.copies == self.settled
 
 
 class Ledger:
     """Unites what all agents report, then draws up the accounts."""
 
-    def __init__(self, producers: int, destinations: int, confirms: bool) -> None:
-        self._destinations = destinations
-        self._streams = -(-producers // destinations)
+    def __init__(self, wiring: Wiring, confirms: bool) -> None:
+        self._wiring = wiring
+        self._streams = wiring.streams
+        self._stream_of = wiring.stream_of_producer
         self._confirms = confirms
-        self._received = SequenceSets(destinations * self._streams)
-        self._confirmed = SequenceSets(producers)
-        self._failed = SequenceSets(producers)
+        self._received = SequenceSets(wiring.subscriptions * self._streams)
+        self._confirmed = SequenceSets(wiring.producers)
+        self._failed = SequenceSets(wiring.producers)
         self._sent: dict[int, Sent] = {}
 
     def add_sent(self, sent: Sequence[Sent]) -> None:
@@ -75,30 +83,36 @@ class Ledger:
         self._failed.absorb(SequencePages.from_bytes(failed))
 
     def accounts(self, depths: Mapping[int, int | None], is_complete: bool) -> Accounts:
-        """`depths`: messages left per destination (None or absent: unknown). `is_complete`: every
-        consumer reported, so a message that nobody reported was not received."""
-        total = Accounts(sent=sum(entry.measured for entry in self._sent.values()))
+        """`depths`: messages left per subscription (None or absent: unknown). `is_complete`: every
+        consumer reported, and all that was on its way has arrived, so a message that nobody
+        reported was not received."""
         parts = [
-            self._destination(index, depths.get(index) if is_complete else None)
-            for index in range(self._destinations)
+            self._subscription(index, depths.get(index) if is_complete else None)
+            for index in range(self._wiring.subscriptions)
         ]
         return Accounts(
-            sent=total.sent,
+            sent=sum(entry.measured for entry in self._sent.values()),
             received_once=sum(part.received_once for part in parts),
             failed=sum(part.failed for part in parts),
             left_in_broker=sum(part.left_in_broker for part in parts),
             lost=sum(part.lost for part in parts),
             indeterminate=sum(part.indeterminate for part in parts),
             missing={key: value for part in parts for key, value in part.missing.items()},
+            copies=self._wiring.copies,
         )
 
-    def _destination(self, index: int, depth: int | None) -> Accounts:
+    def _senders_to(self, subscription: int) -> Iterator[Sent]:
+        group = self._wiring.group_of_subscription(subscription)
+        for producer in self._wiring.producers_of_group(group):
+            sent = self._sent.get(producer)
+            if sent is not None and sent.measured:
+                yield sent
+
+    def _subscription(self, index: int, depth: int | None) -> Accounts:
         received_once = failed = sure = unsure = 0
         missing: dict[int, list[tuple[int, int]]] = {}
-        for sent in self._sent.values():
-            if sent.producer % self._destinations != index or not sent.measured:
-                continue
-            group = index * self._streams + sent.producer // self._destinations
+        for sent in self._senders_to(index):
+            group = index * self._streams + int(self._stream_of[sent.producer])
             first, end = sent.warmup, sent.warmup + sent.measured
             arrived = self._received.count(group, first, end)
             received_once += arrived

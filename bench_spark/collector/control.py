@@ -79,6 +79,8 @@ class RunControl:
         self.failures: list[Failure] = []
         self.destinations: dict[int, tuple[str, bool]] = {}
         self.start_at_ns: int | None = None
+        self.drained_at_ns: int | None = None
+        """When the last message had arrived, or was no longer waited for."""
         self.stop_reason: str | None = None
         self.all_joined = threading.Event()
         self.started = threading.Event()
@@ -199,6 +201,8 @@ class RunControl:
             self.start_at_ns = self._now_ns() + START_DELAY_NS
             message["start_at_ns"] = self.start_at_ns
             self.started.set()
+        elif command == "drained":
+            self.drained_at_ns = self._now_ns()
         self._broadcast(message)
 
     def _broadcast(self, message: Message) -> None:
@@ -219,9 +223,11 @@ class RunControl:
             self._drain_deadline_ns = deadline
 
     def _backlog(self) -> int:
+        """Deliveries still to come, each copy of a message counted."""
         if not self._has_both_ends:
             return 0  # what is sent is not received here, or what is received was not sent here
-        return self._total("sent") - self._total("received_once") - self._total("freed")
+        under_way = self._total("sent") - self._total("freed")
+        return under_way * self._plan.copies - self._total("received_once")
 
     def _backlog_to_wait_for(self, now: int) -> int:
         """Without what went down with connections that are back: it would be waited for forever."""

@@ -23,7 +23,7 @@ def accounts_of(plan: Plan, control: RunControl) -> Accounts | None:
     bodies carry no sequence."""
     if not plan.has_accounts or control.start_at_ns is None:
         return None
-    ledger = Ledger(plan.scenario.producers, plan.scenario.destinations, uses_confirms(control))
+    ledger = Ledger(plan.scenario.wiring, uses_confirms(control))
     depths: dict[int, int | None] = {}
     for state in control.agents:
         closed = state.reports.get("closed")
@@ -39,7 +39,7 @@ def accounts_of(plan: Plan, control: RunControl) -> Accounts | None:
         found = state.reports.get("inspected", {}).get("depths", {})
         depths |= {int(index): depth for index, depth in found.items()}
     is_complete = all(
-        "closed" in state.reports
+        state.reports.get("closed", {}).get("has_detached", False)
         for agent, state in enumerate(control.agents)
         if plan.assignments[agent].consumers
     )
@@ -141,6 +141,7 @@ def agent_entry(control: RunControl, agent: int, health: AgentHealth) -> dict[st
         "agent": agent,
         "host": probed.get("host", {}).get("host"),
         "executor": probed.get("executor"),
+        "connections": state.reports.get("ready", {}).get("connections"),
         "sent": state.progress.get("sent"),
         "received_once": state.progress.get("received_once"),
         "cpu_seconds": health.cpu_seconds.get(agent),

@@ -12,7 +12,7 @@ disagree) is recorded as zero and counted as negative.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -25,6 +25,8 @@ I64 = npt.NDArray[np.int64]
 
 SIGNIFICANT_FIGURES = 3
 LOWEST_US = 1
+TOTALS = ("min_us", "max_us", "sum_us", "negative", "overflow")
+"""The plain numbers of a SparseHistogram, in the order of its fields."""
 HIGHEST_LIMIT_US = 2**31 - 1
 """Bucket values are stored as 32-bit numbers, so no range may end above this (35 minutes)."""
 
@@ -282,6 +284,19 @@ class SparseHistogram:
             encoder.max_value = int(self.values_us[-1])
         encoded: bytes = encoder.encode()
         return encoded.decode("ascii")
+
+    @classmethod
+    def decode(cls, text: str, totals: Mapping[str, int]) -> SparseHistogram:
+        """What `encode` wrote; `totals` are the plain numbers, which that form does not keep."""
+        decoder = HdrHistogram.decode(text)
+        counts: I64 = np.ctypeslib.as_array(decoder.counts).astype(np.int64)
+        shape = shape_for(decoder.highest_trackable_value)
+        filled = np.flatnonzero(counts)
+        return cls(
+            **{name: totals[name] for name in TOTALS},
+            values_us=shape.highest_equivalent_us[filled].astype(np.int32),
+            counts=counts[filled],
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SparseHistogram):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.monitor.cgroup import CgroupSampler
@@ -23,7 +23,7 @@ FLOW_TIMEOUT_SECONDS = 5.0
 def samplers_of(broker: Broker, credentials: Credentials, run_id: str) -> dict[str, Sampler]:
     """By the names that results call them. One that cannot even be set up says so when read."""
     makers: dict[str, Callable[[], Sampler | None]] = {
-        name: lambda source=source: make_sampler(source)  # type: ignore[misc]
+        name: lambda source=source: make_sampler(source, broker)  # type: ignore[misc]
         for name, source in named_sources(broker.resources).items()
     }
     makers[FLOW_SOURCE] = lambda: flow_sampler(broker, credentials, run_id, FLOW_TIMEOUT_SECONDS)
@@ -38,7 +38,8 @@ def samplers_of(broker: Broker, credentials: Credentials, run_id: str) -> dict[s
     return samplers
 
 
-def make_sampler(source: ResourceSource) -> Sampler:
+def make_sampler(source: ResourceSource, broker: Broker | None = None) -> Sampler:
+    """`broker`: the one that it is about, where that is known."""
     if source.pid is not None:
         return ProcessSampler(one_process(source.pid))
     if source.process is not None:
@@ -51,12 +52,22 @@ def make_sampler(source: ResourceSource) -> Sampler:
         http = HttpSource(source.prometheus, source.timeout_seconds, bearer_token=source.token())
         return PrometheusSampler(http, source.metrics)
     if source.command:
-        return CommandSampler(source.command, source.timeout_seconds)
+        return CommandSampler(_command(source.command, broker), source.timeout_seconds)
     if source.embedded is not None:
         return ProcessSampler(embedded_broker(source.embedded))
     address = host_and_port(source.remote or source.listen or "")
     waits = CalledSampler if source.listen else RemoteSampler
     return waits(address, source.token() or "", source.timeout_seconds)
+
+
+def _command(arguments: Sequence[str], broker: Broker | None) -> list[str]:
+    """A program called `rabbitmqctl` is the broker's own: on one machine there may be several."""
+    program, *rest = arguments
+    if broker is None or program != "rabbitmqctl":
+        return [program, *rest]
+    from bench_spark import brokers  # brings the client libraries along: only where asked for
+
+    return [*(brokers.rabbitmqctl_of(broker) or [program]), *rest]
 
 
 def embedded_broker(name: str) -> FindRoots:

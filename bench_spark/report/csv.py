@@ -43,10 +43,11 @@ COLUMNS = (*_RUN, *_MEASURE, *_RATES, "expected", "delivery_rate", *COUNTS)
 def write_csv(document: Document, writer: TextIO) -> None:
     table = csv.DictWriter(writer, COLUMNS, lineterminator="\n")
     table.writeheader()
-    table.writerows(_rows(document))
+    table.writerows(result_rows(document))
 
 
-def _rows(document: Document) -> Iterator[dict[str, Any]]:
+def result_rows(document: Document) -> Iterator[dict[str, Any]]:
+    """The rows of the table above, by column; what a row lacks is unknown."""
     of_run = _of_run(document)
     measures = in_order(document.get("measures") or {})
     for aggregation in AGGREGATIONS:

@@ -49,13 +49,30 @@ def end_of(plan: Plan) -> str | None:
 def members_of(scenario: Mapping[str, Any]) -> str:
     """Who sends, who receives, over what."""
     agents = scenario["agents"]
+    # Runs stored before there were topologies have none.
+    topology = scenario.get("topology")
     return ", ".join(
         [
+            *([topology] if topology else []),
             "as many agents as fit" if agents == "auto" else plural(agents, "agent"),
             plural(scenario["producers"], "producer") if scenario["producers"] else "no producer",
             plural(scenario["consumers"], "consumer") if scenario["consumers"] else "no consumer",
             plural(scenario["destinations"], "destination"),
         ]
+    )
+
+
+def clients_of(document: Mapping[str, Any]) -> str | None:
+    """How many connections or clients stand for the members; None where each has its own."""
+    # Runs stored before it was counted do not know.
+    connections = document.get("connections") or {}
+    scenario = document["scenario"]
+    shared = {role: clients for role, clients in connections.items() if clients != scenario[role]}
+    if not shared:
+        return None
+    return ", ".join(
+        f"{plural(scenario[role], role[:-1])} over {plural(clients, 'client')}"
+        for role, clients in shared.items()
     )
 
 
@@ -77,7 +94,12 @@ def scenario_of(scenario: Mapping[str, Any]) -> str:
 def content_of(scenario: Mapping[str, Any]) -> str:
     """What goes through the broker; the size of what others have sent is not known."""
     load = load_of(scenario)
-    return f"{byte_size(scenario['message']['bytes'])}, {load}" if scenario["producers"] else load
+    if not scenario["producers"]:
+        return load
+    message = scenario["message"]
+    # Runs stored before there were steps have none.
+    sizes = [step["bytes"] for step in message.get("steps", ())] or [message["bytes"]]
+    return f"{', then '.join(map(byte_size, sizes))}, {load}"
 
 
 def address_of(broker: Mapping[str, Any]) -> str:

@@ -49,6 +49,11 @@ def share(value: float | None) -> str:
     return f"{thousandths / 1000:.3f}".rstrip("0").rstrip(".") + " %"
 
 
+def per_cent(value: float | None) -> str:
+    """A share that is known to some per cent anyway, such as one of CPU time."""
+    return UNKNOWN if value is None else f"{value * 100:.1f} %"
+
+
 def byte_size(value: float | None) -> str:
     if value is None:
         return UNKNOWN

@@ -27,6 +27,8 @@ def write_plan(plan: Plan, broker: Mapping[str, Any], writer: TextIO) -> None:
         ("expects", _expected(plan)),
         ("needs", _slots(plan)),
     ]
+    if scenario["topology"]:
+        lines.insert(1, ("members", descriptions.members_of(scenario)))
     print_block(console, labelled([(Text(label, "dim"), text) for label, text in lines]))
     console.print()
     listed = plan.assignments[:MOST_AGENTS_LISTED]
@@ -66,8 +68,15 @@ def _expected(plan: Plan) -> str:
     if plan.expected_messages is None and plan.scenario.only_consumes:
         return "whatever the broker gives"
     if plan.expected_messages is None:
-        return "whatever the broker takes: the load finds its own speed"
-    return f"{plural(plan.expected_messages, 'message')} in the measured phase"
+        times = f", each to arrive {count(plan.copies)} times" if plan.copies > 1 else ""
+        return f"whatever the broker takes: the load finds its own speed{times}"
+    messages = f"{plural(plan.expected_messages, 'message')} in the measured phase"
+    if plan.copies == 1:
+        return messages
+    return (
+        f"{count(plan.expected_deliveries)} deliveries: {messages}, each to {count(plan.copies)} "
+        "consumers"
+    )
 
 
 def _slots(plan: Plan) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bench_spark.report.formatting import byte_size, count, share
+from bench_spark.report.formatting import byte_size, count, per_cent, share
 
 SHOWN_VALUES = 6
 """More are in the result document and in the table."""
@@ -31,7 +31,7 @@ def _cpu(source: Mapping[str, Any]) -> Iterator[str]:
     if user is not None and system is not None:
         cores = source["cpu_user_share_of_core"] + source["cpu_system_share_of_core"]
         yield (
-            f"CPU {_per_cent(user)} user + {_per_cent(system)} system of the machine "
+            f"CPU {per_cent(user)} user + {per_cent(system)} system of the machine "
             f"({cores:.2f} cores)"
         )
 
@@ -57,7 +57,3 @@ def _values(source: Mapping[str, Any]) -> Iterator[str]:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def _per_cent(value: float) -> str:
-    return f"{value * 100:.1f} %"

@@ -2,38 +2,81 @@
 
 Markdown has the shape that the suite's `report` asks for. CSV and JSON have one entry per
 combination of the axes, with plain numbers whose units end their names; an unknown value is empty
-or null.
+or null, and `unknown` where it is the broker that did not tell it.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
 from typing import Any, TextIO
 
-from bench_spark.report.formatting import UNKNOWN, duration, one_line, rate, share
-from bench_spark.report.suite_table import Figure, SuiteTable, TableCell, TableColumn, Unit
+from bench_spark.report.formatting import (
+    UNKNOWN,
+    byte_size,
+    duration,
+    one_line,
+    per_cent,
+    rate,
+    seconds,
+    share,
+)
+from bench_spark.report.suite_table import (
+    Figure,
+    SuiteTable,
+    TableCell,
+    TableColumn,
+    Unit,
+    Words,
+)
+from bench_spark.report.trial_resources import UNKNOWN_STATE
 from bench_spark.scenario.suite import RATE, Value, value_text
 
 
-def write_markdown(table: SuiteTable, writer: TextIO) -> None:
+@dataclass(frozen=True)
+class LaidOut:
+    """The table as people read it: the same in Markdown and in a page."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str]
+    """Cells refer to them by number, from 1: `12.3 ms [1]`."""
+
+
+def laid_out(table: SuiteTable) -> LaidOut:
     notes: dict[str, int] = {}
-    lines = [_line([table.headings[name] for name in table.rows] + _column_headings(table))]
-    lines.append(_line(["-:"] * (len(table.rows) + len(_column_headings(table)))))
+    rows = []
     for cells in _rows(table):
         texts = [text for cell in cells for text in _texts(cell, table.columns, notes)]
-        lines.append(_line([_label(name, cells) for name in table.rows] + texts))
-    title = f"{table.title} (quick)" if table.is_quick else table.title
-    writer.write(f"### {title}\n\n" + "\n".join(lines) + "\n")
+        rows.append([_label(name, cells) for name in table.rows] + texts)
+    headings = [table.headings[name] for name in table.rows] + _column_headings(table)
+    return LaidOut(headings, rows, list(notes))
+
+
+def title_of(table: SuiteTable) -> str:
+    return f"{table.title} (quick)" if table.is_quick else table.title
+
+
+def write_markdown(table: SuiteTable, writer: TextIO) -> None:
+    laid = laid_out(table)
+    lines = [_line(laid.headings), _line(["-:"] * len(laid.headings)), *map(_line, laid.rows)]
+    writer.write(f"### {title_of(table)}\n\n" + "\n".join(lines) + "\n")
     if any(cell.measured > 1 for cell in table.cells):
         writer.write("\nMedian of the repetitions, with the least and the greatest.\n")
-    for text, number in notes.items():
+    if (overhead := table.mean_overhead_seconds) is not None:
+        writer.write(
+            f"\nA trial took {seconds(overhead)} on average beside warm-up, load and drain.\n"
+        )
+    for number, text in enumerate(laid.notes, start=1):
         writer.write(f"\n[{number}] {text}\n")
 
 
 def write_csv(table: SuiteTable, writer: TextIO) -> None:
-    rows = [_flat(entry) for entry in _entries(table)]
+    texts = {column.name for column in table.all_columns if column.unit == "text"}
+    rows = [_flat(entry, texts) for entry in _entries(table)]
     sheet = csv.DictWriter(writer, list(rows[0]), lineterminator="\n")
     sheet.writeheader()
     sheet.writerows(rows)
@@ -44,11 +87,12 @@ def write_json(table: SuiteTable, writer: TextIO) -> None:
         "suite": table.suite,
         "title": table.title,
         "is_quick": table.is_quick,
+        "mean_overhead_seconds": table.mean_overhead_seconds,
         "rows": list(table.rows),
         "across": table.across,
         "columns": [
             {"name": column.name, "heading": column.heading, "unit": column.unit}
-            for column in table.columns
+            for column in table.all_columns
         ],
         "cells": list(_entries(table)),
     }
@@ -91,16 +135,23 @@ def _label(name: str, cells: Sequence[TableCell]) -> str:
 
 def _texts(cell: TableCell, columns: Sequence[TableColumn], notes: dict[str, int]) -> Iterator[str]:
     marks = "".join(f" [{notes.setdefault(text, len(notes) + 1)}]" for text in cell.notes)
-    for column, figure in zip(columns, cell.figures, strict=True):
+    # The figures of further columns, which are not for people, come behind these.
+    for column, figure in zip(columns, cell.figures, strict=False):
         if not cell.measured:
             yield f"{cell.status}{marks}"
         elif figure is None:
-            yield f"{UNKNOWN}{marks}"
+            yield f"{UNKNOWN_STATE if column.is_about_broker else UNKNOWN}{marks}"
+        elif isinstance(figure, Words):
+            yield f"{_words_text(figure)}{marks}"
         else:
-            yield f"{_figure_text(figure, column.unit, cell.measured > 1)}{marks}"
+            yield f"{figure_text(figure, column.unit, cell.measured > 1)}{marks}"
 
 
-def _figure_text(figure: Figure, unit: Unit, is_repeated: bool) -> str:
+def _words_text(words: Words) -> str:
+    return "; ".join(map(one_line, words.texts))
+
+
+def figure_text(figure: Figure, unit: Unit, is_repeated: bool) -> str:
     text = _number(figure.median, unit, figure.is_lower_bound)
     if not is_repeated:
         return text
@@ -109,6 +160,12 @@ def _figure_text(figure: Figure, unit: Unit, is_repeated: bool) -> str:
 
 def _number(value: float, unit: Unit, is_lower_bound: bool = False) -> str:
     match unit:
+        case "text":
+            raise AssertionError("a text is no number")
+        case "cpu_share":
+            return per_cent(value)
+        case "bytes":
+            return byte_size(value)
         case "us":
             return duration(value, is_lower_bound)
         case "per_second":
@@ -132,13 +189,23 @@ def _entries(table: SuiteTable) -> Iterator[dict[str, Any]]:
             "status": cell.status,
             "repetitions": cell.asked,
             "measured": cell.measured,
+            "overhead_seconds": list(cell.overheads_seconds),
             "rate_found_per_second": _figure_entry(cell.rate_found),
             "values": {
-                column.name: _figure_entry(figure)
-                for column, figure in zip(table.columns, cell.figures, strict=True)
+                column.name: _entry(column, figure, cell)
+                for column, figure in zip(table.all_columns, cell.figures, strict=True)
             },
             "notes": list(cell.notes),
         }
+
+
+def _entry(
+    column: TableColumn, figure: Figure | Words | None, cell: TableCell
+) -> dict[str, Any] | str | None:
+    """Of a trial that was measured, what its broker did not tell is unknown by that word."""
+    if figure is None and column.is_about_broker and cell.measured:
+        return UNKNOWN_STATE
+    return _words_text(figure) if isinstance(figure, Words) else _figure_entry(figure)
 
 
 def _figure_entry(figure: Figure | None) -> dict[str, Any] | None:
@@ -152,14 +219,19 @@ def _figure_entry(figure: Figure | None) -> dict[str, Any] | None:
     }
 
 
-def _flat(entry: dict[str, Any]) -> dict[str, Any]:
+def _flat(entry: dict[str, Any], texts: Set[str]) -> dict[str, Any]:
+    """`texts`: names of columns that hold words and so have no extremes."""
     row = dict(entry["parameters"])
     row |= {name: entry[name] for name in ("status", "repetitions", "measured")}
     rate_found = {"rate_found_per_second": entry["rate_found_per_second"]}
-    for name, figure in (rate_found | entry["values"]).items():
-        numbers = figure or {}
-        row[name] = numbers.get("median")
-        row |= {f"{name}_{field}": numbers.get(field) for field in ("min", "max", "is_lower_bound")}
+    for name, told in (rate_found | entry["values"]).items():
+        numbers = told if isinstance(told, dict) else {}
+        row[name] = told if isinstance(told, str) else numbers.get("median")
+        if name not in texts:
+            fields = ("min", "max", "is_lower_bound")
+            row |= {f"{name}_{field}": numbers.get(field) for field in fields}
+    overheads = entry["overhead_seconds"]
+    row["overhead_seconds"] = statistics.fmean(overheads) if overheads else None
     row["notes"] = "; ".join(entry["notes"])
     return {name: _csv_value(value) for name, value in row.items()}
 

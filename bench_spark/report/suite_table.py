@@ -14,10 +14,16 @@ from typing import Literal
 
 from bench_spark.report.formatting import one_line
 from bench_spark.report.measures import Document, statistics_of
+from bench_spark.report.trial_resources import (
+    broker_bytes,
+    broker_cpu,
+    flow_state,
+    scheduler_utilisation,
+)
 from bench_spark.scenario.suite import SUSTAINED, Suite, Trial, Value, trial_key, trials_of
-from bench_spark.scenario.suite_file import RATES, Column
+from bench_spark.scenario.suite_file import RATES, RESOURCES, Column
 
-Unit = Literal["us", "per_second", "share"]
+Unit = Literal["us", "per_second", "share", "cpu_share", "bytes", "text"]
 Status = Literal["valid", "degraded", "failed", "missing", "skipped"]
 
 _WORST_FIRST: tuple[Status, ...] = ("missing", "failed", "degraded", "valid")
@@ -48,11 +54,20 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Words:
+    """What a cell says instead of a number: over repetitions whatever was said, each once."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class TableColumn:
     name: str
     """For programs: `interval_max_latency_p99_us`."""
     heading: str
     unit: Unit
+    is_about_broker: bool = False
+    """From its resources, which only some broker files tell how to read."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +79,10 @@ class TableCell:
     """Repetitions there should be."""
     measured: int
     """Repetitions the figures come from."""
-    figures: tuple[Figure | None, ...]
-    """One per column; None where it is unknown."""
+    figures: tuple[Figure | Words | None, ...]
+    """One per column, then one per further column; None where it is unknown."""
+    overheads_seconds: tuple[float, ...]
+    """Of each repetition: how long it took beside warm-up, measured phase and drain."""
     rate_found: Figure | None
     """Messages per second, where the load was to find its own: values `max` and `sustained`."""
     notes: tuple[str, ...]
@@ -82,13 +99,33 @@ class SuiteTable:
     headings: Mapping[str, str]
     """Of every parameter, in the order of the suite."""
     columns: tuple[TableColumn, ...]
+    """As the suite asks for them."""
+    further: tuple[TableColumn, ...]
+    """What every trial tells beside them: for programs, people have a narrower page."""
     cells: tuple[TableCell, ...]
     """In the order of the grid."""
+    x: str | None = None
+    """The axis along the bottom of figures; None: whichever suits."""
+    series: str | None = None
+    """The axis with a line for each of its values; None: whichever suits."""
+
+    @property
+    def all_columns(self) -> tuple[TableColumn, ...]:
+        """A cell has a figure for each."""
+        return (*self.columns, *self.further)
+
+    @property
+    def mean_overhead_seconds(self) -> float | None:
+        """Over all trials measured; None where none of them tells."""
+        told = [seconds for cell in self.cells for seconds in cell.overheads_seconds]
+        return statistics.fmean(told) if told else None
 
 
 def suite_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> SuiteTable:
     """`outcomes` by the trial's key; a trial without one has not been run."""
     report = suite.report
+    asked = {column.value for column in report.columns}
+    further = [Column(value=value) for value in FURTHER if value not in asked]
     trials: dict[str, list[Trial]] = {trial_key(cell.parameters, 1): [] for cell in suite.cells}
     for trial in sorted(trials_of(suite), key=lambda trial: trial.repetition):
         trials[trial_key(trial.parameters, 1)].append(trial)
@@ -103,14 +140,22 @@ def suite_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> SuiteTable:
         across_values=across.values if across else (),
         headings={name: report.headings.get(name, name) for name in names},
         columns=tuple(map(_table_column, report.columns)),
-        cells=tuple(_cell(found, report.columns, outcomes) for found in trials.values()),
+        further=tuple(map(_table_column, further)),
+        cells=tuple(
+            _cell(found, [*report.columns, *further], outcomes) for found in trials.values()
+        ),
+        x=report.figures.x,
+        series=report.figures.series,
     )
 
 
 def _table_column(column: Column) -> TableColumn:
     if column.value in RATES:
         unit: Unit = "share" if column.value == "delivery_rate" else "per_second"
-        return TableColumn(column.value, column.heading or _RATE_HEADINGS[column.value], unit)
+        return TableColumn(column.value, column.heading or _HEADINGS[column.value], unit)
+    if column.value in RESOURCES:
+        unit = _RESOURCE_UNITS.get(column.value, "text")
+        return TableColumn(column.value, column.heading or _HEADINGS[column.value], unit, True)
     measure, _, statistic = column.value.partition(".")
     aggregation = "" if column.aggregation == "run" else column.aggregation
     words = [measure, statistic, aggregation]
@@ -121,10 +166,29 @@ def _table_column(column: Column) -> TableColumn:
     )
 
 
-_RATE_HEADINGS = {
+FURTHER = ("send_rate", "receive_rate", *RESOURCES)
+"""Throughput and what it cost the broker: of interest whatever a suite is about."""
+
+_CPU_KINDS = {"broker_cpu_user": "user", "broker_cpu_system": "system"}
+_BYTE_COUNTERS = {
+    "broker_written": "written_bytes",
+    "broker_device_written": "device_written_bytes",
+}
+_RESOURCE_UNITS: Mapping[str, Unit] = {
+    **dict.fromkeys(_CPU_KINDS, "cpu_share"),
+    **dict.fromkeys(_BYTE_COUNTERS, "bytes"),
+}
+
+_HEADINGS = {
     "send_rate": "sent msg/s",
     "receive_rate": "received msg/s",
     "delivery_rate": "delivered",
+    "broker_cpu_user": "broker CPU user",
+    "broker_cpu_system": "broker CPU system",
+    "broker_written": "broker wrote",
+    "broker_device_written": "broker wrote to disk",
+    "flow_state": "flow",
+    "scheduler_utilisation": "schedulers",
 }
 
 
@@ -152,7 +216,12 @@ def _cell(
         asked=len(trials),
         measured=len(documents),
         figures=tuple(
-            _figure([_reading(document, column) for document in documents]) for column in columns
+            _told([_reading(document, column) for document in documents]) for column in columns
+        ),
+        overheads_seconds=tuple(
+            document["overhead_seconds"]
+            for document in documents
+            if document.get("overhead_seconds") is not None
         ),
         rate_found=_rate_found(first, documents),
         notes=tuple(dict.fromkeys(notes)),
@@ -182,7 +251,18 @@ _Reading = tuple[float, bool]
 """A number, and whether it is only a lower bound."""
 
 
-def _reading(document: Document, column: Column) -> _Reading | None:
+def _reading(document: Document, column: Column) -> _Reading | str | None:
+    match column.value:
+        case "flow_state":
+            return flow_state(document)
+        case "scheduler_utilisation":
+            return scheduler_utilisation(document)
+        case "broker_cpu_user" | "broker_cpu_system" as kind:
+            share = broker_cpu(document, _CPU_KINDS[kind])
+            return None if share is None else (share, False)
+        case "broker_written" | "broker_device_written" as kind:
+            written = broker_bytes(document, _BYTE_COUNTERS[kind])
+            return None if written is None else (written, False)
     if column.value in RATES:
         holder = document if column.value == "delivery_rate" else document.get("rates") or {}
         rate = holder.get(column.value)
@@ -194,6 +274,13 @@ def _reading(document: Document, column: Column) -> _Reading | None:
     name = f"{statistic}_us"
     value = found.get(name)
     return None if value is None else (value, name in (found.get("lower_bounds") or ()))
+
+
+def _told(readings: Sequence[_Reading | str | None]) -> Figure | Words | None:
+    texts = tuple(dict.fromkeys(reading for reading in readings if isinstance(reading, str)))
+    if texts:
+        return Words(texts)
+    return _figure([reading for reading in readings if not isinstance(reading, str)])
 
 
 def _figure(readings: Sequence[_Reading | None]) -> Figure | None:

@@ -267,6 +267,8 @@ def _surroundings(document: Document, store: str | None) -> Iterator[ConsoleRend
     run_id = document["run_id"]
     broker = descriptions.broker_of(document["broker"], environment)
     lines = [("scenario", descriptions.scenario_of(document["scenario"])), ("broker", broker)]
+    if clients := descriptions.clients_of(document):
+        lines.append(("clients", clients))
     if environment:
         lines.append(("machine", descriptions.environment_of(environment)))
     lines += resource_lines(document.get("resources") or {})

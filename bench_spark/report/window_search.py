@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from bench_spark.report.charts import Spec, against
 from bench_spark.report.curve_text import draw_curve
 from bench_spark.report.formatting import count, plural, rate, seconds
 from bench_spark.report.measures import Document
@@ -59,6 +60,34 @@ def _row(point: dict[str, Any]) -> list[str]:
     names = ("median", "low", "high", "mean", "stddev")
     rates = [rate(point[f"{name}_per_second"]) for name in names]
     return [count(point["in_flight"]), *rates, count(point["samples"])]
+
+
+def curve_chart(document: Document) -> Spec:
+    """Throughput over the window, with the intervals of the medians."""
+    chosen, smallest = document["in_flight"], document["smallest_in_flight"]
+    names = {smallest: "smallest as good", chosen: "chosen"}
+    rows = [
+        {
+            "x": point["in_flight"],
+            "y": point["median_per_second"],
+            "low": point["low_per_second"],
+            "high": point["high_per_second"],
+            "series": "throughput",
+            "text": f"{rate(point['median_per_second'])} msg/s",
+        }
+        for point in document["curve"]
+    ]
+    marked = [
+        {"x": row["x"], "y": row["y"], "text": f"{names[row['x']]}: {count(row['x'])}"}
+        for row in rows
+        if row["x"] in names
+    ]
+    title = (
+        f"{document['scenario']['name']} on {document['broker']['name']}: throughput by messages "
+        "in flight, msg/s"
+    )
+    windows = [row["x"] for row in rows]
+    return against(title, rows, "messages in flight", windows, "throughput", "rate", marked)
 
 
 def write_search_csv(document: Document, writer: TextIO) -> None:

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.models import ClientProperties, Conflict, Name, Section, refuse
-from bench_spark.scenario.resources import ResourceSource
+from bench_spark.scenario.resources import ResourceSource, masked_arguments
 from bench_spark.scenario.secrets import (
     MASK,
     environment_name,
@@ -69,10 +69,14 @@ class Broker(Section):
 
     name: Name = "unnamed"
     """What results call this broker; unset: the file's name."""
-    kind: Literal["amqp", "kafka", "mqtt", "loopback"]
-    """The protocol to speak. `loopback` is no broker: it measures the generator's own limit."""
+    kind: Literal["amqp", "kafka", "mqtt", "loopback", "other"]
+    """The protocol to speak. `loopback` is no broker: it measures the generator's own limit.
+    `other` is spoken by somebody else's transport, which `transport` names."""
+    transport: Name | None = None
+    """Kind `other`: the entry point of a transport that is installed beside bench-spark."""
     uri: str | None = None
-    """amqp://host:port/vhost, amqps://..., mqtt://... A password in it is accepted and masked."""
+    """amqp://host:port/vhost, amqps://..., mqtt://host:port, mqtts://... A password in it is
+    accepted and masked."""
     bootstrap_servers: str | None = None
     """Kafka: host:port, several separated by commas."""
     username: str | None = None
@@ -90,6 +94,12 @@ class Broker(Section):
     management_uri: str | None = None
     """RabbitMQ's management API: whether it holds producers back (`flow`), and where
     `amqp.policy` is set."""
+    rabbitmqctl: list[Annotated[str, Field(min_length=1, max_length=10_000)]] = Field(
+        default_factory=list, max_length=1000
+    )
+    """RabbitMQ: the command that stands for `rabbitmqctl`, such as `[docker, exec, rabbit,
+    rabbitmqctl]`, in hooks of a suite and in `resources`; unset: that of the broker which
+    `bench-spark broker start` runs, else the one that the shell finds."""
     resources: list[ResourceSource] = Field(default_factory=list, max_length=100)
     """Where the broker's CPU, memory and disk use can be read while a run goes on."""
     connect_timeout_seconds: float = Field(5.0, gt=0, le=60, allow_inf_nan=False)
@@ -107,8 +117,14 @@ class Broker(Section):
         for key in ("uri", "bootstrap_servers"):
             if key != needed and getattr(self, key) is not None:
                 yield Conflict((key, "kind"), f"does not go with kind {self.kind}")
+        if (self.kind == "other") != (self.transport is not None):
+            unsuited = f"does not go with kind {self.kind}"
+            missing = "missing; kind other needs it"
+            yield Conflict(("transport", "kind"), unsuited if self.transport else missing)
         if self.uri and needed == "uri":
-            problem = uri_problem(self.uri, (self.kind, self.kind + "s"))
+            own_scheme = urllib.parse.urlsplit(self.uri).scheme
+            schemes = (own_scheme,) if self.kind == "other" else (self.kind, self.kind + "s")
+            problem = uri_problem(self.uri, schemes)
             if problem:
                 yield Conflict(("uri",), problem)
         if self.bootstrap_servers and needed == "bootstrap_servers":
@@ -125,6 +141,8 @@ class Broker(Section):
             yield Conflict(("password_env", "password_file"), "excludes password_file")
         if self.kind != "kafka" and self.properties:
             yield Conflict(("properties", "kind"), f"does not go with kind {self.kind}")
+        if self.kind != "amqp" and self.rabbitmqctl:
+            yield Conflict(("rabbitmqctl", "kind"), f"does not go with kind {self.kind}")
         if self.kind != "kafka" and self.sasl_mechanism != "PLAIN":
             yield Conflict(("sasl_mechanism", "kind"), f"does not go with kind {self.kind}")
 
@@ -152,7 +170,7 @@ class Broker(Section):
         if self.uri is None:
             return "loopback", 0
         parts = urllib.parse.urlsplit(self.uri)
-        return parts.hostname or "localhost", parts.port or DEFAULT_PORTS[parts.scheme]
+        return parts.hostname or "localhost", parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
 
     @property
     def uses_tls(self) -> bool:
@@ -172,6 +190,7 @@ class Broker(Section):
         for key in ("uri", "management_uri"):
             if shown.get(key):
                 shown[key] = mask_uri(shown[key])
+        shown["rabbitmqctl"] = masked_arguments(self.rabbitmqctl)
         shown["resources"] = [source.masked() for source in self.resources]
         shown["properties"] = {
             key: MASK if is_secret_key(key) else value for key, value in self.properties.items()

@@ -1,9 +1,9 @@
 """What a scenario file may say. Frozen values: nothing changes after parsing.
 
 A scenario describes a load and never names a broker; `broker.py` describes a broker and never a
-load, so any scenario runs on any broker. The sections `amqp` and `kafka` tune one protocol and are
-ignored by the others. Reading files, overrides and error texts live in `loader.py` and the modules
-it uses; the docstring below each key is its explanation in docs/reference.md.
+load, so any scenario runs on any broker. The sections `amqp`, `kafka` and `mqtt` tune one protocol
+and are ignored by the others. Reading files, overrides and error texts live in `loader.py` and the
+modules it uses; the docstring below each key is its explanation in docs/reference.md.
 """
 
 from __future__ import annotations
@@ -24,14 +24,28 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from bench_spark.measure.envelope import TIMESTAMP_BYTES
+from bench_spark.measure.envelope import ENVELOPE_BYTES, TIMESTAMP_BYTES
+from bench_spark.scenario.topologies import (
+    Sizes,
+    Topology,
+    Wiring,
+    default_consumers,
+    default_destinations,
+    default_producers,
+    size_problem,
+    wiring_for,
+)
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 PLAIN_NAME_RULE = "letters, digits, '.', '_' and '-', at most 120, the first a letter or digit"
 
 _KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _WIRE_NAME_BYTES = 200
+_MQTT_TEXT_BYTES = 65535
+_MQTT_WILDCARDS = "+#"
 _SKIPPED_WINDOWS = 2
+_LONGEST_OPENING_SECONDS = 500
+LARGEST_BODY_BYTES = 128 * 1024 * 1024
 
 
 _NEEDS_BOUND = (
@@ -75,6 +89,45 @@ def _kafka_topic(value: str) -> str:
     return value
 
 
+def _mqtt_text(value: str) -> str:
+    """What MQTT can carry as text: topics, filters and client ids."""
+    if not value or "\0" in value or len(value.encode("utf-8", "replace")) > _MQTT_TEXT_BYTES:
+        raise ValueError(f"allowed: 1 to {_MQTT_TEXT_BYTES} bytes of text without NUL")
+    return value
+
+
+def _mqtt_topic(value: str) -> str:
+    if any(mark in value for mark in _MQTT_WILDCARDS):
+        raise ValueError(
+            "has a wildcard, and nothing can be published to a pattern; allowed: a topic without + "
+            "and # (mqtt.topic_filter is what consumers subscribe to)"
+        )
+    return _mqtt_text(value)
+
+
+def _mqtt_filter(value: str) -> str:
+    levels = _mqtt_text(value).split("/")
+    for place, level in enumerate(levels):
+        is_bad_plus = "+" in level and level != "+"
+        is_bad_hash = "#" in level and (level != "#" or place < len(levels) - 1)
+        if is_bad_plus or is_bad_hash:
+            raise ValueError("allowed: + in place of a whole level, # as the last level")
+    if levels[0] == "$share":
+        raise ValueError("has $share already; allowed: a filter, with the group in shared_group")
+    return value
+
+
+def _mqtt_group(value: str) -> str:
+    if any(mark in value for mark in "/+#"):
+        raise ValueError("allowed: text without /, + and #")
+    return _mqtt_text(value)
+
+
+def _mqtt_version(value: object) -> object:
+    """A YAML file that says 5 means the number."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 def _plain_value(value: object) -> object:
     """One refusal for all of `str | int | float | bool`, where the union would give four."""
     is_plain = (
@@ -104,13 +157,41 @@ class Section(BaseModel):
     )
 
 
+class SizeStep(Section):
+    """A part of the measured phase."""
+
+    seconds: Annotated[float, Field(gt=0, le=30 * 86400, allow_inf_nan=False)]
+    """How long it lasts."""
+    bytes: int = Field(ge=ENVELOPE_BYTES, le=LARGEST_BODY_BYTES)
+    """Size of the bodies that are sent meanwhile."""
+
+
 class Message(Section):
     """What is sent."""
 
-    bytes: int = Field(1000, ge=TIMESTAMP_BYTES, le=128 * 1024 * 1024)
+    bytes: int = Field(1000, ge=TIMESTAMP_BYTES, le=LARGEST_BODY_BYTES)
     """Size of the body. From 32 bytes on, losses and duplicates are accounted for."""
+    steps: list[SizeStep] = Field(default_factory=list, max_length=10_000)
+    """A size that changes in the measured phase: a list such as
+    `[{seconds: 10, bytes: 100}, {seconds: 5, bytes: 100000}]`. A message has the size of the moment
+    at which it is sent. The last step goes on until the end; the warm-up has `bytes`."""
     padding: Literal["random", "zero"] = "random"
     """What fills the body behind the measurement data."""
+    timestamped: bool = False
+    """In a run without producers: whoever publishes puts when it did so (nanoseconds since the
+    epoch, 64 bits, little-endian) into the first 8 bytes of every body, so that `latency` can be
+    measured. The messages of runs with producers always have it."""
+
+    @property
+    def largest_bytes(self) -> int:
+        return max([self.bytes, *(step.bytes for step in self.steps)])
+
+    @model_validator(mode="after")
+    def _steps_have_an_envelope(self) -> Message:
+        if self.steps and self.bytes < ENVELOPE_BYTES:
+            problem = f"{self.bytes} is below {ENVELOPE_BYTES}, which a size that changes needs"
+            refuse([Conflict(("bytes", "steps"), problem)])
+        return self
 
 
 class LoadStep(Section):
@@ -424,6 +505,9 @@ class Kafka(Section):
     transaction_messages: int = Field(0, ge=0, le=10_000_000)
     """Messages per transaction of a producer; 0 turns transactions off. A message is confirmed when
     its transaction is committed, and consumers read committed messages only."""
+    plane: Literal["fast", "confluent"] = "fast"
+    """Who moves the data: librdkafka's own interface, batch by batch, or confluent-kafka's, message
+    by message: slow, and the reference. Transactions are always the latter's."""
 
     @field_validator("producer", "consumer")
     @classmethod
@@ -439,6 +523,45 @@ class Kafka(Section):
         return properties
 
 
+class Mqtt(Section):
+    """MQTT only; other protocols ignore it."""
+
+    version: Annotated[
+        Literal["3.1.1", "5"],
+        BeforeValidator(_mqtt_version, json_schema_input_type=Literal["3.1.1", "5", 5]),
+    ] = "3.1.1"
+    """The protocol's version. With 5 a broker says why it refuses something."""
+    qos: int = Field(0, ge=0, le=2)
+    """Quality of service of messages and subscriptions: 0 at most once, 1 at least once (a PUBACK
+    is the confirm), 2 exactly once (a PUBCOMP is the confirm)."""
+    topic: Annotated[str, AfterValidator(_mqtt_topic)] | None = None
+    """Topic published to; `%d` stands for the destination's number. Unset: a topic of the run's
+    own, `bench/RUN/%d`."""
+    topic_filter: Annotated[str, AfterValidator(_mqtt_filter)] | None = None
+    """What consumers subscribe to, wildcards and all; `%d` stands for the destination's number.
+    Unset: the topic."""
+    shared_group: Annotated[str, AfterValidator(_mqtt_group)] | None = None
+    """Subscribe as `$share/GROUP/FILTER`: the members of a group divide the messages among them.
+    Unset: a group of the run's own where a destination has several consumers, else no group."""
+    retain: bool = False
+    """The broker keeps the last message of each topic for those who subscribe later. On topics of
+    the run's own it is removed at the end."""
+    in_flight: int = Field(20, ge=1, le=65535)
+    """QoS 1 and 2: most messages unacknowledged per producer, and with version 5 per consumer
+    (receive maximum). A broker of version 5 that allows fewer has its way; one of 3.1.1 hangs up:
+    Mosquitto, unless told otherwise, above 20 at QoS 2."""
+    clean_session: bool = True
+    """`false`: the broker keeps a consumer's subscriptions and unacknowledged messages while its
+    connection is lost. Sessions end with the run. Producers have none."""
+    session_expiry_seconds: int = Field(300, ge=1, le=2**32 - 2)
+    """Version 5 with `clean_session: false`: for how long the broker keeps a session."""
+    keep_alive_seconds: int = Field(30, ge=0, le=65535)
+    """A connection without traffic is tried (PINGREQ) so often that the broker hears something in
+    this time; 0 turns that off."""
+    client_id_prefix: Annotated[str, AfterValidator(_mqtt_text), Field(max_length=200)] = "bench"
+    """What client identifiers begin with; the run, the role and the member's number follow."""
+
+
 class Scenario(Section):
     """A load, and how long it lasts."""
 
@@ -448,16 +571,33 @@ class Scenario(Section):
     """For people."""
     agents: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = 1
     """Spark tasks that generate load; `auto`: one per free slot."""
-    producers: int = Field(1, ge=0, le=1_000_000)
+    topology: Topology | None = None
+    """Who receives what. `fan-in`: each consumer receives all messages of destinations of its own.
+    `fan-out`: every consumer receives a copy of every message. `straight-run`: a destination for
+    each pair. `round-robin`: each message goes to one of all consumers. Sizes that are not given
+    are then (producers, consumers, destinations) 1000, 10, 100 for fan-in; 10, 1000, 10 for
+    fan-out; 100, 100, 100 for straight-run, or all as many as there are producers; 100, 100, 10 for
+    round-robin. Unset: consumer i receives from destination i modulo `destinations`, and several
+    consumers of one destination share its messages."""
+    topology_scale: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
+    """By what the topology's own sizes are multiplied, where they are not given."""
+    producers: int = Field(default_factory=default_producers, ge=0, le=1_000_000)
     """Producers in the whole run (per agent with `load.scope: per_agent`), a connection each. 0:
     the run only consumes, from queues or topics that are there already, whatever is in them."""
-    consumers: int = Field(1, ge=0, le=1_000_000)
+    consumers: int = Field(default_factory=default_consumers, ge=0, le=1_000_000)
     """Consumers, counted in the same way. 0: the run only publishes."""
-    destinations: int = Field(1, ge=1, le=1_000_000)
-    """Queues or topics. Producer i and consumer i use destination i modulo this number; several
-    consumers of one destination share its messages."""
+    destinations: int = Field(default_factory=default_destinations, ge=1, le=1_000_000)
+    """Queues or topics. Producer i publishes to destination i modulo this number; who receives it
+    is said by `topology`."""
     keep_destinations: bool = False
     """Leave the queues or topics that the run has made, with what is in them, for a later run."""
+    delivery: Literal["at_most_once", "at_least_once", "exactly_once"] | None = None
+    """What may happen to a message when something fails, in one word for all protocols; it stands
+    for keys of the protocol's own section. `at_most_once`: it may be lost (AMQP: no confirms,
+    automatic acks; Kafka: acks=0; MQTT: QoS 0). `at_least_once`: it may come twice (AMQP: confirms
+    and manual acks; Kafka: acks=all; MQTT: QoS 1). `exactly_once` (AMQP: refused; Kafka:
+    transactions, and consumers that read what is committed; MQTT: QoS 2). Unset: as the sections
+    say. A key that says otherwise is refused."""
     placement: Literal["paired", "split"] = "paired"
     """`paired`: both ends of a destination in one task where possible, so one clock measures.
     `split`: producers and consumers in different tasks."""
@@ -466,6 +606,9 @@ class Scenario(Section):
     sampling: Sampling = Field(default_factory=Sampling)
     consumer: Consumer = Field(default_factory=Consumer)
     phases: Phases = Field(default_factory=Phases)
+    connections_per_second: Rate | None = None
+    """Most connections opened per second before the load starts, by all agents together; unset: as
+    fast as the broker accepts them."""
     reconnect_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
     """For how long a lost connection is opened again before the run fails; 0: it fails at once.
     The schedule goes on meanwhile, and a run that lost a connection is degraded."""
@@ -478,6 +621,7 @@ class Scenario(Section):
     """Free names and values stored with the run, for finding it again by SQL."""
     amqp: Amqp = Field(default_factory=Amqp)
     kafka: Kafka = Field(default_factory=Kafka)
+    mqtt: Mqtt = Field(default_factory=Mqtt)
 
     @model_validator(mode="after")
     def _keys_agree(self) -> Scenario:
@@ -486,7 +630,10 @@ class Scenario(Section):
             refuse([Conflict(("consumers", "producers"), problem)])
         refuse(
             [
+                *self._topology_conflicts(),
+                *self._opening_conflicts(),
                 *self._destination_conflicts(),
+                *self._name_conflicts(),
                 *self._placement_conflicts(),
                 *self._one_ended_conflicts(),
                 *self._step_conflicts(),
@@ -496,6 +643,11 @@ class Scenario(Section):
             ]
         )
         return self
+
+    @property
+    def wiring(self) -> Wiring:
+        """Who is tied to whom."""
+        return wiring_for(self.topology, self.producers, self.consumers, self.destinations)
 
     @property
     def skipped_per_producer(self) -> int:
@@ -518,43 +670,83 @@ class Scenario(Section):
         """Whether what is sent is received in the same run, so that it can be accounted for."""
         return bool(self.producers and self.consumers)
 
-    def _destination_conflicts(self) -> list[Conflict]:
-        conflicts = []
+    def _topology_conflicts(self) -> Iterator[Conflict]:
+        if self.topology is None:
+            if self.topology_scale != 1:
+                problem = f"{self.topology_scale:g} scales the sizes of a topology; there is none"
+                yield Conflict(("topology_scale", "topology"), problem)
+            return
+        sizes = Sizes(self.producers, self.consumers, self.destinations)
+        wrong = size_problem(self.topology, sizes)
+        if wrong is not None:
+            yield Conflict((wrong[0], "topology"), wrong[1])
+        if self.load.mode == "window" and self.topology == "fan-out":
+            yield Conflict(
+                ("load.mode", "topology"),
+                "window does not go with topology fan-out: a message gives its place back by "
+                "arriving, and here each arrives many times",
+            )
+        if self.breakdown == "destination" and not self.wiring.is_plain:
+            yield Conflict(
+                ("breakdown", "topology"),
+                f"destination does not go with topology {self.topology}: consumers receive from "
+                "several destinations at once",
+            )
+
+    def _opening_conflicts(self) -> Iterator[Conflict]:
+        if self.connections_per_second is None:
+            return
+        taking = (self.producers + self.consumers) / self.connections_per_second
+        if taking > _LONGEST_OPENING_SECONDS:
+            yield Conflict(
+                ("connections_per_second", "producers", "consumers"),
+                f"{self.connections_per_second:g} is too slow: opening "
+                f"{self.producers + self.consumers} connections would take {taking:.0f} s; "
+                f"allowed: {_LONGEST_OPENING_SECONDS} s",
+            )
+
+    def _destination_conflicts(self) -> Iterator[Conflict]:
+        """Where no topology has its own rules."""
         if self.has_both_ends:
             ends = min(self.producers, self.consumers)
             need = "a producer and a consumer"
         else:
             ends = self.producers + self.consumers
             need = "a producer" if self.only_publishes else "a consumer"
-        if self.destinations > ends:
-            conflicts.append(
-                Conflict(
-                    ("destinations", "producers", "consumers"),
-                    f"{self.destinations} is too many: each needs {need}, and "
-                    f"there are {self.producers} and {self.consumers}",
-                )
+        if self.topology is None and self.destinations > ends:
+            yield Conflict(
+                ("destinations", "producers", "consumers"),
+                f"{self.destinations} is too many: each needs {need}, and "
+                f"there are {self.producers} and {self.consumers}",
             )
-        for key, name in (
-            ("amqp.queue.name", self.amqp.queue.name),
-            ("kafka.topic.name", self.kafka.topic.name),
+
+    def _name_conflicts(self) -> Iterator[Conflict]:
+        queues = self.wiring.subscriptions
+        for key, name, count, what in (
+            ("amqp.queue.name", self.amqp.queue.name, queues, "queues"),
+            ("kafka.topic.name", self.kafka.topic.name, self.destinations, "destinations"),
+            ("mqtt.topic", self.mqtt.topic, self.destinations, "destinations"),
+            ("mqtt.topic_filter", self.mqtt.topic_filter, self.destinations, "destinations"),
         ):
-            if name is not None and "%d" not in name and self.destinations > 1:
-                conflicts.append(
-                    Conflict(
-                        (key, "destinations"),
-                        f"one name for {self.destinations} destinations; put %d where the "
-                        "destination's number goes",
-                    )
+            if name is not None and "%d" not in name and count > 1:
+                what = "destinations" if self.wiring.is_plain else what
+                yield Conflict(
+                    (key, "destinations"),
+                    f"one name for {count} {what}; put %d where the {what[:-1]}'s number goes",
                 )
-        return conflicts
 
     def _step_conflicts(self) -> Iterator[Conflict]:
-        lasting = sum(step.seconds for step in self.load.steps)
-        if lasting > self.phases.measure_seconds:
+        for key, steps in (("load.steps", self.load.steps), ("message.steps", self.message.steps)):
+            lasting = sum(step.seconds for step in steps)
+            if lasting > self.phases.measure_seconds:
+                yield Conflict(
+                    (key, "phases.measure_seconds"),
+                    f"last {lasting:g} s, which is more than phases.measure_seconds: "
+                    f"{self.phases.measure_seconds:g}",
+                )
+        if self.message.steps and self.only_consumes:
             yield Conflict(
-                ("load.steps", "phases.measure_seconds"),
-                f"last {lasting:g} s, which is more than phases.measure_seconds: "
-                f"{self.phases.measure_seconds:g}",
+                ("message.steps", "producers"), "say what is sent, but there are no producers"
             )
 
     def _transaction_conflicts(self) -> Iterator[Conflict]:
@@ -566,13 +758,13 @@ class Scenario(Section):
                 f"{self.load.in_flight} is below amqp.producer_transaction, which is {messages}: "
                 "nothing would ever be committed",
             )
-        limit = self.load.backlog_limit_bytes // self.message.bytes
+        limit = self.load.backlog_limit_bytes // self.message.largest_bytes
         together = messages * self.producers
         if self.load.mode == "maximum" and messages and limit < together:
             yield Conflict(
                 ("load.backlog_limit_bytes", "amqp.producer_transaction", "producers"),
                 f"{self.load.backlog_limit_bytes} is less than the {together} messages of "
-                f"{self.message.bytes} bytes in the transactions of all producers",
+                f"{self.message.largest_bytes} bytes in the transactions of all producers",
             )
 
     def _sampling_conflicts(self) -> Iterator[Conflict]:
@@ -641,6 +833,9 @@ class Scenario(Section):
         return conflicts
 
     def _one_ended_conflicts(self) -> list[Conflict]:
+        if self.message.timestamped and self.producers:
+            problem = "is for runs without producers: messages of our own always are"
+            return [Conflict(("message.timestamped", "producers"), problem)]
         if self.has_both_ends:
             return []
         role = "consumers" if self.only_publishes else "producers"

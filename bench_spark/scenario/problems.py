@@ -23,6 +23,9 @@ from bench_spark.scenario.yaml_text import plain_scalar
 SourceOf = Callable[[Sequence[Path]], str]
 """Which file or option gave one of these keys."""
 
+_FOLLOWS_FROM_OTHERS = "default_factory_not_called"
+"""Said of a key whose default depends on others, when one of those is wrong."""
+
 _PASSWORD_KEYS = ("password", "passwd", "secret")
 
 
@@ -39,6 +42,7 @@ def problems_of(error: ValidationError, model: type[Section], source_of: SourceO
     found = [
         (_path_of(model, detail["loc"]), detail)
         for detail in error.errors(include_url=False, include_context=True)
+        if detail["type"] != _FOLLOWS_FROM_OTHERS
     ]
     problems = []
     # A union reports once per alternative, one after the other, for the same key.

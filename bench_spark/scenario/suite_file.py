@@ -17,9 +17,13 @@ from bench_spark.scenario.models import Name, PropertyName, Section
 MEASURES = ("latency", "delivery_latency", "confirm_latency", "send_lag", "insert_duration")
 STATISTICS = ("min", "mean", "p50", "p75", "p90", "p95", "p99", "p999", "max")
 RATES = ("send_rate", "receive_rate", "delivery_rate")
+RESOURCES = (
+    *("broker_cpu_user", "broker_cpu_system", "broker_written", "broker_device_written"),
+    *("flow_state", "scheduler_utilisation"),
+)
 _COLUMN_RULE = (
     f"MEASURE.STATISTIC with a measure of {', '.join(MEASURES)} and a statistic of "
-    f"{', '.join(STATISTICS)}; or one of {', '.join(RATES)}"
+    f"{', '.join(STATISTICS)}; or one of {', '.join((*RATES, *RESOURCES))}"
 )
 
 Aggregation = Literal["run", "interval_max", "interval_mean"]
@@ -27,7 +31,8 @@ Aggregation = Literal["run", "interval_max", "interval_mean"]
 
 def _column_value(value: str) -> str:
     measure, _, statistic = value.partition(".")
-    if value not in RATES and not (measure in MEASURES and statistic in STATISTICS):
+    is_statistic = measure in MEASURES and statistic in STATISTICS
+    if not is_statistic and value not in (*RATES, *RESOURCES):
         raise ValueError(f"allowed: {_COLUMN_RULE}")
     return value
 
@@ -111,8 +116,10 @@ class Column(Section):
     value: Annotated[
         str, AfterValidator(_column_value), Described("text", f"one of {_COLUMN_RULE}")
     ]
-    """What is shown: a measure's statistic (`latency.p99`), or one of `send_rate`, `receive_rate`
-    and `delivery_rate`."""
+    """What is shown: a measure's statistic (`latency.p99`); a rate (`send_rate`, `receive_rate`,
+    `delivery_rate`); or what the broker's resources told: `broker_cpu_user` and
+    `broker_cpu_system`, as shares of its machine, `broker_written` and `broker_device_written`, in
+    bytes, `flow_state` and `scheduler_utilisation`."""
     aggregation: Aggregation = "run"
     """Of a measure's statistic: over the whole run, the worst interval, or the mean over
     intervals."""
@@ -128,8 +135,19 @@ _DEFAULT_COLUMNS = (
 )
 
 
+class Figures(Section):
+    """The figures that `suite report` draws: one per column of numbers, and of throughput, CPU and
+    disk."""
+
+    x: str | None = None
+    """The axis along the bottom; unset: the one with the most different numbers."""
+    series: str | None = None
+    """An axis with a line for each of its values; unset: all others together if that makes no more
+    than eight lines, else the last. Whatever is left makes further figures."""
+
+
 class Report(Section):
-    """The table that `suite report` makes."""
+    """The table that `suite report` makes, and its figures."""
 
     title: str = Field("", max_length=200)
     """Title of the table; unset: the suite's name."""
@@ -142,6 +160,7 @@ class Report(Section):
     columns: list[Column] = Field(default_factory=lambda: list(_DEFAULT_COLUMNS), min_length=1)
     """What is shown of each trial. Unset: throughput received, and three percentiles of
     `latency`."""
+    figures: Figures = Field(default_factory=Figures)
 
 
 class SuiteFile(Section):

@@ -130,8 +130,13 @@ def _report(text: Report, groups: Groups, complain: Complain) -> Report:
     axes = [axis.name for group in groups for axis in group]
     named = [("report.rows", name) for name in text.rows]
     named += [("report.across", text.across)] if text.across is not None else []
-    for here, name in [*named, *(("report.headings", name) for name in text.headings)]:
-        is_known(here, "axis", name, axes, complain)
+    drawn = {"report.figures.x": text.figures.x, "report.figures.series": text.figures.series}
+    mentioned = [*named, *(("report.headings", name) for name in text.headings), *drawn.items()]
+    for here, name in mentioned:
+        if name is not None:
+            is_known(here, "axis", name, axes, complain)
+    if text.figures.x is not None and text.figures.x == text.figures.series:
+        complain("report.figures.series", f"{text.figures.series} is along the bottom already")
     names = [name for _, name in named]
     for i, name in enumerate(names):
         if name in names[:i]:

@@ -9,10 +9,13 @@ from bench_spark.search.window import MOST_TRIALS
 USUAL_TRIALS = 10
 """A search takes from 5 trials (a curve that is soon settled) to 20: this is within a factor of
 two of both."""
-OVERHEAD_SECONDS = 4.0
+OVERHEAD_SECONDS = 1.0
 """Of a trial beside its load: tasks start, connections open and close, results are summed up."""
 STARTUP_SECONDS = 10.0
 """Until Spark is there, once for all trials."""
+SAMPLE_STRETCH = 1.5
+"""A sample lasts until the first arrival after its threshold, and before the first sample come the
+messages that are skipped: so much longer is the phase than all thresholds together."""
 
 
 @dataclass(frozen=True)
@@ -23,15 +26,21 @@ class TrialTime:
     warmup_seconds: float
     measure_seconds: float
     drain_seconds: float
+    sampled_seconds: float | None = None
+    """All samples' thresholds together, where complete samples end the measured phase early."""
     overhead_seconds: float = OVERHEAD_SECONDS
 
     @property
     def usual_seconds(self) -> float:
-        return self.warmup_seconds + self.measure_seconds + self.overhead_seconds
+        measured = self.measure_seconds
+        if self.sampled_seconds is not None:
+            measured = min(measured, SAMPLE_STRETCH * self.sampled_seconds)
+        return self.warmup_seconds + measured + self.overhead_seconds
 
     @property
     def longest_seconds(self) -> float:
-        return self.usual_seconds + self.drain_seconds
+        phases = self.warmup_seconds + self.measure_seconds + self.drain_seconds
+        return phases + self.overhead_seconds
 
 
 @dataclass(frozen=True)

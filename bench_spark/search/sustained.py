@@ -29,6 +29,9 @@ VOTES = 2
 
 MOST_UNSENT = 0.001
 """Share of the messages due that a run which kept its rate may not have sent."""
+LEAST_IN_TIME = 0.99
+"""Share of the rate that must have been sent while it was measured, and not in the moment of grace
+that follows."""
 MOST_GROWTH = 0.005
 """How fast the backlog may grow, as a share of the rate."""
 MOST_BACKLOG_SECONDS = 1.0
@@ -203,18 +206,23 @@ def _is_kept(
     due, sent, arrived = (counts.get(name) or 0 for name in ("due", "sent", "received_once"))
     if document.get("status") in ("failed", "aborted") or not due or not ticks:
         return False
-    backlog = backlogs(ticks, backlog_at_start)
+    send_rate = (document.get("rates") or {}).get("send_rate")
+    if send_rate is not None and send_rate < LEAST_IN_TIME * rate_per_second:
+        return False
+    copies = document.get("copies") or 1
+    backlog = backlogs(ticks, backlog_at_start, copies)
+    deliveries_per_second = rate_per_second * copies
     return bool(
         due - sent <= MOST_UNSENT * due
-        and arrived >= sent
-        and growth_per_second(ticks, backlog) <= MOST_GROWTH * rate_per_second
-        and max(backlog) < MOST_BACKLOG_SECONDS * rate_per_second
+        and arrived >= sent * copies
+        and growth_per_second(ticks, backlog) <= MOST_GROWTH * deliveries_per_second
+        and max(backlog) < MOST_BACKLOG_SECONDS * deliveries_per_second
     )
 
 
-def backlogs(ticks: Sequence[Second], at_start: int = 0) -> list[int]:
-    """Messages sent and not yet received at the end of each tick."""
-    growth = np.cumsum([tick.sent - tick.received for tick in ticks])
+def backlogs(ticks: Sequence[Second], at_start: int = 0, copies: int = 1) -> list[int]:
+    """Deliveries still to come at the end of each tick; a message has as many as `copies`."""
+    growth = np.cumsum([tick.sent * copies - tick.received for tick in ticks])
     return [int(at_start + more) for more in growth]
 
 

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import FrameType
@@ -45,7 +45,7 @@ from bench_spark.errors import (
     TooFewSlots,
     error_of_kind,
 )
-from bench_spark.measure.clock import Clock
+from bench_spark.measure.clock import NANOSECONDS, Clock
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
@@ -122,19 +122,41 @@ class Engine:
         if self._metrics is not None:
             self._metrics.close()
 
+    def warm_up(self, agents: int, live: bool) -> None:
+        """Start once what the first of many runs would else wait for, and the others not: the
+        Python workers of so many agents, and with `live` the rolling metrics."""
+        self._display.step("starting workers" + (" and the rolling metrics" if live else ""))
+        context = self._spark.sparkContext
+
+        def start_workers() -> None:
+            # Whatever is wrong with them, the first run meets it too, and says it.
+            with suppress(Exception):
+                context.parallelize(range(agents), agents).map(_start_worker).count()
+
+        job = InheritableThread(target=start_workers, name="workers", daemon=True)
+        job.start()
+        if live:
+            self._ensure_metrics().make_ready()
+        job.join()
+
     def run(self, request: RunRequest) -> RunSummary:
         """Run, summarise, store. Raises a PreflightError when the load could not start."""
+        began_ns = time.monotonic_ns()
         self._check_slots(request.plan)
-        if self._metrics is None:
-            self._metrics = RollingMetrics(self._spark, self._store, self._trigger_seconds)
+        metrics = self._ensure_metrics()
         started_at = datetime.now(UTC)
         self._store.replace_run(request.row(started_at))
-        run = _Run(self._spark, self._store, self._display, request, self._metrics)
+        run = _Run(self._spark, self._store, self._display, request, metrics)
         try:
-            return run.carry_out(started_at)
+            return run.carry_out(started_at, began_ns)
         except BenchError as error:
             self._store.replace_run(request.row(started_at, failure=error))
             raise
+
+    def _ensure_metrics(self) -> RollingMetrics:
+        if self._metrics is None:
+            self._metrics = RollingMetrics(self._spark, self._store, self._trigger_seconds)
+        return self._metrics
 
     def _check_slots(self, plan: Plan) -> None:
         needed = plan.slots_needed
@@ -183,7 +205,8 @@ class _Run:
         self._metrics_error: BenchError | None = None
         self._warming: threading.Thread | None = None
 
-    def carry_out(self, started_at: datetime) -> RunSummary:
+    def carry_out(self, started_at: datetime, began_ns: int) -> RunSummary:
+        """`began_ns`: on the monotonic clock, when the first was done for this run."""
         context = self._spark.sparkContext
         is_local = _master(self._spark).startswith("local")
         host = "127.0.0.1" if is_local else context.getConf().get("spark.driver.host")
@@ -221,7 +244,7 @@ class _Run:
             committer.close()
             self._refuse_if_never_started(control)
             is_small = committer.rows <= SMALL_RUN_ROWS
-            return self._sum_up(control, started_at, is_small)
+            return self._sum_up(control, started_at, began_ns, is_small)
 
     def _await_end(self, job: threading.Thread) -> None:
         """The agents have said goodbye: their tasks end by themselves, or else are ended."""
@@ -378,7 +401,9 @@ class _Run:
         first = control.failures[0]
         raise error_of_kind(first.kind, first.text)
 
-    def _sum_up(self, control: RunControl, started_at: datetime, is_small: bool) -> RunSummary:
+    def _sum_up(
+        self, control: RunControl, started_at: datetime, began_ns: int, is_small: bool
+    ) -> RunSummary:
         self._display.step("summing up")
         notes = self._finish_metrics()
         facts = self._facts(control, notes)
@@ -391,6 +416,8 @@ class _Run:
         summary = summarise(ticks, facts)
         commit_samples(self._store, run_id, facts.samples)
         self._store.append("summary", summary_rows(self._plan, summary))
+        self._store.compact("events")
+        summary = summary.with_overhead(_overhead_seconds(control, began_ns))
         self._store.replace_run(
             self._request.row(
                 started_at,
@@ -398,7 +425,6 @@ class _Run:
                 measured=(facts.measured_from, facts.measured_until),
             )
         )
-        self._store.compact("events")
         return summary
 
     def _finish_metrics(self) -> tuple[Check, ...]:
@@ -452,8 +478,21 @@ class _Run:
         }
 
 
+def _overhead_seconds(control: RunControl, began_ns: int) -> float | None:
+    """How long a run has taken until now beside warm-up, measured phase and drain."""
+    if control.start_at_ns is None or control.drained_at_ns is None:
+        return None
+    load_ns = control.drained_at_ns - control.start_at_ns
+    return round((time.monotonic_ns() - began_ns - load_ns) / NANOSECONDS, 3)
+
+
 def _master(spark: SparkSession) -> str:
     return spark.sparkContext.master or ""
+
+
+def _start_worker(number: int) -> int:
+    """In an executor: the worker that has loaded this has loaded the agent, and is used again."""
+    return number
 
 
 def _in_task(

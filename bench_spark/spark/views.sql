@@ -29,7 +29,8 @@ SELECT r.run_id, r.scenario, r.broker, r.status, r.started_at,
        r.counts['sent'] AS messages_sent, r.counts['received'] AS messages_received,
        r.counts['confirmed'] AS messages_acked,
        r.counts['bytes_sent'] AS bytes_sent, r.counts['bytes_received'] AS bytes_received,
-       r.counts['errors'] AS errors,
+       coalesce(r.counts['errors'], 0) + coalesce(r.counts['refused'], 0)
+         + coalesce(r.counts['returned'], 0) AS errors,
        r.rates['send_rate'] AS send_rate, r.rates['receive_rate'] AS receive_rate,
        r.delivery_rate
 FROM runs r LEFT JOIN summary s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,9 +56,18 @@ Say = Callable[[str], None]
 
 
 def run_suite(
-    suite: Suite, done: Mapping[str, TrialRun], run_trial: RunTrial, say: Say
+    suite: Suite,
+    done: Mapping[str, TrialRun],
+    run_trial: RunTrial,
+    say: Say,
+    tools: Mapping[str, str] | None = None,
 ) -> SuiteResult:
-    """Run what is missing. A trial that fails costs only itself; a signal ends the suite."""
+    """Run what is missing. A trial that fails costs only itself; a signal ends the suite.
+
+    `tools` are variables for the hooks that name the broker's own programs; whoever has set one
+    already knows better.
+    """
+    tools = {name: text for name, text in (tools or {}).items() if name not in os.environ}
     result = SuiteResult()
     trials = trials_of(suite)
     for trial in trials:
@@ -70,7 +80,7 @@ def run_suite(
             result.kept += 1
             continue
         say(f"{place}: {trial.key}")
-        outcome = _run_one(suite, trial, run_trial)
+        outcome = _run_one(suite, trial, run_trial, tools)
         result.outcomes.append(outcome)
         if outcome.reason:
             say(f"{place}: {outcome.reason}")
@@ -79,27 +89,33 @@ def run_suite(
     return result
 
 
-def _run_one(suite: Suite, trial: Trial, run_trial: RunTrial) -> Outcome:
+def _run_one(suite: Suite, trial: Trial, run_trial: RunTrial, tools: Mapping[str, str]) -> Outcome:
     started = time.monotonic()
     exit_code, reason = EXIT_VALID, ""
     try:
-        _hook(suite, trial, "before", suite.hooks.before)
+        _hook(suite, trial, "before", suite.hooks.before, tools)
         exit_code = run_trial(trial)
     except BenchError as error:
         exit_code, reason = error.exit_code, str(error)
     try:
-        _hook(suite, trial, "after", suite.hooks.after)
+        _hook(suite, trial, "after", suite.hooks.after, tools)
     except HookFailed as error:
         exit_code, reason = exit_code or error.exit_code, reason or str(error)
     return Outcome(trial, exit_code, time.monotonic() - started, reason)
 
 
-def _hook(suite: Suite, trial: Trial, when: str, command: Sequence[str] | None) -> None:
+def _hook(
+    suite: Suite,
+    trial: Trial,
+    when: str,
+    command: Sequence[str] | None,
+    tools: Mapping[str, str],
+) -> None:
     if command is not None:
         run_hook(
             hook_arguments(command, trial),
             when,
             suite.directory,
-            hook_environment(suite, trial),
+            {**tools, **hook_environment(suite, trial)},
             suite.hooks.timeout_seconds,
         )

@@ -116,5 +116,5 @@ class SuiteTrials:
 
 
 def received_per_second(document: Document) -> float:
-    """The throughput that a search starts from."""
-    return float(document["rates"]["receive_rate"] or 0.0)
+    """The throughput that a search starts from, of messages: copies are not counted."""
+    return float(document["rates"]["receive_rate"] or 0.0) / (document.get("copies") or 1)

@@ -158,6 +158,11 @@ def _generator(run: AuditInput) -> Iterator[Check]:
         yield Check("generator_cpu", "pass", f"the busiest agent used {share:.0%} of a core")
 
 
+def _sent(accounts: Accounts) -> str:
+    times = f" x {accounts.copies}" if accounts.copies > 1 else ""
+    return f"{accounts.sent}{times}"
+
+
 def _accounts(run: AuditInput) -> Iterator[Check]:
     if run.ends == "producers":
         yield from _publishing(run)
@@ -177,12 +182,12 @@ def _accounts(run: AuditInput) -> Iterator[Check]:
         yield Check(
             "accounts",
             "fail",
-            f"{accounts.sent} sent, but {accounts.settled} accounted for",
+            f"{_sent(accounts)} sent, but {accounts.settled} accounted for",
         )
     elif accounts.indeterminate:
         yield Check("accounts", "warn", f"the fate of {accounts.indeterminate} messages is unknown")
     else:
-        yield Check("accounts", "pass", f"all {accounts.sent} messages sent are accounted for")
+        yield Check("accounts", "pass", f"all {_sent(accounts)} messages sent are accounted for")
     if accounts.lost and run.lost_is_explained_by:
         yield Check(
             "loss", "warn", f"{accounts.lost} messages lost, as {run.lost_is_explained_by} allows"

@@ -8,7 +8,7 @@ arrived; rates are about the seconds of the measured phase whatever they carried
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
@@ -121,6 +121,10 @@ class RunSummary:
     exit_code: int
     histograms: Mapping[str, SparseHistogram]
 
+    def with_overhead(self, seconds: float | None) -> RunSummary:
+        """With how long the run took beside its load; that is known only at its end."""
+        return replace(self, document=self.document | {"overhead_seconds": seconds})
+
 
 def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
     ticks = list(ticks)
@@ -143,7 +147,7 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         worst, mean = interval_statistics(intervals.get(measure, []), highest_us)
         percentiles["interval_max"][measure] = worst
         percentiles["interval_mean"][measure] = mean
-    throughput = throughput_section(scenario.destinations, facts.samples)
+    throughput = throughput_section(scenario.wiring.subscriptions, facts.samples)
     judged = _audit_input(ticks, facts, counts, rates, measures, throughput)
     checks = [*audit(judged), *facts.notes]
     status, reasons, exit_code = _judge(facts, checks)
@@ -161,6 +165,7 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         "measured_seconds": _measured_seconds(facts),
         "counts": counts,
         "rates": rates,
+        "copies": facts.plan.copies,
         "expected": expected,
         "delivery_rate": delivery_rate,
         "throughput": throughput,
@@ -168,6 +173,7 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         "percentiles": percentiles,
         "spec": _spec(facts, counts, rates, measures.get("latency"), delivery_rate),
         "audit": verdict_of(checks),
+        "connections": _connections(facts),
         "agents": facts.agents,
         "resources": {
             "busiest_agent_share_of_core": facts.busiest_agent_share,
@@ -178,6 +184,14 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         "environment": facts.environment,
     }
     return RunSummary(document, exit_code, histograms)
+
+
+def _connections(facts: RunFacts) -> dict[str, int] | None:
+    """By role, of all agents; None if one has never said."""
+    told = [agent.get("connections") for agent in facts.agents]
+    if not told or None in told:
+        return None
+    return {role: sum(one[role] for one in told if one) for role in ("producers", "consumers")}
 
 
 def _measured_seconds(facts: RunFacts) -> float:
@@ -294,14 +308,13 @@ def _interval_histograms(ticks: list[Tick], facts: RunFacts) -> dict[str, list[S
 
 
 def _expected(facts: RunFacts, counts: dict[str, int | None]) -> int | None:
-    """Messages the load asked for; what was sent where the load finds its own speed; None where
-    it is to receive whatever is there."""
-    planned = facts.plan.expected_messages
+    """Deliveries the load asked for; those of what was sent where the load finds its own speed;
+    None where it is to receive whatever is there."""
+    planned = facts.plan.expected_deliveries
     if facts.plan.scenario.only_consumes:
         return planned
-    sent = counts["sent"] or 0
     if planned is None or facts.interrupted_by is not None:
-        return sent
+        return (counts["sent"] or 0) * facts.plan.copies
     return planned
 
 
@@ -311,7 +324,7 @@ def _never_seen(counts: dict[str, int | None], facts: RunFacts) -> dict[str, int
     if accounts is None:
         return {}
     on_their_way = accounts.left_in_broker + accounts.indeterminate
-    unsent = counts["unsent"] or 0
+    unsent = (counts["unsent"] or 0) * facts.plan.copies
     return {"latency": on_their_way, "delivery_latency": on_their_way + unsent}
 
 
@@ -331,7 +344,7 @@ def _spec(
         "messages_acked": counts["confirmed"],
         "bytes_sent": counts["bytes_sent"],
         "bytes_received": counts["bytes_received"],
-        "errors": counts["errors"],
+        "errors": sum(counts[name] or 0 for name in ("errors", "refused", "returned")),
         "send_rate": rates["send_rate"],
         "receive_rate": rates["receive_rate"],
         "delivery_rate": delivery_rate,

@@ -24,8 +24,8 @@ destinations that this run declared and the broker has forgotten are declared ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Protocol, runtime_checkable
 
@@ -33,9 +33,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.measure.clock import NowNs
-from bench_spark.measure.envelope import Envelopes, empty_envelopes
+from bench_spark.measure.envelope import Envelopes, empty_envelopes, joined_envelopes
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.models import Scenario
+from bench_spark.transports.pace import OpeningPace
 
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
@@ -63,6 +64,16 @@ class Lane:
     """
 
     member: int
+    destinations: tuple[Destination, ...]
+    subscription: int = 0
+    """Of a consumer: which of the run's subscriptions it serves (see `Wired`)."""
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Destinations whose messages are to be received once, by whichever of its consumers."""
+
+    index: int
     destinations: tuple[Destination, ...]
 
 
@@ -114,6 +125,21 @@ class Batch:
             tail=self.tail if isinstance(self.tail, bytes) else self.tail[first:],
             route=self.route[first:],
             keys=None if self.keys is None else self.keys[first:],
+            head_bytes=self.head_bytes,
+        )
+
+    def rows(self, places: I64) -> Batch:
+        """Some of these messages, in that order (copies)."""
+
+        def of(column: Sequence[bytes]) -> Sequence[bytes]:
+            return [column[place] for place in places.tolist()]
+
+        return Batch(
+            lane=self.lane[places],
+            head=self.head[places],
+            tail=self.tail if isinstance(self.tail, bytes) else of(self.tail),
+            route=self.route[places],
+            keys=None if self.keys is None else of(self.keys),
             head_bytes=self.head_bytes,
         )
 
@@ -209,6 +235,20 @@ def no_outcomes() -> Outcomes:
     )
 
 
+_NO_OUTCOMES = no_outcomes()
+
+
+def joined_outcomes(parts: Sequence[Outcomes]) -> Outcomes:
+    if len(parts) < 2:
+        return parts[0] if parts else _NO_OUTCOMES
+    return Outcomes(
+        at_ns=np.concatenate([one.at_ns for one in parts]),
+        lane=np.concatenate([one.lane for one in parts]),
+        kind=np.concatenate([one.kind for one in parts]),
+        head=joined_envelopes([one.head for one in parts]),
+    )
+
+
 def nothing_received() -> Received:
     return Received(
         received_ns=np.zeros(0, np.int64),
@@ -276,9 +316,10 @@ class Consumers(Protocol):
     def attach(self) -> None:
         """Start deliveries; returns when the broker has agreed (Kafka: assigned and positioned)."""
 
-    def detach(self) -> None:
+    def detach(self) -> bool:
         """End deliveries. Returns when all that was on its way has arrived, to be received still: a
-        broker that needs no acknowledgement has forgotten it."""
+        broker that needs no acknowledgement has forgotten it. False if that could not be awaited:
+        then nobody knows what became of what is missing."""
 
     def receive(self, timeout_seconds: float) -> Received:
         """What has arrived; waits at most that long for the first message."""
@@ -293,12 +334,43 @@ class Consumers(Protocol):
 
 
 @runtime_checkable
+class Wired(Protocol):
+    """Transports that know topologies, where subscriptions are not simply destinations.
+
+    Without this protocol (and in runs without a topology) every destination is a subscription of
+    its own, of the same number, which all its consumers share. With it, a transport looks at
+    `scenario.wiring`: `declare` makes whole groups, consumers of one lane's `subscription` share
+    what is published to its destinations, and every subscription gets all of it.
+    """
+
+    def left_in(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
+        """Messages left for each subscription once all lanes are closed; None where unknown."""
+
+
+@runtime_checkable
+class OverClients(Protocol):
+    """Producers or consumers whose lanes are not connections of their own."""
+
+    @property
+    def clients(self) -> int:
+        """How many clients of the protocol's library carry the lanes."""
+
+
+@runtime_checkable
 class Holdable(Protocol):
     """Consumers that can be slow on purpose. Not every protocol has them."""
 
     def hold(self, lanes: Collection[int]) -> None:
         """Fetch nothing more for these lanes, and again for all others, until told otherwise. What
         the broker sends them meanwhile waits in the network, and then in the broker."""
+
+
+@runtime_checkable
+class Skippable(Protocol):
+    """Producers of which one may be full without the others having to wait for it."""
+
+    def full_among(self, lanes: Iterable[int]) -> set[int]:
+        """Those of these lanes that take no message now."""
 
 
 class Transport(Protocol):
@@ -344,5 +416,7 @@ class TransportContext:
     credentials: Credentials
     attempt: int = 0
     """Which attempt of its Spark task this is, for names that must not be used twice."""
+    pace: OpeningPace = field(default_factory=OpeningPace)
+    """How fast connections may be opened; lost ones have their own."""
     on_opened: Callable[[int], None] = lambda lanes: None
     """To be told, while thousands of lanes are opened, that so many more are open."""

@@ -4,9 +4,10 @@ It serves tests, and it measures the ceiling of the harness itself: no socket, n
 Python per message. Each process has its own loopback "broker" per run, so a destination must have
 both its ends in one agent (`placement: paired`).
 
-A destination is a bounded queue of chunks; a full one refuses, which is back-pressure. Its messages
-are dealt in turn to the lanes that consume it. In a run without consumers it is a sink, which takes
-everything and keeps nothing.
+A subscription is a bounded queue of chunks; a full one refuses, which is back-pressure. Its
+messages are dealt in turn to the lanes that serve it. A destination leads to the queues of all
+subscriptions of its group: without a topology that is one, and has its name. In a run without
+consumers it is a sink, which takes everything and keeps nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from bench_spark.errors import BrokerRefused, ConfigurationError
 from bench_spark.measure.clock import NowNs
 from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, envelope_bytes
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.topologies import Wiring
 from bench_spark.transports.base import (
     HEAD_ONLY,
     U32,
@@ -38,6 +40,7 @@ from bench_spark.transports.base import (
     Part,
     Received,
     Signal,
+    Subscription,
     TransportContext,
     no_outcomes,
     nothing_received,
@@ -138,7 +141,8 @@ class _Queue:
 
 
 class _MemoryBroker:
-    def __init__(self) -> None:
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
         self.queues: dict[str, _Queue] = {}
         self.users = 0
 
@@ -147,6 +151,36 @@ class _MemoryBroker:
         if queue is None:
             raise BrokerRefused(f"loopback: no destination {destination.name!r} in this process")
         return queue
+
+    def behind(self, destination: Destination) -> list[_Queue]:
+        """The queues that get what is published to a destination."""
+        if self._wiring.is_plain:
+            return [self.find(destination)]
+        group = self._wiring.group_of_destination(destination.index)
+        return [
+            self.find(self.subscribed(index))
+            for index in self._wiring.subscriptions_of_group(group)
+        ]
+
+    def read_by(self, lane: Lane) -> list[_Queue]:
+        """The queue of each of a consumer's routes."""
+        if self._wiring.is_plain:
+            return [self.find(destination) for destination in lane.destinations]
+        return [self.find(self.subscribed(lane.subscription))]
+
+    @staticmethod
+    def subscribed(index: int) -> Destination:
+        """The queue of a subscription, as if it were a destination."""
+        return Destination(index, f"loopback-subscription-{index}", declared=True)
+
+    def subscribed_to(self, destinations: Sequence[Destination]) -> list[Destination]:
+        """The queues of all subscriptions to these."""
+        groups = sorted({self._wiring.group_of_destination(one.index) for one in destinations})
+        return [
+            self.subscribed(index)
+            for group in groups
+            for index in self._wiring.subscriptions_of_group(group)
+        ]
 
 
 _BROKERS: dict[str, _MemoryBroker] = {}
@@ -165,7 +199,8 @@ class LoopbackTransport:
         self._capacity_messages = capacity_messages
         self._has_consumers = context.scenario.consumers > 0
         self._confirms = confirms
-        self._broker = _BROKERS.setdefault(context.run_id, _MemoryBroker())
+        self._wiring = context.scenario.wiring
+        self._broker = _BROKERS.setdefault(context.run_id, _MemoryBroker(self._wiring))
         self._broker.users += 1
         self._is_closed = False
 
@@ -181,7 +216,13 @@ class LoopbackTransport:
         )
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
-        return tuple(self._declare(destination) for destination in destinations)
+        if self._wiring.is_plain:
+            return tuple(self._declare(destination) for destination in destinations)
+        for queue in self._broker.subscribed_to(destinations):
+            self._declare(queue)
+        return tuple(
+            replace(one, name=f"loopback-{one.index}", declared=True) for one in destinations
+        )
 
     def _declare(self, destination: Destination) -> Destination:
         name = destination.name or f"loopback-{destination.index}"
@@ -206,8 +247,14 @@ class LoopbackTransport:
         queues = (self._broker.queues.get(one.name or "") for one in destinations)
         return tuple(None if queue is None else queue.depth for queue in queues)
 
+    def left_in(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
+        return self.depths([self._broker.subscribed(one.index) for one in subscriptions])
+
     def delete(self, destinations: Sequence[Destination]) -> None:
-        for destination in destinations:
+        made = destinations
+        if not self._wiring.is_plain:
+            made = self._broker.subscribed_to([one for one in destinations if one.declared])
+        for destination in made:
             if destination.declared:
                 self._broker.queues.pop(destination.name or "", None)
 
@@ -227,15 +274,16 @@ class LoopbackProducers:
         self._confirms = confirms
         self._bell = _Bell()
         self._settled: list[Outcomes] = []
-        names = sorted({one.name or "" for lane in lanes for one in lane.destinations})
-        number = {name: place for place, name in enumerate(names)}
-        self._queues = [broker.find(Destination(0, name)) for name in names]
+        used = {one.name or "": one for lane in lanes for one in lane.destinations}
+        number = {name: place for place, name in enumerate(sorted(used))}
+        self._outlets = [broker.behind(used[name]) for name in sorted(used)]
+        """Per destination the queues behind it."""
         width = max((len(lane.destinations) for lane in lanes), default=0)
-        self._queue_of = np.zeros((len(lanes), width), np.int64)
-        """Which queue a lane's route leads to."""
+        self._outlet_of = np.zeros((len(lanes), width), np.int64)
+        """Which of them a lane's route leads to."""
         for place, lane in enumerate(lanes):
             for route, destination in enumerate(lane.destinations):
-                self._queue_of[place, route] = number[destination.name or ""]
+                self._outlet_of[place, route] = number[destination.name or ""]
 
     @property
     def descriptor(self) -> int:
@@ -243,7 +291,7 @@ class LoopbackProducers:
 
     def send(self, batch: Batch) -> int:
         self._bell.set(bool(self._settled))
-        if len(self._queues) == 1:
+        if len(self._outlets) == 1:
             accepted = self._put_in_one(batch)
         else:
             accepted = self._put_in_several(batch)
@@ -252,28 +300,36 @@ class LoopbackProducers:
         return accepted
 
     def _put_in_one(self, batch: Batch) -> int:
-        [queue] = self._queues
-        accepted = min(len(batch), queue.room)
-        if accepted < len(batch):
-            queue.ask_for_room(self._bell)
+        [outlet] = self._outlets
+        accepted = min(len(batch), self._room_for(len(batch), outlet))
         if accepted:
-            queue.put(_chunk(batch, slice(accepted)))
+            chunk = _chunk(batch, slice(accepted))
+            for queue in outlet:
+                queue.put(chunk)
         return accepted
 
+    def _room_for(self, wanted: int, outlet: list[_Queue]) -> int:
+        """How many messages every queue of a destination has room for."""
+        for queue in outlet:
+            if queue.room < wanted:
+                queue.ask_for_room(self._bell)
+        return min(queue.room for queue in outlet)
+
     def _put_in_several(self, batch: Batch) -> int:
-        targets = self._queue_of[batch.lane, batch.route]
+        targets = self._outlet_of[batch.lane, batch.route]
         used = np.unique(targets)
         accepted = len(batch)
         for target in used:
             places = np.flatnonzero(targets == target)
-            queue = self._queues[target]
-            if queue.room < len(places):
-                accepted = min(accepted, int(places[queue.room]))
-                queue.ask_for_room(self._bell)
+            room = self._room_for(len(places), self._outlets[target])
+            if room < len(places):
+                accepted = min(accepted, int(places[room]))
         for target in used:
             places = np.flatnonzero(targets[:accepted] == target)
             if len(places):
-                self._queues[target].put(_chunk(batch, places))
+                chunk = _chunk(batch, places)
+                for queue in self._outlets[target]:
+                    queue.put(chunk)
         return accepted
 
     def _confirm(self, batch: Batch, accepted: int) -> None:
@@ -357,8 +413,7 @@ class LoopbackConsumers:
         self._held: frozenset[int] = frozenset()
         inlets: dict[str, _Inlet] = {}
         for place, lane in enumerate(lanes):
-            for route, destination in enumerate(lane.destinations):
-                queue = broker.find(destination)
+            for route, queue in enumerate(broker.read_by(lane)):
                 inlet = inlets.setdefault(queue.name, _Inlet(queue))
                 inlet.lanes.append(place)
                 inlet.routes.append(route)
@@ -374,8 +429,9 @@ class LoopbackConsumers:
             inlet.queue.readers.append(self._bell)
         self._bell.set(any(inlet.queue.depth for inlet in self._inlets))
 
-    def detach(self) -> None:
+    def detach(self) -> bool:
         """Nothing is ever on its way: what was not taken is still in the queue."""
+        return True
 
     def hold(self, lanes: Collection[int]) -> None:
         self._held = frozenset(lanes)

@@ -1,8 +1,8 @@
 """Which transport serves which kind of broker.
 
 Transports are imported only when asked for, so that a run on one broker never loads the client
-library of another. Others add a kind by an entry point of the group `bench_spark.transports`, named
-like the kind, that gives a function from TransportContext to Transport.
+library of another. Others add theirs by an entry point of the group `bench_spark.transports` that
+gives a function from TransportContext to Transport; broker files of kind `other` name it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from importlib.metadata import entry_points
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.delivery import with_delivery
 from bench_spark.scenario.models import Scenario
-from bench_spark.transports.base import Transport, TransportContext
+from bench_spark.transports.base import Transport, TransportContext, Wired
 
 ENTRY_POINTS = "bench_spark.transports"
 
@@ -22,7 +23,40 @@ TransportFactory = Callable[[TransportContext], Transport]
 
 def make_transport(context: TransportContext) -> Transport:
     """The transport for this broker. Connects to nothing yet."""
-    return _factory(context.broker)(context)
+    transport = _factory(context.broker)(context)
+    if not context.scenario.wiring.is_plain and not isinstance(transport, Wired):
+        raise ConfigurationError(
+            f"topology: kind {context.broker.kind} cannot do {context.scenario.topology}"
+        )
+    return transport
+
+
+def fitted(scenario: Scenario, broker: Broker) -> Scenario:
+    """The scenario as it runs on this broker: with the protocol's keys that `delivery` stands for.
+    Raises ConfigurationError for what the protocol can never do, from the files alone."""
+    scenario = with_delivery(scenario, broker.kind)
+    refuse_impossible(scenario, broker)
+    return scenario
+
+
+def connections_of(scenario: Scenario, broker: Broker, producers: int, consumers: int) -> int:
+    """How many connections so many lanes of one agent have."""
+    if broker.kind == "loopback":
+        return 0
+    if broker.kind == "kafka":
+        from bench_spark.transports import kafka
+
+        return kafka.clients_of(scenario, producers, consumers)
+    return producers + consumers
+
+
+def files_of_connection(broker: Broker) -> int:
+    """How many files each of them keeps open, at most."""
+    if broker.kind == "kafka":
+        from bench_spark.transports import kafka
+
+        return kafka.FILES_OF_CLIENT
+    return 1
 
 
 def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
@@ -40,6 +74,12 @@ def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
         from bench_spark.transports import kafka
 
         kafka.check_properties(scenario, broker)
+    elif broker.kind == "mqtt":
+        from bench_spark.transports.mqtt import layout
+        from bench_spark.transports.mqtt import naming as mqtt_naming
+
+        layout.refuse_impossible(scenario)
+        mqtt_naming.refuse_impossible(scenario)
     else:
         _factory(broker)
 
@@ -53,11 +93,19 @@ def _factory(broker: Broker) -> TransportFactory:
         from bench_spark.transports.kafka import KafkaTransport
 
         return KafkaTransport
+    if broker.kind == "mqtt":
+        from bench_spark.transports.mqtt.transport import MqttTransport
+
+        return MqttTransport
     if broker.kind == "loopback":
         from bench_spark.transports.loopback import LoopbackTransport
 
         return LoopbackTransport
-    for entry_point in entry_points(group=ENTRY_POINTS, name=broker.kind):
+    for entry_point in entry_points(group=ENTRY_POINTS, name=broker.transport or ""):
         factory: TransportFactory = entry_point.load()
         return factory
-    raise ConfigurationError(f"broker {broker.name}: kind {broker.kind} is not yet supported")
+    installed = sorted(one.name for one in entry_points(group=ENTRY_POINTS))
+    raise ConfigurationError(
+        f"broker {broker.name}: transport: {broker.transport} is not installed; installed: "
+        f"{', '.join(installed) or 'none'}"
+    )

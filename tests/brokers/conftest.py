@@ -1,11 +1,11 @@
-"""The AMQP brokers and both data planes, for tests that hold on all of them."""
+"""The AMQP brokers and the data planes, for tests that hold on all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from contract import PLANES, amqp_plane
+from contract import KAFKA_PLANES, PLANES, data_plane
 
 from bench_spark.scenario.broker import Broker
 
@@ -18,5 +18,11 @@ def broker(request: pytest.FixtureRequest) -> Broker:
 
 @pytest.fixture(params=PLANES)
 def plane(request: pytest.FixtureRequest) -> Iterator[str]:
-    with amqp_plane(request.param):
+    with data_plane(request.param):
+        yield request.param
+
+
+@pytest.fixture(params=KAFKA_PLANES)
+def kafka_plane(request: pytest.FixtureRequest) -> Iterator[str]:
+    with data_plane(request.param):
         yield request.param

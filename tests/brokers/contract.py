@@ -48,19 +48,32 @@ PATIENCE_SECONDS = 20.0
 CLOCK = Clock.local()
 PLANES = ("fast", "pika")
 """Data planes of AMQP: the default, and the reference it is compared with."""
+KAFKA_PLANES = ("fast", "confluent")
+"""The same of Kafka."""
 
 _run_numbers = itertools.count()
 _plane: ContextVar[str] = ContextVar("plane", default=PLANES[0])
+_mqtt_version: ContextVar[str] = ContextVar("mqtt_version", default="3.1.1")
 
 
 @contextmanager
-def amqp_plane(name: str) -> Iterator[None]:
-    """Transports opened meanwhile use this data plane if they speak AMQP."""
+def data_plane(name: str) -> Iterator[None]:
+    """Transports opened meanwhile use this data plane if their protocol has several."""
     token = _plane.set(name)
     try:
         yield
     finally:
         _plane.reset(token)
+
+
+@contextmanager
+def mqtt_version(name: str) -> Iterator[None]:
+    """Transports opened meanwhile use this version if they speak MQTT."""
+    token = _mqtt_version.set(name)
+    try:
+        yield
+    finally:
+        _mqtt_version.reset(token)
 
 
 def open_transport(broker: Broker, run_id: str | None = None, **scenario: Any) -> Transport:
@@ -73,11 +86,15 @@ def open_confirming(broker: Broker, in_flight: int = 50, **scenario: Any) -> Tra
         return LoopbackTransport(_context(broker, None, scenario), confirms=True)
     if broker.kind == "amqp":
         scenario["amqp"] = {"confirms": in_flight}
+    if broker.kind == "mqtt":
+        scenario["mqtt"] = {"qos": 1, "in_flight": in_flight}
     return open_transport(broker, **scenario)
 
 
 def _context(broker: Broker, run_id: str | None, scenario: dict[str, Any]) -> TransportContext:
-    scenario["amqp"] = {"plane": _plane.get(), **scenario.get("amqp", {})}
+    if broker.kind in ("amqp", "kafka"):
+        scenario[broker.kind] = {"plane": _plane.get(), **scenario.get(broker.kind, {})}
+    scenario["mqtt"] = {"version": _mqtt_version.get(), **scenario.get("mqtt", {})}
     return TransportContext(
         run_id=run_id or f"contract-{time.time_ns()}-{next(_run_numbers)}",
         scenario=Scenario.model_validate(scenario),

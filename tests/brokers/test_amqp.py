@@ -449,6 +449,13 @@ def test_a_policy_holds_for_the_queues_of_the_run_and_goes_with_them(
     assert policies_of(rabbitmq_broker) == []
 
 
+def test_more_copies_than_the_cluster_has_nodes_are_refused(rabbitmq_broker: Broker) -> None:
+    mirrors = {"definition": {"ha-mode": "exactly", "ha-params": 2}}
+    transport = open_transport(rabbitmq_broker, amqp={"policy": mirrors})
+    with pytest.raises(BrokerRefused, match=r"ha-params: 2 copies .*1 of this cluster is running"):
+        transport.declare([Destination(0)])
+
+
 def test_a_policy_that_the_broker_does_not_know_is_refused_in_its_words(
     rabbitmq_broker: Broker,
 ) -> None:

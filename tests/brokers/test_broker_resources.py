@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from pathlib import Path
 
@@ -16,9 +17,13 @@ from bench_spark.monitor.monitor import Monitor
 from bench_spark.monitor.sources import make_sampler
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker, Credentials, resolve_credentials
+from bench_spark.scenario.loader import load_broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.resources import ResourceSource
+from bench_spark.scenario.suite import hook_arguments, hook_environment, trials_of
+from bench_spark.scenario.suite_loader import load_suite
 from bench_spark.store import Store
+from bench_spark.suite.hooks import run_hook
 
 SECOND = 1_000_000_000
 
@@ -47,6 +52,43 @@ def test_the_process_of_a_broker_that_was_started_is_found_by_its_name(
     assert reading.gauges["processes"] >= 2  # the node and its helpers
     assert reading.counters["cpu_user_seconds"] > 0
     assert brokers.status("rabbitmq").broker.resources == [ResourceSource(pid=rabbitmq.pid)]
+
+
+SCHEDULERS = (
+    '[io:format("scheduler_~p=~p~n", [N, U]) || {normal, N, U, _} <- scheduler:utilization(1)].'
+)
+
+
+def test_rabbitmqctl_of_a_private_node_tells_how_busy_its_schedulers_are(
+    rabbitmq: BrokerStatus,
+) -> None:
+    source = ResourceSource(command=["rabbitmqctl", "eval", SCHEDULERS], timeout_seconds=30)
+    reading = make_sampler(source, rabbitmq.broker).read()
+    assert 0 <= reading.values["scheduler_1"] <= 1
+
+
+def test_the_shipped_hooks_reach_a_broker_that_was_started(
+    rabbitmq: BrokerStatus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its name alone, as a shipped broker file gives it."""
+    monkeypatch.setenv("BENCH_SPARK_STATE", str(rabbitmq.directory.parent))
+    tools = brokers.tools_environment(load_broker("rabbitmq"))
+    suite = load_suite("rabbitmq-latency-credit-flow")
+    trial, *_ = trials_of(suite)
+    assert suite.hooks.before
+    assert suite.hooks.after
+    for hook, credit in ((suite.hooks.before, "{100,50}"), (suite.hooks.after, "{400,200}")):
+        environment = tools | hook_environment(suite, trial)
+        run_hook(hook_arguments(hook, trial), "before", suite.directory, environment, 30)
+        assert evaluated(rabbitmq, "rabbit", "credit_flow_default_credit") == f"{{ok,{credit}}}"
+
+
+def evaluated(rabbitmq: BrokerStatus, application: str, name: str) -> str:
+    """A setting of the running node."""
+    [tool] = rabbitmq.broker.rabbitmqctl
+    expression = f"application:get_env({application}, {name})."
+    told = subprocess.run([tool, "eval", expression], capture_output=True, text=True, check=True)
+    return told.stdout.strip()
 
 
 def watched(broker: Broker, credentials: Credentials, run_id: str, store: Store) -> Monitor:

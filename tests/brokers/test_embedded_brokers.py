@@ -223,6 +223,38 @@ def test_three_nodes_of_rabbitmq_form_a_cluster_and_leave_nothing_behind(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+def test_three_nodes_of_kafka_hold_copies_and_go_on_without_one_of_them(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    running = brokers.start("kafka", port=port, state=tmp_path, nodes=3)
+    try:
+        assert running.line == f"kafka running 127.0.0.1:{port}"
+        assert running.nodes == 3
+        assert len(set(running.node_pids)) == 3
+        assert brokers.status("kafka", state=tmp_path) == running
+        transport = open_transport(
+            running.broker,
+            kafka={
+                "topic": {"replication_factor": 3, "properties": {"min.insync.replicas": 2}},
+                "producer": {"acks": "all"},
+            },
+        )
+        with (
+            declared(transport) as made,
+            consuming(transport, made) as consumers,
+            producing(transport, made) as producers,
+        ):
+            send_all(producers, batch(heads(100)), expected_outcomes=100)
+            collect(consumers, 100)
+            os.kill(running.node_pids[1], signal.SIGKILL)
+            send_all(producers, batch(heads(100, first=101)), expected_outcomes=100)
+            collect(consumers, 100)
+    finally:
+        brokers.stop("kafka", state=tmp_path)
+    assert processes_with(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
 def queue_facts(running: BrokerStatus, name: str | None) -> Any:
     """What the management API says of a queue."""
     page = http.client.HTTPConnection("127.0.0.1", running.ports["management"], timeout=5)

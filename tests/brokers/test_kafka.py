@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from contract import (
     CLOCK,
+    KAFKA_PLANES,
     batch,
     collect,
     consuming,
@@ -40,9 +41,12 @@ from bench_spark.errors import BrokerRefused, BrokerUnreachable, LoginRefused
 from bench_spark.scenario.broker import Broker, Tls
 from bench_spark.transports.base import Consumers, Destination, OutcomeKind, Part, Received
 from bench_spark.transports.kafka.consumers import KafkaConsumers
+from bench_spark.transports.kafka.fast_producers import FastProducers
 from bench_spark.transports.kafka.producers import MOST_CLIENTS, KafkaProducers
 
 START_SECONDS = 60.0
+
+on_both_planes = pytest.mark.usefixtures("kafka_plane")
 
 
 @pytest.fixture
@@ -84,6 +88,7 @@ def test_a_run_id_in_use_is_refused(kafka_broker: Broker) -> None:
             again.declare([Destination(0)])
 
 
+@on_both_planes
 def test_a_topic_that_was_there_is_read_from_its_end_and_never_deleted(
     kafka_broker: Broker, admin: Any
 ) -> None:
@@ -110,9 +115,46 @@ def test_a_topic_that_was_there_is_read_from_its_end_and_never_deleted(
         admin.delete_topics([name])[name].result()
 
 
+# -- planes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plane", KAFKA_PLANES)
+def test_the_probe_says_which_plane_moves_the_messages(kafka_broker: Broker, plane: str) -> None:
+    facts = open_transport(kafka_broker, kafka={"plane": plane}).probe()
+    assert facts.client_library.startswith("confluent-kafka ")
+    assert facts.client_library.endswith(f" ({plane} plane)")
+
+
+def test_both_planes_give_the_same_messages(kafka_broker: Broker) -> None:
+    """Sent by one and received by the other, with keys, over several topic partitions."""
+    want = frozenset({Part.BODY, Part.KEY})
+    made = heads(300)
+    found = []
+    for sender, receiver in (KAFKA_PLANES, KAFKA_PLANES[::-1]):
+        kafka = {"keys": "sequence", "topic": {"partitions": 3}}
+        run_id = f"both-{time.time_ns()}"
+        sending = open_transport(kafka_broker, run_id, kafka=kafka | {"plane": sender})
+        receiving = open_transport(kafka_broker, run_id, kafka=kafka | {"plane": receiver})
+        with (
+            declared(sending) as places,
+            consuming(receiving, places, want=want) as consumers,
+            producing(sending, places) as producers,
+        ):
+            tails = [bytes([65 + size % 26]) * size for size in range(300)]
+            send_all(producers, batch(made, tails=tails), expected_outcomes=300)
+            parts = collect(consumers, 300)
+        bodies = [body for part in parts for body in part.bodies or ()]
+        keys = [key for part in parts for key in part.keys or ()]
+        assert sorted(map(len, bodies)) == sorted(joined(parts, "size").tolist())
+        found.append(sorted(zip(keys, bodies, strict=True)))
+    assert found[0] == found[1]
+    assert {key for key, _ in found[0]} == {b"%d" % number for number in range(300)}
+
+
 # -- producing -----------------------------------------------------------------------------------
 
 
+@on_both_planes
 def test_many_producers_share_few_clients(kafka_broker: Broker) -> None:
     transport = open_transport(kafka_broker, producers=50)
     lanes = (np.arange(500) % 50).tolist()
@@ -121,7 +163,7 @@ def test_many_producers_share_few_clients(kafka_broker: Broker) -> None:
         consuming(transport, made) as consumers,
         producing(transport, *[made] * 50) as producers,
     ):
-        assert isinstance(producers, KafkaProducers)
+        assert isinstance(producers, KafkaProducers | FastProducers)
         assert isinstance(consumers, KafkaConsumers)
         assert (producers.clients, consumers.clients) == (MOST_CLIENTS, 1)
         settled = send_all(producers, batch(heads(500, lanes), lanes), expected_outcomes=500)
@@ -130,6 +172,7 @@ def test_many_producers_share_few_clients(kafka_broker: Broker) -> None:
         assert np.array_equal(part.lane, part.head["producer"])
 
 
+@on_both_planes
 def test_a_full_queue_takes_a_prefix_and_does_not_wait(kafka_broker: Broker) -> None:
     producer = {"queue.buffering.max.messages": 100, "linger.ms": 500}
     transport = open_transport(kafka_broker, kafka={"producer": producer})
@@ -143,6 +186,7 @@ def test_a_full_queue_takes_a_prefix_and_does_not_wait(kafka_broker: Broker) -> 
     assert joined(parts, "head")["sequence"].tolist() == list(range(250))
 
 
+@on_both_planes
 @pytest.mark.parametrize(
     "kafka",
     [
@@ -167,6 +211,7 @@ def test_a_message_too_large_is_refused_and_the_others_go_on(
     assert joined(parts, "head")["sequence"].tolist() == [0, 2]
 
 
+@on_both_planes
 def test_without_acks_there_are_no_confirmations(kafka_broker: Broker) -> None:
     transport = open_transport(kafka_broker, kafka={"producer": {"acks": 0}})
     assert not transport.confirms
@@ -177,6 +222,7 @@ def test_without_acks_there_are_no_confirmations(kafka_broker: Broker) -> None:
         assert len(producers.outcomes()) == 0
 
 
+@on_both_planes
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [("none", [None] * 4), ("producer", [b"0", b"1"] * 2), ("sequence", [b"0", b"1", b"2", b"3"])],
@@ -204,6 +250,7 @@ def test_messages_have_the_keys_the_scenario_asks_for(
 # -- the group -----------------------------------------------------------------------------------
 
 
+@on_both_planes
 def test_what_was_fetched_but_not_received_is_left_in_the_broker(kafka_broker: Broker) -> None:
     transport = open_transport(kafka_broker)
     with declared(transport) as made:
@@ -221,6 +268,7 @@ def test_what_was_fetched_but_not_received_is_left_in_the_broker(kafka_broker: B
     assert np.array_equal(joined([*parts, *rest], "head")["sequence"], np.arange(5000))
 
 
+@on_both_planes
 @pytest.mark.parametrize(
     "consumer",
     [
@@ -335,6 +383,7 @@ def guarded_listener(directory: Path, ports: dict[str, int]) -> str:
     )
 
 
+@on_both_planes
 def test_a_login_over_tls_carries_the_load(
     guarded_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,6 +419,7 @@ def test_a_certificate_nobody_vouches_for_is_refused_unless_told_otherwise(
 # -- a broker that dies --------------------------------------------------------------------------
 
 
+@on_both_planes
 def test_messages_on_their_way_to_a_dead_broker_end_as_unknown_within_seconds(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from agents import Load, run_load
 from contract import (
+    KAFKA_PLANES,
     batch,
     consuming,
     declared,
@@ -120,11 +121,20 @@ class Ends:
         return set(joined(self.parts, "head")["sequence"].tolist()) if self.parts else set()
 
 
-@pytest.mark.parametrize("transaction_messages", [0, 20])
+on_both_planes = pytest.mark.usefixtures("kafka_plane")
+
+
+@pytest.mark.parametrize(
+    ("plane", "transaction_messages"), [("fast", 0), ("confluent", 0), ("confluent", 20)]
+)
 def test_a_load_goes_on_when_its_broker_is_back(
-    restartable: Restartable, transaction_messages: int
+    restartable: Restartable, plane: str, transaction_messages: int
 ) -> None:
-    kafka = {"transaction_messages": transaction_messages, "producer": {"linger.ms": 0}}
+    kafka = {
+        "plane": plane,
+        "transaction_messages": transaction_messages,
+        "producer": {"linger.ms": 0},
+    }
     transport = open_transport(restartable.broker, kafka=kafka, reconnect_seconds=60)
     with (
         declared(transport) as made,
@@ -152,6 +162,7 @@ def test_a_load_goes_on_when_its_broker_is_back(
         assert set(np.unique(ends.kinds)) <= {OutcomeKind.CONFIRMED, OutcomeKind.REFUSED}
 
 
+@on_both_planes
 def test_a_broker_that_stays_away_is_lost_for_good_in_the_end(restartable: Restartable) -> None:
     transport = open_transport(restartable.broker, reconnect_seconds=3)
     made = transport.declare([Destination(0)])
@@ -163,12 +174,15 @@ def test_a_broker_that_stays_away_is_lost_for_good_in_the_end(restartable: Resta
         ends.until(lambda: all(said == twice for said in ends.said.values()))
 
 
-def paced(phases: dict[str, float], reconnect_seconds: float) -> Scenario:
-    keys = {"phases": phases, "load": {"rate_per_second": 500}}
+def paced(phases: dict[str, float], reconnect_seconds: float, plane: str) -> Scenario:
+    keys = {"phases": phases, "load": {"rate_per_second": 500}, "kafka": {"plane": plane}}
     return Scenario.model_validate(keys | {"reconnect_seconds": reconnect_seconds})
 
 
-def test_a_whole_run_survives_the_restart_of_its_broker(restartable: Restartable) -> None:
+@pytest.mark.parametrize("plane", KAFKA_PLANES)
+def test_a_whole_run_survives_the_restart_of_its_broker(
+    restartable: Restartable, plane: str
+) -> None:
     def restart(load: Load) -> None:
         time.sleep(1.5)
         restartable.kill()
@@ -176,7 +190,9 @@ def test_a_whole_run_survives_the_restart_of_its_broker(restartable: Restartable
         restartable.start()
 
     phases = {"warmup_seconds": 0.5, "measure_seconds": 30, "drain_seconds": 20}
-    load = run_load(make_plan(paced(phases, 60), "surviving"), restartable.broker, restart)
+    load = run_load(
+        make_plan(paced(phases, 60, plane), f"surviving-{plane}"), restartable.broker, restart
+    )
     assert not load.control.failures
     for role in ("producer", "consumer"):
         assert load.total(role, "errors") == load.total(role, "reconnects") == 1
@@ -187,8 +203,9 @@ def test_a_whole_run_survives_the_restart_of_its_broker(restartable: Restartable
     assert accounts.received_once == accounts.sent == 15_000
 
 
+@pytest.mark.parametrize("plane", KAFKA_PLANES)
 def test_without_time_to_reconnect_a_run_ends_within_seconds_of_its_brokers_death(
-    restartable: Restartable,
+    restartable: Restartable, plane: str
 ) -> None:
     """Not after the minutes for which librdkafka itself would go on trying."""
     died: list[float] = []
@@ -199,7 +216,7 @@ def test_without_time_to_reconnect_a_run_ends_within_seconds_of_its_brokers_deat
         died.append(time.monotonic())
 
     phases = {"warmup_seconds": 0.5, "measure_seconds": 120, "drain_seconds": 60}
-    load = run_load(make_plan(paced(phases, 0), "dying"), restartable.broker, kill)
+    load = run_load(make_plan(paced(phases, 0, plane), f"dying-{plane}"), restartable.broker, kill)
     assert time.monotonic() - died[0] < 40  # On an idle machine it is some 8 s.
     assert restartable.broker.bootstrap_servers in load.control.failures[0].text
     errors = [row for _, row in load.rows if row.counters.get("errors")]

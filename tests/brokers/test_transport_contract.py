@@ -8,22 +8,25 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from contract import (
     CLOCK,
+    KAFKA_PLANES,
     PATIENCE_SECONDS,
     PLANES,
-    amqp_plane,
     batch,
     collect,
     consuming,
+    data_plane,
     declared,
     eventually,
     exchanging,
     heads,
     joined,
+    mqtt_version,
     numbered,
     open_confirming,
     open_transport,
@@ -38,13 +41,31 @@ from bench_spark.transports.base import Destination, OutcomeKind, Part, Signal, 
 
 AMQP = tuple(f"{name} {plane}" for name in ("rabbitmq", "qpid") for plane in PLANES)
 QUEUES = ("loopback", *AMQP)
-EVERYWHERE = (*QUEUES, "kafka")
+KAFKA = tuple(f"kafka {plane}" for plane in KAFKA_PLANES)
+KEEPING = (*QUEUES, *KAFKA)
+"""Brokers that keep what nobody has fetched yet; a topic of MQTT keeps nothing."""
+MOSQUITTO = ("mosquitto mqtt 3.1.1", "mosquitto mqtt 5")
+MQTT = (*MOSQUITTO, "rabbitmq_mqtt")
+EVERYWHERE = (*KEEPING, *MQTT)
+SHARING = (*KEEPING, *MOSQUITTO)
+"""RabbitMQ 3.10 has no shared subscriptions in MQTT."""
+
+
+@contextmanager
+def dialect(name: str) -> Iterator[None]:
+    """A data plane of AMQP or Kafka, or a version of MQTT; empty: the default one."""
+    if name.startswith("mqtt "):
+        with mqtt_version(name.removeprefix("mqtt ")):
+            yield
+    else:
+        with data_plane(name or PLANES[0]):
+            yield
 
 
 @pytest.fixture(params=EVERYWHERE)
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    name, _, plane = request.param.partition(" ")
-    with amqp_plane(plane or PLANES[0]):
+    name, _, spoken = request.param.partition(" ")
+    with dialect(spoken):
         yield request.getfixturevalue(f"{name}_broker")
 
 
@@ -60,7 +81,8 @@ def test_declared_destinations_have_names_and_deleted_ones_are_gone(broker: Brok
         assert len({one.name for one in made}) == 2
         assert all(one.name and one.declared for one in made)
         assert transport.depths(made) == (0, 0)
-    assert eventually(lambda: transport.depths(made) == (None, None))
+    if broker.kind != "mqtt":  # a topic is always there
+        assert eventually(lambda: transport.depths(made) == (None, None))
 
 
 def test_deleting_twice_is_no_error(broker: Broker) -> None:
@@ -118,6 +140,7 @@ def test_each_producer_lane_keeps_its_order(broker: Broker) -> None:
         assert np.all(np.diff(own) > 0)
 
 
+@pytest.mark.parametrize("broker", SHARING, indirect=True)
 def test_consumers_of_one_destination_share_its_messages(broker: Broker) -> None:
     # Without a limit a broker may give all that comes at once to one of them.
     transport = open_transport(broker, consumers=2, amqp={"ack": "manual", "prefetch": 100})
@@ -228,7 +251,8 @@ def test_nothing_is_delivered_before_attach(broker: Broker) -> None:
                 send_all(producers, batch(heads(3)))
             assert len(consumers.receive(0.2)) == 0
             consumers.attach()
-            if broker.kind != "kafka":  # a new consumer group starts at the end of its topic
+            # A new consumer group starts at the end of its topic; a topic of MQTT keeps nothing.
+            if broker.kind not in ("kafka", "mqtt"):
                 collect(consumers, 3)
         finally:
             consumers.close()
@@ -242,6 +266,7 @@ def test_receive_waits_no_longer_than_asked(broker: Broker) -> None:
         assert 0.15 <= time.monotonic() - started < PATIENCE_SECONDS
 
 
+@pytest.mark.parametrize("broker", KEEPING, indirect=True)
 def test_after_detaching_each_message_was_received_or_is_still_in_the_broker(
     broker: Broker,
 ) -> None:
@@ -301,10 +326,10 @@ def broker_at(kind: str, port: int) -> Broker:
     address = f"127.0.0.1:{port}"
     if kind == "kafka":
         return Broker(kind="kafka", bootstrap_servers=address)
-    return Broker(kind="amqp", uri=f"amqp://guest:guest@{address}")
+    return Broker(kind=kind, uri=f"{kind}://guest:guest@{address}")
 
 
-@pytest.mark.parametrize("kind", ["amqp", "kafka"])
+@pytest.mark.parametrize("kind", ["amqp", "kafka", "mqtt"])
 @pytest.mark.parametrize("peer", ["closed_port", "silent_port"])
 def test_a_broker_that_does_not_answer_is_named_within_ten_seconds(
     kind: str, peer: str, request: pytest.FixtureRequest
@@ -316,10 +341,10 @@ def test_a_broker_that_does_not_answer_is_named_within_ten_seconds(
     assert time.monotonic() - started < 10
 
 
-@pytest.mark.parametrize("case", [*AMQP, "kafka"])
+@pytest.mark.parametrize("case", [*AMQP, *KAFKA, *MOSQUITTO])
 def test_a_broker_that_goes_away_is_lost_on_both_ends(case: str) -> None:
-    name, _, plane = case.partition(" ")
-    with running(name) as status, amqp_plane(plane or PLANES[0]):
+    name, _, spoken = case.partition(" ")
+    with running(name) as status, dialect(spoken):
         transport = open_confirming(status.broker)
         made = transport.declare([Destination(0)])
         with consuming(transport, made) as consumers, producing(transport, made) as producers:

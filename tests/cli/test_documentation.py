@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import typer
+import yaml
 from agents import run_load
 from pyspark.sql import SparkSession
 
@@ -43,7 +44,7 @@ from bench_spark.transports.base import TransportContext
 from bench_spark.transports.registry import ENTRY_POINTS, make_transport
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 EXECUTED = {"validate", "plan", "schema", "scenarios", "brokers", "--version", "--help"}
 """Commands that start nothing and change nothing: run for real wherever they are shown."""
@@ -51,7 +52,11 @@ EXECUTED = {"validate", "plan", "schema", "scenarios", "brokers", "--version", "
 LOADS = {"run", "search-window"}
 """Commands that are given a scenario and run it."""
 
-JOBS = {"jobs/run_scenario.py": "run", "jobs/search_window.py": "search-window"}
+JOBS = {
+    "jobs/run_scenario.py": ("run",),
+    "jobs/search_window.py": ("search-window",),
+    "jobs/run_suite.py": ("suite", "run"),
+}
 """What spark-submit is given instead of the program, and the command that it stands for."""
 
 _FENCE = re.compile(
@@ -112,7 +117,7 @@ def arguments_of(words: list[str]) -> tuple[str, ...] | None:
     for place, word in enumerate(words):
         for job, command in JOBS.items():
             if word.endswith(job):
-                return (command, *words[place + 1 :])
+                return (*command, *words[place + 1 :])
     if words and Path(words[0]).name == "bench-spark":
         return tuple(words[1:])
     if words[:2] == ["docker", "run"]:
@@ -146,6 +151,7 @@ def test_every_kind_of_example_is_found() -> None:
         (".venv/bin/bench-spark runs | head", ("runs",)),
         ("spark-submit --master yarn jobs/run_scenario.py steady", ("run", "steady")),
         ("spark-submit jobs/search_window.py window", ("search-window", "window")),
+        ("spark-submit jobs/run_suite.py acks --quick", ("suite", "run", "acks", "--quick")),
         ("docker run --rm bench-spark bench-spark --help", ("--help",)),
         ("docker build -t bench-spark .", None),
         ("make demo", None),
@@ -301,7 +307,8 @@ def section_of(document: Path, heading: str) -> str:
 def test_the_example_transport_carries_a_load_when_installed_as_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown = {block.file: block.text for block in [*blocks("python"), *blocks("toml")] if block.file}
+    named = [block for language in ("python", "toml", "yaml") for block in blocks(language)]
+    shown = {block.file: block.text for block in named if block.file}
     project = tomllib.loads(shown["pyproject.toml"])["project"]
     (tmp_path / "mqtt_qos0.py").write_text(shown["mqtt_qos0.py"])
     install(tmp_path, project)
@@ -317,7 +324,9 @@ def test_the_example_transport_carries_a_load_when_installed_as_shown(
     )
     try:
         with brokers.embedded("mosquitto") as running:
-            broker = running["mosquitto"].broker
+            shown_broker = yaml.safe_load(shown["qos0.yaml"])
+            uri = running["mosquitto"].broker.uri
+            broker = Broker.model_validate(shown_broker | {"uri": uri})
             context = TransportContext("example", scenario, broker, Credentials())
             assert type(make_transport(context)).__name__ == "MqttTransport"
             load = run_load(make_plan(scenario, "example"), broker)

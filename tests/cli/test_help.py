@@ -52,7 +52,9 @@ def test_the_help_of_a_command_shows_its_examples(
     ("name", "example"), [(name, line) for name, lines in EXAMPLES.items() for line in lines]
 )
 def test_every_example_parses(name: str, example: str) -> None:
-    words = shlex.split(example.partition(" > ")[0].partition(" < ")[0])
+    words = shlex.split(example)
+    end = next((place for place, word in enumerate(words) if word in ("<", ">")), len(words))
+    words = words[:end]
     assert " ".join(words).startswith(name)
     parser = typer.main.get_command(app)
     called: list[Any] = []

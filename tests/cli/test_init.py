@@ -34,6 +34,8 @@ def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
         ("amqp://example.org", "amqp", ("example.org", 5672)),
         (f"kafka://bob:{SECRET}@one:9093,two:9093", "kafka", ("one", 9093)),
         ("kafka://one:9092", "kafka", ("one", 9092)),
+        ("mqtt://example.org", "mqtt", ("example.org", 1883)),
+        (f"mqtts://bob:{SECRET}@example.org:8884", "mqtt", ("example.org", 8884)),
         ("loopback", "loopback", ("loopback", 0)),
     ],
 )
@@ -64,7 +66,7 @@ def test_what_is_written_passes_plan(
 def test_the_keys_that_are_shown_but_not_set_are_right(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for address in ("amqps://example.org", "kafka://bob@one:9092"):
+    for address in ("amqps://example.org", "kafka://bob@one:9092", "mqtts://example.org"):
         typed(monkeypatch, address)
         assert main(["init", "--force"]) == 0
         keys = Path(FILES[1]).read_text().partition("\n\n")[2]

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from bench_spark.brokers.base import BrokerStatus, free_ports
 from bench_spark.cli import main
-from bench_spark.errors import EXIT_CONFIGURATION, EXIT_DEGRADED, EXIT_VALID
+from bench_spark.errors import EXIT_CONFIGURATION, EXIT_DEGRADED, EXIT_PREFLIGHT, EXIT_VALID
+from bench_spark.scenario.broker import Broker
 from bench_spark.store import Store
 
 GRID = """
@@ -117,6 +120,67 @@ def test_a_hook_that_fails_costs_its_trials_only_and_is_in_the_table(
     assert "trial 2 of 2: hook before: ./hook.sh ended with exit code 1" in said.err
     cells = json.loads(said.out)["cells"]
     assert [cell["status"] for cell in cells] == ["valid", "missing"]
+
+
+def broker_file(tmp_path: Path, broker: Broker, name: str) -> Path:
+    file = tmp_path / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(broker.model_dump(exclude_none=True, exclude_defaults=True)))
+    return file
+
+
+def test_a_suite_that_needs_what_the_broker_lacks_is_refused_before_spark_starts(
+    qpid_broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--store", str(tmp_path / "store"))
+    file = broker_file(tmp_path, qpid_broker, "mine")
+    command = ["suite", "run", "rabbitmq-latency-acks", "--quick", "--broker", str(file), *where]
+    assert main(command) == EXIT_PREFLIGHT
+    said = capfd.readouterr().err
+    assert "trial acks=auto;repetition=1: " in said
+    assert "refuses x-max-length (542 NOT_IMPLEMENTED)" in said
+    assert "Spark" not in said
+    assert Store(tmp_path / "store").open().read("runs").num_rows == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_shared_session")
+def test_the_latency_study_finds_its_last_two_rows_by_itself(
+    rabbitmq: BrokerStatus, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = broker_file(tmp_path, rabbitmq.broker, "mine")
+    code = main(
+        [
+            *("suite", "run", "rabbitmq-latency-rate", "--quick", "--broker", str(file)),
+            *("--store", str(tmp_path / "store"), "--format", "json"),
+            *("--set", "phases.warmup_seconds=0.3", "--set", "phases.measure_seconds=1"),
+        ]
+    )
+    said = capfd.readouterr()
+    # On a busy machine trials may be degraded; the table has them all the same.
+    assert code in (EXIT_VALID, EXIT_DEGRADED), said.err
+    cells = json.loads(said.out)["cells"]
+    assert [cell["parameters"]["load.rate_per_second"] for cell in cells] == [
+        *(1000, 10000, "max", "sustained")
+    ]
+    assert all(cell["measured"] == 1 for cell in cells), said.err
+    assert [cell["rate_found_per_second"] is not None for cell in cells] == [False] * 2 + [True] * 2
+    for cell in cells:
+        assert cell["values"]["interval_max_latency_p99_us"]["median"] > 0
+        assert 0 < cell["values"]["broker_cpu_user"]["median"] < 1
+        assert cell["overhead_seconds"][0] > 0
+    assert "msg/s" in cells[-1]["notes"][-1]
+
+
+def test_the_command_that_starts_a_broker_is_named_where_it_is_not_there(
+    qpid_broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    [port] = free_ports(1)
+    uri = f"amqp://guest:guest@127.0.0.1:{port}/"
+    gone = qpid_broker.model_copy(update={"uri": uri, "name": "rabbitmq"})
+    file = broker_file(tmp_path, gone, "gone")
+    where = ("--broker", str(file), "--store", str(tmp_path / "store"))
+    assert main(["suite", "run", "rabbitmq-latency-acks", "--quick", *where]) == EXIT_PREFLIGHT
+    assert "bench-spark broker start rabbitmq" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def wait_for_workers(web_port: int, count: int) -> None:
     raise AssertionError("the workers did not register")
 
 
-def submit(master: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def submit(master: str, job: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [
             str(SPARK_HOME / "bin" / "spark-submit"),
@@ -113,7 +113,7 @@ def submit(master: str, *arguments: str) -> subprocess.CompletedProcess[str]:
             "spark.executor.extraClassPath=" + ":".join(map(str, jars.delta_jars())),
             "--conf",
             f"spark.driver.extraJavaOptions=-Dlog4j2.configurationFile=file:{QUIET}",
-            str(ROOT / "jobs" / "run_scenario.py"),
+            str(ROOT / "jobs" / job),
             *arguments,
         ],
         env=environment(),
@@ -130,6 +130,7 @@ def test_two_executors_on_two_workers_each_carry_out_their_assignment(
     store, result = tmp_path / "store", tmp_path / "result.json"
     done = submit(
         cluster,
+        "run_scenario.py",
         "steady",
         *("--broker", "loopback", "--store", str(store), "--run-id", "on-a-cluster"),
         *("--format", f"json={result}", "--set", "agents=2", "--set", "producers=3"),
@@ -154,8 +155,57 @@ def test_two_executors_on_two_workers_each_carry_out_their_assignment(
 
 
 def test_a_store_that_the_executors_do_not_share_is_refused(cluster: str, tmp_path: Path) -> None:
-    done = submit(cluster, "steady", "--broker", "loopback", "--store", "bench-store")
+    done = submit(
+        cluster, "run_scenario.py", "steady", "--broker", "loopback", "--store", "bench-store"
+    )
     said = done.stdout + done.stderr  # spark-submit joins the two streams of a Python driver.
     assert done.returncode == 3, said
     assert "every machine shares" in said
     assert "Traceback" not in said
+
+
+SUITE = """
+name: grid
+base:
+  agents: 2
+  producers: 2
+  consumers: 2
+  destinations: 2
+  phases: {warmup_seconds: 0.5, measure_seconds: 1, drain_seconds: 5}
+axes:
+  load.rate_per_second: [200, 400]
+"""
+
+
+def test_a_suite_runs_on_a_cluster(cluster: str, tmp_path: Path) -> None:
+    file, store = tmp_path / "grid.yaml", tmp_path / "store"
+    file.write_text(SUITE)
+    done = submit(
+        cluster,
+        "run_suite.py",
+        str(file),
+        *("--broker", "loopback", "--store", str(store), "--format", "csv"),
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    runs = DeltaTable(str(store / "runs")).to_pandas()
+    assert sorted(runs.trial) == [1, 2]
+    assert set(runs.status) == {"valid"}
+    hosts = json.loads(runs.result_json[0])["agents"]
+    assert len({agent["executor"] for agent in hosts}) == 2
+    assert "load.rate_per_second,status," in done.stdout
+
+
+def test_the_best_window_is_searched_on_a_cluster(cluster: str, tmp_path: Path) -> None:
+    result = tmp_path / "best.json"
+    done = submit(
+        cluster,
+        "search_window.py",
+        "window",
+        *("--broker", "loopback", "--store", str(tmp_path / "store"), "--highest", "2"),
+        *("--base", "2", "--format", f"json={result}", "--set", "phases.warmup_seconds=0.5"),
+        *("--set", "phases.measure_seconds=1", "--set", "phases.drain_seconds=2"),
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    document = json.loads(result.read_text())
+    assert {trial["in_flight"] for trial in document["trials"]} <= {1, 2}
+    assert {trial["status"] for trial in document["trials"]} == {"valid"}

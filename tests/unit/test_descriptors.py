@@ -20,7 +20,7 @@ import resource, sys
 from bench_spark.descriptors import make_room_for
 from bench_spark.errors import EnvironmentNotReady
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 300))
-make_room_for(150)
+make_room_for(15, files_each=10)
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 150)
 try:
     make_room_for(400)

@@ -23,6 +23,7 @@ PACKAGE = ROOT / "bench_spark"
 LAYERS = (
     {"cli", "__main__"},
     {
+        "compare",
         "search",
         "suite",
         "spark",

@@ -434,3 +434,70 @@ def test_steps_of_the_rate_begin_with_the_measured_phase(agents: int, scope: str
     schedules = [one.schedule for one in made.assignments]
     warmup = sum(one.messages_before(NANOSECONDS) for one in schedules if one is not None)
     assert warmup == counted * 300
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> Scenario:
+    topology = draw(st.sampled_from(["fan-in", "fan-out", "straight-run", "round-robin"]))
+    producers = draw(st.integers(1, 12))
+    destinations = draw(st.integers(1, producers))
+    consumers = draw(st.integers(1, destinations if topology == "fan-in" else 12))
+    if topology == "straight-run":
+        consumers = destinations = producers
+    placement = draw(st.sampled_from(["paired", "split"]))
+    fewest = 2 if placement == "split" else 1
+    agents = draw(st.integers(fewest, max(fewest, min(producers, consumers))))
+    return scenario(
+        topology=topology,
+        agents=agents,
+        producers=producers,
+        consumers=consumers,
+        destinations=destinations,
+        placement=placement,
+        load={"rate_per_second": draw(st.integers(1, 5000)), "scope": "per_producer"},
+        phases={"warmup_seconds": 0, "measure_seconds": draw(st.integers(1, 60))},
+    )
+
+
+@given(asked=topologies())
+def test_a_topology_is_divided_without_loss_and_each_part_has_one_owner(asked: Scenario) -> None:
+    plan = make_plan(asked, "run")
+    wiring = asked.wiring
+    for role, count in (("producers", asked.producers), ("consumers", asked.consumers)):
+        members = [m for one in plan.assignments for m in getattr(one, role)]
+        assert sorted(member.index for member in members) == list(range(count))
+    declared = [index for one in plan.assignments for index in one.declares]
+    assert sorted(declared) == list(range(asked.destinations))
+    inspected = [index for one in plan.assignments for index in one.inspects]
+    assert sorted(inspected) == list(range(wiring.subscriptions))
+    for one in plan.assignments:
+        groups = {wiring.group_of_destination(index) for index in one.declares}
+        whole = {index for group in groups for index in wiring.destinations_of_group(group)}
+        assert whole == set(one.declares), "whoever counts and deletes a group owns all of it"
+
+
+@given(asked=topologies())
+def test_the_expected_count_is_that_of_the_metrics_specification(asked: Scenario) -> None:
+    sent = asked.producers * asked.load.rate_per_second * asked.phases.measure_seconds
+    expected = {
+        "fan-in": sent,
+        "fan-out": sent * asked.consumers,
+        "straight-run": sent,
+        "round-robin": sent,
+    }[asked.topology or ""]
+    plan = make_plan(asked, "run")
+    assert plan.expected_deliveries == expected
+    assert plan.expected_messages == sent
+
+
+def test_a_load_that_finds_its_own_speed_expects_what_it_will_have_sent() -> None:
+    plan = make_plan(scenario(topology="fan-out", consumers=7, load={"mode": "maximum"}), "run")
+    assert plan.expected_deliveries is None
+    assert plan.copies == 7
+
+
+@pytest.mark.parametrize("topology", ["round-robin", "fan-in"])
+def test_a_closed_loop_is_not_divided(topology: str) -> None:
+    asked = scenario(topology=topology, agents=20, producers=20, load={"mode": "window"})
+    with pytest.raises(ConfigurationError, match=r"load\.mode: window needs both ends"):
+        make_plan(asked, "run")

@@ -8,12 +8,13 @@ from typing import Any
 
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.models import Amqp
-from bench_spark.transports.amqp.connection import AmqpConnection
-from bench_spark.transports.amqp.lanes import Lanes, LaneT
+from bench_spark.transports.amqp.lanes import AmqpLanes
 from bench_spark.transports.amqp.opening import Access
-from bench_spark.transports.amqp.reopening import ReopeningRule
+from bench_spark.transports.amqp.protocol import OpenChannel
 from bench_spark.transports.amqp.transactions import U64, AckTransactions
 from bench_spark.transports.base import Lane
+from bench_spark.transports.sockets.lanes import LaneT
+from bench_spark.transports.sockets.reopening import ReopeningRule
 
 IDLE_SECONDS = 1.0
 """Acknowledgements that are not enough for a group, or for a transaction, go out anyway after this
@@ -24,7 +25,7 @@ COMMIT_SECONDS = 2.0
 """How long to wait, when all is over, for the broker to commit what was acknowledged last."""
 
 
-class AcknowledgingLanes(Lanes[LaneT]):
+class AcknowledgingLanes(AmqpLanes[LaneT]):
     """Lanes whose messages are acknowledged; a plane's consumers mix them with its own lanes."""
 
     def __init__(
@@ -56,10 +57,10 @@ class AcknowledgingLanes(Lanes[LaneT]):
                 self._opened[number].connection.hold(number in lanes)
         self._held = set(lanes)
 
-    def _install(self, lane: LaneT, connection: AmqpConnection, channel: Any) -> None:
+    def _install(self, lane: LaneT, opened: OpenChannel) -> None:
         # A new connection is read, whatever became of the last one.
         self._held.discard(lane.number)
-        super()._install(lane, connection, channel)
+        super()._install(lane, opened)
 
     # -- what a plane adds -------------------------------------------------------------------------
 
@@ -77,17 +78,19 @@ class AcknowledgingLanes(Lanes[LaneT]):
 
     # -- the end of deliveries ---------------------------------------------------------------------
 
-    def detach(self) -> None:
+    def detach(self) -> bool:
         self.hold(())
         lanes = [lane for lane in self._opened if not lane.is_lost and lane.connection.is_open]
         for lane in lanes:
             lane.unanswered += len(lane.lane.destinations)
             for route in range(len(lane.lane.destinations)):
                 self._cancel(lane, route)
-        self._loop.run_down(
+        have_all_answered = self._loop.run_down(
             lambda: sum(lane.unanswered for lane in lanes if not lane.is_lost), DETACH_SECONDS
         )
         self._ring_if_more()
+        # What was on its way to be acknowledged is still in its queue.
+        return have_all_answered or self._amqp.ack == "manual"
 
     # -- transactions ------------------------------------------------------------------------------
 

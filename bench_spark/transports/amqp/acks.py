@@ -8,8 +8,8 @@ import pika.spec
 
 from bench_spark.transports.amqp.frames import RETURN, method_frame
 from bench_spark.transports.amqp.parsing import Content
-from bench_spark.transports.amqp.runs import FEW, ReadBuffer, RowShape, Stretch
 from bench_spark.transports.amqp.settlement import Settlement
+from bench_spark.transports.sockets.runs import FEW, ReadBuffer, RowShape, Stretch
 
 U64 = npt.NDArray[np.uint64]
 

@@ -19,13 +19,15 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pika.connection
 import pika.exceptions
 
 from bench_spark.measure.clock import NowNs
-from bench_spark.transports.amqp.loop import BROKEN, Loop, Timer
+from bench_spark.transports.sockets.line import Line
+from bench_spark.transports.sockets.loop import BROKEN, Loop, Timer
+from bench_spark.transports.sockets.wire import WOULD_BLOCK
 
 # pika logs every lost connection with a traceback, and says critical things about ordinary ends.
 # Its exceptions reach us anyway and are told in our own words.
@@ -41,40 +43,10 @@ READS_PER_TURN = 8
 _METHOD_FRAME = 1
 PASSING_CODES = frozenset({200, 320, 541})
 """By which a broker closes connections that did nothing wrong: farewell, forced, internal error."""
-WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class ForeignProtocol(pika.exceptions.AMQPConnectionError):  # type: ignore[misc]  # pika is untyped
     """The peer's first bytes are not AMQP 0-9-1."""
-
-
-class Line(Protocol):
-    """What lanes need of a connection, whoever moves the data on it."""
-
-    failure: Exception | None
-    """Why it ended, or could not open; None while it lives."""
-    closed_by_broker: tuple[int, str] | None
-    """The broker's own code and text, if it said goodbye."""
-    read_ns: int
-    """When the bytes being decoded now were read."""
-    on_end: Callable[[Exception], None]
-    """Called when an open connection, or its channel, has ended."""
-
-    @property
-    def is_open(self) -> bool: ...
-
-    @property
-    def unsent_bytes(self) -> int:
-        """What is still to be written to the socket."""
-
-    def hold(self, is_held: bool) -> None:
-        """Leave what arrives in the socket, or read on."""
-
-    def close(self) -> None:
-        """Say goodbye; `failure` is set once the broker has answered."""
-
-    def abort(self, reason: str) -> None:
-        """End at once, without a word to the broker."""
 
 
 @dataclass(frozen=True)

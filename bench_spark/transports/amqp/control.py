@@ -7,29 +7,25 @@ question here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pika.spec
 
 from bench_spark.errors import BenchError
-from bench_spark.transports.amqp.connection import PASSING_CODES, AmqpConnection, Line
-from bench_spark.transports.amqp.loop import Loop
+from bench_spark.transports.amqp.connection import PASSING_CODES, AmqpConnection
 from bench_spark.transports.amqp.opening import (
     Access,
     broker_answer,
     open_channels,
-    open_connections,
     refusal,
 )
+from bench_spark.transports.amqp.protocol import AmqpProtocol
+from bench_spark.transports.sockets.line import close_gracefully
+from bench_spark.transports.sockets.loop import Loop
+from bench_spark.transports.sockets.opening import open_connections
 
 NOT_FOUND = 404
 PRECONDITION_FAILED = 406
-
-GOODBYE_SECONDS = 3.0
-"""How long to wait for the next of many goodbyes to be answered. What was published and not read
-yet would be lost with a connection that is cut off, so this is not too short."""
-MOST_GOODBYE_SECONDS = 60.0
 
 
 class Refused(Exception):
@@ -73,7 +69,7 @@ class Control:
     @property
     def connection(self) -> AmqpConnection:
         if self._connection is None or self._connection.failure is not None:
-            self._connection = open_connections(self._access, 1, self._loop)[0]
+            self._connection = open_connections(AmqpProtocol(self._access), 1, self._loop)[0]
             self._channel = None
         return self._connection
 
@@ -128,17 +124,3 @@ class Control:
 
     def _on_channel_end(self, _channel: Any, reason: Exception) -> None:
         self._channel_end = reason
-
-
-def close_gracefully(loop: Loop, connections: Sequence[Line]) -> None:
-    """Say goodbye on all of them side by side; a broker that does not answer is hung up on."""
-    for connection in connections:
-        if connection.is_open:
-            connection.close()
-
-    def count_open() -> int:
-        return sum(one.failure is None for one in connections)
-
-    loop.run_down(count_open, GOODBYE_SECONDS, MOST_GOODBYE_SECONDS)
-    for connection in connections:
-        connection.abort("the broker did not answer the goodbye")

@@ -15,7 +15,6 @@ import numpy as np
 import pika.spec
 
 from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
-from bench_spark.transports.amqp.arrivals import Arrivals
 from bench_spark.transports.amqp.frames import (
     BODY,
     DELIVER,
@@ -26,8 +25,9 @@ from bench_spark.transports.amqp.frames import (
     frame_start,
 )
 from bench_spark.transports.amqp.parsing import BadFrame, Content
-from bench_spark.transports.amqp.runs import FEW, Constant, ReadBuffer, RowShape, Stretch
 from bench_spark.transports.base import U8, Received
+from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.runs import FEW, Constant, ReadBuffer, RowShape, Stretch
 
 LONGEST_ALIKE_BYTES = 64 * 1024
 """Longer messages are decoded one by one: copying their bytes costs more than that."""

@@ -11,19 +11,19 @@ import pika.spec
 
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.models import Amqp
-from bench_spark.transports.amqp import generations
 from bench_spark.transports.amqp.acknowledging import AcknowledgingLanes, consumer_tag
 from bench_spark.transports.amqp.acks import U64, AckFrames
-from bench_spark.transports.amqp.arrivals import Arrivals
 from bench_spark.transports.amqp.deliveries import Deliveries
 from bench_spark.transports.amqp.fast_lanes import FastLane, FastLanes
 from bench_spark.transports.amqp.frames import method_frame
-from bench_spark.transports.amqp.gathering import Gathering
-from bench_spark.transports.amqp.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.parsing import Parser
-from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.base import Lane, Part, Received, nothing_received
+from bench_spark.transports.sockets import generations
+from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.gathering import Gathering
+from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
+from bench_spark.transports.sockets.reopening import ReopeningRule
 
 
 class FastConsumers(AcknowledgingLanes[FastLane], FastLanes):

@@ -6,13 +6,15 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from bench_spark.transports.amqp.connection import AmqpConnection, Handover
-from bench_spark.transports.amqp.gathering import Gathering
-from bench_spark.transports.amqp.lanes import Lanes, OpenLane
+from bench_spark.transports.amqp.connection import Handover
+from bench_spark.transports.amqp.lanes import AmqpLanes
 from bench_spark.transports.amqp.parsing import Parser
-from bench_spark.transports.amqp.runs import ReadBuffer
+from bench_spark.transports.amqp.protocol import OpenChannel
 from bench_spark.transports.amqp.wire import Wire, read_buffer
 from bench_spark.transports.base import Lane
+from bench_spark.transports.sockets.gathering import Gathering
+from bench_spark.transports.sockets.lanes import OpenLane
+from bench_spark.transports.sockets.runs import ReadBuffer
 
 
 class FastLane(OpenLane):
@@ -20,7 +22,7 @@ class FastLane(OpenLane):
     handover: Handover
 
 
-class FastLanes(Lanes[FastLane]):
+class FastLanes(AmqpLanes[FastLane]):
     _gathering: Gathering | None = None
     _buffer: ReadBuffer | None = None
     """What the sockets of all lanes are read into."""
@@ -29,8 +31,8 @@ class FastLanes(Lanes[FastLane]):
     def _make_lane(self, number: int, lane: Lane) -> FastLane:
         return FastLane(number, lane)
 
-    def _equip(self, lane: FastLane, connection: AmqpConnection, channel: Any) -> None:
-        handover = connection.hand_over(channel)
+    def _equip(self, lane: FastLane, opened: OpenChannel) -> None:
+        handover = opened.connection.hand_over(opened.channel)
         lane.handover = handover
         lane.connection = Wire(
             handover,

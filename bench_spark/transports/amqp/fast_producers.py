@@ -1,8 +1,4 @@
-"""Publishing in batches: frames are built once, stamped per batch, and written as they lie.
-
-A lane takes whole messages only. What its socket does not take at once is kept, at most one write's
-worth, and until that has gone the lane takes no more.
-"""
+"""Publishing in batches: frames are built once, stamped per batch, and written as they lie."""
 
 from __future__ import annotations
 
@@ -15,34 +11,29 @@ import numpy as np
 import pika.spec
 
 from bench_spark.measure.clock import NowNs
-from bench_spark.measure.envelope import Envelopes, envelope_bytes
 from bench_spark.scenario.models import Amqp
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.acks import Confirmations
-from bench_spark.transports.amqp.connection import Handover
+from bench_spark.transports.amqp.connection import AmqpConnection, Handover
 from bench_spark.transports.amqp.fast_lanes import FastLane, FastLanes
 from bench_spark.transports.amqp.frames import method_frame
-from bench_spark.transports.amqp.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.amqp.key_choice import KeyChoice
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.parsing import Parser
+from bench_spark.transports.amqp.protocol import OpenChannel
 from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
-from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.amqp.settlement import Settlement
 from bench_spark.transports.amqp.settling import SettlingLanes
 from bench_spark.transports.base import (
-    I64,
     U8,
-    U16,
-    Batch,
     Destination,
     Lane,
     Signal,
     SignalKind,
 )
+from bench_spark.transports.sockets.reopening import ReopeningRule
+from bench_spark.transports.sockets.sending import Load, SendingLanes
 
-WRITE_BYTES = 256 * 1024
-"""Messages written to a lane at once, and the most that may wait there for its socket."""
 MOST_BLOCKS = 4096
 
 
@@ -54,41 +45,6 @@ class _Outbox:
     frames: list[PublishFrames]
     """By route."""
     is_blocked: bool = False
-
-
-@dataclass(frozen=True)
-class _Load:
-    """A batch in the order in which it is written."""
-
-    heads: Envelopes
-    rows: U8
-    """The same heads as bytes."""
-    routes: U16
-    tails: bytes | Sequence[bytes]
-    head_bytes: int
-    key_digits: U8 | None
-    """Where routing keys vary: the end of each message's key."""
-
-    @classmethod
-    def of(cls, batch: Batch, choice: KeyChoice | None, order: I64 | None = None) -> _Load:
-        heads, routes, tails = batch.head, batch.route, batch.tail
-        if order is not None:
-            heads, routes = heads[order], routes[order]
-            tails = tails if isinstance(tails, bytes) else [tails[place] for place in order]
-        rows = envelope_bytes(np.ascontiguousarray(heads))
-        key_digits = None if choice is None else choice.digits(heads)
-        return cls(heads, rows, routes, tails, batch.head_bytes, key_digits)
-
-    def part(self, start: int, end: int) -> _Load:
-        """Some of these messages (views, no copies of heads)."""
-        return _Load(
-            self.heads[start:end],
-            self.rows[start:end],
-            self.routes[start:end],
-            self.tails if isinstance(self.tails, bytes) else self.tails[start:end],
-            self.head_bytes,
-            None if self.key_digits is None else self.key_digits[start:end],
-        )
 
 
 @dataclass
@@ -108,7 +64,9 @@ class _Blocks:
         return block
 
 
-class FastProducers(SettlingLanes[FastLane], FastLanes):
+class FastProducers(
+    SettlingLanes[FastLane], FastLanes, SendingLanes[FastLane, AmqpConnection, OpenChannel]
+):
     def __init__(
         self,
         access: Access,
@@ -162,49 +120,6 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
 
     # -- sending -----------------------------------------------------------------------------------
 
-    def send(self, batch: Batch) -> int:
-        if self._is_closing or not len(batch):
-            return 0
-        if is_of_one_lane(batch.lane):
-            return self._send_on_one_lane(batch)
-        return self._send_by_lane(batch)
-
-    def _send_on_one_lane(self, batch: Batch) -> int:
-        lane = self._opened[batch.lane[0]]
-        room = self._room(lane)
-        if room <= 0:
-            return 0
-        load = _Load.of(batch, self._key_choice)
-        most = _messages_per_write(batch)
-        accepted = 0
-        while room > 0 and accepted < len(batch):
-            end = min(len(batch), accepted + min(most, room))
-            self._write(lane, load, accepted, end)
-            accepted = end
-            room = self._room(lane)
-        return accepted
-
-    def _send_by_lane(self, batch: Batch) -> int:
-        """Accepted is a prefix of the batch: it ends where the first lane has no more room."""
-        if self._room(self._opened[batch.lane[0]]) <= 0:
-            return 0  # before the work of grouping: full lanes are tried again and again
-        groups = by_lane(batch.lane)
-        most = _messages_per_write(batch)
-        accepted = len(batch)
-        for number, start, end in groups:
-            room = max(0, min(most, self._room(self._opened[number])))
-            if end - start > room:
-                accepted = min(accepted, int(groups.order[start + room]))
-        if not accepted:
-            return 0
-        load = _Load.of(batch, self._key_choice, groups.order)
-        for number, start, end in groups:
-            if accepted < len(batch):
-                end = start + int(groups.order[start:end].searchsorted(accepted))
-            if end > start:
-                self._write(self._opened[number], load, start, end)
-        return accepted
-
     def _room(self, lane: FastLane) -> int:
         """How many messages the lane takes now."""
         outbox = self._outboxes[lane.number]
@@ -214,11 +129,11 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
             return 0
         return outbox.settlement.room
 
-    def _write(self, lane: FastLane, load: _Load, start: int, end: int) -> None:
+    def _write(self, lane: FastLane, load: Load) -> None:
         outbox = self._outboxes[lane.number]
         # Noted before it is written: a write that fails abandons what was noted.
-        outbox.settlement.sent(load.heads[start:end], load.head_bytes)
-        data = self._data(outbox.frames, load.part(start, end))
+        outbox.settlement.sent(load.heads, load.head_bytes)
+        data = self._data(outbox.frames, load)
         if self._amqp.producer_transaction and not outbox.settlement.room:
             self._committing.add(lane.number)
             data = b"".join((data, method_frame(lane.handover.channel, pika.spec.Tx.Commit())))
@@ -227,21 +142,24 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
     def _send_commit(self, lane: FastLane) -> None:
         lane.connection.send_method(pika.spec.Tx.Commit())
 
-    def _data(self, frames: Sequence[PublishFrames], load: _Load) -> bytes | memoryview:
+    def _data(self, frames: Sequence[PublishFrames], load: Load) -> bytes | memoryview:
         routes, tails = load.routes, load.tails
+        digits = None if self._key_choice is None else self._key_choice.digits(load.heads)
         if not isinstance(tails, bytes):
-            return _each_with_its_tail(frames, load, tails)
+            return _each_with_its_tail(frames, load, tails, digits)
         if len(frames) == 1 or not np.count_nonzero(routes != routes[0]):
             block = self._blocks.of(frames[routes[0]], tails, load.head_bytes)
-            return block.stamped(load.rows, load.key_digits)
-        return self._interleaved(frames, load, tails)
+            return block.stamped(load.rows, digits)
+        return self._interleaved(frames, load, tails, digits)
 
-    def _interleaved(self, frames: Sequence[PublishFrames], load: _Load, tail: bytes) -> bytes:
+    def _interleaved(
+        self, frames: Sequence[PublishFrames], load: Load, tail: bytes, key_digits: U8 | None
+    ) -> bytes:
         """Messages of one lane for several destinations, in the order they were dealt."""
         pieces: list[bytes | memoryview] = [b""] * len(load.rows)
         for route in np.unique(load.routes).tolist():
             places = np.flatnonzero(load.routes == route)
-            digits = None if load.key_digits is None else load.key_digits[places]
+            digits = None if key_digits is None else key_digits[places]
             block = self._blocks.of(frames[route], tail, load.head_bytes)
             stamped, size = block.stamped(load.rows[places], digits), block.message_bytes
             for number, place in enumerate(places.tolist()):
@@ -277,24 +195,13 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
         self._signals.append(Signal(SignalKind.UNBLOCKED, at_ns, lane.number))
 
 
-def _messages_per_write(batch: Batch) -> int:
-    tail_bytes = len(batch.tail) if isinstance(batch.tail, bytes) else max(map(len, batch.tail))
-    return max(1, WRITE_BYTES // (batch.head_bytes + tail_bytes))
-
-
 def _each_with_its_tail(
-    frames: Sequence[PublishFrames], load: _Load, tails: Sequence[bytes]
+    frames: Sequence[PublishFrames], load: Load, tails: Sequence[bytes], key_digits: U8 | None
 ) -> bytes:
     heads = load.rows[:, : load.head_bytes]
-    digits = (
-        itertools.repeat(b"")
-        if load.key_digits is None
-        else (row.tobytes() for row in load.key_digits)
-    )
+    digits = itertools.repeat(b"") if key_digits is None else (row.tobytes() for row in key_digits)
     # `digits` may have no end, so the shortest column decides.
     return b"".join(
-        frames[route].message(head.tobytes() + tail, key_digits)
-        for head, route, tail, key_digits in zip(
-            heads, load.routes.tolist(), tails, digits, strict=False
-        )
+        frames[route].message(head.tobytes() + tail, ends)
+        for head, route, tail, ends in zip(heads, load.routes.tolist(), tails, digits, strict=False)
     )

@@ -16,7 +16,7 @@ import pika.spec
 
 from bench_spark.transports.amqp.connection import AmqpConnection, Handover
 from bench_spark.transports.amqp.frames import HEARTBEAT_FRAME, method_frame
-from bench_spark.transports.amqp.loop import Loop
+from bench_spark.transports.sockets.loop import Loop
 
 _FRAME_MAX, _HEARTBEAT_SECONDS = 8192, 7
 _HALF_A_FRAME = HEARTBEAT_FRAME[:5]

@@ -84,8 +84,36 @@ def refuse_impossible(scenario: Scenario) -> None:
             "amqp.queue.name: missing; a run without producers consumes from queues that are there "
             "already, and needs their name"
         )
-    if has_several_destinations(scenario):
+    if scenario.topology is not None:
+        _refuse_topology(scenario)
+    elif has_several_destinations(scenario):
         _refuse_shared_names(amqp)
+
+
+def _refuse_topology(scenario: Scenario) -> None:
+    """What a topology leaves no choice about."""
+    amqp, topology = scenario.amqp, scenario.topology
+    if scenario.wiring.is_plain:
+        if has_several_destinations(scenario):
+            _refuse_shared_names(amqp)
+        return
+    if amqp.queue.server_named:
+        raise ConfigurationError(
+            f"amqp.queue.server_named: does not go with topology {topology}, in which everybody "
+            "must know the queues' names"
+        )
+    if amqp.exchange.type == "headers":
+        raise ConfigurationError(
+            f"amqp.exchange.type: headers does not go with topology {topology}, in which "
+            "destinations are routing keys; allowed: direct, topic, fanout"
+        )
+    if amqp.exchange.name and amqp.exchange.type == "fanout" and topology == "fan-in":
+        raise ConfigurationError(
+            "amqp.exchange.type: fanout copies every message to all consumers; topology fan-in "
+            "needs direct or topic"
+        )
+    if scenario.destinations > 1 and topology != "fan-out":
+        _refuse_keys_without_number(amqp)
 
 
 def _refuse_fractions(section: str, values: Mapping[str, object]) -> None:
@@ -129,6 +157,10 @@ def _refuse_copying(amqp: Amqp) -> None:
                     "else every message is copied to all of them"
                 )
         return
+    _refuse_keys_without_number(amqp)
+
+
+def _refuse_keys_without_number(amqp: Amqp) -> None:
     for name, key in (("routing_key", amqp.routing_key), ("binding_key", amqp.binding_key)):
         if key is not None and NUMBER_MARK not in key:
             raise ConfigurationError(

@@ -1,18 +1,9 @@
-"""From an address to open channels: name, TCP, TLS, login; what went wrong, in words for people.
-
-The AMQP handshakes of a group of connections run side by side on one loop, so that hundreds of
-lanes open in the time of a few. Every wait has a deadline; there are no retries here (reopening.py
-has them).
-"""
+"""Who we are at the broker, and open channels; what went wrong, in words for people."""
 
 from __future__ import annotations
 
-import queue
-import socket
 import ssl
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,23 +15,19 @@ from bench_spark.errors import (
     BenchError,
     BrokerRefused,
     BrokerUnreachable,
-    ConfigurationError,
     LoginRefused,
     PreflightError,
 )
-from bench_spark.measure.clock import NowNs
-from bench_spark.scenario.broker import Tls
 from bench_spark.transports.amqp.connection import (
     AmqpConnection,
     ForeignProtocol,
-    Line,
     describe_end,
 )
-from bench_spark.transports.amqp.loop import Loop
 from bench_spark.transports.base import TransportContext
-
-OPENED_TOGETHER = 32
-"""Connections that shake hands side by side: enough to hide round trips, below any accept queue."""
+from bench_spark.transports.pace import OpeningPace
+from bench_spark.transports.sockets.dialling import tls_context, tls_name
+from bench_spark.transports.sockets.line import Line
+from bench_spark.transports.sockets.loop import Loop
 
 LOGIN_REFUSALS = frozenset({402, 403, 404, 530})
 """Reply codes by which brokers refuse a user or a vhost while a connection opens."""
@@ -48,7 +35,6 @@ ACCESS_REFUSED = 403
 """The reply code for a missing right, once logged in."""
 
 _DEFAULT_USER = "guest"  # what AMQP clients present when told nothing
-_ADDRESS_INFO = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -63,6 +49,7 @@ class Access:
     parameters: pika.ConnectionParameters
     tls_context: ssl.SSLContext | None
     tls_name: str
+    pace: OpeningPace
     on_opened: Callable[[int], None]
     """Whom to tell of lanes that are open."""
 
@@ -78,7 +65,6 @@ def access_for(context: TransportContext) -> Access:
     broker, credentials = context.broker, context.credentials
     username = credentials.username or _DEFAULT_USER
     password = credentials.password.get_secret_value() if credentials.password else _DEFAULT_USER
-    tls = (broker.tls or Tls()) if broker.uses_tls else None
     return Access(
         host=broker.host,
         port=broker.port,
@@ -100,57 +86,11 @@ def access_for(context: TransportContext) -> Access:
                 "qpid.close_when_no_route": False,
             },
         ),
-        tls_context=_tls_context(tls) if tls else None,
-        tls_name=(tls.server_name if tls and tls.server_name else broker.host),
+        tls_context=tls_context(broker),
+        tls_name=tls_name(broker),
+        pace=context.pace,
         on_opened=context.on_opened,
     )
-
-
-def _tls_context(tls: Tls) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file)
-        if tls.insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if tls.certificate_file:
-            context.load_cert_chain(tls.certificate_file, tls.key_file)
-    except (OSError, ssl.SSLError) as error:
-        files = ", ".join(filter(None, (tls.ca_file, tls.certificate_file, tls.key_file)))
-        raise ConfigurationError(f"tls: cannot load {files}: {_reason(error)}") from error
-    return context
-
-
-def open_connections(
-    access: Access,
-    count: int,
-    loop: Loop,
-    now_ns: NowNs = time.monotonic_ns,
-    on_opened: Callable[[int], None] | None = None,
-) -> list[AmqpConnection]:
-    """All of them, logged in; or none, and the error says why."""
-    connections: list[AmqpConnection] = []
-    try:
-        while len(connections) < count:
-            group_end = min(count, len(connections) + OPENED_TOGETHER)
-            group_start = len(connections)
-            deadline = time.monotonic() + access.timeout_seconds
-            for connected in dialled(access, group_end - group_start, deadline):
-                connections.append(AmqpConnection(connected, loop, access.parameters, now_ns))
-            _await_logins(access, connections[group_start:], loop, deadline)
-            if on_opened is not None:
-                on_opened(group_end - group_start)
-    except BaseException:
-        for connection in connections:
-            connection.abort("another connection could not be opened")
-        raise
-    return connections
-
-
-def dialled(access: Access, count: int, deadline: float) -> Iterator[socket.socket]:
-    """Sockets, connected and encrypted where asked for, that never block; made one by one."""
-    addresses = _resolve(access, deadline)
-    for _ in range(count):
-        yield _connect(access, addresses, deadline)
 
 
 def open_channels(access: Access, connections: Sequence[AmqpConnection], loop: Loop) -> list[Any]:
@@ -169,79 +109,6 @@ def open_channels(access: Access, connections: Sequence[AmqpConnection], loop: L
 
 def _ignore(_channel: Any) -> None:
     """pika insists on a callback; the loop watches the channel's state instead."""
-
-
-def _await_logins(
-    access: Access, group: Sequence[AmqpConnection], loop: Loop, deadline: float
-) -> None:
-    def all_settled() -> bool:
-        return all(one.is_open or one.failure is not None for one in group)
-
-    loop.run_until(all_settled, max(0.0, deadline - time.monotonic()))
-    for connection in group:
-        if connection.failure is not None:
-            raise login_failure(access, connection, connection.failure)
-        if not connection.is_open:
-            raise BrokerUnreachable(
-                f"{access.address}: accepted the connection, but gave no answer in AMQP within "
-                f"{access.timeout_seconds:g} s"
-            )
-
-
-def _resolve(access: Access, deadline: float) -> list[_ADDRESS_INFO]:
-    """Addresses of the host. In a thread: the system's resolver has no timeout of its own."""
-    answers: queue.SimpleQueue[list[_ADDRESS_INFO] | OSError] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            found = socket.getaddrinfo(access.host, access.port, type=socket.SOCK_STREAM)
-            answers.put(list(found))
-        except OSError as error:
-            answers.put(error)
-
-    threading.Thread(target=ask, name="resolve", daemon=True).start()
-    try:
-        answer = answers.get(timeout=max(0.01, deadline - time.monotonic()))
-    except queue.Empty:
-        raise _no_answer(access, "name not resolved") from None
-    if isinstance(answer, OSError):
-        raise BrokerUnreachable(f"{access.address}: {_reason(answer)}") from answer
-    return answer
-
-
-def _connect(access: Access, addresses: Sequence[_ADDRESS_INFO], deadline: float) -> socket.socket:
-    failure: OSError | None = None
-    for family, kind, protocol, _, address in addresses:
-        candidate = socket.socket(family, kind, protocol)
-        try:
-            candidate.settimeout(max(0.01, deadline - time.monotonic()))
-            candidate.connect(address)
-            candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if access.tls_context is not None:
-                candidate = access.tls_context.wrap_socket(
-                    candidate, server_hostname=access.tls_name
-                )
-            candidate.setblocking(False)
-            return candidate
-        except OSError as error:
-            candidate.close()
-            failure = error
-    if isinstance(failure, TimeoutError):
-        raise _no_answer(access, "no answer") from failure
-    tls = "TLS: " if isinstance(failure, ssl.SSLError) else ""
-    raise BrokerUnreachable(f"{access.address}: {tls}{_reason(failure)}") from failure
-
-
-def _no_answer(access: Access, what: str) -> BrokerUnreachable:
-    return BrokerUnreachable(f"{access.address}: {what} within {access.timeout_seconds:g} s")
-
-
-def _reason(error: OSError | None) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"certificate not accepted: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        return (error.reason or str(error)).replace("_", " ").lower()
-    return (error.strerror if error else None) or str(error)
 
 
 def is_login_refused(connection: Line, failure: Exception) -> bool:

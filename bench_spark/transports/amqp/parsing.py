@@ -31,7 +31,7 @@ from bench_spark.transports.amqp.frames import (
     NACK,
     RETURN,
 )
-from bench_spark.transports.amqp.runs import ReadBuffer
+from bench_spark.transports.sockets.runs import ReadBuffer
 
 _METHOD_ID = struct.Struct(">I")
 _SETTLED = struct.Struct(">QB")

@@ -16,13 +16,13 @@ import pika.spec
 from bench_spark.measure.clock import NowNs
 from bench_spark.measure.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, Envelopes
 from bench_spark.scenario.models import Amqp
-from bench_spark.transports.amqp import generations
 from bench_spark.transports.amqp.acknowledging import AcknowledgingLanes, consumer_tag
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.pika_lanes import PikaLane, PikaLanes
-from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.amqp.transactions import U64
 from bench_spark.transports.base import Lane, Part, Received, nothing_received
+from bench_spark.transports.sockets import generations
+from bench_spark.transports.sockets.reopening import ReopeningRule
 
 
 class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):

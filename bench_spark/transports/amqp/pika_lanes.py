@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from bench_spark.transports.amqp.connection import AmqpConnection
-from bench_spark.transports.amqp.lanes import Lanes, OpenLane
+from bench_spark.transports.amqp.lanes import AmqpLanes
+from bench_spark.transports.amqp.protocol import OpenChannel
 from bench_spark.transports.base import Lane
+from bench_spark.transports.sockets.lanes import OpenLane
 
 
 class PikaLane(OpenLane):
@@ -14,13 +16,13 @@ class PikaLane(OpenLane):
     channel: Any
 
 
-class PikaLanes(Lanes[PikaLane]):
+class PikaLanes(AmqpLanes[PikaLane]):
     def _make_lane(self, number: int, lane: Lane) -> PikaLane:
         return PikaLane(number, lane)
 
-    def _equip(self, lane: PikaLane, connection: AmqpConnection, channel: Any) -> None:
-        lane.connection = connection
-        lane.channel = channel
+    def _equip(self, lane: PikaLane, opened: OpenChannel) -> None:
+        lane.connection = connection = opened.connection
+        lane.channel = channel = opened.channel
         channel.add_on_close_callback(
             lambda _, reason: self._lose(lane, connection, reason),
         )

@@ -19,10 +19,10 @@ from bench_spark.transports.amqp.key_choice import KeyChoice
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.pika_lanes import PikaLane, PikaLanes
 from bench_spark.transports.amqp.publishing import message_properties
-from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.amqp.settlement import Settlement
 from bench_spark.transports.amqp.settling import SettlingLanes
 from bench_spark.transports.base import Batch, Destination, Lane, Signal, SignalKind
+from bench_spark.transports.sockets.reopening import ReopeningRule
 
 UNSENT_LIMIT_BYTES = 64 * 1024
 """A lane that has this much waiting for its socket takes no more messages."""

@@ -69,12 +69,13 @@ class RunPolicy:
             urllib.parse.quote(text, safe="")
             for text in (access.virtual_host, f"bench-{context.run_id}")
         )
-        path = f"{parts.path.rstrip('/')}/api/policies/{vhost}/{name}"
-        self._url = f"{parts.scheme}://{self._host}{path}"
+        api = f"{parts.scheme}://{self._host}{parts.path.rstrip('/')}/api"
+        self._url = f"{api}/policies/{vhost}/{name}"
+        self._nodes_url = f"{api}/nodes?columns=running"
         self._authorization = _basic(parts, access)
         self._timeout_seconds = access.timeout_seconds
         self._tls_context = access.tls_context or ssl.create_default_context()
-        self._body = {
+        self._body: dict[str, Any] = {
             "pattern": pattern_of(amqp, context.run_id),
             "definition": dict(amqp.policy.definition),
             "priority": amqp.policy.priority,
@@ -86,18 +87,39 @@ class RunPolicy:
         return f"RunPolicy({self._body['pattern']} at {self._host})"
 
     def set(self) -> None:
+        self._refuse_too_many_copies()
         self._is_set = True
-        self._ask("PUT", json.dumps(self._body).encode())
+        self._ask("PUT", self._url, json.dumps(self._body).encode())
 
     def remove(self) -> None:
         """Only what this agent has set; another agent may have removed it already."""
         if self._is_set:
             self._is_set = False
-            self._ask("DELETE", may_be_missing=True)
+            self._ask("DELETE", self._url, may_be_missing=True)
 
-    def _ask(self, method: str, body: bytes | None = None, may_be_missing: bool = False) -> None:
+    def _refuse_too_many_copies(self) -> None:
+        """RabbitMQ would make as many copies as it has nodes, and say nothing."""
+        definition = self._body["definition"]
+        copies = definition.get("ha-params")
+        if definition.get("ha-mode") != "exactly" or not isinstance(copies, int) or copies < 2:
+            return
+        try:
+            nodes = json.loads(self._ask("GET", self._nodes_url))
+        except LoginRefused:
+            return  # a user may set policies and not be allowed to see the nodes
+        running = sum(bool(node.get("running")) for node in nodes)
+        if copies > running:
+            raise BrokerRefused(
+                f"{self._host}: amqp.policy.definition.ha-params: {copies} copies of a queue need "
+                f"as many nodes, and {running} of this cluster {'is' if running == 1 else 'are'} "
+                "running"
+            )
+
+    def _ask(
+        self, method: str, url: str, body: bytes | None = None, may_be_missing: bool = False
+    ) -> bytes:
         request = urllib.request.Request(  # noqa: S310 - the broker file allows http and https only
-            self._url,
+            url,
             data=body,
             method=method,
             headers={"Authorization": self._authorization, "Content-Type": "application/json"},
@@ -109,11 +131,11 @@ class RunPolicy:
         )
         where = f"{self._host}: amqp.policy"
         try:
-            with opener.open(request, timeout=self._timeout_seconds):
-                return
+            with opener.open(request, timeout=self._timeout_seconds) as answer:
+                return bytes(answer.read())
         except urllib.error.HTTPError as error:
             if error.code == _NOT_FOUND and may_be_missing:
-                return
+                return b""
             kind = LoginRefused if error.code in _LOGIN_REFUSED else BrokerRefused
             raise kind(f"{where}: {error.code} {_reason(error)}") from None
         except OSError as error:

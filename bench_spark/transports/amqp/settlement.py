@@ -18,15 +18,13 @@ from bench_spark.measure.envelope import (
     ENVELOPE_DTYPE,
     Envelopes,
     envelope_bytes,
-    joined_envelopes,
 )
 from bench_spark.transports.amqp.confirms import ConfirmLedger
-from bench_spark.transports.base import I64, Bool, OutcomeKind, Outcomes, no_outcomes
+from bench_spark.transports.base import I64, Bool, OutcomeKind, Outcomes
 
 NANOSECONDS_HELD = 100_000_000
 """How long after a nack its return may come."""
 
-_NO_OUTCOMES = no_outcomes()
 _FEW = 64
 """Outcomes of one read that share columns made once: most reads of many lanes bring one or two."""
 _CONFIRMED = np.full(_FEW, OutcomeKind.CONFIRMED, np.uint8)
@@ -144,14 +142,3 @@ class Settlement:
     def _keys(self, outcomes: Outcomes) -> list[bytes]:
         """What a returned body would begin with."""
         return [row.tobytes()[: self._head_bytes] for row in envelope_bytes(outcomes.head)]
-
-
-def joined(parts: list[Outcomes]) -> Outcomes:
-    if len(parts) < 2:
-        return parts[0] if parts else _NO_OUTCOMES
-    return Outcomes(
-        at_ns=np.concatenate([one.at_ns for one in parts]),
-        lane=np.concatenate([one.lane for one in parts]),
-        kind=np.concatenate([one.kind for one in parts]),
-        head=joined_envelopes([one.head for one in parts]),
-    )

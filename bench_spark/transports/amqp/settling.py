@@ -7,17 +7,18 @@ from typing import Any
 
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.models import Amqp
-from bench_spark.transports.amqp.lanes import Lanes, LaneT
+from bench_spark.transports.amqp.lanes import AmqpLanes
 from bench_spark.transports.amqp.opening import Access
-from bench_spark.transports.amqp.reopening import ReopeningRule
-from bench_spark.transports.amqp.settlement import Settlement, joined
-from bench_spark.transports.base import Lane, Outcomes
+from bench_spark.transports.amqp.settlement import Settlement
+from bench_spark.transports.base import Lane, Outcomes, joined_outcomes
+from bench_spark.transports.sockets.lanes import LaneT
+from bench_spark.transports.sockets.reopening import ReopeningRule
 
 RELEASE_PERIOD_NS = 10_000_000
 """How often to look for nacks whose returns are overdue: not at every turn of a thousand lanes."""
 
 
-class SettlingLanes(Lanes[LaneT]):
+class SettlingLanes(AmqpLanes[LaneT]):
     """Lanes with a settlement each; a plane's producers mix them with its own lanes."""
 
     def __init__(
@@ -72,13 +73,6 @@ class SettlingLanes(Lanes[LaneT]):
         self._committing.discard(lane.number)
         self._settlements[lane.number].acked(0, True, lane.connection.read_ns)
 
-    def flush(self, timeout_seconds: float) -> None:
-        self._loop.run_until(
-            lambda: not any(lane.connection.unsent_bytes for lane in self._opened),
-            timeout_seconds,
-        )
-        self._ring_if_more()
-
     def in_flight(self) -> int:
         return sum(settlement.in_flight for settlement in self._settlements)
 
@@ -88,7 +82,7 @@ class SettlingLanes(Lanes[LaneT]):
             self._next_release_ns = now_ns + RELEASE_PERIOD_NS
             for settlement in self._settlements:
                 settlement.release(now_ns)
-        settled = joined(self._settled)
+        settled = joined_outcomes(self._settled)
         self._settled.clear()
         self._ring_if_more()
         return settled

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from bench_spark.errors import BrokerRefused, PreflightError
-from bench_spark.scenario.models import Amqp
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.control import NOT_FOUND, PRECONDITION_FAILED, Control, Refused
+from bench_spark.transports.amqp.layout import Layout
 from bench_spark.transports.amqp.opening import Access
-from bench_spark.transports.amqp.reopening import BeyondRestoring
 from bench_spark.transports.base import Destination
+from bench_spark.transports.sockets.reopening import BeyondRestoring
 
 _DECLARED_SETTINGS = {"durable", "auto_delete", "arguments"}
 
@@ -22,17 +23,23 @@ BUSY_BROKER_SECONDS = 30.0
 and thousands of connections that end keep a broker busy."""
 
 
+BETWEEN_COUNTS_SECONDS = 0.1
+
+
 class Topology:
     """Queues, and the exchange before them, as the scenario asks; remembers what it made.
+
+    Destinations here are queues, whatever a topology makes of the scenario's.
 
     An exchange of ours is declared auto-delete: it goes with the last queue bound to it, whichever
     agent's that is. Queues and exchanges that were there before are used and left alone.
     """
 
-    def __init__(self, access: Access, amqp: Amqp, run_id: str) -> None:
+    def __init__(self, access: Access, layout: Layout) -> None:
         self._access = access
-        self._amqp = amqp
-        self._run_id = run_id
+        self._layout = layout
+        self._amqp = layout.amqp
+        self._run_id = layout.run_id
         self._made_exchange = False
         self._lock = threading.Lock()
         """Restoring happens in a thread, and must not undo the deleting."""
@@ -60,12 +67,27 @@ class Topology:
                 raise refused.error from refused
 
     def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
+        """Messages left in each queue, once two counts agree.
+
+        RabbitMQ answers the question before it has put what it was sent into the queue: under load
+        the first count may be far too low.
+        """
+        unknown: tuple[int | None, ...] = tuple(None for _ in destinations)
+        deadline = time.monotonic() + BUSY_BROKER_SECONDS
         try:
             with Control(self._access, BUSY_BROKER_SECONDS) as control:
-                return tuple(_depth(control, destination) for destination in destinations)
+                counted, before = unknown, None
+                while counted != before and time.monotonic() < deadline:
+                    if before is not None:
+                        time.sleep(BETWEEN_COUNTS_SECONDS)
+                    before, counted = counted, tuple(_depth(control, one) for one in destinations)
+                return tuple(
+                    now if now == then else None
+                    for now, then in zip(counted, before or unknown, strict=True)
+                )
         except PreflightError:
             # A broker that is gone has taken the answer with it.
-            return tuple(None for _ in destinations)
+            return unknown
 
     def restore(self, destinations: Sequence[Destination]) -> None:
         """Make again what a broker has forgotten, in a restart or with its last consumer.
@@ -163,19 +185,8 @@ class Topology:
             )
 
     def _bind(self, control: Control, destination: Destination) -> None:
-        if self._amqp.exchange.name:
-            for binding in self._bindings(destination):
-                control.ask("queue_bind", f"queue.bind {destination.name!r}", **binding)
-
-    def _bindings(self, destination: Destination) -> Iterator[dict[str, Any]]:
-        index, name = destination.index, destination.name or ""
-        for key in naming.binding_keys(self._amqp, index, name):
-            yield {
-                "queue": name,
-                "exchange": self._amqp.exchange.name,
-                "routing_key": key,
-                "arguments": naming.binding_arguments(self._amqp, index),
-            }
+        for binding in self._layout.bindings(destination):
+            control.ask("queue_bind", f"queue.bind {destination.name!r}", **binding)
 
     def _delete(self, control: Control, destinations: Sequence[Destination]) -> None:
         for destination in destinations:
@@ -183,7 +194,7 @@ class Topology:
             if destination.declared:
                 _tolerate_missing(control, "queue_delete", what, queue=destination.name)
             elif self._made_exchange:
-                for binding in self._bindings(destination):
+                for binding in self._layout.bindings(destination):
                     _tolerate_missing(control, "queue_unbind", what, **binding)
         if self._made_exchange:
             self._delete_exchange(control)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bench_spark.measure.clock import NowNs
 from bench_spark.transports.amqp.fast_consumers import FastConsumers
 from bench_spark.transports.amqp.fast_producers import FastProducers
-from bench_spark.transports.amqp.gathering import is_gathered
+from bench_spark.transports.amqp.layout import layout_for
 from bench_spark.transports.amqp.opening import access_for
 from bench_spark.transports.amqp.pika_consumers import PikaConsumers
 from bench_spark.transports.amqp.pika_producers import PikaProducers
 from bench_spark.transports.amqp.planes import chosen_plane
 from bench_spark.transports.amqp.policies import RunPolicy
 from bench_spark.transports.amqp.probe import probe
-from bench_spark.transports.amqp.reopening import ReopeningRule
 from bench_spark.transports.amqp.topology import Topology
 from bench_spark.transports.base import (
     HEAD_ONLY,
@@ -24,20 +24,27 @@ from bench_spark.transports.base import (
     Lane,
     Part,
     Producers,
+    Subscription,
     TransportContext,
 )
+from bench_spark.transports.sockets.gathering import is_gathered
+from bench_spark.transports.sockets.reopening import ReopeningRule
 
 
 class AmqpTransport:
     def __init__(self, context: TransportContext) -> None:
-        self._amqp = context.scenario.amqp
+        self._layout = layout_for(context.scenario, context.run_id)
+        self._amqp = self._layout.amqp
         self._access = access_for(context)
         self._plane = chosen_plane(self._amqp)
-        self._is_gathered = is_gathered(context.scenario)
-        self._topology = Topology(self._access, self._amqp, context.run_id)
+        self._is_gathered = is_gathered(context.scenario, acknowledges=self._amqp.ack == "manual")
+        self._topology = Topology(self._access, self._layout)
         self._policy = RunPolicy(context, self._access) if self._amqp.policy else None
         seconds = context.scenario.reconnect_seconds
-        self._rule = ReopeningRule(seconds, self._topology.restore) if seconds else None
+        self._consumer_rule = ReopeningRule(seconds, self._topology.restore) if seconds else None
+        self._producer_rule = ReopeningRule(seconds, self._restore_behind) if seconds else None
+        self._queues: tuple[Destination, ...] = ()
+        """That this agent has declared behind destinations that are no queues themselves."""
 
     @property
     def confirms(self) -> bool:
@@ -49,20 +56,32 @@ class AmqpTransport:
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         if self._policy is not None:
             self._policy.set()
-        return self._topology.declare(destinations)
+        if self._layout.wiring.is_plain:
+            return self._topology.declare(destinations)
+        self._queues = self._topology.declare(self._layout.queues_behind(destinations))
+        wiring = self._layout.wiring
+        made = {wiring.group_of_subscription(one.index) for one in self._queues if one.declared}
+        return tuple(
+            self._layout.named(one, wiring.group_of_destination(one.index) in made)
+            for one in destinations
+        )
+
+    def _restore_behind(self, destinations: Sequence[Destination]) -> None:
+        self._topology.restore(self._layout.queues_behind(destinations))
 
     def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         return self._topology.find(destinations)
 
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers:
         producers = FastProducers if self._plane.is_fast else PikaProducers
-        return producers(self._access, self._amqp, lanes, now_ns, self._rule)
+        return producers(self._access, self._amqp, lanes, now_ns, self._producer_rule)
 
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
     ) -> Consumers:
+        lanes, rule = self._layout.consumer_lanes(lanes), self._consumer_rule
         if not self._plane.is_fast:
-            return PikaConsumers(self._access, self._amqp, lanes, now_ns, want, self._rule)
+            return PikaConsumers(self._access, self._amqp, lanes, now_ns, want, rule)
         return FastConsumers(
             self._access,
             self._amqp,
@@ -70,18 +89,34 @@ class AmqpTransport:
             now_ns,
             want,
             is_gathered=self._is_gathered,
-            rule=self._rule,
+            rule=rule,
         )
 
     def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
         return self._topology.depths(destinations)
 
+    def left_in(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
+        queues = [self._layout.queue(one.index, is_declared=True) for one in subscriptions]
+        return self._topology.depths(queues)
+
     def delete(self, destinations: Sequence[Destination]) -> None:
+        if not self._layout.wiring.is_plain:
+            destinations = self._queues_to_delete(destinations)
         try:
             self._topology.delete(destinations)
         finally:
             if self._policy is not None:
                 self._policy.remove()
+
+    def _queues_to_delete(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        """Those that were made, unless their destinations are to be kept: these are not marked as
+        declared any more."""
+        wiring = self._layout.wiring
+        ours = {wiring.group_of_destination(one.index) for one in destinations if one.declared}
+        return tuple(
+            replace(one, declared=one.declared and wiring.group_of_subscription(one.index) in ours)
+            for one in self._queues
+        )
 
     def close(self) -> None:
         """Nothing stays open between calls."""

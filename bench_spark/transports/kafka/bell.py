@@ -19,6 +19,11 @@ class Bell:
         os.set_blocking(self._writer, False)
         self._is_rung = False
 
+    @property
+    def ringing_descriptor(self) -> int:
+        """For a library that rings by writing to it, a byte each time."""
+        return self._writer
+
     def ring(self) -> None:
         if not self._is_rung:
             self._is_rung = True

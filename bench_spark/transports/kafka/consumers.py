@@ -1,10 +1,12 @@
-"""Consumers: one librdkafka client, and one thread, per lane; all are members of the run's group.
+"""Consumers: one librdkafka client, and one thread, per lane; all are members of the run's group,
+or each of its own where all get a copy.
 
-**Receiving.** Each thread blocks in `poll(0.1)` for the first message and then takes what else is
-there by `consume(n, 0)`: a half-full batch never waits for more, and nothing spins. The time is
-read right after each call returned, before anything is decoded; reading it before the second call
-would date messages that arrive in between before they were sent. The thread turns messages into
-columns, puts them down and rings; `receive` only joins columns.
+**Receiving.** Each thread waits for up to 0.1 s for the first message and then takes what else is
+there: a half-full batch never waits for more, and nothing spins. The time is read right after each
+call returned, before anything is decoded; reading it before the second call would date messages
+that arrive in between before they were sent. The thread turns messages into columns, puts them down
+and rings; `receive` only joins columns. How messages are taken and decoded is the plane's business
+(`confluent_consumer.py`, `native_consumer.py`); all else is the same on both.
 
 **A real group.** Users of Kafka measure groups, so topic partitions are assigned by the group's
 own protocol, and members in other processes may still be joining when `attach` returns: partitions
@@ -32,20 +34,13 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from bench_spark.errors import BrokerRefused, BrokerUnreachable, ConfigurationError
+from bench_spark.errors import BrokerRefused, BrokerUnreachable
 from bench_spark.measure.clock import NowNs
 from bench_spark.transports.base import (
     I64,
@@ -56,16 +51,21 @@ from bench_spark.transports.base import (
     nothing_received,
 )
 from bench_spark.transports.kafka.bell import Bell
-from bench_spark.transports.kafka.columns import Columns, Position, columns_of
+from bench_spark.transports.kafka.columns import Columns, Position
+from bench_spark.transports.kafka.group_client import (
+    POLL_SECONDS,
+    CommittedPlace,
+    GroupClient,
+    Listener,
+)
 from bench_spark.transports.kafka.health import Health, reason_of
-from bench_spark.transports.kafka.quiet_log import LOGGER, QuietLog
+from bench_spark.transports.kafka.quiet_log import LOGGER
 from bench_spark.transports.kafka.settings import Properties, moves_partitions_one_by_one
+from bench_spark.transports.pace import OpeningPace
 
 ATTACH_SECONDS = 20.0
 """Brokers wait 3 s for more members before they assign the first time."""
 
-_POLL_SECONDS = 0.1
-_BATCH_MESSAGES = 1000
 _MOST_WAITING_ROWS = 50_000
 _FULL_PAUSE_SECONDS = 0.002
 _HAND_OVER_SECONDS = 1.0
@@ -74,6 +74,10 @@ _QUESTION_SECONDS = 5.0
 _IDLE_MEMBER_SECONDS = 3.0
 _CLOSE_SECONDS = 5.0
 _CLOSE_WHEN_LOST_SECONDS = 0.5
+
+
+ClientMaker = Callable[..., GroupClient]
+"""The class of one plane's clients."""
 
 
 @dataclass
@@ -121,6 +125,7 @@ class _Member:
         number: int,
         lane: Lane,
         properties: Properties,
+        make_client: ClientMaker,
         *,
         want: frozenset[Part],
         may_idle: bool,
@@ -133,11 +138,9 @@ class _Member:
     ) -> None:
         self._number = number
         self._route_of_topic = {str(d.name): route for route, d in enumerate(lane.destinations)}
-        self._want = want
         self._may_idle = may_idle
         self._may_fetch = may_fetch
         self._is_held_back = False
-        self._now_ns = now_ns
         self._inbox = inbox
         self._is_incremental = moves_partitions_one_by_one(properties)
         self.health = Health([number], address, now_ns, bell, reconnect_seconds)
@@ -149,19 +152,25 @@ class _Member:
         self._committed: dict[Position, int] = {}
         """By assigned topic partition, and only those: how far the group has committed."""
         self._next_commit = time.monotonic() + _COMMIT_SECONDS
-        try:
-            self._consumer = Consumer(
-                properties | {"error_cb": self.health.on_error, "on_commit": self._on_commit},
-                logger=QuietLog(),
-            )
-        except KafkaException as error:
-            raise ConfigurationError(f"kafka.consumer: {error.args[0].str()}") from None
+        self._client = make_client(
+            properties,
+            self._route_of_topic,
+            want,
+            now_ns,
+            Listener(
+                on_error=self.health.on_error,
+                on_commit=self._on_commit,
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
+            ),
+        )
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     # -- called by the agent ---------------------------------------------------------------------
 
     def connect(self, timeout_seconds: float) -> None:
-        self._consumer.list_topics(timeout=timeout_seconds)
+        self._client.list_topics(timeout=timeout_seconds)
 
     def join_group(self) -> None:
         self._thread.start()
@@ -174,7 +183,7 @@ class _Member:
         """Ask the thread to commit and close; `has_left_by` says when it has."""
         self._is_ending.set()
         if self._thread.ident is None:
-            self._consumer.close()
+            self._client.close()
 
     def has_left_by(self, asked_at: float) -> bool:
         """Wait for the thread, but not long for one whose broker is gone: librdkafka blocks there
@@ -188,21 +197,16 @@ class _Member:
 
     def _run(self) -> None:
         try:
-            self._consumer.subscribe(
-                list(self._route_of_topic),
-                on_assign=self._on_assign,
-                on_revoke=self._on_revoke,
-                on_lost=self._on_lost,
-            )
+            self._client.join(list(self._route_of_topic))
             joined = time.monotonic()
             while not self._is_ending.is_set():
                 if self._is_held_back and self._may_fetch.is_set():
                     self._is_held_back = False
-                    self._consumer.resume(self._consumer.assignment())
+                    self._client.resume(self._client.assignment())
                 self._take_messages()
                 self._commit_now_and_then()
                 if self.health.needs_examination:
-                    self.health.examine(self._consumer)
+                    self.health.examine(self._client)
                 if self._may_idle and not self.is_ready.is_set():
                     self._accept_idleness(joined)
         except KafkaException as error:
@@ -216,60 +220,41 @@ class _Member:
         if self._inbox.is_full:
             self._is_ending.wait(_FULL_PAUSE_SECONDS)
             return
-        first = self._consumer.poll(_POLL_SECONDS)
-        first_ns = self._now_ns()
-        if first is None:
+        taken = self._client.take()
+        if taken is None:
             return
-        more = self._consumer.consume(_BATCH_MESSAGES - 1, 0)
-        more_ns = self._now_ns()
-        messages = [first, *more]
-        received_ns = np.full(len(messages), more_ns, dtype=np.int64)
-        received_ns[0] = first_ns
-        if any(map(Message.error, messages)):
-            is_good = np.array([self._is_good(message) for message in messages])
-            received_ns = received_ns[is_good]
-            messages = [message for message, good in zip(messages, is_good, strict=True) if good]
-        if messages:
-            self._put(messages, received_ns)
-
-    def _put(self, messages: list[Message], received_ns: I64) -> None:
-        columns = columns_of(messages, self._route_of_topic, self._want)
-        self._rows_taken += len(messages)
-        self._inbox.put(_Chunk(self._number, received_ns, columns))
-        self.health.alive(int(received_ns[-1]))
-
-    def _is_good(self, message: Message) -> bool:
-        error = message.error()
-        if error is None:
-            return True
-        if error.code() != KafkaError._PARTITION_EOF:
-            self.health.lost_for_good(f"topic {message.topic()}: {reason_of(error)}")
-        return False
+        for topic, error in taken.problems:
+            if error.code() != KafkaError._PARTITION_EOF:
+                self.health.lost_for_good(f"topic {topic}: {reason_of(error)}")
+        if taken.columns is not None:
+            self._rows_taken += len(taken.received_ns)
+            self._inbox.put(_Chunk(self._number, taken.received_ns, taken.columns))
+            self.health.alive(int(taken.received_ns[-1]))
 
     def _accept_idleness(self, joined: float) -> None:
         """With incremental protocols a member that gets nothing is told nothing."""
-        if time.monotonic() - joined > _IDLE_MEMBER_SECONDS and self._consumer.memberid():
+        if time.monotonic() - joined > _IDLE_MEMBER_SECONDS and self._client.memberid():
             self.is_ready.set()
 
     # -- the group's decisions -------------------------------------------------------------------
 
-    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_assign(self, partitions: list[TopicPartition]) -> None:
         if partitions:
-            committed = consumer.committed(partitions, timeout=_QUESTION_SECONDS)
-            for partition, place in zip(partitions, committed, strict=True):
-                partition.offset = place.offset if place.offset >= 0 else OFFSET_BEGINNING
-                self._committed[partition.topic, partition.partition] = place.offset
+            committed = self._client.committed_offsets(partitions, _QUESTION_SECONDS)
+            for partition, offset in zip(partitions, committed, strict=True):
+                partition.offset = offset if offset >= 0 else OFFSET_BEGINNING
+                self._committed[partition.topic, partition.partition] = offset
         if self._is_incremental:
-            consumer.incremental_assign(partitions)
+            self._client.incremental_assign(partitions)
         else:
-            consumer.assign(partitions)
+            self._client.assign(partitions)
         if partitions and not self._may_fetch.is_set():
             self._is_held_back = True
-            consumer.pause(partitions)
+            self._client.pause(partitions)
         if partitions or self._may_idle:
             self.is_ready.set()
 
-    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_revoke(self, partitions: list[TopicPartition]) -> None:
         deadline = time.monotonic() + _HAND_OVER_SECONDS
         while self._rows_received < self._rows_taken and time.monotonic() < deadline:
             if self._is_ending.wait(_FULL_PAUSE_SECONDS):
@@ -277,7 +262,7 @@ class _Member:
         self._commit(wait=True)
         self._forget(partitions)
 
-    def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_lost(self, partitions: list[TopicPartition]) -> None:
         # Somebody else may own them already, so there is nothing to commit.
         self._forget(partitions)
 
@@ -304,32 +289,31 @@ class _Member:
             return
         places = [TopicPartition(topic, number, at) for (topic, number), at in news.items()]
         try:
-            if wait:
-                self._on_commit(None, self._consumer.commit(offsets=places, asynchronous=False))
-            else:
-                self._consumer.commit(offsets=places)
+            self._client.commit_places(places, wait=wait)
         except KafkaException as error:
-            self._on_commit(error.args[0], places)
+            self._on_commit(
+                [CommittedPlace(place, at, error.args[0]) for place, at in news.items()]
+            )
 
-    def _on_commit(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
+    def _on_commit(self, places: Sequence[CommittedPlace]) -> None:
         """Believe only what the broker has agreed to: while a group rebalances it may refuse."""
         for place in places:
-            problem = error or place.error
-            position = (place.topic, place.partition)
-            if problem is not None:
-                LOGGER.info("offset of %s not committed: %s", position, reason_of(problem))
-            elif position in self._committed:
-                self._committed[position] = max(self._committed[position], place.offset)
+            if place.error is not None:
+                words = reason_of(place.error)
+                LOGGER.info("offset of %s not committed: %s", place.position, words)
+            elif place.position in self._committed:
+                at = self._committed[place.position]
+                self._committed[place.position] = max(at, place.offset)
 
     def _say_goodbye(self) -> None:
         # Committing to a broker that is gone would block for the length of a session (45 s), and
         # closing calls `_on_revoke`, which commits too.
         if not self.health.is_lost:
-            self.health.examine(self._consumer)
+            self.health.examine(self._client)
         if self.health.is_lost:
             self._committed.clear()
         self._commit(wait=True)
-        self._consumer.close()
+        self._client.close()
 
 
 class KafkaConsumers:
@@ -338,7 +322,8 @@ class KafkaConsumers:
     def __init__(
         self,
         lanes: Sequence[Lane],
-        properties: Properties,
+        properties: Sequence[Properties],
+        make_client: ClientMaker,
         *,
         want: frozenset[Part],
         may_idle: Sequence[bool],
@@ -358,7 +343,8 @@ class KafkaConsumers:
             _Member(
                 number,
                 lane,
-                properties,
+                properties[number],
+                make_client,
                 want=want,
                 may_idle=may_idle[number],
                 may_fetch=self._may_fetch,
@@ -371,10 +357,14 @@ class KafkaConsumers:
             for number, lane in enumerate(lanes)
         ]
 
-    def connect(self, timeout_seconds: float) -> None:
+    def connect(
+        self, timeout_seconds: float, pace: OpeningPace, on_opened: Callable[[int], None]
+    ) -> None:
         try:
             for member in self._members:
+                pace.take(1)
                 member.connect(timeout_seconds)
+                on_opened(1)
         except KafkaException as error:
             self.close()
             raise BrokerUnreachable(f"{self._address}: {reason_of(error.args[0])}") from None
@@ -393,7 +383,7 @@ class KafkaConsumers:
             member.join_group()
         deadline = time.monotonic() + ATTACH_SECONDS
         for member in self._members:
-            while not member.is_ready.wait(_POLL_SECONDS):
+            while not member.is_ready.wait(POLL_SECONDS):
                 if member.health.is_lost:
                     raise BrokerUnreachable(member.health.take_signals()[-1].reason)
                 if time.monotonic() > deadline:
@@ -402,8 +392,9 @@ class KafkaConsumers:
                         f"every consumer within {ATTACH_SECONDS:g} s"
                     )
 
-    def detach(self) -> None:
+    def detach(self) -> bool:
         """The topic keeps everything, and positions tell what was received of it."""
+        return True
 
     def receive(self, timeout_seconds: float) -> Received:
         if not self._may_fetch.is_set():

@@ -16,8 +16,9 @@ import re
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from bench_spark.measure.clock import NowNs
 from bench_spark.transports.base import Signal, SignalKind
@@ -32,6 +33,13 @@ _DECORATION = re.compile(r"^\S+/(?:bootstrap|\d+): |\s*\(after \d+ms in state \w
 def reason_of(error: KafkaError) -> str:
     """librdkafka's words without the address in front and the internal state behind."""
     return _DECORATION.sub("", error.str())
+
+
+class Answering(Protocol):
+    """A client that can be asked whether anybody is there."""
+
+    def list_topics(self, *, timeout: float) -> object:
+        """Raises KafkaException where no broker answers in time."""
 
 
 class Health:
@@ -73,12 +81,14 @@ class Health:
                 self._last_words = reason_of(error)
 
     @property
-    def needs_examination(self) -> bool:
-        is_doubtful = self._is_suspect or self.is_lost
-        is_due = time.monotonic() >= self._next_question
-        return is_doubtful and is_due and not self.is_lost_for_good
+    def is_doubtful(self) -> bool:
+        return (self._is_suspect or self.is_lost) and not self.is_lost_for_good
 
-    def examine(self, client: Producer | Consumer) -> None:
+    @property
+    def needs_examination(self) -> bool:
+        return self.is_doubtful and time.monotonic() >= self._next_question
+
+    def examine(self, client: Answering) -> None:
         """Ask the cluster for an answer. Blocks for up to two seconds: not in the agent's loop."""
         self._is_suspect = False
         self._next_question = time.monotonic() + _BETWEEN_QUESTIONS_SECONDS

@@ -51,8 +51,17 @@ _OWNED: Mapping[str, str] = {
 """Properties that are the transport's business, and why."""
 
 
-def group_of(run_id: str) -> str:
-    return f"bench-{run_id}"
+def group_of(run_id: str, subscription: int | None = None) -> str:
+    """The run's consumer group; where every subscription gets a copy, a group for each."""
+    return f"bench-{run_id}" + ("" if subscription is None else f"-{subscription}")
+
+
+def topic_partitions(scenario: Scenario) -> int:
+    """As given; else as many as it takes for every consumer of a round-robin to have one."""
+    topic = scenario.kafka.topic
+    if scenario.topology != "round-robin" or "partitions" in topic.model_fields_set:
+        return topic.partitions
+    return -(-scenario.consumers // scenario.destinations)
 
 
 def transactional_id(context: TransportContext, producer: int) -> str:
@@ -76,9 +85,12 @@ def _name_with_mark(scenario: Scenario, run_id: str) -> str:
 def topic_properties(scenario: Scenario) -> dict[str, str]:
     """The topic's own properties; bodies that brokers refuse by default are allowed."""
     needed: ClientProperties = {}
-    if scenario.message.bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
-        needed["max.message.bytes"] = scenario.message.bytes + ENVELOPE_OF_RECORD_BYTES
-    return {key: _text(value) for key, value in (needed | scenario.kafka.topic.properties).items()}
+    if scenario.message.largest_bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
+        needed["max.message.bytes"] = scenario.message.largest_bytes + ENVELOPE_OF_RECORD_BYTES
+    return {
+        key: property_text(value)
+        for key, value in (needed | scenario.kafka.topic.properties).items()
+    }
 
 
 def admin_properties(broker: Broker, credentials: Credentials) -> Properties:
@@ -101,27 +113,31 @@ def producer_properties(context: TransportContext) -> Properties:
         "queue.buffering.max.messages": 500_000,
         "queue.buffering.max.kbytes": 262_144,
     }
-    if scenario.message.bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
-        defaults["message.max.bytes"] = scenario.message.bytes + ENVELOPE_OF_RECORD_BYTES
+    if scenario.message.largest_bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
+        defaults["message.max.bytes"] = scenario.message.largest_bytes + ENVELOPE_OF_RECORD_BYTES
     properties = _as_text(defaults | scenario.kafka.producer)
     if scenario.kafka.transaction_messages or not wants_reports(scenario):
         properties[_ONLY_ERRORS] = True
     return admin_properties(context.broker, context.credentials) | properties
 
 
-def consumer_properties(context: TransportContext) -> Properties:
+def consumer_properties(context: TransportContext, group: str | None = None) -> Properties:
+    """Of a consumer in that group; unset: the run's."""
     scenario = context.scenario
     defaults: ClientProperties = {
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         "fetch.queue.backoff.ms": 5,
     }
-    if 2 * scenario.message.bytes > LARGEST_RESPONSE_BY_DEFAULT_BYTES:
-        defaults["receive.message.max.bytes"] = 2 * scenario.message.bytes
+    if 2 * scenario.message.largest_bytes > LARGEST_RESPONSE_BY_DEFAULT_BYTES:
+        defaults["receive.message.max.bytes"] = 2 * scenario.message.largest_bytes
     if scenario.kafka.transaction_messages:
         defaults["isolation.level"] = "read_committed"
+    if scenario.topology == "round-robin":
+        # librdkafka's default divides topic by topic, always among the same first consumers.
+        defaults["partition.assignment.strategy"] = "roundrobin"
     properties = _as_text(defaults | scenario.kafka.consumer)
-    properties["group.id"] = group_of(context.run_id)
+    properties["group.id"] = group or group_of(context.run_id)
     return admin_properties(context.broker, context.credentials) | properties
 
 
@@ -133,13 +149,13 @@ def wants_reports(scenario: Scenario) -> bool:
     """
     producer = scenario.kafka.producer
     acks = producer.get("acks", producer.get("request.required.acks", "all"))
-    return _text(acks) != "0" and _text(producer.get(_ONLY_ERRORS, False)) != "true"
+    return property_text(acks) != "0" and property_text(producer.get(_ONLY_ERRORS, False)) != "true"
 
 
 def starts_at_end(scenario: Scenario) -> bool:
     """Whether a run that only consumes is to leave out what its topics hold already."""
     asked = scenario.kafka.consumer.get("auto.offset.reset", "earliest")
-    return _text(asked) in ("latest", "largest", "end")
+    return property_text(asked) in ("latest", "largest", "end")
 
 
 def moves_partitions_one_by_one(consumer: Mapping[str, Any]) -> bool:
@@ -179,12 +195,13 @@ def _security(broker: Broker, credentials: Credentials) -> ClientProperties:
 def _as_text(properties: ClientProperties) -> Properties:
     # The one property that confluent-kafka reads itself must stay a bool; librdkafka reads text.
     return {
-        key: _text(value) == "true" if key == _ONLY_ERRORS else _text(value)
+        key: property_text(value) == "true" if key == _ONLY_ERRORS else property_text(value)
         for key, value in properties.items()
     }
 
 
-def _text(value: str | int | float | bool) -> str:
+def property_text(value: str | int | float | bool) -> str:
+    """The value as librdkafka reads it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -238,7 +255,7 @@ def _check_transactions(scenario: Scenario) -> None:
             "its transaction is full, and none would ever be"
         )
     open_at_once = kafka.transaction_messages * scenario.producers
-    backlog = load.backlog_limit_bytes // scenario.message.bytes
+    backlog = load.backlog_limit_bytes // scenario.message.largest_bytes
     if load.mode == "maximum" and scenario.has_both_ends and backlog < open_at_once:
         raise ConfigurationError(
             f"{place} for each of {scenario.producers} producer(s) is more than the {backlog} "
@@ -261,15 +278,12 @@ def _check(
         ignored = _Ignored()
         problem = _problem_with(client_class, {key: value}, ignored)
         if problem is not None:
-            raise ConfigurationError(f"{place}.{key}: {_explained(key, problem)}")
+            raise ConfigurationError(f"{place}.{key}: {explained(key, problem)}")
         if ignored.is_heard and not is_shared:
             raise ConfigurationError(f"{place}.{key}: does nothing in a {kind}")
     together = _problem_with(client_class, properties, _Ignored())
     if together is not None:
-        for key, value in properties.items():
-            if _is_secret(key):
-                together = together.replace(_text(value), "***")
-        raise ConfigurationError(f"{place}: {together}")
+        raise ConfigurationError(f"{place}: {without_secrets(together, properties)}")
 
 
 def _problem_with(
@@ -287,11 +301,19 @@ def _problem_with(
     return None
 
 
-def _explained(key: str, problem: str) -> str:
+def explained(key: str, problem: str) -> str:
+    """librdkafka's complaint about a property, for people and without secrets."""
     if "No such configuration property" in problem:
         meant = nearest(key, PROPERTY_NAMES)
         return "no such property" + (f"; did you mean {meant}?" if meant else "")
     return "not accepted by the client library" if _is_secret(key) else problem
+
+
+def without_secrets(words: str, properties: Mapping[str, Any]) -> str:
+    for key, value in properties.items():
+        if _is_secret(key) and value:
+            words = words.replace(property_text(value), "***")
+    return words
 
 
 def _is_secret(key: str) -> bool:

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-import confluent_kafka
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from bench_spark.errors import BrokerRefused
 from bench_spark.measure.clock import NowNs
+from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
     HEAD_ONLY,
     BrokerFacts,
     Destination,
     Lane,
     Part,
+    Producers,
+    Subscription,
     TransportContext,
 )
 from bench_spark.transports.kafka.cluster import Cluster
 from bench_spark.transports.kafka.columns import Position
+from bench_spark.transports.kafka.confluent_consumer import ConfluentConsumer
 from bench_spark.transports.kafka.consumers import KafkaConsumers
-from bench_spark.transports.kafka.producers import KafkaProducers
+from bench_spark.transports.kafka.fast_producers import FastProducers
+from bench_spark.transports.kafka.leftovers import Left, Logs, summed
+from bench_spark.transports.kafka.native_consumer import NativeConsumer
+from bench_spark.transports.kafka.planes import chosen_plane
+from bench_spark.transports.kafka.producers import MOST_CLIENTS, KafkaProducers
 from bench_spark.transports.kafka.release import ask_release
 from bench_spark.transports.kafka.settings import (
     consumer_properties,
@@ -29,6 +36,7 @@ from bench_spark.transports.kafka.settings import (
     producer_properties,
     starts_at_end,
     topic_name,
+    topic_partitions,
     topic_pattern,
     topic_properties,
     transactional_id,
@@ -41,6 +49,17 @@ MOST_COUNTED_MESSAGES = 100_000
 offsets, which are a little more."""
 
 
+FILES_OF_CLIENT = 10
+"""Sockets to bootstrap server, broker and coordinator, and the pipes of librdkafka's threads: some
+8 were counted with one broker."""
+
+
+def clients_of(scenario: Scenario, producers: int, consumers: int) -> int:
+    """How many clients of librdkafka carry so many lanes."""
+    is_shared = not scenario.kafka.transaction_messages
+    return (min(producers, MOST_CLIENTS) if is_shared else producers) + consumers
+
+
 class KafkaTransport:
     """See `bench_spark.transports.base.Transport`. Making one connects to nothing."""
 
@@ -48,11 +67,23 @@ class KafkaTransport:
         self._context = context
         self._scenario = context.scenario
         self._broker = context.broker
+        self._wiring = context.scenario.wiring
         self._group = group_of(context.run_id)
+        self._plane = chosen_plane(context.scenario.kafka)
 
     @property
     def confirms(self) -> bool:
         return bool(self._scenario.kafka.transaction_messages) or wants_reports(self._scenario)
+
+    def _group_of(self, subscription: int) -> str:
+        return group_of(self._context.run_id, subscription if self._wiring.copies > 1 else None)
+
+    def _groups(self, destinations: Iterable[Destination]) -> list[str]:
+        """The groups that read these topics."""
+        wiring = self._wiring
+        found = {wiring.group_of_destination(one.index) for one in destinations}
+        subscriptions = (one for group in found for one in wiring.subscriptions_of_group(group))
+        return list(dict.fromkeys(map(self._group_of, subscriptions)))
 
     @property
     def _address(self) -> str:
@@ -69,10 +100,7 @@ class KafkaTransport:
             version=ask_release(self._broker),
             platform=f"{brokers} broker" + ("s" if brokers > 1 else ""),
             capabilities=frozenset({"confirms", "keys", "consumer_groups", "transactions"}),
-            client_library=(
-                f"confluent-kafka {confluent_kafka.version()} / "
-                f"librdkafka {confluent_kafka.libversion()[0]}"
-            ),
+            client_library=self._plane.client_library,
         )
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
@@ -85,7 +113,7 @@ class KafkaTransport:
                 [
                     NewTopic(
                         name,
-                        num_partitions=topic.partitions,
+                        num_partitions=topic_partitions(self._scenario),
                         replication_factor=topic.replication_factor,
                         config=topic_properties(self._scenario),
                     )
@@ -99,10 +127,15 @@ class KafkaTransport:
                     f"{self._address}: topic {found[0]} is there already: is the run id in use?"
                 )
             cluster.wait_for_leaders(
-                {name: topic.partitions if name in created else 1 for name in names.values()}
+                {
+                    name: topic_partitions(self._scenario) if name in created else 1
+                    for name in names.values()
+                }
             )
             if found and self._scenario.consumers:
-                cluster.start_group_at_end(self._group, _all_of(cluster.partitions_of(found)))
+                places = _all_of(cluster.partitions_of(found))
+                for group in self._groups(destinations):
+                    cluster.start_group_at_end(group, places)
         return tuple(
             Destination(d.index, names[d.index], declared=names[d.index] in created)
             for d in destinations
@@ -129,12 +162,11 @@ class KafkaTransport:
             self._scenario, self._context.run_id, destination.index
         )
 
-    def open_producers(
-        self, lanes: Sequence[Lane], now_ns: NowNs
-    ) -> KafkaProducers | TransactionalProducers:
+    def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers:
         if self._scenario.kafka.transaction_messages:
             return self._open_transactional(lanes, now_ns)
-        producers = KafkaProducers(
+        make_producers = FastProducers if self._plane.is_fast else KafkaProducers
+        producers = make_producers(
             lanes,
             producer_properties(self._context),
             keys=self._scenario.kafka.keys,
@@ -144,6 +176,7 @@ class KafkaTransport:
             reconnect_seconds=self._scenario.reconnect_seconds,
         )
         producers.connect(self._broker.connect_timeout_seconds)
+        self._context.on_opened(len(lanes))
         return producers
 
     def _open_transactional(self, lanes: Sequence[Lane], now_ns: NowNs) -> TransactionalProducers:
@@ -158,6 +191,7 @@ class KafkaTransport:
             reconnect_seconds=self._scenario.reconnect_seconds,
         )
         producers.connect()
+        self._context.on_opened(len(lanes))
         return producers
 
     def open_consumers(
@@ -167,10 +201,15 @@ class KafkaTransport:
             partitions = cluster.partitions_of(
                 {self._name(d) for lane in lanes for d in lane.destinations}
             )
-        members = -(-self._scenario.consumers // self._scenario.destinations)
+        is_fast = self._plane.is_fast and Part.HEADERS not in want
+        members = self._wiring.consumers_per_subscription
         consumers = KafkaConsumers(
             lanes,
-            consumer_properties(self._context),
+            [
+                consumer_properties(self._context, self._group_of(lane.subscription))
+                for lane in lanes
+            ],
+            NativeConsumer if is_fast else ConfluentConsumer,
             want=want,
             holds_back=self._scenario.only_consumes,
             may_idle=[
@@ -181,36 +220,56 @@ class KafkaTransport:
             now_ns=now_ns,
             reconnect_seconds=self._scenario.reconnect_seconds,
         )
-        consumers.connect(self._broker.connect_timeout_seconds)
+        context = self._context
+        consumers.connect(self._broker.connect_timeout_seconds, context.pace, context.on_opened)
         return consumers
 
     def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
-        """End of the log minus what the run's group has committed.
-
-        Where nothing was committed, nothing was received: of a topic of our own that leaves all
-        there is, of anybody else's it leaves a number we cannot know.
-        """
+        """End of the log minus what the run's group has committed."""
         with self._cluster() as cluster:
-            partitions = cluster.partitions_of(self._name(d) for d in destinations)
-            every = [place for places in partitions.values() for place in places]
-            if not every:
-                return tuple(None for _ in destinations)
-            keys = [(place.topic, place.partition) for place in every]
-            first = dict(zip(keys, cluster.first_offsets(every), strict=True))
-            end = dict(zip(keys, cluster.end_offsets(every), strict=True))
-            committed = cluster.committed(self._group, every)
-            left = {key: end[key] - max(first[key], committed.get(key, 0)) for key in keys}
-            if self._scenario.kafka.transaction_messages:
-                left |= self._readable(cluster, {k: end[k] - n for k, n in left.items() if n}, left)
+            logs = self._logs(cluster, destinations)
+            left = self._left(cluster, logs, self._group)
+        return tuple(left.in_topic(self._name(one), one.declared) for one in destinations)
 
-        def depth(destination: Destination) -> int | None:
-            name = self._name(destination)
-            places = [key for key in keys if key[0] == name]
-            if not places or not (destination.declared or committed.keys() >= set(places)):
-                return None
-            return sum(left[key] for key in places)
+    def left_in(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
+        with self._cluster() as cluster:
+            every = {one.index: one for each in subscriptions for one in each.destinations}
+            logs = self._logs(cluster, list(every.values()))
+            left_by_group = {
+                group: self._left(cluster, logs, group)
+                for group in dict.fromkeys(self._group_of(one.index) for one in subscriptions)
+            }
 
-        return tuple(depth(destination) for destination in destinations)
+        def of(subscription: Subscription) -> int | None:
+            left = left_by_group[self._group_of(subscription.index)]
+            return summed(
+                left.in_topic(self._name(one), one.declared) for one in subscription.destinations
+            )
+
+        return tuple(map(of, subscriptions))
+
+    def _logs(self, cluster: Cluster, destinations: Sequence[Destination]) -> Logs:
+        partitions = cluster.partitions_of(self._name(one) for one in destinations)
+        places = _all_of(partitions)
+        if not places:
+            return Logs([], {}, {})
+        keys = [(place.topic, place.partition) for place in places]
+        return Logs(
+            places,
+            first=dict(zip(keys, cluster.first_offsets(places), strict=True)),
+            end=dict(zip(keys, cluster.end_offsets(places), strict=True)),
+        )
+
+    def _left(self, cluster: Cluster, logs: Logs, group: str) -> Left:
+        """What a group has not read of these logs."""
+        if not logs.places:
+            return Left({}, frozenset())
+        committed = cluster.committed(group, logs.places)
+        left = logs.behind(committed)
+        if self._scenario.kafka.transaction_messages:
+            starts = {key: logs.end[key] - count for key, count in left.items() if count}
+            left = {**left, **self._readable(cluster, starts, left)}
+        return Left(left, frozenset(committed))
 
     def _readable(
         self, cluster: Cluster, starts: Mapping[Position, int], left: Mapping[Position, int]
@@ -232,7 +291,8 @@ class KafkaTransport:
             if declared:
                 cluster.delete_topics(declared)
             if self._scenario.consumers and not self._is_group_needed(cluster, ours):
-                cluster.delete_group(self._group)
+                for group in self._groups(destinations):
+                    cluster.delete_group(group)
 
     def _is_group_needed(self, cluster: Cluster, ours: set[str]) -> bool:
         if self._scenario.only_consumes:

@@ -10,4 +10,5 @@ credit=${BENCH_SPARK_PARAMETER_BROKER_CREDIT_FLOW:?the suite has no parameter br
 if [ "${1:-}" = default ]; then
     credit="{400,200}"
 fi
-${RABBITMQCTL:-rabbitmqctl} eval "application:set_env(rabbit, credit_flow_default_credit, $credit)."
+eval "set -- ${RABBITMQCTL:-rabbitmqctl}"
+"$@" eval "application:set_env(rabbit, credit_flow_default_credit, $credit)."

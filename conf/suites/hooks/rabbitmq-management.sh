@@ -9,8 +9,9 @@ wanted=${BENCH_SPARK_PARAMETER_BROKER_MANAGEMENT:?the suite has no parameter bro
 if [ "${1:-}" = on ]; then
     wanted=on
 fi
+eval "set -- ${RABBITMQ_PLUGINS:-rabbitmq-plugins}"
 case $wanted in
-    on) ${RABBITMQ_PLUGINS:-rabbitmq-plugins} enable rabbitmq_management ;;
-    off) ${RABBITMQ_PLUGINS:-rabbitmq-plugins} disable rabbitmq_management ;;
+    on) "$@" enable rabbitmq_management ;;
+    off) "$@" disable rabbitmq_management ;;
     *) echo "broker.management is $wanted; allowed: on, off" >&2; exit 2 ;;
 esac

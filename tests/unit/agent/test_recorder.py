@@ -21,6 +21,7 @@ from bench_spark.agent.recorder import (
     RecorderSetup,
 )
 from bench_spark.agent.rows import EventRow
+from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.measure.envelope import Envelopes, empty_envelopes
@@ -41,7 +42,7 @@ SETUP = RecorderSetup(
     streams_per_subscription=2,
     subscriptions=("red", "blue"),
     destinations_by_producer=("red", "blue", "red", "blue"),
-    body_bytes=100,
+    sizes=BodySizes(100),
     has_schedule=True,
 )
 
@@ -327,7 +328,7 @@ def test_what_is_not_ours_belongs_to_the_phase_it_arrived_in() -> None:
 
 @pytest.mark.parametrize("size", [8, 16, 31])
 def test_tiny_bodies_have_a_latency_and_no_accounts(size: int) -> None:
-    one = recorder(body_bytes=size)
+    one = recorder(sizes=BodySizes(size))
     head = heads(intended=[0.0, 0.0], sent=[1.1, 1.2])
     head[["intended_ns", "sequence", "producer", "run_tag"]] = 0
     receive(one, head, received=1.3, size=size)

@@ -8,6 +8,7 @@ import resource
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -148,6 +149,28 @@ def test_a_rate_that_changes_is_kept_in_every_step(watch: Watch) -> None:
     assert sum(n for (phase, _), n in due.items() if phase == "warmup") == 500
     assert [n for (phase, _), n in sorted(due.items()) if phase == "measure" and n] == [50, 4000]
     assert load.histogram("send_lag").negative == 0
+
+
+@pytest.mark.parametrize("mode", ["rate", "maximum", "window"])
+def test_sizes_that_change_are_sent_received_and_counted(mode: str, watch: Watch) -> None:
+    steps = [{"seconds": 0.4, "bytes": 50}, {"seconds": 0.4, "bytes": 30_000}]
+    load = run_load(
+        plan(
+            load={"mode": mode, "rate_per_second": 1000, "in_flight": 20},
+            message={"bytes": 400, "steps": [*steps, {"seconds": 0.1, "bytes": 60}]},
+            phases={"warmup_seconds": 0.3, "measure_seconds": 1.2, "drain_seconds": 5},
+        ),
+        LOOPBACK,
+    )
+    assert_all_arrived(load)
+    rows = {role: Counter[str]() for role in (PRODUCER, CONSUMER)}
+    for _, row in load.rows:
+        rows[row.role].update(row.counters)
+    assert rows[PRODUCER]["bytes"] == rows[CONSUMER]["bytes"]
+    if mode == "rate":
+        sent = 300 * 400 + 400 * 50 + 400 * 30_000 + 400 * 60
+        # At each change a message may go out on the other side of it.
+        assert rows[PRODUCER]["bytes"] == pytest.approx(sent, rel=0.1)
 
 
 def test_a_message_never_leaves_before_it_is_due(watch: Watch) -> None:
@@ -837,7 +860,8 @@ def test_too_few_descriptors_end_the_run_before_anything_connects(
 ) -> None:
     asked_for: list[int] = []
 
-    def refuse(connections: int) -> None:
+    def refuse(connections: int, files_each: int) -> None:
+        assert files_each == 1
         asked_for.append(connections)
         raise EnvironmentNotReady("too few open files are allowed")
 

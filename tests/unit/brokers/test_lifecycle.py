@@ -49,7 +49,7 @@ class Echo:
     def answers(self, ports: Mapping[str, int]) -> bool:
         return exchange(ports["client"], b"hello", b"hello")
 
-    def address(self, ports: Mapping[str, int]) -> dict[str, Any]:
+    def address(self, ports: Mapping[str, int], directory: Path) -> dict[str, Any]:
         return {"kind": "mqtt", "uri": f"mqtt://{HOST}:{ports['client']}"}
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bench_spark.collector.accounts import Accounts, Ledger, Sent
 from bench_spark.measure.sequences import SequenceSets
+from bench_spark.scenario.topologies import wiring_for
 
 Message = tuple[int, int]
 """Producer and sequence."""
@@ -50,7 +51,7 @@ def pages(messages: Iterable[tuple[int, int]]) -> bytes:
 
 
 def accounts_of(world: World) -> Accounts:
-    ledger = Ledger(world.producers, world.destinations, world.confirms)
+    ledger = Ledger(wiring_for(None, world.producers, 1, world.destinations), world.confirms)
     ledger.add_sent(world.sent)
     for agent, received in enumerate(world.received):
         outcomes = (world.confirmed, world.failed) if agent == 0 else (set(), set())
@@ -262,7 +263,7 @@ def test_producers_of_one_destination_have_streams_of_their_own() -> None:
 
 
 def test_reports_may_come_twice() -> None:
-    ledger = Ledger(1, 1, confirms=False)
+    ledger = Ledger(wiring_for(None, 1, 1, 1), confirms=False)
     for _ in range(2):
         ledger.add_sent([Sent(0, 0, 3)])
         ledger.add_pages(pages([(0, 0), (0, 1)]), pages([]), pages([]))
@@ -271,6 +272,30 @@ def test_reports_may_come_twice() -> None:
 
 
 def test_pages_that_are_none_are_refused() -> None:
-    ledger = Ledger(1, 1, confirms=False)
+    ledger = Ledger(wiring_for(None, 1, 1, 1), confirms=False)
     with pytest.raises(ValueError, match=r"."):
         ledger.add_pages(b"nonsense", pages([]), pages([]))
+
+
+def test_every_copy_of_a_fan_out_has_its_own_fate() -> None:
+    """Two producers, three subscriptions: one gets all, one misses three, one still has to read."""
+    ledger = Ledger(wiring_for("fan-out", 2, 3, 2), confirms=False)
+    ledger.add_sent([Sent(0, 0, 4), Sent(1, 0, 4)])
+    all_of_both = [(stream, sequence) for stream in range(2) for sequence in range(4)]
+    received = [(0 * 2 + stream, sequence) for stream, sequence in all_of_both]
+    received += [(1 * 2 + stream, sequence) for stream, sequence in all_of_both[3:]]
+    received += [(2 * 2 + stream, sequence) for stream, sequence in all_of_both[:6]]
+    ledger.add_pages(pages(received), pages([]), pages([]))
+    found = ledger.accounts({0: 0, 1: 0, 2: 2}, is_complete=True)
+    assert (found.sent, found.copies, found.received_once) == (8, 3, 8 + 5 + 6)
+    assert (found.lost, found.left_in_broker, found.indeterminate) == (3, 2, 0)
+    assert found.closes
+
+
+def test_a_refused_message_of_a_fan_out_counts_for_every_copy_that_did_not_arrive() -> None:
+    ledger = Ledger(wiring_for("fan-out", 1, 3, 1), confirms=True)
+    ledger.add_sent([Sent(0, 0, 2)])
+    ledger.add_pages(pages([(0, 0), (1, 0), (2, 0), (0, 1)]), pages([(0, 0)]), pages([(0, 1)]))
+    found = ledger.accounts({0: 0, 1: 0, 2: 0}, is_complete=True)
+    assert (found.received_once, found.failed, found.lost) == (4, 2, 0)
+    assert found.closes

@@ -31,6 +31,4 @@ def test_every_key_that_a_table_names_exists() -> None:
         for key in re.findall(r"`([^`]+)`", row["keys"])
     }
     assert len(named) > 40
-    if "mqtt" not in Scenario.model_fields:
-        named = {key for key in named if not key.startswith("mqtt.")}
     assert named - scenario_keys - broker_keys == set()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bench_spark.measure.hdr import (
     HIGHEST_LIMIT_US,
+    TOTALS,
     Histogram,
     Percentile,
     SparseHistogram,
@@ -295,6 +296,12 @@ class TestEncoding:
     def test_leaves_overflow_out(self) -> None:
         sparse = histogram_of_us([8, 20_000_000]).sparse()
         assert HdrHistogram.decode(sparse.encode(TEN_SECONDS_US)).get_total_count() == 1
+
+    @given(st.lists(durations_us, max_size=60))
+    def test_is_read_back_as_it_was(self, values_us: list[int]) -> None:
+        sparse = histogram_of_us(values_us).sparse()
+        totals = {name: getattr(sparse, name) for name in TOTALS}
+        assert SparseHistogram.decode(sparse.encode(TEN_SECONDS_US), totals) == sparse
 
     def test_refuses_a_range_that_is_too_small(self) -> None:
         with pytest.raises(ValueError, match="outside"):

@@ -22,6 +22,9 @@ from bench_spark.monitor.docker import DockerSampler
 from bench_spark.monitor.procfs import ProcessSampler, matching, one_process
 from bench_spark.monitor.reading import COUNTERS, GAUGES, Reading, Unreadable, usage_between
 from bench_spark.monitor.remote import CalledSampler, RemoteSampler, SamplerServer, call_and_answer
+from bench_spark.monitor.sources import make_sampler
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.resources import ResourceSource
 
 TOKEN = "a token of decent length"
 
@@ -252,6 +255,13 @@ def test_a_command_is_run_and_its_lines_are_kept() -> None:
     reading = python("print('hello'); print('a=1'); print('b=x')").read()
     assert reading.values == {"a": 1.0}
     assert reading.unreadable == ("b",)
+
+
+def test_rabbitmqctl_is_the_one_that_the_broker_file_names() -> None:
+    own = [sys.executable, "-c", "import sys; print('told=' + sys.argv[1])"]
+    broker = Broker(kind="amqp", uri="amqp://127.0.0.1/", rabbitmqctl=own)
+    sampler = make_sampler(ResourceSource(command=["rabbitmqctl", "7"]), broker)
+    assert sampler.read().values == {"told": 7.0}
 
 
 @pytest.mark.parametrize(

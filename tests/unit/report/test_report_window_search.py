@@ -8,18 +8,20 @@ import json
 from typing import Any
 from xml.etree import ElementTree
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.report.curve_svg import HEIGHT, WIDTH, round_step, write_curve_svg
+from bench_spark.report.chart_files import drawn
 from bench_spark.report.curve_text import draw_curve
 from bench_spark.report.json import write_json
-from bench_spark.report.window_search import CSV_COLUMNS, write_search_csv, write_search_terminal
+from bench_spark.report.window_search import (
+    CSV_COLUMNS,
+    curve_chart,
+    write_search_csv,
+    write_search_terminal,
+)
 from bench_spark.search.document import TrialRun, search_document
 from bench_spark.search.window import Limits, Throughput, find_window
-
-_SVG = "{http://www.w3.org/2000/svg}"
 
 
 def throughput(in_flight: int) -> Throughput:
@@ -95,24 +97,21 @@ def test_any_curve_can_be_drawn(points: dict[int, float]) -> None:
     assert max(map(len, lines)) <= 90
 
 
-def test_the_image_is_wellformed_and_shows_each_point() -> None:
+def test_the_image_is_wellformed_and_names_the_chosen_windows() -> None:
     found = document()
-    root = ElementTree.fromstring(written(write_curve_svg, found))
-    circles = root.findall(f"{_SVG}circle")
-    kinds = [circle.get("class") for circle in circles]
-    assert kinds.count("chosen") == kinds.count("smallest") == 1
-    assert kinds.count("point") == len(found["curve"]) - 1
-    for circle in circles:
-        assert 0 <= float(circle.attrib["cx"]) <= WIDTH
-        assert 0 <= float(circle.attrib["cy"]) <= HEIGHT
-    assert "<rabbit & co>" in (root.findtext(f"{_SVG}title") or "")
+    root = ElementTree.fromstring(drawn(curve_chart(found), ".svg"))
+    texts = ["".join(element.itertext()) for element in root.iter() if element.tag.endswith("text")]
+    assert any("<rabbit & co>" in text for text in texts)
+    assert f"chosen: {found['in_flight']:,}" in texts
+    assert f"smallest as good: {found['smallest_in_flight']:,}" in texts
 
 
-@pytest.mark.parametrize(
-    ("least", "step"), [(0, 1), (1, 1), (1.1, 2), (3, 5), (7, 10), (1234, 2000), (0.3, 0.5)]
-)
-def test_axis_steps_are_round_numbers(least: float, step: float) -> None:
-    assert round_step(least) == pytest.approx(step)
+def test_the_chart_has_every_point_with_its_interval() -> None:
+    found = document()
+    rows = curve_chart(found)["data"]["values"]
+    assert [(row["x"], row["low"] < row["y"] < row["high"]) for row in rows] == [
+        (point["in_flight"], True) for point in found["curve"]
+    ]
 
 
 def test_csv_has_a_row_for_each_trial() -> None:

@@ -15,7 +15,7 @@ import result_documents as documents
 
 from bench_spark.report.measures import in_order
 from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
-from bench_spark.report.suite_table import Outcome, SuiteTable, TableCell, suite_table
+from bench_spark.report.suite_table import Figure, Outcome, SuiteTable, TableCell, suite_table
 from bench_spark.scenario.suite import Suite, Trial, trials_of
 from bench_spark.scenario.suite_file import MEASURES
 from bench_spark.scenario.suite_loader import load_suite
@@ -64,6 +64,14 @@ def only_cell(suite: Suite, *outcomes: Outcome | None) -> TableCell:
     found = iter(outcomes)
     (cell,) = table_of(suite, lambda _: next(found)).cells
     return cell
+
+
+def shown_figures(cell: TableCell, table: SuiteTable) -> list[Figure | None]:
+    """Those of the columns that the suite asks for, none of which may hold words."""
+    shown = cell.figures[: len(table.columns)]
+    figures = [figure for figure in shown if figure is None or isinstance(figure, Figure)]
+    assert len(figures) == len(table.columns)
+    return figures
 
 
 @pytest.fixture
@@ -170,7 +178,7 @@ report:
     document["percentiles"]["interval_mean"]["latency"]["mean_us"] = 77.0
     table = table_of(suite, lambda _: Outcome(document))
     (cell,) = table.cells
-    found = [figure and figure.median for figure in cell.figures]
+    found = [figure and figure.median for figure in shown_figures(cell, table)]
     assert found == [50 * 16, 77.0, 100 * 16, None, 5.0, 0.5]
     assert [column.name for column in table.columns] == [
         "latency_p99_us",
@@ -185,10 +193,10 @@ report:
 
 def test_repetitions_become_their_median_with_the_extremes(three_times: Suite) -> None:
     cell = only_cell(three_times, *(Outcome(result(us, 10.0 * us)) for us in (30, 10, 20)))
-    latency, received = cell.figures
-    assert latency is not None
+    latency, received, *_ = cell.figures
+    assert isinstance(latency, Figure)
     assert (latency.lowest, latency.median, latency.highest) == (160, 320, 480)
-    assert received is not None
+    assert isinstance(received, Figure)
     assert (received.lowest, received.median, received.highest) == (100, 200, 300)
     assert (cell.status, cell.asked, cell.measured, cell.notes) == ("valid", 3, 3, ())
 
@@ -202,8 +210,8 @@ def test_a_lower_bound_above_the_median_does_not_touch_it(
     outcomes = [
         Outcome(result(us, 1.0, *(["p99_us"] if us in bounded else []))) for us in (10, 20, 30)
     ]
-    latency, _ = only_cell(three_times, *outcomes).figures
-    assert latency is not None
+    latency, *_ = only_cell(three_times, *outcomes).figures
+    assert isinstance(latency, Figure)
     assert latency.is_lower_bound == is_lower_bound
 
 
@@ -234,7 +242,7 @@ def test_a_cell_without_a_result_says_what_it_lacks(
 ) -> None:
     cell = only_cell(one_cell, outcome)
     assert (cell.status, cell.measured, cell.notes) == (status, 0, (note,))
-    assert cell.figures == (None, None)
+    assert set(cell.figures) == {None}
 
 
 def test_a_degraded_result_keeps_its_numbers_and_gets_a_mark(one_cell: Suite) -> None:
@@ -242,6 +250,102 @@ def test_a_degraded_result_keeps_its_numbers_and_gets_a_mark(one_cell: Suite) ->
     text = markdown(table_of(one_cell, lambda _: outcome))
     assert "| 1 | 1.60 ms [1] | 7 [1] |" in text
     assert "[1] degraded: a; b" in text
+
+
+RESOURCES = """
+axes: {producers: [1]}
+report:
+  columns:
+    - {value: broker_cpu_user}
+    - {value: broker_cpu_system, heading: sys}
+    - {value: flow_state}
+    - {value: scheduler_utilisation}
+"""
+
+
+def uses(host: str, user: float | None, system: float | None) -> dict[str, Any]:
+    return {"host": host, "cpu_user_share_of_machine": user, "cpu_system_share_of_machine": system}
+
+
+@pytest.mark.parametrize(
+    ("resources", "cells"),
+    [
+        ({}, "unknown | unknown | unknown | unknown"),
+        (
+            {
+                "broker": {"a": uses("one", 0.25, 0.125)},
+                "flow": {"state": "intermittent"},
+                "scheduler_utilisation": {"scheduler_1": 0.5, "scheduler_2": 0.75},
+            },
+            "25.0 % | 12.5 % | intermittent | 1: 50.0 %, 2: 75.0 %",
+        ),
+        # Two sources of one machine, of which one cannot read all, and a second machine.
+        (
+            {
+                "broker": {
+                    "a": uses("one", 0.2, 0.1),
+                    "b": uses("one", 0.4, None),
+                    "c": uses("two", 0.6, 0.3),
+                },
+                "flow": {"state": "unknown", "share": None, "polls": 0},
+                "scheduler_utilisation": None,
+            },
+            "50.0 % | 20.0 % | unknown | unknown",
+        ),
+    ],
+)
+def test_what_the_broker_used_is_told_or_unknown(
+    tmp_path: Path, resources: dict[str, Any], cells: str
+) -> None:
+    suite = suite_of(tmp_path, RESOURCES)
+    table = table_of(suite, lambda _: Outcome(result(1, 1.0, resources=resources)))
+    assert f"| 1 | {cells} |" in markdown(table)
+    sheet, document = io.StringIO(), io.StringIO()
+    write_csv(table, sheet)
+    write_json(table, document)
+    [row] = csv.DictReader(io.StringIO(sheet.getvalue()))
+    [cell] = json.loads(document.getvalue())["cells"]
+    user, _, state, schedulers = cells.split(" | ")
+    assert (row["flow_state"], row["scheduler_utilisation"]) == (state, schedulers)
+    assert cell["values"]["flow_state"] == state
+    if user == "unknown":
+        assert row["broker_cpu_user"] == cell["values"]["broker_cpu_user"] == "unknown"
+    else:
+        assert float(row["broker_cpu_user"]) == float(user.removesuffix(" %")) / 100
+        assert cell["values"]["broker_cpu_user"]["median"] == float(row["broker_cpu_user"])
+
+
+def test_repetitions_tell_every_state_once(tmp_path: Path) -> None:
+    suite = suite_of(tmp_path, f"repetitions: 3{RESOURCES}")
+    states = iter(["never", "intermittent", "never"])
+    table = table_of(
+        suite, lambda _: Outcome(result(1, 1.0, resources={"flow": {"state": next(states)}}))
+    )
+    assert "| never; intermittent |" in markdown(table)
+
+
+def test_what_trials_took_beside_their_loads_is_told(three_times: Suite) -> None:
+    took = iter([0.5, None, 1.0])
+    table = table_of(
+        three_times, lambda _: Outcome(result(1, 1.0, overhead_seconds=next(took, None)))
+    )
+    assert table.mean_overhead_seconds == 0.75
+    assert "A trial took 0.8 s on average beside warm-up, load and drain." in markdown(table)
+    sheet, document = io.StringIO(), io.StringIO()
+    write_csv(table, sheet)
+    write_json(table, document)
+    [row] = csv.DictReader(io.StringIO(sheet.getvalue()))
+    found = json.loads(document.getvalue())
+    assert row["overhead_seconds"] == "0.75"
+    assert found["mean_overhead_seconds"] == 0.75
+    assert found["cells"][0]["overhead_seconds"] == [0.5, 1.0]
+
+
+def test_programs_get_throughput_and_resources_whatever_the_suite_shows(one_cell: Suite) -> None:
+    sheet = io.StringIO()
+    write_csv(table_of(one_cell, lambda _: Outcome(result(100, 7.0))), sheet)
+    [row] = csv.DictReader(io.StringIO(sheet.getvalue()))
+    assert (row["send_rate"], row["receive_rate"], row["flow_state"]) == ("7.0", "7.0", "unknown")
 
 
 def test_values_that_python_takes_for_the_same_have_rows_of_their_own(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def write(tmp_path: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "messages"),
     [
-        ("uri: amqp://h", ["kind: missing; allowed: amqp, kafka, mqtt, loopback"]),
+        ("uri: amqp://h", ["kind: missing; allowed: amqp, kafka, mqtt, loopback, other"]),
         ("kind: amqp", ["uri: missing; kind amqp needs it"]),
         ("kind: kafka", ["bootstrap_servers: missing; kind kafka needs it"]),
         (
@@ -30,6 +30,11 @@ def write(tmp_path: Path, text: str) -> str:
             ["uri: does not go with kind kafka"],
         ),
         ("{kind: loopback, uri: 'amqp://h'}", ["uri: does not go with kind loopback"]),
+        ("{kind: other, uri: 'stomp://h'}", ["transport: missing; kind other needs it"]),
+        (
+            "{kind: mqtt, uri: 'mqtt://h', transport: stomp}",
+            ["transport: does not go with kind mqtt"],
+        ),
         (
             "{kind: kafka, bootstrap_servers: 'a:1, b:99999'}",
             [
@@ -97,7 +102,7 @@ def write(tmp_path: Path, text: str) -> str:
         ),
         (
             "{kind: rabbit, uri: 'amqp://h'}",
-            ["kind: 'rabbit' is unknown; allowed: amqp, kafka, mqtt, loopback"],
+            ["kind: 'rabbit' is unknown; allowed: amqp, kafka, mqtt, loopback, other"],
         ),
     ],
 )

@@ -274,11 +274,6 @@ SHIPPED_HOOKS = {
         "eval application:set_env(rabbit, credit_flow_default_credit, {100,50}).",
         "eval application:set_env(rabbit, credit_flow_default_credit, {400,200}).",
     ),
-    "rabbitmq-latency-mirrors": (
-        "set_policy --apply-to queues bench-spark-mirrors ^perf-test-mirrored- "
-        '{"ha-mode":"exactly","ha-params":1}',
-        "clear_policy bench-spark-mirrors",
-    ),
     "rabbitmq-latency-management": (
         "enable rabbitmq_management",
         "enable rabbitmq_management",

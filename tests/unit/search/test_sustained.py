@@ -113,6 +113,7 @@ def document(**changes: Any) -> dict[str, Any]:
     counts = {"due": 10_000, "sent": 10_000, "received_once": 10_000}
     return {
         "status": changes.pop("status", "valid"),
+        "rates": {"send_rate": changes.pop("send_rate", RATE)},
         "resources": {"busiest_agent_share_of_core": changes.pop("busy", 0.5)},
         "counts": counts | changes,
     }
@@ -139,12 +140,23 @@ BURST = [*EVEN[:5], Second(1.0, 1000, 0), Second(1.0, 1000, 2000), *EVEN[:3]]
         ({}, [], Kept(False, "broker")),
         ({"status": "failed"}, EVEN, Kept(False, "broker")),
         ({"busy": 0.99}, EVEN, Kept(True)),
+        ({"send_rate": 0.99 * RATE}, EVEN, Kept(True)),
+        ({"send_rate": 0.98 * RATE}, EVEN, Kept(False, "broker")),
+        ({"send_rate": None}, EVEN, Kept(True)),
     ],
 )
-def test_a_rate_is_kept_by_all_four_rules(
+def test_a_rate_is_kept_by_all_five_rules(
     changes: dict[str, Any], ticks: list[Second], verdict: Kept
 ) -> None:
     assert judge_rate(document(**changes), ticks, RATE) == verdict
+
+
+def test_a_fan_out_is_kept_if_every_copy_arrives() -> None:
+    copied = [Second(1.0, 1000, 4000)] * 10
+    found = document(received_once=40_000) | {"copies": 4}
+    assert judge_rate(found, copied, RATE).kept
+    assert not judge_rate(found, EVEN, RATE).kept, "one copy in four"
+    assert not judge_rate(document(received_once=39_999) | {"copies": 4}, copied, RATE).kept
 
 
 def test_what_the_warm_up_left_counts_as_backlog() -> None:

@@ -259,6 +259,13 @@ def test_the_estimate_counts_all_that_a_trial_consists_of() -> None:
     assert (told.most_trials, told.most_seconds) == (20, 410)
 
 
+@pytest.mark.parametrize(("sampled_seconds", "measured"), [(1, 1.5), (100, 10), (None, 10)])
+def test_samples_end_a_trial_early(sampled_seconds: float | None, measured: float) -> None:
+    told = estimate(TrialTime(5, 10, 3, sampled_seconds, overhead_seconds=2))
+    assert told.seconds == 10 + told.trials * (5 + measured + 2)
+    assert told.most_seconds == 10 + told.most_trials * (5 + 10 + 3 + 2)
+
+
 def test_a_search_of_few_trials_is_estimated_by_them() -> None:
     told = estimate(TrialTime(0, 1, 0, overhead_seconds=0), most_trials=4)
     assert (told.trials, told.seconds) == (4, 14)

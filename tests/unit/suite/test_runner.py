@@ -45,6 +45,17 @@ def test_every_trial_is_run_once_in_order(tmp_path: Path) -> None:
     assert runs.said[0] == f"trial 1 of 4: {runs.keys[0]}"
 
 
+def test_hooks_find_the_brokers_tools_unless_the_user_names_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RABBITMQ_PLUGINS", "mine")
+    hooks = "hooks: {before: [sh, -c, 'echo \"$RABBITMQCTL $RABBITMQ_PLUGINS\" >> told']}\n"
+    suite, runs = suite_of(tmp_path, GRID + hooks), Runs()
+    tools = {"RABBITMQCTL": "theirs", "RABBITMQ_PLUGINS": "theirs"}
+    run_suite(suite, {}, runs.run, runs.said.append, tools)
+    assert set((tmp_path / "told").read_text().splitlines()) == {"theirs mine"}
+
+
 def test_finished_trials_are_kept_and_failed_or_interrupted_ones_run_again(tmp_path: Path) -> None:
     suite, runs = suite_of(tmp_path), Runs()
     one, two, three, four = trials_of(suite)

@@ -319,6 +319,37 @@ def test_where_nothing_was_planned_what_was_sent_is_expected(changes: dict[str, 
     assert document.document["delivery_rate"] == pytest.approx(0.75)
 
 
+FAN_OUT = plan(topology="fan-out", producers=1, consumers=4)
+FAN_OUT_AT_ITS_OWN_SPEED = plan(
+    topology="fan-out", producers=1, consumers=4, load={"mode": "maximum"}
+)
+
+
+@pytest.mark.parametrize("asked", [FAN_OUT, FAN_OUT_AT_ITS_OWN_SPEED])
+def test_every_copy_of_a_fan_out_is_expected(asked: Plan) -> None:
+    accounts = Accounts(sent=300, received_once=900, left_in_broker=300, copies=4)
+    document = summary(plan=asked, accounts=accounts).document
+    assert (document["copies"], document["expected"]) == (4, 1200)
+    assert document["delivery_rate"] == pytest.approx(0.75)
+    assert accounts.closes
+
+
+def test_unsent_messages_of_a_fan_out_are_missing_at_every_consumer() -> None:
+    ticks = [*good_ticks(), producer(7, due=4)]
+    accounts = Accounts(sent=300, received_once=1200, copies=4)
+    ticks.append(HandTick("consumer", "measure", 7, {}, {"delivery_latency": [100] * 1200}))
+    document = summary(ticks, plan=FAN_OUT, accounts=accounts).document
+    assert document["counts"]["unsent"] == 4
+    bounds = document["measures"]["delivery_latency"]["lower_bounds"]
+    assert bounds == ["p99_us", "p999_us"], "16 of 1216"
+
+
+def test_the_connections_of_all_agents_are_added_up() -> None:
+    told = {"agent": 0, "connections": {"producers": 4, "consumers": 5}}
+    assert summary(agents=[told, told]).document["connections"] == {"producers": 8, "consumers": 10}
+    assert summary(agents=[told, {"agent": 1}]).document["connections"] is None
+
+
 # -- runs with one end ---------------------------------------------------------------------------
 
 PUBLISHING = plan(consumers=0)
@@ -524,6 +555,30 @@ def test_the_document_is_plain_json_with_every_part() -> None:
     } <= document.keys()
     assert document["spec"]["latency_p99_us"] == document["measures"]["latency"]["p99_us"]
     assert document["spec"]["messages_acked"] == 300
+
+
+def test_the_fields_of_the_metrics_specification_have_its_names() -> None:
+    failing = producer(6, refused=2, returned=3, errors=1)
+    spec = summary([*good_ticks(), failing]).document["spec"]
+    assert list(spec) == [
+        "latency_min_us",
+        "latency_max_us",
+        "latency_mean_us",
+        "latency_p50_us",
+        "latency_p95_us",
+        "latency_p99_us",
+        "latency_p999_us",
+        "messages_sent",
+        "messages_received",
+        "messages_acked",
+        "bytes_sent",
+        "bytes_received",
+        "errors",
+        "send_rate",
+        "receive_rate",
+        "delivery_rate",
+    ]
+    assert spec["errors"] == 6, "lost connections, and messages that could not be published"
 
 
 def test_a_run_that_never_started_has_a_document_too() -> None:

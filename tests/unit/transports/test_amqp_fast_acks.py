@@ -26,9 +26,9 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.amqp.parsing import Parser
-from bench_spark.transports.amqp.runs import ReadBuffer
 from bench_spark.transports.amqp.settlement import Settlement
 from bench_spark.transports.base import OutcomeKind, Outcomes
+from bench_spark.transports.sockets.runs import ReadBuffer
 
 CHANNEL, SENT = 1, 300
 Basic = pika.spec.Basic

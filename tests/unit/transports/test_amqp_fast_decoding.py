@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.measure.envelope import ENVELOPE_BYTES, envelope_bytes
-from bench_spark.transports.amqp.arrivals import Arrivals
 from bench_spark.transports.amqp.deliveries import Deliveries
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
@@ -23,8 +22,9 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.amqp.parsing import BadFrame, Parser
-from bench_spark.transports.amqp.runs import FEW, ReadBuffer
 from bench_spark.transports.base import Part, Received
+from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.runs import FEW, ReadBuffer
 
 CHANNEL, FRAME_MAX, LANE = 1, 4096, 3
 CONSUMERS = {b"bench-0-0": 0, b"bench-0-1": 1, b"": 2}
@@ -251,6 +251,17 @@ def test_a_message_cut_by_a_read_is_still_decoded_with_the_run() -> None:
         reader.read(stream[at : at + 5000], at_ns=at)
     assert reader.arrivals.take().token.tolist() == list(range(1000))
     assert reader.deliveries.decoded_together >= 950
+
+
+def test_after_a_change_of_size_messages_are_decoded_together_again() -> None:
+    kinds = [Kind(size=size) for size in (100, 5000, 40) for _ in range(100)]
+    reader = Reader()
+    reader.read(b"".join(b"".join(delivery(kind, tag)) for tag, kind in enumerate(kinds)), at_ns=1)
+    received = reader.arrivals.take()
+    assert received.token.tolist() == list(range(300))
+    assert received.size.tolist() == [kind.size for kind in kinds]
+    # At each size two to see what they have in common, and at its end a few singly.
+    assert reader.deliveries.decoded_together >= 300 - 3 * (2 + 2 * FEW)
 
 
 def test_messages_that_differ_in_their_routing_keys_are_decoded_together() -> None:

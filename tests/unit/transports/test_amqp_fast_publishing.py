@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.measure.envelope import Envelopes, empty_envelopes, envelope_bytes
-from bench_spark.transports.amqp.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.amqp.key_choice import KeyChoice
 from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
+from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
 
 FRAME_MAX = 4096
 

@@ -12,7 +12,6 @@ import pika.frame
 import pika.spec
 import pytest
 
-from bench_spark.transports.amqp.arrivals import Arrivals
 from bench_spark.transports.amqp.connection import Handover, describe_end
 from bench_spark.transports.amqp.deliveries import Deliveries
 from bench_spark.transports.amqp.frames import (
@@ -21,10 +20,11 @@ from bench_spark.transports.amqp.frames import (
     header_frame,
     method_frame,
 )
-from bench_spark.transports.amqp.loop import Loop
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.wire import Wire, read_buffer
 from bench_spark.transports.base import HEAD_ONLY
+from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.loop import Loop
 
 FRAME_MAX = 4096
 PATIENCE_SECONDS = 10.0

@@ -14,11 +14,13 @@ from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports import registry
 from bench_spark.transports.base import TransportContext
+from bench_spark.transports.kafka import FILES_OF_CLIENT
 
-MQTT = Broker(name="mosquitto", kind="mqtt", uri="mqtt://127.0.0.1")
+OTHER = Broker(name="mine", kind="other", transport="stomp", uri="stomp://127.0.0.1")
 BROKERS = {
     "AmqpTransport": Broker(kind="amqp", uri="amqp://127.0.0.1"),
     "KafkaTransport": Broker(kind="kafka", bootstrap_servers="127.0.0.1:9092"),
+    "MqttTransport": Broker(kind="mqtt", uri="mqtt://127.0.0.1"),
     "LoopbackTransport": Broker(kind="loopback"),
 }
 
@@ -37,13 +39,11 @@ def test_an_ordinary_scenario_is_possible_everywhere(name: str) -> None:
     registry.refuse_impossible(Scenario(), BROKERS[name])
 
 
-def test_a_kind_without_a_transport_is_said_to_be_not_yet_supported() -> None:
-    with pytest.raises(
-        ConfigurationError, match="broker mosquitto: kind mqtt is not yet supported"
-    ):
-        registry.refuse_impossible(Scenario(), MQTT)
-    with pytest.raises(ConfigurationError, match="not yet supported"):
-        registry.make_transport(context(MQTT))
+def test_a_transport_that_is_not_installed_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="broker mine: transport: stomp is not installed"):
+        registry.refuse_impossible(Scenario(), OTHER)
+    with pytest.raises(ConfigurationError, match="not installed"):
+        registry.make_transport(context(OTHER))
 
 
 def test_what_a_protocol_can_never_do_is_refused() -> None:
@@ -58,6 +58,7 @@ def test_what_a_protocol_can_never_do_is_refused() -> None:
     [
         ("AmqpTransport", "amqp.queue.name"),
         ("KafkaTransport", "kafka.topic.name"),
+        ("MqttTransport", "mqtt.topic"),
         ("LoopbackTransport", "producers: 0"),
     ],
 )
@@ -72,15 +73,15 @@ class ThirdParty:
         self.context = context
 
 
-def test_others_add_a_kind_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    offered = metadata.EntryPoint("mqtt", f"{__name__}:ThirdParty", registry.ENTRY_POINTS)
+def test_others_add_a_transport_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = metadata.EntryPoint("stomp", f"{__name__}:ThirdParty", registry.ENTRY_POINTS)
 
     def installed(**wanted: Any) -> list[metadata.EntryPoint]:
         return [offered] if offered.matches(**wanted) else []
 
     monkeypatch.setattr(registry, "entry_points", installed)
-    registry.refuse_impossible(Scenario(), MQTT)
-    made: Any = registry.make_transport(context(MQTT))
+    registry.refuse_impossible(Scenario(), OTHER)
+    made: Any = registry.make_transport(context(OTHER))
     assert isinstance(made, ThirdParty)
     assert made.context.run_id == "run"
 
@@ -94,3 +95,25 @@ def test_no_client_library_is_loaded_before_it_is_needed() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert printed.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    ("broker", "keys", "connections", "files"),
+    [
+        ({"kind": "amqp", "uri": "amqp://h/"}, {}, 1010, 1),
+        ({"kind": "kafka", "bootstrap_servers": "h"}, {}, 14, FILES_OF_CLIENT),
+        (
+            {"kind": "kafka", "bootstrap_servers": "h"},
+            {"kafka": {"transaction_messages": 5}},
+            1010,
+            FILES_OF_CLIENT,
+        ),
+        ({"kind": "loopback"}, {}, 0, 1),
+    ],
+)
+def test_lanes_are_so_many_connections_with_so_many_files(
+    broker: dict[str, Any], keys: dict[str, Any], connections: int, files: int
+) -> None:
+    where = Broker.model_validate(broker)
+    assert registry.connections_of(Scenario.model_validate(keys), where, 1000, 10) == connections
+    assert registry.files_of_connection(where) == files

@@ -1,0 +1,112 @@
+"""`bench-spark compare`: runs of a store against a baseline, with gates for pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from bench_spark.cli.options import DEFAULT_STORE, StoreOption
+from bench_spark.cli.output import Formats, parse_formats_of
+from bench_spark.cli.stored import existing_store, stored_run
+from bench_spark.compare.comparison import Group, comparison_document
+from bench_spark.compare.gates import parse_gate
+from bench_spark.compare.series import RunSeries, run_series
+from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
+from bench_spark.report.comparison import write_comparison
+from bench_spark.report.html_compare import write_comparison_html
+from bench_spark.report.json import write_json
+from bench_spark.scenario.shown import shown_value
+from bench_spark.store import Store
+
+FORMATS = Formats({"terminal": write_comparison, "json": write_json, "html": write_comparison_html})
+
+FailIfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-if",
+        metavar="CONDITION",
+        help="End with exit code 1 if it holds: 'p99 > 1.10x', 'receive_rate < 0.95x', "
+        "'latency.p99 > 5ms', 'lost > 0'; repeatable.",
+    ),
+]
+StrictOption = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Judge conditions by the numbers themselves, not by their whole intervals.",
+    ),
+]
+ComparisonFormatsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT[=FILE]",
+        help="terminal (the default), json or html; repeatable.",
+    ),
+]
+
+
+def compare(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="BASELINE CANDIDATE...",
+            help="Run ids, as `runs` lists them; repetitions as RUN,RUN,RUN.",
+            show_default=False,
+        ),
+    ],
+    store: StoreOption = DEFAULT_STORE,
+    fail_if: FailIfOption = None,
+    strict: StrictOption = False,
+    formats: ComparisonFormatsOption = None,
+) -> None:
+    """Compare runs with a baseline: differences with their confidence intervals.
+
+    Exit code 0, or 1 if a condition given by --fail-if holds.
+    """
+    outputs = parse_formats_of(FORMATS, formats or ["terminal"])
+    gates = [parse_gate(text) for text in fail_if or []]
+    if len(runs) < 2:
+        raise ConfigurationError("compare: give a baseline and at least one run to compare with it")
+    opened = existing_store(store)
+    groups = [_group(opened, text) for text in runs]
+    title = f"{', '.join(group.label for group in groups[1:])} against {groups[0].label}"
+    pairs = [(groups[0], candidate) for candidate in groups[1:]]
+    document = comparison_document(title, pairs, gates, strict)
+    outputs.write(document)
+    raise typer.Exit(EXIT_VALID if document["passed"] else EXIT_GATE_MISSED)
+
+
+def _group(store: Store, text: str) -> Group:
+    run_ids = [part.strip() for part in text.split(",")]
+    if not all(run_ids):
+        raise ConfigurationError(f"compare: {shown_value(text)}: a run id between commas is empty")
+    if len(set(run_ids)) < len(run_ids):
+        raise ConfigurationError(
+            f"compare: {shown_value(text)}: a run is named twice, which would make it look surer"
+        )
+    more = f" and {len(run_ids) - 1} more" if len(run_ids) > 1 else ""
+    return group_of_runs(store, run_ids, run_ids[0] + more)
+
+
+def group_of_runs(store: Store, run_ids: Sequence[str], label: str) -> Group:
+    return Group(label, [_series(store, run_id) for run_id in run_ids])
+
+
+def _series(store: Store, run_id: str) -> RunSeries:
+    from bench_spark.spark.ticks import merged_ticks_here
+
+    found = stored_run(store, run_id)
+    if not found.document.get("measures") and not found.document.get("rates"):
+        raise ConfigurationError(
+            f"compare: {run_id} has no result: it is {found.document['status']}"
+        )
+    [times] = store.read(
+        "runs", columns=["measured_from", "measured_until"], run_id=run_id
+    ).to_pylist()
+    began, ended = times["measured_from"], times["measured_until"]
+    measured = None if began is None or ended is None else (began.timestamp(), ended.timestamp())
+    resources = store.read("resources", run_id=run_id, phase="measure").to_pylist()
+    return run_series(found.document, merged_ticks_here(store, run_id), measured, resources)

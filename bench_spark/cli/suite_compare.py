@@ -1,0 +1,122 @@
+"""`bench-spark suite compare`: a suite against itself, on another broker or in another store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+import typer
+
+from bench_spark.cli.compare import (
+    ComparisonFormatsOption,
+    FailIfOption,
+    StrictOption,
+    group_of_runs,
+)
+from bench_spark.cli.options import DEFAULT_STORE, StoreOption
+from bench_spark.cli.output import Formats, parse_formats_of
+from bench_spark.cli.stored import existing_store
+from bench_spark.cli.suite import AskedSuite, QuickOption, SuiteArgument, SuiteBrokerOption, load
+from bench_spark.compare.comparison import Group, comparison_document
+from bench_spark.compare.gates import parse_gate
+from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
+from bench_spark.report.html_compare import write_suite_comparison_html
+from bench_spark.report.json import write_json
+from bench_spark.report.measures import Document
+from bench_spark.report.suite_comparison import write_suite_comparison
+from bench_spark.scenario.suite import Suite, Trial, trials_of, value_text
+from bench_spark.store import Store
+from bench_spark.suite.progress import TrialRun, is_finished, runs_of_suite
+
+FORMATS = Formats[Document](
+    {
+        "terminal": write_suite_comparison,
+        "json": write_json,
+        "html": write_suite_comparison_html,
+    }
+)
+
+
+def compare(
+    suite: SuiteArgument,
+    broker: SuiteBrokerOption = None,
+    store: StoreOption = DEFAULT_STORE,
+    baseline_broker: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline-broker",
+            metavar="BROKER",
+            help="The baseline ran on this broker; unset: on the same.",
+        ),
+    ] = None,
+    baseline_store: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline-store",
+            metavar="PATH",
+            help="The baseline is in this store; unset: in the same.",
+        ),
+    ] = None,
+    quick: QuickOption = False,
+    fail_if: FailIfOption = None,
+    strict: StrictOption = False,
+    formats: ComparisonFormatsOption = None,
+) -> None:
+    """Compare what a store has of SUITE with a baseline, combination by combination.
+
+    Exit code 0, or 1 if a condition given by --fail-if holds for any of them.
+    """
+    outputs = parse_formats_of(FORMATS, formats or ["terminal"])
+    gates = [parse_gate(text) for text in fail_if or []]
+    if baseline_broker is None and baseline_store is None:
+        raise ConfigurationError(
+            "suite compare: give --baseline-broker, --baseline-store or both: with neither the "
+            "suite would be compared with itself"
+        )
+    candidate = load(suite, broker, quick, None)
+    baseline = load(suite, baseline_broker or broker, quick, None)
+    before = _Side(baseline, existing_store(baseline_store or store), "baseline")
+    after = _Side(candidate, existing_store(store), "candidate")
+    shared = [name for name in before.trials if name in after.trials]
+    if not shared:
+        raise ConfigurationError(
+            f"suite compare: {candidate.stored_name}: no combination was measured on both sides"
+        )
+    title = f"{candidate.stored_name}: {after.where} against {before.where}"
+    pairs = ((before.group(name), after.group(name)) for name in shared)
+    document = dict(comparison_document(title, pairs, gates, strict))
+    document["unmatched"] = list(_unmatched(candidate.suite, before, after))
+    outputs.write(document)
+    raise typer.Exit(EXIT_VALID if document["passed"] else EXIT_GATE_MISSED)
+
+
+class _Side:
+    """The finished trials of one side, by the name of their combination."""
+
+    def __init__(self, asked: AskedSuite, store: Store, name: str) -> None:
+        self.where = f"{asked.broker.name} ({name})"
+        self._store = store
+        runs = runs_of_suite(store, asked.stored_name, asked.broker.name)
+        self.trials = _finished(asked.suite, runs)
+
+    def group(self, name: str) -> Group:
+        return group_of_runs(self._store, self.trials[name], name)
+
+
+def _finished(suite: Suite, runs: Mapping[str, TrialRun]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for trial in trials_of(suite):
+        if is_finished(trial.key, runs):
+            found.setdefault(_name(trial), []).append(runs[trial.key].run_id)
+    return found
+
+
+def _name(trial: Trial) -> str:
+    return ", ".join(f"{name} {value_text(value)}" for name, value in trial.parameters.items())
+
+
+def _unmatched(suite: Suite, before: _Side, after: _Side) -> Iterator[str]:
+    for name in dict.fromkeys(_name(trial) for trial in trials_of(suite)):
+        missing = [side.where for side in (before, after) if name not in side.trials]
+        if len(missing) == 1:
+            yield f"{name}: nothing finished on {missing[0]}"

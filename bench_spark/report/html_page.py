@@ -1,0 +1,149 @@
+"""One self-contained page: style, charts and the library that draws them, all inside.
+
+Opens from a disk or a mail without any network, and asks for none: its Content-Security-Policy
+allows only what is written in it, and no code made from text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+
+from bench_spark import __version__
+from bench_spark.report.chart_files import browser_library
+from bench_spark.report.charts import PAGE, Spec, themed
+from bench_spark.report.markup import Child, Markup, data_element, table, tag
+from bench_spark.report.queries import Query
+
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+
+@dataclass
+class Charts:
+    """The charts of one page, by the id of the element that each is drawn into."""
+
+    specs: dict[str, Spec] = field(default_factory=dict)
+
+    def figure(
+        self,
+        caption: str,
+        spec: Spec,
+        headings: Sequence[str],
+        rows: Sequence[Sequence[Child]],
+        table_caption: str | None = None,
+    ) -> Markup:
+        """A chart, and its numbers as a table for those who cannot or do not want to see it."""
+        identifier = f"chart-{len(self.specs) + 1}"
+        self.specs[identifier] = themed(spec, PAGE)
+        label = f"{spec['description']}; the table below has its numbers"
+        chart = tag("div", id=identifier, class_="chart", role="figure", aria_label=label)
+        numbers = tag(
+            "details",
+            tag("summary", "Table"),
+            table(table_caption or caption, headings, rows),
+        )
+        return tag("div", tag("figure", tag("figcaption", caption), chart), numbers)
+
+
+@dataclass(frozen=True)
+class Section:
+    identifier: str
+    title: str
+    content: Child
+
+
+def page(
+    title: str, head: Child, sections: Sequence[Section], charts: Mapping[str, Spec]
+) -> Markup:
+    links = [
+        tag("li", tag("a", section.title, href=f"#{section.identifier}")) for section in sections
+    ]
+    body = tag(
+        "body",
+        tag("a", "Skip to the result", href="#result", class_="skip"),
+        tag("header", head, tag("nav", tag("ul", links), aria_label="Sections")),
+        tag("main", [_section(section) for section in sections], id="result"),
+        tag("footer", tag("p", f"Written by bench-spark {__version__}.", class_="faint")),
+        data_element("charts", charts),
+        [tag("script", Markup(text)) for text in _scripts(charts)],
+    )
+    return Markup(
+        "<!DOCTYPE html>\n" + tag("html", tag("head", list(_head(title))), body, lang="en") + "\n"
+    )
+
+
+def _head(title: str) -> Iterator[Markup]:
+    yield tag("meta", charset="utf-8")
+    yield tag("meta", http_equiv="Content-Security-Policy", content=POLICY)
+    yield tag("meta", name="viewport", content="width=device-width, initial-scale=1")
+    yield tag("meta", name="referrer", content="no-referrer")
+    yield tag("title", title)
+    yield tag("style", Markup(_asset("report.css")))
+
+
+def _scripts(charts: Mapping[str, Spec]) -> Iterator[str]:
+    if charts:
+        yield browser_library()
+    yield _asset("report.js")
+
+
+def _section(section: Section) -> Markup:
+    heading = tag("h2", section.title, id=f"{section.identifier}-title")
+    return tag(
+        "section",
+        heading,
+        section.content,
+        id=section.identifier,
+        aria_labelledby=f"{section.identifier}-title",
+    )
+
+
+def _asset(name: str) -> str:
+    return resources.files("bench_spark.report").joinpath("assets", name).read_text()
+
+
+def tiles(numbers: Sequence[tuple[str, str]]) -> Markup:
+    """Headline numbers, each under its name."""
+    return tag(
+        "dl",
+        [tag("div", tag("dt", name), tag("dd", value)) for name, value in numbers],
+        class_="tiles",
+    )
+
+
+def status_badge(status: str) -> Markup:
+    return tag("span", status, class_=f"status {status}")
+
+
+def query_list(queries: Sequence[Query], store: str) -> Markup:
+    """Queries to be copied, each with the numbers that it answers."""
+    shown = [_query(number, query) for number, query in enumerate(queries, start=1)]
+    how = tag(
+        "p",
+        "Each answers the numbers of this page from the store's tables: ",
+        tag("code", f'bench-spark sql "$(cat query.sql)" --store {store}'),
+        ", or any Spark session that has the tables under their names.",
+    )
+    return tag("div", how, shown)
+
+
+def _query(number: int, query: Query) -> Markup:
+    identifier = f"query-{number}"
+    answer = None
+    if query.answer:
+        told = ", ".join(
+            f"{name} {'NULL' if value is None else value}" for name, value in query.answer.items()
+        )
+        answer = tag("p", "Answers: ", told, class_="faint")
+    return tag(
+        "details",
+        tag("summary", query.title),
+        tag("p", query.remark) if query.remark else None,
+        tag("pre", tag("code", query.sql, id=identifier), tabindex="0"),
+        tag("button", "copy", type="button", class_="copy", hidden=True, data_copies=identifier),
+        answer,
+    )

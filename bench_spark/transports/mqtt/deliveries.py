@@ -1,0 +1,270 @@
+"""Decoding what a consumer is sent: alike messages together, any other one by one. Pure.
+
+After two messages that agree in everything but packet identifier and payload, the next are expected
+to agree too: they then have the same length, and every byte but those is known.
+
+At QoS 2 a message that comes again before its identifier was released is one that was received
+already: it is acknowledged again and not given on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
+from bench_spark.transports.base import U8, U16, Bool, Received
+from bench_spark.transports.mqtt.acks import AckRuns, identifiers_at, identifiers_in
+from bench_spark.transports.mqtt.packets import PUBREL, BadPacket, length_bytes
+from bench_spark.transports.mqtt.parsing import LONGEST_WHOLE_BYTES, Message
+from bench_spark.transports.mqtt.tokens import token
+from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.runs import FEW, Constant, ReadBuffer, RowShape, Stretch
+
+_NO_IDENTIFIERS: U16 = np.zeros(0, np.uint16)
+_NO_IDENTIFIER = "a message with packet identifier 0"
+_EXACTLY_ONCE = 2
+
+
+class Unreleased:
+    """Identifiers of QoS 2 messages that were received and that the broker has not released.
+
+    It outlives a connection where the broker's session does.
+    """
+
+    def __init__(self) -> None:
+        self._is_unreleased: Bool | None = None
+
+    def add(self, identifiers: U16) -> Bool | None:
+        """Of each whether it is new; None where all are."""
+        if self._is_unreleased is None:
+            self._is_unreleased = np.zeros(1 << 16, np.bool_)
+        known = self._is_unreleased[identifiers]
+        self._is_unreleased[identifiers] = True
+        return ~known if known.any() else None
+
+    def release(self, identifiers: U16) -> None:
+        if self._is_unreleased is not None:
+            self._is_unreleased[identifiers] = False
+
+
+class Deliveries:
+    """The receiver of one consumer lane."""
+
+    def __init__(
+        self,
+        lane: int,
+        route_of: Callable[[bytes], int | None],
+        arrivals: Arrivals,
+        unreleased: Unreleased,
+        on_released: Callable[[U16], None],
+        on_repeated: Callable[[U16], None],
+        token_mark: int = 0,
+    ) -> None:
+        """`route_of` a topic. `on_released` is told of identifiers to be answered (PUBCOMP),
+        `on_repeated` of messages that were received before (PUBREC). `token_mark` is added to every
+        token; see generations.py."""
+        self._lane = lane
+        self._route_of = route_of
+        self._arrivals = arrivals
+        self._unreleased = unreleased
+        self._on_released = on_released
+        self._on_repeated = on_repeated
+        self._token_mark = token_mark
+        self._last_likeness: tuple[int, bytes, bytes, int] | None = None
+        self._alike: _Alike | None = None
+        self._stretch = Stretch()
+        self._ack_runs = AckRuns()
+        self._released: list[int] = []
+        self.decoded_together = 0
+        """Messages that were decoded in runs."""
+
+    # -- alike packets -----------------------------------------------------------------------------
+
+    def take_run(self, buffer: ReadBuffer, start: int, end: int, at_ns: int) -> int:
+        at = start + self._take_releases(buffer, start, end)
+        alike = self._alike
+        if alike is None:
+            return at - start
+        row_bytes = alike.shape.row_bytes
+        while (available := (end - at) // row_bytes) > 0:
+            if available < FEW:
+                if not alike.shape.is_at(buffer, at):
+                    break
+                self._add_one(alike, buffer, at, at_ns)
+                at += row_bytes
+                continue
+            tried = self._stretch.of(available)
+            rows = alike.shape.rows(buffer, at, tried)
+            if len(rows):
+                self._add_many(alike, rows, at_ns)
+                at += len(rows) * row_bytes
+            self._stretch.went(well=len(rows) == tried)
+            if len(rows) < tried:
+                break
+        return at - start
+
+    def _take_releases(self, buffer: ReadBuffer, start: int, end: int) -> int:
+        at = start
+        while (run := self._ack_runs.at(buffer, at, end)) is not None and run[0] == PUBREL:
+            _, _, rows = run
+            # In the order in which they came, as the standard wants it.
+            self._answer_collected()
+            self._answer_releases(identifiers_in(rows))
+            at += rows.size
+        return at - start
+
+    def _add_one(self, alike: _Alike, buffer: ReadBuffer, start: int, at_ns: int) -> None:
+        identifier = 0
+        if alike.qos:
+            at = start + alike.identifier_at
+            identifier = int.from_bytes(buffer.raw[at : at + 2])
+            if not identifier:
+                raise BadPacket(_NO_IDENTIFIER)
+            if not self._is_new(alike.qos, identifier):
+                return
+        first, end = start + alike.payload_at, start + alike.shape.row_bytes
+        if not self._arrivals.wants_bodies:
+            end = min(end, first + ENVELOPE_BYTES)
+        self._add_row(
+            at_ns,
+            alike.route,
+            token(identifier, alike.qos),
+            False,
+            alike.payload_bytes,
+            bytes(buffer.raw[first:end]),
+        )
+
+    def _add_many(self, alike: _Alike, rows: U8, at_ns: int) -> None:
+        self.decoded_together += len(rows)
+        identifiers = _NO_IDENTIFIERS
+        if alike.qos:
+            identifiers = identifiers_at(rows, alike.identifier_at)
+            if not identifiers.all():
+                raise BadPacket(_NO_IDENTIFIER)
+        if alike.qos == _EXACTLY_ONCE:
+            self._answer_collected()
+            is_new = self._unreleased.add(identifiers)
+            if is_new is not None:
+                self._on_repeated(identifiers[~is_new])
+                rows, identifiers = rows[is_new], identifiers[is_new]
+        count = len(rows)
+        if not count:
+            return
+        tokens = np.full(count, self._token_mark, np.uint64)
+        if alike.qos:
+            tokens += identifiers.astype(np.uint64) + np.uint64(token(0, alike.qos))
+        wants_bodies = self._arrivals.wants_bodies
+        self._arrivals.add_run(
+            Received(
+                received_ns=np.full(count, at_ns, np.int64),
+                lane=np.full(count, self._lane, np.uint32),
+                route=np.full(count, alike.route, np.uint16),
+                head=alike.heads(rows),
+                size=np.full(count, alike.payload_bytes, np.uint32),
+                redelivered=np.zeros(count, np.bool_),
+                bodies=[row[alike.payload_at :].tobytes() for row in rows]
+                if wants_bodies
+                else None,
+                headers=[None] * count if self._arrivals.wants_headers else None,
+                token=tokens,
+            )
+        )
+
+    # -- any other packet --------------------------------------------------------------------------
+
+    def on_message(self, message: Message, at_ns: int) -> None:
+        route = self._route_of(message.topic)
+        if route is None:
+            raise BadPacket("a message of a topic that was not subscribed to")
+        qos = message.qos
+        if self._is_new(qos, message.identifier):
+            self._add_row(
+                at_ns,
+                route,
+                token(message.identifier, qos),
+                message.is_duplicate,
+                message.size,
+                message.body,
+            )
+        # One that is marked as a duplicate is an exception: the next will not be like it.
+        if message.is_duplicate:
+            return
+        likeness = (message.first_byte, message.topic, message.properties, message.size)
+        if likeness == self._last_likeness:
+            alike = _Alike(message, route)
+            if alike.shape.row_bytes <= LONGEST_WHOLE_BYTES:
+                self._alike = alike
+        self._last_likeness = likeness
+
+    def on_ack(self, kind: int, identifier: int, code: int, at_ns: int) -> None:
+        # Nothing is published here, so there is nothing else that could be acknowledged.
+        if kind == PUBREL:
+            self._released.append(identifier)
+
+    def on_read_end(self, at_ns: int) -> None:
+        self._answer_collected()
+
+    def _answer_collected(self) -> None:
+        if self._released:
+            released, self._released = self._released, []
+            self._answer_releases(np.array(released, np.uint16))
+
+    def _answer_releases(self, identifiers: U16) -> None:
+        self._unreleased.release(identifiers)
+        self._on_released(identifiers)
+
+    def _is_new(self, qos: int, identifier: int) -> bool:
+        """Whether a message is to be given on; one that is not is acknowledged here."""
+        if qos != _EXACTLY_ONCE:
+            return True
+        # It may have been released in this very read.
+        self._answer_collected()
+        identifiers = np.array([identifier], np.uint16)
+        if self._unreleased.add(identifiers) is None:
+            return True
+        self._on_repeated(identifiers)
+        return False
+
+    def _add_row(
+        self, at_ns: int, route: int, token: int, is_duplicate: bool, size: int, body: bytes
+    ) -> None:
+        self._arrivals.add_row(
+            (
+                at_ns,
+                self._lane,
+                route,
+                token + self._token_mark,
+                int(is_duplicate),
+                size,
+                body,
+                None,
+            )
+        )
+
+
+class _Alike:
+    """What messages have in common, and where in their packets they differ."""
+
+    def __init__(self, message: Message, route: int) -> None:
+        self.route = route
+        self.qos = message.qos
+        self.payload_bytes = message.size
+        name = len(message.topic).to_bytes(2) + message.topic
+        identifier_bytes = 2 if self.qos else 0
+        length = len(name) + identifier_bytes + len(message.properties) + message.size
+        start = bytes([message.first_byte]) + length_bytes(length) + name
+        self.identifier_at = len(start)
+        properties_at = self.identifier_at + identifier_bytes
+        self.payload_at = properties_at + len(message.properties)
+        constants: list[Constant] = [(0, start)]
+        if message.properties:
+            constants.append((properties_at, message.properties))
+        self.shape = RowShape(self.payload_at + message.size, constants)
+
+    def heads(self, rows: U8) -> Envelopes:
+        heads = empty_envelopes(len(rows))
+        columns = rows[:, self.payload_at : self.payload_at + ENVELOPE_BYTES]
+        envelope_bytes(heads)[:, : columns.shape[1]] = columns
+        return heads

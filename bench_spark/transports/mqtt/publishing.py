@@ -1,0 +1,130 @@
+"""Messages to publish: whole ones, and blocks of equal ones to be stamped. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bench_spark.transports.base import U8, U16
+from bench_spark.transports.mqtt.packets import publish_start
+from bench_spark.transports.sockets.sending import Load
+
+MOST_BLOCKS = 4096
+
+
+class PublishPackets:
+    """Messages for one topic."""
+
+    def __init__(self, version: str, topic: str, qos: int, retain: bool) -> None:
+        self._version = version
+        self._topic = topic
+        self._qos = qos
+        self._retain = retain
+
+    def start(self, payload_bytes: int) -> tuple[bytes, int]:
+        """All before the payload, and where in it the packet identifier is."""
+        return publish_start(self._version, self._topic, self._qos, self._retain, payload_bytes)
+
+    def message(self, payload: bytes, identifier: int = 0) -> bytes:
+        start, identifier_at = self.start(len(payload))
+        if self._qos:
+            number = identifier.to_bytes(2)
+            start = start[:identifier_at] + number + start[identifier_at + 2 :]
+        return start + payload
+
+
+class MessageBlock:
+    """Messages that differ only in their heads and identifiers, one behind the other in memory.
+
+    The packets are built once. Every batch writes its heads into the rows it needs, and the bytes
+    of those rows go to the socket as they lie there.
+    """
+
+    def __init__(self, packets: PublishPackets, tail: bytes, head_bytes: int) -> None:
+        self.tail = tail
+        start, self._identifier_at = packets.start(head_bytes + len(tail))
+        self._head_at, self._head_end = len(start), len(start) + head_bytes
+        self._message = np.frombuffer(start + bytes(head_bytes) + tail, np.uint8)
+        self.message_bytes = len(self._message)
+        self._make_rows(1)
+
+    def stamped(self, heads: U8, identifiers: U16 | None = None) -> memoryview:
+        """As many messages as there are heads; good until the next call."""
+        count = len(heads)
+        if count > len(self._rows):
+            self._make_rows(1 << (count - 1).bit_length())
+        self._head_columns[:count] = heads[:, : self._head_end - self._head_at]
+        if identifiers is not None:
+            pairs = identifiers.astype(">u2").view(np.uint8).reshape(-1, 2)
+            self._rows[:count, self._identifier_at : self._identifier_at + 2] = pairs
+        return self._bytes[: count * self.message_bytes]
+
+    def _make_rows(self, count: int) -> None:
+        # By need, not by the largest batch: a thousand lanes may have a block each.
+        self._rows = np.tile(self._message, (count, 1))
+        self._head_columns = self._rows[:, self._head_at : self._head_end]
+        self._bytes = self._rows.reshape(-1).data
+
+
+class Blocks:
+    """Blocks of messages; lanes that publish to the same topic share them."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[PublishPackets, int, int], MessageBlock] = {}
+
+    def data(
+        self, packets: Sequence[PublishPackets], load: Load, identifiers: U16 | None
+    ) -> bytes | memoryview:
+        """The bytes of these messages; `packets` by route. Good until the next call."""
+        routes, tails = load.routes, load.tails
+        if not isinstance(tails, bytes):
+            return _each_with_its_tail(packets, load, tails, identifiers)
+        if len(packets) == 1 or not np.count_nonzero(routes != routes[0]):
+            block = self._of(packets[routes[0]], tails, load.head_bytes)
+            return block.stamped(load.rows, identifiers)
+        return self._interleaved(packets, load, tails, identifiers)
+
+    def _of(self, packets: PublishPackets, tail: bytes, head_bytes: int) -> MessageBlock:
+        key = (packets, len(tail), head_bytes)
+        block = self._made.get(key)
+        # An agent sends the same tail again and again: usually it is the very same object.
+        if block is None or (block.tail is not tail and block.tail != tail):
+            if len(self._made) >= MOST_BLOCKS:
+                self._made.clear()
+            block = self._made[key] = MessageBlock(packets, tail, head_bytes)
+        return block
+
+    def _interleaved(
+        self,
+        packets: Sequence[PublishPackets],
+        load: Load,
+        tail: bytes,
+        identifiers: U16 | None,
+    ) -> bytes:
+        """Messages of one lane for several destinations, in the order they were dealt."""
+        pieces: list[bytes | memoryview] = [b""] * len(load.rows)
+        for route in np.unique(load.routes).tolist():
+            places = np.flatnonzero(load.routes == route)
+            own = None if identifiers is None else identifiers[places]
+            block = self._of(packets[route], tail, load.head_bytes)
+            stamped, size = block.stamped(load.rows[places], own), block.message_bytes
+            for number, place in enumerate(places.tolist()):
+                pieces[place] = stamped[number * size : (number + 1) * size]
+        return b"".join(pieces)
+
+
+def _each_with_its_tail(
+    packets: Sequence[PublishPackets],
+    load: Load,
+    tails: Sequence[bytes],
+    identifiers: U16 | None,
+) -> bytes:
+    heads = load.rows[:, : load.head_bytes]
+    numbers = [0] * len(heads) if identifiers is None else identifiers.tolist()
+    return b"".join(
+        packets[route].message(head.tobytes() + tail, number)
+        for head, route, tail, number in zip(
+            heads, load.routes.tolist(), tails, numbers, strict=True
+        )
+    )

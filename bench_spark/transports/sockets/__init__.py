@@ -1,0 +1,17 @@
+"""What transports on sockets of their own share, whatever the protocol.
+
+loop.py            one epoll over many sockets, and timers: the only place that waits
+dialling.py        names, TCP and TLS; what went wrong, in words for people
+opening.py         many connections, opened together
+line.py            what lanes need of a connection, and of a protocol to open one
+wire.py            the socket of a lane: reading, writing, signs of life
+lanes.py           opening, losing, reopening and closing lanes
+sending.py         batches divided among lanes
+reopening.py       the way back of lost lanes
+errands.py         blocking calls in threads, whose results come back on the loop
+generations.py     delivery tags that say of which connection of a lane they are (pure)
+runs.py            how far a run of alike frames reaches (pure)
+arrivals.py        columns put together (pure)
+gathering.py       reading less often under full load
+grouping.py        rows of a batch by lane (pure)
+"""

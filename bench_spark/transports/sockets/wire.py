@@ -1,0 +1,242 @@
+"""The socket of a lane: reads into one buffer that all lanes share, writes without ever waiting,
+and notices a broker that has fallen silent.
+
+What the bytes mean, and what is said to keep a connection alive, is for the protocol's own wire.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable
+
+from bench_spark.measure.clock import NowNs
+from bench_spark.transports.sockets.gathering import Gathering
+from bench_spark.transports.sockets.loop import BROKEN, Loop, Timer
+from bench_spark.transports.sockets.runs import ReadBuffer
+
+READ_BYTES = 256 * 1024
+"""Read at once: much, and yet little enough to stay in the processor's cache."""
+READS_PER_TURN = 4
+"""After these, other lanes get their turn; the socket stays readable."""
+TLS_READS_PER_TURN = 16
+"""TLS gives 16 KiB at a time."""
+SILENT_BEATS = 4
+"""Half periods without a byte from the broker after which it is given up."""
+WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Unreadable(Exception):
+    """The bytes that arrived are not of the protocol; the text says what they are instead."""
+
+
+class SocketWire:
+    on_end: Callable[[Exception], None]
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        loop: Loop,
+        now_ns: NowNs,
+        buffer: ReadBuffer,
+        gathering: Gathering | None = None,
+        unread: bytes = b"",
+        unsent: bytes = b"",
+    ) -> None:
+        """`unread`, `unsent`: what an earlier owner of the socket has left."""
+        self._socket = connected
+        self._is_tls = isinstance(connected, ssl.SSLSocket)
+        self._loop = loop
+        self._now_ns = now_ns
+        self._buffer = buffer
+        self._gathering = gathering
+        self._read_bytes = 0
+        self._rest = unread
+        """The beginning of a frame whose end was not read yet."""
+        self._unsent = bytearray(unsent)
+        self._watches_writing = False
+        self._is_reading = False
+        self._is_held = False
+        self._is_closing = False
+        self._has_spoken = self._has_heard = True
+        self._silent_beats = 0
+        self._beat_seconds = 0.0
+        self._beats: Timer | None = None
+        self.read_ns: int = 0
+        """When the bytes being decoded now were read."""
+        self.failure: Exception | None = None
+        self.closed_by_broker: tuple[int, str] | None = None
+        self.on_end = lambda failure: None
+
+    # -- what a protocol adds ----------------------------------------------------------------------
+
+    def _parse(self, buffer: ReadBuffer, end: int) -> int:
+        """Decode what the buffer holds up to `end`; how many bytes are done with. Raises
+        Unreadable."""
+        raise NotImplementedError
+
+    def _lost(self, why: str) -> Exception:
+        """The failure of a connection that ended without a word."""
+        raise NotImplementedError
+
+    def _show_life(self, has_spoken: bool, has_heard: bool) -> None:
+        """Say something, if that is due: whether anything was said or heard since the last time."""
+        raise NotImplementedError
+
+    # -- for the loop and the plane ----------------------------------------------------------------
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def is_open(self) -> bool:
+        return self.failure is None and not self._is_closing
+
+    @property
+    def unsent_bytes(self) -> int:
+        return len(self._unsent)
+
+    def on_ready(self, events: int) -> None:
+        # Reading is tried first, whatever the events: a hang-up often follows the broker's reason.
+        if not self._is_held or events & BROKEN:
+            self.read()
+        if self._unsent:
+            self.flush()
+
+    def hold(self, is_held: bool) -> None:
+        """Leave what arrives in the socket, or read on."""
+        self._is_held = is_held
+        self._has_heard = True
+        self._loop.watch_reading(self, not is_held)
+
+    def send(self, data: bytes | memoryview) -> None:
+        """Write what the socket takes now and keep the rest; what came earlier goes first."""
+        if self.failure is not None:
+            return
+        written = 0
+        if not self._unsent:
+            self._has_spoken = True
+            try:
+                written = self._socket.send(data)
+            except WOULD_BLOCK:
+                pass
+            except OSError as error:
+                self._writing_failed(error)
+                return
+        if written < len(data):
+            self._unsent += data[written:]
+            self.flush()
+
+    def flush(self) -> bool:
+        """Write what the socket takes now; whether all is written. TLS takes little at a time."""
+        while self._unsent:
+            self._has_spoken = True
+            try:
+                written = self._socket.send(self._unsent)
+            except WOULD_BLOCK:
+                break
+            except OSError as error:
+                self._writing_failed(error)
+                return True
+            del self._unsent[:written]
+        has_rest = bool(self._unsent)
+        if has_rest != self._watches_writing:
+            self._watches_writing = has_rest
+            self._loop.watch_writing(self, has_rest)
+        return not has_rest
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Decode what has arrived, as long as more is likely, in fairness to other lanes."""
+        self._is_reading = True
+        self._read_bytes = 0
+        reads_left = TLS_READS_PER_TURN if self._is_tls else READS_PER_TURN
+        while self._read_once() and self.failure is None and not self._is_held:
+            reads_left -= 1
+            if reads_left <= 0 and not self._holds_decrypted():
+                break
+        self._is_reading = False
+        if self._gathering is not None and self.failure is None:
+            self._gathering.after_read(self, self._read_bytes)
+
+    def wake_at(self, waiting_bytes: int) -> None:
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, waiting_bytes)
+
+    def _read_once(self) -> bool:
+        """Whether there may be more to read at once."""
+        rest_bytes = len(self._rest)
+        try:
+            count = self._read_behind_rest(rest_bytes)
+        except WOULD_BLOCK:
+            return False
+        except OSError as error:
+            self._end(self._lost(error.strerror or str(error)))
+            return False
+        self.read_ns = self._now_ns()
+        if not count:
+            self._end(self._lost("connection closed by the peer"))
+            return False
+        self._has_heard = True
+        self._read_bytes += count
+        self._decode(rest_bytes + count)
+        return count == READ_BYTES or self._is_tls
+
+    def _read_behind_rest(self, rest_bytes: int) -> int:
+        self._buffer.raw[:rest_bytes] = self._rest
+        return self._socket.recv_into(self._buffer.view[rest_bytes:], READ_BYTES)
+
+    def _holds_decrypted(self) -> bool:
+        """Whether TLS has bytes of which epoll does not know, because it has read them already."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def _decode(self, end: int) -> None:
+        try:
+            done = self._parse(self._buffer, end)
+        except Unreadable as error:
+            self._end(self._lost(f"the broker sent {error}"))
+            return
+        self._rest = bytes(self._buffer.view[done:end])
+
+    def _writing_failed(self, error: OSError) -> None:
+        self._unsent.clear()
+        if not self._is_reading:
+            # The broker may have told its reason before it stopped listening: read that first.
+            self.read()
+        self._end(self._lost(error.strerror or str(error)))
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _end(self, failure: Exception) -> None:
+        if self.failure is not None:
+            return
+        self.failure = failure
+        if self._beats is not None:
+            self._beats.cancel()
+        if self._gathering is not None:
+            self._gathering.forget(self)
+        self._unsent.clear()
+        self._loop.remove(self)
+        self._socket.close()
+        self.on_end(failure)
+
+    # -- signs of life -----------------------------------------------------------------------------
+
+    def _start_beating(self, period_seconds: float) -> None:
+        """From now on speak often enough, and notice the broker's silence; 0: never."""
+        self._beat_seconds = period_seconds / 2
+        if period_seconds:
+            self._beat()
+
+    def _beat(self) -> None:
+        """Twice per period."""
+        # One that we do not listen to is not silent.
+        has_heard = self._has_heard or self._is_held
+        self._silent_beats = 0 if has_heard else self._silent_beats + 1
+        if self._silent_beats >= SILENT_BEATS:
+            seconds = self._beat_seconds * SILENT_BEATS
+            self._end(self._lost(f"no sign of life from the broker for {seconds:g} s"))
+            return
+        self._show_life(self._has_spoken, has_heard)
+        self._has_spoken = self._has_heard = False
+        self._beats = self._loop.call_later(self._beat_seconds, self._beat)

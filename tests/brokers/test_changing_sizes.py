@@ -1,0 +1,35 @@
+"""Bodies whose size changes over time, through every broker."""
+
+from __future__ import annotations
+
+import pytest
+from agents import run_load
+
+from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.plan import make_plan
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.models import Scenario
+
+# Below one frame of AMQP, several frames, and hardly more than the envelope.
+STEPS = [
+    {"seconds": 0.4, "bytes": 5_000},
+    {"seconds": 0.4, "bytes": 300_000},
+    {"seconds": 0.2, "bytes": 40},
+]
+
+
+@pytest.mark.parametrize("mode", ["rate", "maximum"])
+def test_every_byte_sent_arrives_and_is_counted(each_broker: Broker, mode: str) -> None:
+    scenario = Scenario.model_validate(
+        {
+            "load": {"mode": mode, "rate_per_second": 400, "backlog_limit_bytes": 20_000_000},
+            "message": {"bytes": 5_000, "steps": STEPS},
+            "phases": {"warmup_seconds": 0.3, "measure_seconds": 1, "drain_seconds": 20},
+        }
+    )
+    load = run_load(make_plan(scenario, f"sizes-{mode}-{each_broker.name}"), each_broker)
+    assert not load.control.failures
+    assert load.accounts().closes
+    assert load.accounts().lost == 0
+    sent, received = (load.total(role, "bytes", "measure") for role in (PRODUCER, CONSUMER))
+    assert sent == received > 300_000

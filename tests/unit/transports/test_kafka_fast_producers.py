@@ -1,0 +1,182 @@
+"""What the fast plane hands to librdkafka, and that it loses sight of none of it. No broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bench_spark.measure.clock import Clock
+from bench_spark.measure.envelope import Envelopes, empty_envelopes
+from bench_spark.transports.base import Batch, Destination, Lane, OutcomeKind
+from bench_spark.transports.kafka import fast_producers
+from bench_spark.transports.kafka.fast_producers import FastProducers
+from bench_spark.transports.kafka.messages import MESSAGE_DTYPE, Messages
+from bench_spark.transports.kafka.outbox import BLOCK_BYTES, Keyring, Laid, Outbox
+from bench_spark.transports.kafka.producers import Keys, bodies_to_send
+
+LANES = [Lane(member, (Destination(0, "t"),)) for member in (7, 12, 9)]
+
+
+def heads(count: int, first: int = 0) -> Envelopes:
+    made = empty_envelopes(count)
+    made["sequence"] = np.arange(first, first + count)
+    made["sent_ns"] = 1_000_000 + made["sequence"]
+    return made
+
+
+def batch_of(
+    tails: bytes | list[bytes],
+    lanes: list[int],
+    first: int = 0,
+    head_bytes: int = 32,
+    keys: list[bytes] | None = None,
+    routes: list[int] | None = None,
+) -> Batch:
+    return Batch(
+        lane=np.array(lanes, dtype=np.uint32),
+        head=heads(len(lanes), first),
+        tail=tails,
+        route=np.array(routes or [0] * len(lanes), dtype=np.uint16),
+        keys=keys,
+        head_bytes=head_bytes,
+    )
+
+
+def messages_in(laid: Laid) -> Messages:
+    return Messages(laid.ctypes.data + np.arange(len(laid)) * MESSAGE_DTYPE.itemsize)
+
+
+def lay_out_all(outbox: Outbox, batch: Batch) -> Iterator[Messages]:
+    done = 0
+    while done < len(batch):
+        laid = outbox.lay_out(batch.starting_at(done))
+        assert len(laid) > 0
+        yield messages_in(laid)
+        done += len(laid)
+
+
+lanes_of_a_batch = st.lists(st.integers(0, 2), min_size=1, max_size=60)
+
+
+@given(st.data(), lanes_of_a_batch, st.sampled_from([8, 20, 32]), st.integers(0, 10**12))
+def test_messages_are_laid_out_with_the_bodies_and_keys_of_the_other_plane(
+    data: st.DataObject, lanes: list[int], head_bytes: int, first: int
+) -> None:
+    rule = data.draw(st.sampled_from(["none", "producer", "sequence"]))
+    outbox, reference = Outbox(Keyring(rule, LANES)), Keys(rule, LANES)
+    sizes = st.integers(0, 300) | st.sampled_from([0, BLOCK_BYTES // 3, BLOCK_BYTES + 5])
+    for _ in range(3):  # the same memory serves again and again
+        tails: bytes | list[bytes]
+        if data.draw(st.booleans()):
+            tails = b"x" * data.draw(sizes)
+        else:
+            tails = [bytes([65 + i % 26]) * data.draw(sizes) for i in range(len(lanes))]
+        own = [b"k%d" % i for i in range(len(lanes))] if data.draw(st.booleans()) else None
+        batch = batch_of(tails, lanes, first, head_bytes, own)
+        bodies, keys, opaque = [], [], []
+        for messages in lay_out_all(outbox, batch):
+            bodies += messages.bodies()
+            keys += messages.keys()
+            opaque += messages.opaque.tolist()
+        assert bodies == bodies_to_send(batch)
+        assert keys == [key for key, _ in zip(reference.of(batch), lanes, strict=False)]
+        assert opaque == lanes
+
+
+def test_an_empty_key_is_a_key() -> None:
+    outbox = Outbox(Keyring("none", LANES))
+    batch = batch_of(b"", [0, 0, 0], keys=[b"", b"a", b""])
+    (messages,) = lay_out_all(outbox, batch)
+    assert messages.keys() == [b"", b"a", b""]
+
+
+def test_the_numbers_of_sequence_keys_have_no_leading_zeros() -> None:
+    outbox = Outbox(Keyring("sequence", LANES))
+    batch = batch_of(b"", [0] * 12, first=95)
+    (messages,) = lay_out_all(outbox, batch)
+    assert messages.keys() == [b"%d" % number for number in range(95, 107)]
+    (zero,) = lay_out_all(outbox, batch_of(b"", [0]))
+    assert zero.keys() == [b"0"]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no broker that would take the rest while we close."""
+    monkeypatch.setattr(fast_producers, "_CLOSE_SECONDS", 0.01)
+
+
+sends = st.lists(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1)), min_size=1, max_size=80),
+    min_size=1,
+    max_size=6,
+)
+
+
+@pytest.mark.usefixtures("impatient")
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(sends, st.integers(1, 120), st.booleans())
+def test_every_message_that_was_accepted_has_one_outcome_and_every_other_has_none(
+    sends: list[list[tuple[int, int]]], most_messages: int, are_alike: bool
+) -> None:
+    """Over several clients and topics, with queues that get full: what is accepted is a prefix."""
+    lanes = [Lane(n, (Destination(0, "a"), Destination(1, f"b{n % 2}"))) for n in range(6)]
+    producers = FastProducers(
+        lanes,
+        {"queue.buffering.max.messages": most_messages, "queue.buffering.max.kbytes": 1000},
+        keys="producer",
+        confirms=True,
+        address="nowhere",
+        now_ns=Clock.local().now_ns,
+        reconnect_seconds=0,
+    )
+    expected: dict[int, int] = {}
+    first = 0
+    for messages in sends:
+        tails = b"t" if are_alike else [bytes(place) for place in range(len(messages))]
+        own_lanes, routes = [lane for lane, _ in messages], [route for _, route in messages]
+        accepted = producers.send(batch_of(tails, own_lanes, first, routes=routes))
+        assert 0 <= accepted <= len(messages)
+        expected |= {first + place: own_lanes[place] for place in range(accepted)}
+        if accepted < len(messages):
+            waiting = sum(1 for lane in expected.values() if lane % 4 == own_lanes[accepted] % 4)
+            assert waiting == most_messages
+        first += len(messages)
+    assert producers.in_flight() == len(expected)
+    producers.close()
+    outcomes = producers.outcomes()
+    assert producers.in_flight() == 0
+    assert set(outcomes.kind.tolist()) <= {OutcomeKind.REFUSED}
+    assert len(outcomes) == len(expected)
+    found = dict(zip(outcomes.head["sequence"].tolist(), outcomes.lane.tolist(), strict=True))
+    assert found == expected
+    assert np.array_equal(outcomes.head["sent_ns"], 1_000_000 + outcomes.head["sequence"])
+
+
+@pytest.mark.usefixtures("impatient")
+def test_messages_too_large_are_refused_at_once_and_the_others_are_taken() -> None:
+    producers = FastProducers(
+        LANES[:1],
+        {
+            "queue.buffering.max.messages": 100,
+            "queue.buffering.max.kbytes": 1000,
+            "message.max.bytes": 1000,
+        },
+        keys="none",
+        confirms=True,
+        address="nowhere",
+        now_ns=Clock.local().now_ns,
+        reconnect_seconds=0,
+    )
+    assert producers.send(batch_of([b"", bytes(2000), b"", bytes(3000)], [0] * 4)) == 4
+    refused = producers.outcomes()
+    assert refused.head["sequence"].tolist() == [1, 3]
+    assert set(refused.kind.tolist()) == {OutcomeKind.REFUSED}
+    assert producers.in_flight() == 2
+    producers.close()
+    assert sorted(producers.outcomes().head["sequence"].tolist()) == [0, 2]

@@ -1,0 +1,127 @@
+"""Topics, filters and clients by name, and what is refused before anything is opened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from bench_spark.errors import ConfigurationError
+from bench_spark.scenario.models import Mqtt, Scenario
+from bench_spark.transports.mqtt import naming
+
+
+def scenario(**keys: Any) -> Scenario:
+    return Scenario.model_validate(keys)
+
+
+def test_topics_are_the_runs_own_unless_named() -> None:
+    assert naming.topic(Mqtt(), "r1", 4) == "bench/r1/4"
+    assert naming.topic(Mqtt(topic="plant/%d/heat"), "r1", 4) == "plant/4/heat"
+    assert naming.subscription(Mqtt(topic_filter="plant/+/%d"), "r1", 4, None) == "plant/+/4"
+    assert naming.subscription(Mqtt(), "r1", 4, "g") == "$share/g/bench/r1/4"
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, None),
+        ({"consumers": 3}, "bench-r1"),
+        ({"consumers": 3, "producers": 3, "destinations": 3}, None),
+        ({"mqtt": {"shared_group": "mine"}}, "mine"),
+    ],
+)
+def test_several_consumers_of_a_destination_form_a_group(
+    keys: dict[str, Any], expected: str | None
+) -> None:
+    assert naming.group(scenario(**keys), "r1") == expected
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "topic", "expected"),
+    [
+        ("a/b", "a/b", True),
+        ("a/b", "a/b/c", False),
+        ("a/b/c", "a/b", False),
+        ("a/+", "a/b", True),
+        ("a/+", "a", False),
+        ("a/+/c", "a/b/c", True),
+        ("a/#", "a/b/c", True),
+        ("a/#", "a", True),
+        ("#", "a/b", True),
+        ("#", "$SYS/x", False),
+        ("+/x", "$SYS/x", False),
+        ("$SYS/#", "$SYS/x", True),
+        ("+", "", True),
+        ("a//c", "a//c", True),
+    ],
+)
+def test_filters_match_as_the_standard_says(topic_filter: str, topic: str, expected: bool) -> None:
+    assert naming.matches(topic_filter, topic) is expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"qos": 3}, "mqtt.qos"),
+        ({"qos": -1}, "mqtt.qos"),
+        ({"topic": "a/#"}, "wildcard"),
+        ({"topic": "a/+/b"}, "wildcard"),
+        ({"topic": ""}, "1 to 65535 bytes"),
+        ({"topic": "a\0b"}, "without NUL"),
+        ({"topic": "ä" * 32768}, "1 to 65535 bytes"),
+        ({"topic_filter": "a/#/b"}, "# as the last level"),
+        ({"topic_filter": "a/b+"}, "a whole level"),
+        ({"topic_filter": "$share/g/a"}, "shared_group"),
+        ({"shared_group": "a/b"}, "without /"),
+        ({"version": "3.1"}, "mqtt.version"),
+        ({"in_flight": 65536}, "mqtt.in_flight"),
+        ({"keep_alive_seconds": 65536}, "mqtt.keep_alive_seconds"),
+    ],
+)
+def test_what_mqtt_cannot_say_is_refused_with_its_key(keys: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        scenario(mqtt=keys)
+
+
+def test_the_version_may_be_written_as_a_number() -> None:
+    assert scenario(mqtt={"version": 5}).mqtt.version == "5"
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"producers": 0}, "mqtt.topic: missing"),
+        ({"mqtt": {"topic": "a/b", "topic_filter": "a/c"}}, "nothing would arrive"),
+        ({"mqtt": {"topic": "a", "shared_group": "g" * 65530}}, "mqtt.topic_filter: has more"),
+        ({"load": {"scope": "per_agent"}, "agents": 2, "mqtt": {"topic": "a"}}, "needs a %d"),
+    ],
+)
+def test_what_no_broker_could_do_is_refused(keys: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        naming.refuse_impossible(scenario(**keys))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"producers": 0, "mqtt": {"topic_filter": "plant/#"}},
+        {"mqtt": {"topic": "a/b", "topic_filter": "a/+"}},
+        {"consumers": 0},
+    ],
+)
+def test_ordinary_scenarios_are_possible(keys: dict[str, Any]) -> None:
+    naming.refuse_impossible(scenario(**keys))
+
+
+def test_a_client_has_the_same_name_on_all_its_connections_and_none_twice() -> None:
+    names = {
+        naming.client_id(Mqtt(), "r1", role, member, attempt)
+        for role in ("producer", "consumer")
+        for member in range(3)
+        for attempt in range(2)
+    }
+    assert len(names) == 12
+    assert naming.client_id(Mqtt(client_id_prefix="plant"), "r1", "consumer", 0).startswith("plant")

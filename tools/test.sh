@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# All tests that the arguments name, as fast as two cores allow: several processes share them out, then
+# those that need the machine to themselves (mark `alone`) run one after the other.
+# WORKERS=1: everything in one process.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+# Tests of brokers wait about as much as they compute, so two processes share two cores well. A file's
+# tests stay together; files go out in the order of tests/conftest.py, the longest first.
+workers=${WORKERS:-2}
+readonly NOTHING_SELECTED=5
+
+run() {
+    .venv/bin/python -m pytest "$@"
+    local status=$?
+    [ "$status" = "$NOTHING_SELECTED" ] || return "$status"
+}
+
+if [ "$workers" = 1 ]; then
+    run "$@"
+    exit
+fi
+run -m "not alone" --numprocesses "$workers" --dist loadfile --no-loadscope-reorder "$@"
+together=$?
+run -m alone "$@"
+alone=$?
+[ "$together" = 0 ] && [ "$alone" = 0 ]
