@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -19,7 +19,7 @@ from bench_spark.cli.options import (
     SetOption,
     StoreOption,
 )
-from bench_spark.cli.output import Outputs, parse_formats
+from bench_spark.cli.output import parse_formats
 from bench_spark.cli.preflight import start_of_broker_hinted
 from bench_spark.cli.preparing import (
     Asked,
@@ -35,11 +35,13 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan
 from bench_spark.report.exporter import Exporter, ExportingDisplay
 from bench_spark.report.live import Steps
-from bench_spark.report.measures import Document
 from bench_spark.report.plan_text import write_plan
 from bench_spark.scenario.resources import host_and_port
 from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
+
+if TYPE_CHECKING:
+    from bench_spark.summary.document import RunSummary
 
 LOOPBACK = "127.0.0.1"
 
@@ -106,8 +108,9 @@ def run(
         _exporting(shown, endpoint, asked.broker.name) as display,
         launched(asked, chosen_id, store, master, display) as launch,
     ):
-        exit_code = _carry_out(launch, asked, display, outputs, live, trigger_seconds)
-    raise typer.Exit(exit_code)
+        summary = carried_out(launch, asked, display, live, trigger_seconds)
+        outputs.write(summary.document)
+    raise typer.Exit(summary.exit_code)
 
 
 def _endpoint(text: str) -> tuple[str, int]:
@@ -167,22 +170,20 @@ def _launch(spark: Any, asked: Asked, ready: Ready, display: Steps) -> Launch:
     return Launch(spark, ready.store, plan)
 
 
-def _carry_out(
+def carried_out(
     launch: Launch,
     asked: Asked,
     display: Steps,
-    outputs: Outputs[Document],
     live: bool,
-    trigger_seconds: float | None,
-) -> int:
+    trigger_seconds: float | None = None,
+) -> RunSummary:
+    """One run on the session that is there."""
     from bench_spark.spark.engine import Engine, RunRequest
 
     display.name_next(f"{asked.scenario.name} on {asked.broker.name}")
     engine = Engine(launch.spark, launch.store, display, trigger_seconds)
     try:
         with start_of_broker_hinted(asked.broker):
-            summary = engine.run(RunRequest(launch.plan, asked.broker, asked.credentials, live))
+            return engine.run(RunRequest(launch.plan, asked.broker, asked.credentials, live))
     finally:
         engine.close()
-    outputs.write(summary.document)
-    return summary.exit_code
