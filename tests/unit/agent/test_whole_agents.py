@@ -948,7 +948,7 @@ def test_what_was_made_for_a_load_that_never_started_is_not_kept(watch: Watch) -
 
 @pytest.fixture
 def slow_confirmations(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages are confirmed 0.7 s after the first question about them, all at once."""
+    """Messages are confirmed a second after the first question about them, all at once."""
     watch.confirms = True
     original = WatchedProducers.outcomes
     asked: list[float] = []
@@ -957,7 +957,7 @@ def slow_confirmations(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
         if not producers.in_flight():
             return no_outcomes()
         asked.append(time.monotonic())
-        if asked[-1] - asked[0] < 0.7:
+        if asked[-1] - asked[0] < 1:
             return no_outcomes()
         asked.clear()
         return original(producers)
@@ -969,14 +969,14 @@ def slow_confirmations(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_publishing_a_number_lasts_from_the_first_message_to_the_last_confirmation() -> None:
     """A client that buffers would else seem as fast as its buffer is large, or have to send what
     it has buffered in the warm-up first."""
-    phases = {"warmup_seconds": 0.2, "drain_seconds": 5}
+    phases = {"warmup_seconds": 0.5, "drain_seconds": 5}
     few = {"mode": "maximum", "messages": 10}
     load = run_load(plan(consumers=0, load=few, phases=phases), LOOPBACK)
     began, ended = measured_span(load.plan, load.control)
     assert began is not None
     assert ended is not None
     assert load.control.start_at_ns is not None
-    assert began - load.control.start_at_ns / NANOSECONDS > 0.6
-    assert ended - began > 0.6
+    assert began - load.control.start_at_ns / NANOSECONDS > 0.9
+    assert ended - began > 0.9
     assert load.total(PRODUCER, "confirmed") == sent(load) == 10
     assert load.total(PRODUCER, "confirmed", "warmup") == sent(load, "warmup") > 0
