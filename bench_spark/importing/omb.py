@@ -130,13 +130,17 @@ class _Translation:
         subscriptions = self._whole("subscriptionsPerTopic", 1)
         if subscriptions == 0:
             consumers = 0
+        elif subscriptions > 1 and topics == consumers == 1 and producers:
+            consumers = subscriptions
+            self._set("topology", "fan-out", "subscriptionsPerTopic")
         elif subscriptions > 1:
             self._draft.leave_out(
                 "subscriptionsPerTopic",
-                f"{subscriptions}, of which one is taken: copies of each message are not counted",
+                f"{subscriptions}, of which one is taken: copies of messages need one topic, and "
+                "one consumer per subscription",
             )
         self._set("producers", producers, "topics x producersPerTopic")
-        self._set("consumers", consumers, "topics x consumerPerSubscription")
+        self._set("consumers", consumers, "consumerPerSubscription")
         self._set("destinations", topics, "topics")
 
     def _message(self) -> None:

@@ -30,7 +30,7 @@ _BACKLOG = (
     "a backlog is made by two runs: one with `consumers: 0` and `keep_destinations: true`, "
     "then one that consumes"
 )
-_CREATION = "connections are opened side by side, as fast as the broker lets them"
+_CREATION = "not needed; `connections_per_second` limits how fast connections are opened"
 
 WORKLOAD = (
     _mapped("name", "name", "also the file's name"),
@@ -45,8 +45,8 @@ WORKLOAD = (
     _mapped("useRandomizedPayloads", "message.padding"),
     _mapped("randomBytesRatio", "message.padding", "0 is `zero`, anything above is `random`"),
     _mapped(
-        *("subscriptionsPerTopic", "consumers"),
-        "one; the copies that further subscriptions would get have no counterpart",
+        *("subscriptionsPerTopic", "consumers topology"),
+        "several of one topic, a consumer each, are `topology: fan-out`; otherwise one is taken",
     ),
     _mapped("producersPerTopic", "producers", "times the topics"),
     _mapped("consumerPerSubscription", "consumers", "times the topics"),

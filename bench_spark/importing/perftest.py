@@ -90,13 +90,23 @@ class _Translation:
         for name in ("producer-channel-count", "consumer-channel-count"):
             if self._count(name, 1) > 1:
                 self._draft.remark(f"--{name}", "every channel has a connection of its own here")
-        has_queue = any(name in self._given for name in ("queue", "queue-pattern"))
-        if self._consumers > 1 and not has_queue:
+        if self._is_fan_out:
+            self._set("topology", "fan-out", "consumers without --queue")
+            self._set("destinations", 1, "consumers without --queue")
             self._draft.remark(
                 "--consumers",
-                "without --queue PerfTest gives every consumer all messages, by a queue of its "
-                "own; here they share one queue",
+                "without --queue every consumer has a queue of its own and gets all messages; give "
+                "--queue for consumers that share them",
             )
+
+    @property
+    def _is_fan_out(self) -> bool:
+        """Without a name each consumer declares a queue of its own, bound by the same key."""
+        has_queue = any(name in self._given for name in ("queue", "queue-pattern"))
+        is_routed_by_headers = self._given.last("type") == "headers"
+        return (
+            self._consumers > 1 and self._producers > 0 and not (has_queue or is_routed_by_headers)
+        )
 
     def _message(self) -> None:
         size = max(SMALLEST_MESSAGE_BYTES, self._count("size", SMALLEST_MESSAGE_BYTES))
@@ -183,7 +193,7 @@ class _Translation:
                 self._draft.leave_out("--cmessages", "--pmessages ends the run")
             return sent * self._producers, "--pmessages"
         if received and self._consumers:
-            return received * self._consumers, "--cmessages"
+            return received * (1 if self._is_fan_out else self._consumers), "--cmessages"
         return None, ""
 
     def _phases(self) -> None:

@@ -78,9 +78,9 @@ FLAGS: tuple[Flag, ...] = (
         "a connection each; multiplied by --producer-channel-count",
     ),
     _mapped(
-        *("y", "consumers", _ONE, "consumers"),
-        "a connection each; multiplied by --consumer-channel-count. Without --queue PerfTest gives "
-        "each consumer a queue of its own and each message to all of them; here they share one",
+        *("y", "consumers", _ONE, "consumers topology"),
+        "a connection each; multiplied by --consumer-channel-count. Several without --queue have a "
+        "queue each and get all messages: `topology: fan-out`",
     ),
     _mapped(
         *("X", "producer-channel-count", _ONE, "producers"),
@@ -115,7 +115,7 @@ FLAGS: tuple[Flag, ...] = (
     ),
     _mapped(
         *("D", "cmessages", _ONE, "load.messages"),
-        "times the number of consumers; with --pmessages that one decides",
+        "times the number of consumers that share a queue; with --pmessages that one decides",
     ),
     _mapped("s", "size", _ONE, "message.bytes", "from 32 bytes on, losses are accounted for"),
     _mapped("i", "interval", _ONE, "interval_seconds"),

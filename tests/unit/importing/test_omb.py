@@ -52,7 +52,7 @@ WORK: dict[str, Any] = {
     "randomBytesRatio": 0.5,
     "randomizedPayloadPoolSize": 1000,
     "payloadFile": "payload/payload-1Kb.data",
-    "subscriptionsPerTopic": 1,
+    "subscriptionsPerTopic": 2,
     "producersPerTopic": 2,
     "consumerPerSubscription": 3,
     "producerRate": 50000,
@@ -91,7 +91,8 @@ def test_every_key_sets_what_its_table_names_or_is_told(driver: Any, keys: Any) 
             assert key.name in told
         for target in key.keys:
             file, _, dotted = target.rpartition(":")
-            if "Kafka" in key.text and driver is RABBITMQ and key.name != "driverClass":
+            is_kafkas = "Kafka" in key.text and key.name != "driverClass"
+            if target == "topology" or (is_kafkas and driver is RABBITMQ):
                 assert key.name in told
             else:
                 assert sets[file].get(dotted) is not None, target
@@ -121,6 +122,21 @@ def test_a_workload_on_rabbitmq_is_the_same_load() -> None:
     assert scenario.amqp.ack == "auto"
     assert (broker.uri, broker.username) == ("amqp://one.example.org/", "bob")
     refuse_impossible(scenario, broker)
+
+
+def test_subscriptions_of_one_topic_are_a_fan_out() -> None:
+    one = {"topics": 1, "consumerPerSubscription": 1, "subscriptionsPerTopic": 3}
+    draft = imported(WORK | one, KAFKA)
+    scenario, broker = read(draft)
+    assert (scenario.topology, scenario.consumers) == ("fan-out", 3)
+    assert "subscriptionsPerTopic" not in {remark.option for remark in draft.left_out}
+    refuse_impossible(scenario, broker)
+
+
+def test_subscriptions_that_cannot_be_are_told() -> None:
+    draft = imported(WORK, KAFKA)
+    assert read(draft)[0].topology is None
+    assert "subscriptionsPerTopic" in {remark.option for remark in draft.left_out}
 
 
 def test_no_rate_is_as_fast_as_possible() -> None:

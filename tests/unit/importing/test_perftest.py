@@ -143,7 +143,10 @@ def test_an_option_without_a_counterpart_is_named_with_its_reason(flag: Any) -> 
         ("-r -1", "load.mode", "maximum"),
         ("-P 4", "load.rate_per_second", 0.25),
         ("-C 10 -x 3", "load.messages", 30),
-        ("-D 10 -y 3 -x 1", "load.messages", 30),
+        ("-D 10 -y 3 -x 1 -u work", "load.messages", 30),
+        ("-D 10 -y 3 -x 1", "load.messages", 10),
+        ("-y 3", "topology", "fan-out"),
+        ("-Y 3", "topology", "fan-out"),
         ("-c 0", "amqp.confirms", 10_000_000),
         ("-q 50 -Q 20", "amqp.prefetch", 20),
         ("-mlb 20gb", "amqp.queue.arguments", {"x-max-length-bytes": 20_000_000_000}),
@@ -156,6 +159,11 @@ def test_an_option_without_a_counterpart_is_named_with_its_reason(flag: Any) -> 
 )
 def test_what_perftest_would_have_done_is_said(flags: str, key: str, value: object) -> None:
     assert at(imported(flags), key) == value
+
+
+@pytest.mark.parametrize("flags", ["-y 3 -u work", "-y 1", "-y 3 -x 0 -u work", "-y 3 -t headers"])
+def test_consumers_that_share_a_queue_are_no_fan_out(flags: str) -> None:
+    assert "topology" not in imported(flags)
 
 
 def test_variable_rates_are_repeated_until_the_time_is_over() -> None:
