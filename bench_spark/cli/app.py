@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Annotated, NoReturn
@@ -18,7 +18,10 @@ from bench_spark.cli import (
     broker,
     compare,
     demo,
+    doctor,
     files,
+    importing,
+    init,
     results,
     run,
     sample,
@@ -26,23 +29,9 @@ from bench_spark.cli import (
     suite,
     suite_compare,
 )
+from bench_spark.cli.examples import PROGRAM, epilog, epilog_of_program
 from bench_spark.cli.signals import handled
 from bench_spark.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError
-
-PROGRAM = "bench-spark"
-
-EXIT_CODES = """\
-\b
-Exit codes:
-  0    the run is valid
-  1    an objective or a comparison gate was missed
-  2    a file, key or option is wrong
-  3    not ready: broker unreachable or refusing, too few slots, Java or jars missing
-  4    degraded: the broker or an agent failed, or the rate was not kept
-  5    confirmed messages were lost, and no declared limit explains it
-  70   a bug in bench-spark
-  130  ended by Ctrl-C (143: by SIGTERM); the partial result is kept
-"""
 
 _PASSWORD_IN_URI = re.compile(r"(?<=://)[^/\s'\"]*@")
 
@@ -56,8 +45,7 @@ class Settings:
 
 app = typer.Typer(
     help="Measures message brokers (AMQP 0-9-1, Kafka, MQTT) from Spark, into Delta tables.",
-    epilog=EXIT_CODES,
-    add_completion=False,
+    epilog=epilog_of_program(),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -87,22 +75,33 @@ def _program(
     context.obj.debug = debug
 
 
-app.command("run", epilog=EXIT_CODES)(run.run)
-app.command("search-window", epilog=EXIT_CODES)(search.search_window)
-app.command("validate")(files.validate)
-app.command("plan")(files.plan)
-app.command("scenarios")(files.scenarios)
-app.command("brokers")(files.brokers)
-app.command("runs")(results.runs)
-app.command("show")(results.show)
-app.command("compare", epilog=EXIT_CODES)(compare.compare)
-app.command("sql")(results.sql)
-app.command("demo")(demo.demo)
-app.command("sample")(sample.sample)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "run": run.run,
+    "search-window": search.search_window,
+    "init": init.init,
+    "validate": files.validate,
+    "plan": files.plan,
+    "schema": files.schema,
+    "scenarios": files.scenarios,
+    "brokers": files.brokers,
+    "runs": results.runs,
+    "show": results.show,
+    "compare": compare.compare,
+    "sql": results.sql,
+    "doctor": doctor.doctor,
+    "demo": demo.demo,
+    "sample": sample.sample,
+}
+RUN_OR_JUDGE = ("run", "search-window", "demo", "compare")
+"""Commands whose own help tells the exit codes."""
+
+for name, command in COMMANDS.items():
+    app.command(name, epilog=epilog(name, exit_codes=name in RUN_OR_JUDGE))(command)
 app.add_typer(results.metrics, name="metrics")
-suite.app.command("compare", epilog=EXIT_CODES)(suite_compare.compare)
+suite.app.command("compare", epilog=epilog("suite compare", exit_codes=True))(suite_compare.compare)
 app.add_typer(suite.app, name="suite")
 app.add_typer(broker.app, name="broker")
+app.add_typer(importing.app, name="import")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

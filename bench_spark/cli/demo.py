@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
@@ -13,12 +12,13 @@ import typer
 from bench_spark.cli.options import DEFAULT_STORE, StoreOption, default_store
 from bench_spark.cli.output import to_stdout
 from bench_spark.cli.preparing import choose_run_id, plan_for
+from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.errors import EXIT_INTERRUPTED
 from bench_spark.plan import Plan
 from bench_spark.report.descriptions import load_of
 from bench_spark.report.formatting import one_line
-from bench_spark.report.live import Steps, display_for
+from bench_spark.report.live import Steps
 from bench_spark.report.measures import Document
 from bench_spark.report.rows import RowFormat, Rows, write_rows
 from bench_spark.report.side_by_side import write_side_by_side
@@ -47,7 +47,11 @@ class Trial:
     plan: Plan
 
 
-def demo(store: StoreOption = DEFAULT_STORE) -> None:
+def demo(
+    store: StoreOption = DEFAULT_STORE,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
     """Compare an embedded Kafka and an embedded Qpid.
 
     Takes about two minutes; the first time also fetches the brokers. Both are gone afterwards, the
@@ -56,7 +60,7 @@ def demo(store: StoreOption = DEFAULT_STORE) -> None:
     from bench_spark import brokers
     from bench_spark.spark.session import local_session_master
 
-    display = display_for(sys.stderr)
+    display = display_of(quiet, verbose)
     opened = Store(store).open()
     at_rate = load_scenario("demo")
     at_most = load_scenario("demo", ["name=demo-maximum", "load.mode=maximum"])
@@ -94,6 +98,7 @@ def _run_all(spark: Any, store: Store, display: Steps, trials: Sequence[Trial]) 
     try:
         for number, trial in enumerate(trials, start=1):
             load = load_of(trial.plan.scenario.dump())
+            display.detail(f"run {trial.plan.run_id} into {store.uri}")
             display.step(f"run {number} of {len(trials)}: {trial.broker.name}, {load}")
             display.name_next(trial.heading)
             credentials = resolve_credentials(trial.broker)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -13,6 +15,7 @@ from bench_spark.conf_files import shipped
 from bench_spark.report.descriptions import address_of, scenario_of
 from bench_spark.report.plan_text import write_plan
 from bench_spark.scenario.loader import load_broker, load_scenario
+from bench_spark.scenario.schema import json_schema
 
 
 def validate(
@@ -53,6 +56,23 @@ def plan(
     made = plan_for(asked.scenario, run_id, master=None)
     assert made is not None, "this machine's slots are known"
     to_stdout(lambda writer: write_plan(made, asked.broker.masked(), writer))
+
+
+class FileKind(StrEnum):
+    SCENARIO = "scenario"
+    BROKER = "broker"
+    SUITE = "suite"
+
+
+def schema(
+    kind: Annotated[FileKind, typer.Argument(help="Whose schema.", show_default=False)],
+) -> None:
+    """Print the JSON Schema of scenario, broker or suite files, for editors.
+
+    Save it, and begin files with `# yaml-language-server: $schema=FILE`.
+    """
+    text = json.dumps(json_schema(kind), indent=2)
+    to_stdout(lambda writer: writer.writelines([f"{text}\n"]))
 
 
 def scenarios() -> None:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from bench_spark.conf_files import shipped
 
 DEFAULT_STORE = "bench-store"
 DEFAULT_BROKER = "kafka"
 
 _STORE_VARIABLE = "BENCH_SPARK_STORE"
+BROKER_VARIABLE = "BENCH_SPARK_BROKER"
+
+
+def complete(kind: str, incomplete: str) -> list[str]:
+    """Shipped names and files here that begin like this, for the shell's completion."""
+    named = [name for name in shipped(kind) if name.startswith(incomplete)]
+    here = (str(path) for path in Path().glob("*.y*ml") if path.name.startswith(incomplete))
+    return [*named, *sorted(here)]
+
 
 ScenarioArgument = Annotated[
     str,
@@ -18,6 +30,7 @@ ScenarioArgument = Annotated[
         metavar="SCENARIO",
         help="A scenario file, or the name of a shipped one.",
         show_default=False,
+        autocompletion=lambda incomplete: complete("scenarios", incomplete),
     ),
 ]
 BrokerOption = Annotated[
@@ -25,8 +38,9 @@ BrokerOption = Annotated[
     typer.Option(
         "--broker",
         metavar="BROKER",
-        envvar="BENCH_SPARK_BROKER",
+        envvar=BROKER_VARIABLE,
         help="A broker file, or the name of a shipped one.",
+        autocompletion=lambda incomplete: complete("brokers", incomplete),
     ),
 ]
 SetOption = Annotated[
@@ -51,6 +65,7 @@ MasterOption = Annotated[
     typer.Option(
         "--master",
         metavar="URL",
+        envvar="BENCH_SPARK_MASTER",
         help="Spark master; unset: this machine, with as many slots as the agents need.",
     ),
 ]

@@ -36,11 +36,15 @@ class Asked:
 
 
 def load(scenario: str, broker: str, overrides: Sequence[str], tags: Sequence[str] = ()) -> Asked:
-    asked, where = _tagged(load_scenario(scenario, overrides), tags), load_broker(broker)
-    asked = fitted(asked, where)
-    for source in where.resources:
+    return asked_of(_tagged(load_scenario(scenario, overrides), tags), load_broker(broker))
+
+
+def asked_of(scenario: Scenario, broker: Broker) -> Asked:
+    """Refuses a scenario that this broker can never carry out, and secrets that are missing."""
+    asked = fitted(scenario, broker)
+    for source in broker.resources:
         source.token()  # a token that is missing is said now, and not after the run
-    return Asked(asked, where, resolve_credentials(where))
+    return Asked(asked, broker, resolve_credentials(broker))
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
+from bench_spark.cli.examples import epilog
 from bench_spark.cli.options import DEFAULT_STORE, RunArgument, StoreOption
 from bench_spark.cli.output import parse_formats, to_stdout
+from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.cli.stored import existing_store, listed_runs, stored_run
 from bench_spark.errors import EXIT_DEGRADED
-from bench_spark.report.live import Steps
 from bench_spark.report.rows import RowFormat, Rows, write_rows
 from bench_spark.report.runs import write_runs
 
@@ -64,6 +64,8 @@ def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SQL statement.")],
     store: StoreOption = DEFAULT_STORE,
     row_format: RowFormatOption = RowFormat.TABLE,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Answer a query over the store's tables and views.
 
@@ -71,19 +73,24 @@ def sql(
     latency_spec, c2_table, e6_table.
     """
     opened = existing_store(store)
-    with spark_session(LOCAL_MASTER, Steps(sys.stderr)) as spark:
+    with spark_session(LOCAL_MASTER, display_of(quiet, verbose, live=False)) as spark:
         from bench_spark.spark.sql import run_query
 
         answer = Rows.of_table(run_query(spark, opened, query))
         to_stdout(lambda writer: write_rows(answer, row_format, writer))
 
 
-@metrics.command()
-def rebuild(run: RunArgument, store: StoreOption = DEFAULT_STORE) -> None:
+@metrics.command(epilog=epilog("metrics rebuild"))
+def rebuild(
+    run: RunArgument,
+    store: StoreOption = DEFAULT_STORE,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
     """Compute the rolling metrics of a run anew from its events."""
     opened = existing_store(store)
     stored_run(opened, run)
-    with spark_session(LOCAL_MASTER, Steps(sys.stderr)) as spark:
+    with spark_session(LOCAL_MASTER, display_of(quiet, verbose, live=False)) as spark:
         from bench_spark.spark.rebuild import rebuild_metrics
 
         rebuilt = rebuild_metrics(spark, opened, run)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -19,7 +19,7 @@ from bench_spark.cli.options import (
     SetOption,
     StoreOption,
 )
-from bench_spark.cli.output import Outputs, parse_formats
+from bench_spark.cli.output import parse_formats
 from bench_spark.cli.preflight import start_of_broker_hinted
 from bench_spark.cli.preparing import (
     Asked,
@@ -29,15 +29,19 @@ from bench_spark.cli.preparing import (
     plan_for_cluster,
     settle,
 )
+from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan
 from bench_spark.report.exporter import Exporter, ExportingDisplay
-from bench_spark.report.live import Steps, display_for
-from bench_spark.report.measures import Document
+from bench_spark.report.live import Steps
+from bench_spark.report.plan_text import write_plan
 from bench_spark.scenario.resources import host_and_port
 from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
+
+if TYPE_CHECKING:
+    from bench_spark.summary.document import RunSummary
 
 LOOPBACK = "127.0.0.1"
 
@@ -85,6 +89,8 @@ def run(
             help="Serve the running trial at /metrics, on 127.0.0.1 unless HOST is given.",
         ),
     ] = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Run SCENARIO on a broker and print the result.
 
@@ -93,16 +99,18 @@ def run(
     """
     if trigger_seconds is not None and not live:
         raise ConfigurationError("--trigger-seconds: --no-live makes the metrics afterwards, once")
+    shown = display_of(quiet, verbose, live)
     outputs = parse_formats(formats or ["terminal"], store)
     endpoint = _endpoint(prometheus) if prometheus is not None else None
     asked = load(scenario, broker, overrides or [], tags or [])
     chosen_id = choose_run_id(run_id, asked.scenario, asked.broker)
     with (
-        _exporting(display_for(sys.stderr, live), endpoint, asked.broker.name) as display,
+        _exporting(shown, endpoint, asked.broker.name) as display,
         launched(asked, chosen_id, store, master, display) as launch,
     ):
-        exit_code = _carry_out(launch, asked, display, outputs, live, trigger_seconds)
-    raise typer.Exit(exit_code)
+        summary = carried_out(launch, asked, display, live, trigger_seconds)
+        outputs.write(summary.document)
+    raise typer.Exit(summary.exit_code)
 
 
 def _endpoint(text: str) -> tuple[str, int]:
@@ -146,35 +154,36 @@ def launched(
             raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
         with spark_session(None, display) as spark:
             ready = settle(asked.scenario, run_id, store, spark.sparkContext.master)
-            yield _launch(spark, asked, ready)
+            yield _launch(spark, asked, ready, display)
     else:
         ready = settle(asked.scenario, run_id, store, master)
         agents = len(ready.plan.assignments) if ready.plan is not None else 0
         with spark_session(master or local_session_master(agents), display) as spark:
-            yield _launch(spark, asked, ready)
+            yield _launch(spark, asked, ready, display)
 
 
-def _launch(spark: Any, asked: Asked, ready: Ready) -> Launch:
+def _launch(spark: Any, asked: Asked, ready: Ready, display: Steps) -> Launch:
     plan = ready.plan or plan_for_cluster(spark, asked.scenario, ready.run_id)
+    text = io.StringIO()
+    write_plan(plan, asked.broker.masked(), text)
+    display.detail(f"run {plan.run_id} into {ready.store.uri}\n{text.getvalue()}")
     return Launch(spark, ready.store, plan)
 
 
-def _carry_out(
+def carried_out(
     launch: Launch,
     asked: Asked,
     display: Steps,
-    outputs: Outputs[Document],
     live: bool,
-    trigger_seconds: float | None,
-) -> int:
+    trigger_seconds: float | None = None,
+) -> RunSummary:
+    """One run on the session that is there."""
     from bench_spark.spark.engine import Engine, RunRequest
 
     display.name_next(f"{asked.scenario.name} on {asked.broker.name}")
     engine = Engine(launch.spark, launch.store, display, trigger_seconds)
     try:
         with start_of_broker_hinted(asked.broker):
-            summary = engine.run(RunRequest(launch.plan, asked.broker, asked.credentials, live))
+            return engine.run(RunRequest(launch.plan, asked.broker, asked.credentials, live))
     finally:
         engine.close()
-    outputs.write(summary.document)
-    return summary.exit_code

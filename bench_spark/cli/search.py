@@ -23,6 +23,7 @@ from bench_spark.cli.options import (
 from bench_spark.cli.output import Formats, file_to_write, parse_formats_of, write_bytes
 from bench_spark.cli.preflight import start_of_broker_hinted
 from bench_spark.cli.preparing import Asked, choose_run_id, load
+from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.run import Launch, launched
 from bench_spark.errors import (
     EXIT_DATA_LOST,
@@ -34,7 +35,7 @@ from bench_spark.plan import Plan, make_plan
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.formatting import count, rate, seconds
 from bench_spark.report.json import write_json
-from bench_spark.report.live import Steps, display_for, display_for_trials
+from bench_spark.report.live import Quiet, Steps, display_for_trials
 from bench_spark.report.window_search import (
     curve_chart,
     write_search_csv,
@@ -100,6 +101,8 @@ def search_window(
         list[str] | None,
         typer.Option("--tag", metavar="KEY=VALUE", help="Stored with each run; repeatable."),
     ] = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Find the number of messages in flight that gives SCENARIO the highest throughput.
 
@@ -112,11 +115,12 @@ def search_window(
     limits = _limits(asked, base, highest)
     asked = _with_window(asked, limits.first)
     search_id = choose_run_id(None, asked.scenario, asked.broker)
-    display = display_for(sys.stderr, live=False)
+    display = display_of(quiet, verbose, live=False)
     display.step(_announcement(asked.scenario))
     started = time.monotonic()
     with launched(asked, search_id, store, master, display) as launch:
-        trials = _Trials(launch, asked, search_id, display)
+        of_trials = Quiet(sys.stderr) if quiet else display_for_trials(sys.stderr)
+        trials = _Trials(launch, asked, search_id, display, of_trials)
         try:
             found = find_window(trials.run, limits)
         finally:
@@ -215,15 +219,17 @@ def _announcement(scenario: Scenario) -> str:
 class _Trials:
     """Runs trials one after another on one engine, and remembers them."""
 
-    def __init__(self, launch: Launch, asked: Asked, search_id: str, display: Steps) -> None:
+    def __init__(
+        self, launch: Launch, asked: Asked, search_id: str, display: Steps, of_trials: Steps
+    ) -> None:
         from bench_spark.spark.engine import Engine
 
         self._launch = launch
         self._asked = asked
         self._search_id = search_id
         self._display = display
-        self._quiet = display_for_trials(sys.stderr)
-        self._engine = Engine(launch.spark, launch.store, self._quiet)
+        self._of_trials = of_trials
+        self._engine = Engine(launch.spark, launch.store, of_trials)
         self.runs: list[TrialRun] = []
         self.exit_code = EXIT_VALID
 
@@ -242,7 +248,7 @@ class _Trials:
             live=False,
             trial=TrialOf(self._search_id, number, {"load.in_flight": str(in_flight)}),
         )
-        self._quiet.name_next(f"{count(in_flight)} in flight")
+        self._of_trials.name_next(f"{count(in_flight)} in flight")
         with start_of_broker_hinted(self._asked.broker):
             summary = self._engine.run(request)
         if summary.exit_code >= EXIT_INTERRUPTED:

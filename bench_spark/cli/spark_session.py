@@ -24,9 +24,10 @@ def spark_session(master: str | None, display: Steps) -> Iterator[Any]:
     One that this process had already is used as it is, and left to whoever made it.
     """
     display.step(f"starting Spark on {master}" if master else "starting Spark")
-    from bench_spark.spark.session import is_submitted
+    from bench_spark.spark.session import has_session, is_submitted
 
     _hush_py4j()
+    is_ours = is_submitted() or not has_session()
     before = _children()
     # PySpark puts a handler of its own in place of this one, and would leave it there.
     with handled(signal.default_int_handler, signal.SIGINT):
@@ -42,7 +43,7 @@ def spark_session(master: str | None, display: Steps) -> Iterator[Any]:
             try:
                 yield spark
             finally:
-                if jvms or is_submitted():
+                if is_ours:
                     _stop(spark)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,17 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from bench_spark.cli.examples import epilog
 from bench_spark.cli.masters import refuse_unshared_store
 from bench_spark.cli.options import (
+    BROKER_VARIABLE,
     DEFAULT_BROKER,
     DEFAULT_STORE,
     MasterOption,
     SetOption,
     StoreOption,
+    complete,
 )
 from bench_spark.cli.output import Formats, Outputs, parse_formats_of, to_stdout, write_bytes
 from bench_spark.cli.preflight import refuse_what_the_broker_cannot, start_of_broker_hinted
 from bench_spark.cli.preparing import plan_for, plan_for_cluster
+from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.conf_files import shipped
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
@@ -31,7 +34,7 @@ from bench_spark.plan import Plan
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.formatting import count, seconds
 from bench_spark.report.html_suite import write_suite_html
-from bench_spark.report.live import Steps, display_for
+from bench_spark.report.live import Steps
 from bench_spark.report.suite_figures import suite_figures
 from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
 from bench_spark.report.suite_table import Outcome, SuiteTable, suite_table
@@ -71,7 +74,10 @@ START_SECONDS = 12.0
 SuiteArgument = Annotated[
     str,
     typer.Argument(
-        metavar="SUITE", help="A suite file, or the name of a shipped one.", show_default=False
+        metavar="SUITE",
+        help="A suite file, or the name of a shipped one.",
+        show_default=False,
+        autocompletion=lambda incomplete: complete("suites", incomplete),
     ),
 ]
 SuiteBrokerOption = Annotated[
@@ -79,9 +85,10 @@ SuiteBrokerOption = Annotated[
     typer.Option(
         "--broker",
         metavar="BROKER",
-        envvar="BENCH_SPARK_BROKER",
+        envvar=BROKER_VARIABLE,
         show_default=f"the suite's, else {DEFAULT_BROKER}",
         help="A broker file, or the name of a shipped one.",
+        autocompletion=lambda incomplete: complete("brokers", incomplete),
     ),
 ]
 QuickOption = Annotated[
@@ -122,13 +129,13 @@ def load(suite: str, broker: str | None, quick: bool, overrides: list[str] | Non
     return AskedSuite(loaded, where, resolve_credentials(where))
 
 
-@app.command("list")
+@app.command("list", epilog=epilog("suite list"))
 def list_suites() -> None:
     """List the shipped suites."""
     to_stdout(lambda writer: writer.writelines(f"{name}\n" for name in shipped("suites")))
 
 
-@app.command("plan")
+@app.command("plan", epilog=epilog("suite plan"))
 def plan(
     suite: SuiteArgument,
     broker: SuiteBrokerOption = None,
@@ -152,7 +159,7 @@ def _write_plan(asked: AskedSuite, writer: TextIO) -> None:
     )
 
 
-@app.command("run")
+@app.command("run", epilog=epilog("suite run", exit_codes=True))
 def run(
     suite: SuiteArgument,
     broker: SuiteBrokerOption = None,
@@ -170,6 +177,8 @@ def run(
         bool, typer.Option("--live/--no-live", help="Rolling metrics while the loads run.")
     ] = True,
     formats: SuiteFormatsOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Run the trials of SUITE that its store lacks, and print its table.
 
@@ -179,7 +188,7 @@ def run(
 
     asked = load(suite, broker, quick, overrides)
     outputs = _outputs(asked, store, formats)
-    display = display_for(sys.stderr, live)
+    display = display_of(quiet, verbose, live)
     if master is not None:
         if is_submitted():
             raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
@@ -198,6 +207,7 @@ def run(
         f"{asked.stored_name} on {asked.broker.name}: {len(missing)} trials to run, "
         f"{len(trials) - len(missing)} done or skipped"
     )
+    display.detail(f"results go into {opened.uri}\n" + "\n".join(t.key for t in missing))
     exit_code = 0
     if missing:
         agents_are_here = not is_submitted() and (master or "local").startswith("local")
@@ -214,7 +224,7 @@ def run(
     raise typer.Exit(exit_code)
 
 
-@app.command("report")
+@app.command("report", epilog=epilog("suite report"))
 def report(
     suite: SuiteArgument,
     broker: SuiteBrokerOption = None,

@@ -71,6 +71,9 @@ class ExportingDisplay(Steps):
     def step(self, text: str) -> None:
         self._display.step(text)
 
+    def detail(self, text: str) -> None:
+        self._display.detail(text)
+
     def opening(self, plan: Plan, opened: int) -> None:
         if self._exporter.trial is None:
             self._exporter.trial = self._trial(plan)

@@ -7,15 +7,17 @@ The engine calls `update` several times a second; how much of it is shown is dec
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol, TextIO
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import Plan, has_open_end
+from bench_spark.report.colours import COLOURS, coloured, has_colours, rewrites_lines
 from bench_spark.report.descriptions import end_of
 from bench_spark.report.formatting import UNKNOWN, count, duration, one_line, rate, seconds
 
@@ -26,7 +28,7 @@ FEWEST_OPENED_SHOWN = 100
 OPENED_PER_LINE = 500
 
 _ERASE_LINE = "\r\x1b[2K"
-_DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
+_DIM, _BOLD = COLOURS["dim"], COLOURS["bold"]
 
 
 class Window(Protocol):
@@ -124,6 +126,9 @@ class Steps:
 
     def step(self, text: str) -> None:
         self._write(f"{one_line(text)}\n")
+
+    def detail(self, text: str) -> None:
+        """Something that was decided, for those who want to know everything."""
 
     def opening(self, plan: Plan, opened: int) -> None:
         """So many connections are open; called again and again before the load starts."""
@@ -227,7 +232,7 @@ class LiveLine(_Live):
         return full * filled + empty * (cells - filled)
 
     def _styled(self, text: str, style: str) -> str:
-        return f"{style}{text}{_PLAIN}" if self._has_colour and text else text
+        return coloured(text, style) if self._has_colour and text else text
 
 
 def _opening_text(plan: Plan, opened: int) -> str:
@@ -235,12 +240,48 @@ def _opening_text(plan: Plan, opened: int) -> str:
     return f"{count(opened)} of {count(wanted)} connections are open"
 
 
-def display_for(stream: TextIO, live: bool = True) -> Steps:
+class Verbosity(Enum):
+    """How much is said while something is done."""
+
+    QUIET = "quiet"
+    NORMAL = "normal"
+    VERBOSE = "verbose"
+
+
+class _Detailed(Steps):
+    """Says when each step was taken, and what was decided."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._began = time.monotonic()
+
+    def step(self, text: str) -> None:
+        self._write(f"{time.monotonic() - self._began:7.2f} s  {one_line(text)}\n")
+
+    def detail(self, text: str) -> None:
+        self._write("".join(f"           {line}\n" for line in text.splitlines()))
+
+
+class DetailedSteps(_Detailed):
+    """`Steps`, in detail."""
+
+
+class DetailedLog(_Detailed, LiveLog):
+    """`LiveLog`, in detail; on terminals too, where a line rewritten would lose the details."""
+
+
+def display_for(
+    stream: TextIO, live: bool = True, verbosity: Verbosity = Verbosity.NORMAL
+) -> Steps:
     """The display that suits the stream; without `live`, steps only."""
+    if verbosity is Verbosity.QUIET:
+        return Quiet(stream)
+    if verbosity is Verbosity.VERBOSE:
+        return DetailedLog(stream) if live else DetailedSteps(stream)
     if not live:
         return Steps(stream)
-    if _rewrites_lines(stream):
-        return LiveLine(stream, has_colour="NO_COLOR" not in os.environ)
+    if rewrites_lines(stream):
+        return LiveLine(stream, has_colours(stream))
     return LiveLog(stream)
 
 
@@ -260,10 +301,6 @@ class QuietLine(LiveLine):
 
 def display_for_trials(stream: TextIO) -> Steps:
     """The display of each of many runs: a terminal shows where it is, a log nothing."""
-    if _rewrites_lines(stream):
-        return QuietLine(stream, has_colour="NO_COLOR" not in os.environ)
+    if rewrites_lines(stream):
+        return QuietLine(stream, has_colours(stream))
     return Quiet(stream)
-
-
-def _rewrites_lines(stream: TextIO) -> bool:
-    return stream.isatty() and os.environ.get("TERM", "") != "dumb"

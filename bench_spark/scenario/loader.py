@@ -114,7 +114,7 @@ def last_source(file: File, overrides: Sequence[Override], paths: Sequence[keys.
 
 
 def read_mapping(file: File) -> dict[str, Any]:
-    text = _read_text(file)
+    text = read_text(file)
     try:
         document = read_yaml(text)
     except YamlTextError as error:
@@ -133,7 +133,7 @@ def read_mapping(file: File) -> dict[str, Any]:
     return document
 
 
-def _read_text(file: File) -> str:
+def read_text(file: File) -> str:
     """Bounded, whatever the path leads to: a pipe or a device has no size to ask for first."""
     try:
         with file.path.open("rb") as stream:

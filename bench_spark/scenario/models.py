@@ -526,7 +526,10 @@ class Kafka(Section):
 class Mqtt(Section):
     """MQTT only; other protocols ignore it."""
 
-    version: Annotated[Literal["3.1.1", "5"], BeforeValidator(_mqtt_version)] = "3.1.1"
+    version: Annotated[
+        Literal["3.1.1", "5"],
+        BeforeValidator(_mqtt_version, json_schema_input_type=Literal["3.1.1", "5", 5]),
+    ] = "3.1.1"
     """The protocol's version. With 5 a broker says why it refuses something."""
     qos: int = Field(0, ge=0, le=2)
     """Quality of service of messages and subscriptions: 0 at most once, 1 at least once (a PUBACK

@@ -1,4 +1,4 @@
-"""docs/reference.md and JSON schemas, made from the models so that they cannot fall behind.
+"""docs/reference.md, made from the models so that it cannot fall behind.
 
 python -m bench_spark.scenario.reference > docs/reference.md
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 from pydantic_core import PydanticUndefined
 
@@ -27,6 +26,11 @@ refused before anything starts, each with the file and the key. Any key can be s
 line: `--set load.rate_per_second=5000`, `--set kafka.producer.linger.ms=5`. Scenarios never name a
 broker and brokers never a load, so that every scenario runs on every broker. Suites vary a
 scenario; [suites.md](suites.md) explains how.
+
+Editors that know JSON Schema complete and check keys while you type: write the schema once with
+`bench-spark schema scenario > scenario.schema.json` (or `broker`, `suite`), and begin files with
+`# yaml-language-server: $schema=scenario.schema.json`. `bench-spark validate` checks more: keys
+that contradict each other.
 """
 
 _CHAPTERS: tuple[tuple[str, str, type[Section]], ...] = (
@@ -55,16 +59,6 @@ _CHAPTERS: tuple[tuple[str, str, type[Section]], ...] = (
 
 def reference_markdown() -> str:
     return "\n".join([_INTRODUCTION, *(_chapter(*chapter) for chapter in _CHAPTERS)])
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON schema of each kind of file, for editors and other programs."""
-    models: dict[str, type[Section]] = {
-        "scenario": Scenario,
-        "broker": Broker,
-        "suite": SuiteFile,
-    }
-    return {name: model.model_json_schema() for name, model in models.items()}
 
 
 def _chapter(title: str, introduction: str, model: type[Section]) -> str:

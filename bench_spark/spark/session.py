@@ -67,6 +67,11 @@ def is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
+def has_session() -> bool:
+    """Whether this process has one already. A JVM outlives the sessions in it."""
+    return SparkContext._active_spark_context is not None
+
+
 def build_session(
     master: str | None, app_name: str, extra_conf: Mapping[str, str] | None = None
 ) -> SparkSession:

@@ -43,7 +43,7 @@ def bench(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Program:
     monkeypatch.chdir(tmp_path)
-    for name in ("BENCH_SPARK_STORE", "BENCH_SPARK_BROKER"):
+    for name in ("BENCH_SPARK_STORE", "BENCH_SPARK_BROKER", "BENCH_SPARK_MASTER"):
         monkeypatch.delenv(name, raising=False)
     return Program(capsys)
 

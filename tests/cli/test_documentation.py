@@ -46,7 +46,7 @@ from bench_spark.transports.registry import ENTRY_POINTS, make_transport
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-EXECUTED = {"validate", "plan", "scenarios", "brokers", "--version", "--help"}
+EXECUTED = {"validate", "plan", "schema", "scenarios", "brokers", "--version", "--help"}
 """Commands that start nothing and change nothing: run for real wherever they are shown."""
 
 LOADS = {"run", "search-window"}
@@ -176,6 +176,8 @@ def test_every_run_shown_asks_for_a_load_that_exists(command: Command) -> None:
 
 def parsed(command: Command) -> list[dict[str, Any]]:
     """The parameters as the real parser reads them, for a command that does nothing."""
+    # This one acts while it is parsed, on the start-up file of whoever runs the tests.
+    assert "--install-completion" not in command.arguments
     parser = typer.main.get_command(app)
     called: list[dict[str, Any]] = []
     for leaf in leaves(parser):

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "bench_spark"
 
 LAYERS = (
-    {"cli", "__main__"},
+    {"cli", "api", "__main__"},
     {
         "compare",
         "search",
@@ -35,6 +35,8 @@ LAYERS = (
         "store",
         "version_checksum",
         "histogram_column",
+        "importing",
+        "doctor",
     },
     {"agent", "plan"},
     {"transports"},
@@ -147,7 +149,7 @@ def test_measure_uses_nothing_of_ours_but_errors(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [name for name in MODULES if room_of(name) not in ("spark", "cli", "__main__")]
+    "module", [name for name in MODULES if room_of(name) not in ("spark", "cli", "api", "__main__")]
 )
 def test_only_spark_and_what_stands_above_it_load_pyspark_by_any_path(module: str) -> None:
     assert not libraries_reached_from(module, SPARK_ONLY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,6 +15,7 @@ from bench_spark.report.live import (
     LiveLine,
     LiveLog,
     Steps,
+    Verbosity,
     display_for,
     display_for_trials,
     progress_of,
@@ -255,3 +257,21 @@ def test_a_log_says_now_and_then_how_many_connections_are_open() -> None:
         "many  1,024 of 2,000 connections are open",
         "many  1,536 of 2,000 connections are open",
     ]
+
+
+def test_quiet_says_nothing_and_verbose_says_when_and_what() -> None:
+    quiet, verbose = io.StringIO(), io.StringIO()
+    for stream, verbosity in ((quiet, Verbosity.QUIET), (verbose, Verbosity.VERBOSE)):
+        display = display_for(stream, live=False, verbosity=verbosity)
+        display.step("starting Spark")
+        display.detail("run x\ninto y")
+    assert quiet.getvalue() == ""
+    stamped, *details = verbose.getvalue().splitlines()
+    assert re.fullmatch(r" *0\.\d\d s  starting Spark", stamped)
+    assert [line.strip() for line in details] == ["run x", "into y"]
+
+
+def test_details_are_for_those_who_asked() -> None:
+    stream = io.StringIO()
+    display_for(stream, live=False).detail("run x")
+    assert stream.getvalue() == ""

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -6,7 +5,7 @@ import pytest
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.keys import all_keys
 from bench_spark.scenario.models import Scenario, Section
-from bench_spark.scenario.reference import json_schema, reference_markdown
+from bench_spark.scenario.reference import reference_markdown
 from bench_spark.scenario.suite_file import SuiteFile
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference.md"
@@ -33,11 +32,3 @@ def test_a_row_has_type_default_range_and_meaning() -> None:
         "| `message.bytes` | whole number | `1000` | 8 to 134217728 | Size of the body. From 32 "
         "bytes on, losses and duplicates are accounted for. |"
     ) in reference_markdown()
-
-
-def test_the_json_schemas_refuse_unknown_keys_as_the_models_do() -> None:
-    schemas = json.loads(json.dumps(json_schema()))
-    assert set(schemas) == {"scenario", "broker", "suite"}
-    assert schemas["scenario"]["additionalProperties"] is False
-    assert schemas["scenario"]["$defs"]["Message"]["properties"]["bytes"]["minimum"] == 8
-    assert schemas["broker"]["required"] == ["kind"]

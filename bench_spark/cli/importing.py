@@ -1,0 +1,116 @@
+"""`bench-spark import`: scenarios from what other tools were told."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench_spark.cli.examples import epilog
+from bench_spark.cli.new_files import ForceOption, write_new_files
+from bench_spark.cli.output import to_stdout
+from bench_spark.errors import ConfigurationError
+from bench_spark.importing.draft import Draft
+from bench_spark.importing.files import files_of
+from bench_spark.importing.omb import import_omb
+from bench_spark.importing.perftest import import_perftest
+from bench_spark.scenario.loader import File, read_mapping, read_text
+from bench_spark.scenario.models import PLAIN_NAME, PLAIN_NAME_RULE
+from bench_spark.scenario.shown import shown_path, shown_value
+from bench_spark.scenario.yaml_text import MAX_BYTES
+
+app = typer.Typer(
+    help="Scenarios from what other tools were told.", no_args_is_help=True, rich_markup_mode=None
+)
+
+STANDARD_INPUT = "-"
+
+DirectoryOption = Annotated[
+    Path, typer.Option("--directory", metavar="DIRECTORY", help="Where to write the files.")
+]
+NameOption = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="What to call the scenario; unset: as its source."),
+]
+
+
+@app.command(epilog=epilog("import perftest"))
+def perftest(
+    file: Annotated[
+        str, typer.Argument(metavar="[FILE]", help="A file with the flags; unset: standard input.")
+    ] = STANDARD_INPUT,
+    directory: DirectoryOption = Path(),
+    name: NameOption = None,
+    force: ForceOption = False,
+) -> None:
+    """Write the scenario of a RabbitMQ PerfTest command line.
+
+    The flags are given as PerfTest is given them, with or without what starts it, or as the
+    environment variables that it reads. Those without a counterpart are told on standard error.
+    """
+    text = _standard_input() if file == STANDARD_INPUT else read_text(_file(file))
+    draft = import_perftest(text, _checked(name))
+    _write(draft, "perftest", directory, force)
+
+
+@app.command(epilog=epilog("import omb"))
+def omb(
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD.yaml", show_default=False)],
+    driver: Annotated[str, typer.Argument(metavar="DRIVER.yaml", show_default=False)],
+    directory: DirectoryOption = Path(),
+    name: NameOption = None,
+    force: ForceOption = False,
+) -> None:
+    """Write scenario and broker file of an OpenMessaging Benchmark workload and driver.
+
+    Drivers of Kafka and RabbitMQ. Keys without a counterpart are told on standard error.
+    """
+    from bench_spark.transports.kafka.property_names import PROPERTY_NAMES
+
+    draft = import_omb(
+        read_mapping(_file(workload)),
+        read_mapping(_file(driver)),
+        PROPERTY_NAMES,
+        _checked(name),
+    )
+    _write(draft, "omb", directory, force)
+
+
+def _standard_input() -> str:
+    if sys.stdin.isatty():
+        sys.stderr.write("PerfTest's flags, then Ctrl-D:\n")
+    try:
+        text = sys.stdin.read(MAX_BYTES + 1)
+    except UnicodeDecodeError:
+        raise ConfigurationError("standard input: is not UTF-8 text") from None
+    if len(text) > MAX_BYTES:
+        raise ConfigurationError(f"standard input: is larger than the limit of {MAX_BYTES} bytes")
+    return text
+
+
+def _file(path: str) -> File:
+    return File(Path(path), shown_path(path))
+
+
+def _checked(name: str | None) -> str | None:
+    if name is not None and not PLAIN_NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"--name: {shown_value(name)} is not a plain name; allowed: {PLAIN_NAME_RULE}"
+        )
+    return name
+
+
+def _write(draft: Draft, tool: str, directory: Path, force: bool) -> None:
+    made_by = f"Made by `bench-spark import {tool}`."
+    paths = write_new_files(directory, files_of(draft, made_by), force)
+    for remark in draft.left_out:
+        sys.stderr.write(f"no counterpart: {remark}\n")
+    for remark in draft.remarks:
+        sys.stderr.write(f"mind: {remark}\n")
+    if draft.has_password:
+        sys.stderr.write(
+            f"the password was not kept; before a run: export {draft.password_variable}=...\n"
+        )
+    to_stdout(lambda writer: writer.writelines(f"{path}\n" for path in paths))

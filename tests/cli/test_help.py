@@ -1,0 +1,127 @@
+"""What every command has: help with examples, completion, variables, quiet and verbose."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from bench_spark import errors
+from bench_spark.cli import main
+from bench_spark.cli.app import Settings, app
+from bench_spark.cli.examples import EXAMPLES, EXIT_CODES
+from bench_spark.cli.progress import verbosity_of
+from bench_spark.errors import ConfigurationError
+
+ROOT = Path(__file__).parents[2]
+COMMAND_LINE = (ROOT / "docs" / "command-line.md").read_text()
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield " ".join(path), command
+        return
+    for name, child in children.items():
+        yield from leaves(child, (*path, name))
+
+
+COMMANDS = dict(leaves(typer.main.get_command(app)))
+
+
+def test_every_command_has_examples_and_there_are_no_others() -> None:
+    assert set(EXAMPLES) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_shows_its_examples(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*name.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    for example in EXAMPLES[name]:
+        assert f"\n    bench-spark {example}\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "example"), [(name, line) for name, lines in EXAMPLES.items() for line in lines]
+)
+def test_every_example_parses(name: str, example: str) -> None:
+    words = shlex.split(example)
+    end = next((place for place, word in enumerate(words) if word in ("<", ">")), len(words))
+    words = words[:end]
+    assert " ".join(words).startswith(name)
+    parser = typer.main.get_command(app)
+    called: list[Any] = []
+    for _, leaf in leaves(parser):
+        leaf.callback = lambda **parameters: called.append(parameters)
+    parser.main(words, standalone_mode=False, obj=Settings())
+    assert len(called) == 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_the_documents(name: str) -> None:
+    assert f"`{name}`" in COMMAND_LINE
+
+
+def test_exit_codes_are_told_in_full() -> None:
+    codes = {value for key, value in vars(errors).items() if key.startswith("EXIT_")}
+    for text in (EXIT_CODES, COMMAND_LINE.partition("## Exit codes")[2]):
+        told = {int(code) for code in re.findall(r"(?:^\W+|, |\()(\d+)\b", text, re.MULTILINE)}
+        assert codes <= told
+
+
+def test_every_variable_that_is_read_is_documented() -> None:
+    read = {
+        name
+        for path in (ROOT / "bench_spark").rglob("*.py")
+        for name in re.findall(r"BENCH_SPARK_[A-Z]+(?:_(?=\{))?", path.read_text())
+    }
+    documents = COMMAND_LINE + (ROOT / "docs" / "suites.md").read_text()
+    assert read >= {"BENCH_SPARK_STORE", "BENCH_SPARK_BROKER", "BENCH_SPARK_MASTER"}
+    assert [name for name in sorted(read) if name not in documents] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("bench-spark sear", "search-window"),
+        ("bench-spark run stea", "steady"),
+        ("bench-spark run steady --broker ka", "kafka"),
+        ("bench-spark suite plan rabbitmq-latency-ra", "rabbitmq-latency-rate"),
+        ("bench-spark run mi", "mine.yaml"),
+    ],
+)
+def test_the_shell_completes_commands_and_names(
+    words: str,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mine.yaml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("_BENCH_SPARK_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    assert main([]) == 0
+    assert expected in capsys.readouterr().out.split()
+
+
+def test_the_master_may_come_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BENCH_SPARK_MASTER", "lokal[2]")
+    assert main(["run", "steady", "--broker", "loopback"]) == 2
+    assert "no Spark master" in capsys.readouterr().err
+
+
+def test_quiet_and_verbose_exclude_each_other() -> None:
+    with pytest.raises(ConfigurationError, match="one of them"):
+        verbosity_of(quiet=True, verbose=True)
