@@ -49,7 +49,7 @@ def test_a_fan_out_has_a_queue_per_consumer_bound_once_to_a_fanout_exchange() ->
 def test_a_round_robin_has_one_queue_for_everything() -> None:
     made = layout(topology="round-robin", producers=3, consumers=9, destinations=2)
     assert bound_keys(made, 0) == ["run7.topic-0", "run7.topic-1"]
-    lanes = made.consumer_lanes([Lane(8, (Destination(0), Destination(1)), subscription=0)])
+    lanes = made.consumer_lanes([Lane(8, (Destination(0), Destination(1)), subscriptions=(0,))])
     assert [one.name for one in lanes[0].destinations] == ["bench-run7-0"]
 
 

@@ -37,8 +37,8 @@ def test_in_a_fan_out_everybody_subscribes_to_everything() -> None:
 def test_in_a_round_robin_all_share_one_subscription() -> None:
     made = layout(topology="round-robin", producers=3, consumers=4)
     assert made.subscription(0) == "$share/bench-run7/bench/run7/group-0/+"
-    lane = Lane(3, (Destination(0), Destination(1), Destination(2)), subscription=0)
-    assert made.consumer_lanes([lane]) == [Lane(3, (Destination(0),), subscription=0)]
+    lane = Lane(3, (Destination(0), Destination(1), Destination(2)), subscriptions=(0,))
+    assert made.consumer_lanes([lane]) == [Lane(3, (Destination(0),), subscriptions=(0,))]
     named = layout(topology="round-robin", consumers=4, mqtt={"shared_group": "workers"})
     assert named.subscription(0) == "$share/workers/bench/run7/group-0/+"
 
