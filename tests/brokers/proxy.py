@@ -123,12 +123,12 @@ def proxied(broker: Broker) -> Iterator[tuple[Proxy, Broker]]:
     host, port = broker.address()
     proxy = Proxy(host, port)
     parts = urlsplit(broker.uri or "")
-    login = parts.netloc.rpartition("@")[0]
-    netloc = f"{login}@127.0.0.1:{proxy.port}"
+    login, at, _ = parts.netloc.rpartition("@")
+    netloc = f"{login}{at}127.0.0.1:{proxy.port}"
     try:
         yield (
             proxy,
-            Broker(name="proxied", kind="amqp", uri=urlunsplit(parts._replace(netloc=netloc))),
+            Broker(name="proxied", kind=broker.kind, uri=urlunsplit(parts._replace(netloc=netloc))),
         )
     finally:
         proxy.close()
