@@ -206,14 +206,24 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
         return accepted
 
     def full_among(self, lanes: Iterable[int]) -> set[int]:
-        return {number for number in lanes if self._room(self._opened[number]) <= 0}
+        # Without trying to write: a socket that has room again is written to by the loop.
+        return {
+            number
+            for number in lanes
+            if self._opened[number].connection.unsent_bytes
+            or self._allowed(self._opened[number]) <= 0
+        }
 
     def _room(self, lane: FastLane) -> int:
         """How many messages the lane takes now."""
+        if lane.connection.unsent_bytes and not lane.connection.flush():
+            return 0
+        return self._allowed(lane)
+
+    def _allowed(self, lane: FastLane) -> int:
+        """How many messages the broker lets the lane send now, whatever its socket takes."""
         outbox = self._outboxes[lane.number]
         if lane.is_lost or outbox.is_blocked or lane.number in self._committing:
-            return 0
-        if lane.connection.unsent_bytes and not lane.connection.flush():
             return 0
         return outbox.settlement.room
 
