@@ -216,9 +216,11 @@ class FastProducers(SettlingLanes[FastLane], FastLanes):
 
     def _room(self, lane: FastLane) -> int:
         """How many messages the lane takes now."""
+        if self._allowed(lane) <= 0:
+            return 0
         if lane.connection.unsent_bytes and not lane.connection.flush():
             return 0
-        return self._allowed(lane)
+        return self._allowed(lane)  # again: a write that failed has ended the lane
 
     def _allowed(self, lane: FastLane) -> int:
         """How many messages the broker lets the lane send now, whatever its socket takes."""
