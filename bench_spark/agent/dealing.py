@@ -129,6 +129,8 @@ class RoundRobin:
         highest = int(following.max(initial=0)) + (messages + 1) * self._lanes
         if self._due is not None:
             highest = min(highest, self._due)
+        if int(self._counts(following, highest).sum()) <= messages:
+            lowest = highest  # as nearly always on a schedule: whatever is due can be dealt
         while lowest < highest:
             middle = (lowest + highest + 1) // 2
             if int(self._counts(following, middle).sum()) <= messages:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from bench_spark.agent.dealing import RoundRobin
 from bench_spark.transports.base import Skippable
 
-LOOK_NS = 1_000_000
+LOOK_NS = 5_000_000
 """How often to look whether lanes have room again."""
 
 

@@ -11,8 +11,8 @@ USUAL_TRIALS = 10
 two of both."""
 OVERHEAD_SECONDS = 1.0
 """Of a trial beside its load: tasks start, connections open and close, results are summed up."""
-STARTUP_SECONDS = 10.0
-"""Until Spark is there, once for all trials."""
+STARTUP_SECONDS = 15.0
+"""Until Spark and its workers are there, once for all trials."""
 SAMPLE_STRETCH = 1.5
 """A sample lasts until the first arrival after its threshold, and before the first sample come the
 messages that are skipped: so much longer is the phase than all thresholds together."""

@@ -66,6 +66,8 @@ JOIN_TIMEOUT_SECONDS = 60.0
 """How long tasks may take to start their Python workers and join."""
 CLOSING_SECONDS = 10.0
 WATCH_SECONDS = 0.1
+TRIALS_PUBLISHED_TOGETHER = 10
+"""Without live metrics: a query that is started for each trial would take two seconds of each."""
 SMALL_RUN_ROWS = 4_000
 """Event rows (100 kB each at most) that the driver sums up itself; more are merged by executors."""
 
@@ -117,8 +119,11 @@ class Engine:
         self._store = store
         self._display = display
         self._metrics: RollingMetrics | None = None
+        self._unpublished: list[str] = []
+        """Trials without live metrics, whose rows are still to be made."""
 
     def close(self) -> None:
+        self._publish_trials()
         if self._metrics is not None:
             self._metrics.close()
 
@@ -148,10 +153,30 @@ class Engine:
         self._store.replace_run(request.row(started_at))
         run = _Run(self._spark, self._store, self._display, request, metrics)
         try:
-            return run.carry_out(started_at, began_ns)
+            summary = run.carry_out(started_at, began_ns)
         except BenchError as error:
             self._store.replace_run(request.row(started_at, failure=error))
             raise
+        if request.trial is not None and not request.live:
+            self._unpublished.append(request.plan.run_id)
+            if len(self._unpublished) >= TRIALS_PUBLISHED_TOGETHER:
+                self._publish_trials()
+        return summary
+
+    def _publish_trials(self) -> None:
+        """Make the metrics of trials that have none yet. They repeat what events say: failing costs
+        no result."""
+        run_ids, self._unpublished = self._unpublished, []
+        if not run_ids:
+            return
+        metrics = self._ensure_metrics()
+        try:
+            metrics.run_once()
+        except BenchError as error:
+            advice = "bench-spark metrics rebuild RUN makes them again"
+            self._display.step(f"{len(run_ids)} trials have no metrics: {error}; {advice}")
+        for run_id in run_ids:
+            metrics.forget_run(run_id)
 
     def _ensure_metrics(self) -> RollingMetrics:
         if self._metrics is None:
@@ -430,13 +455,15 @@ class _Run:
     def _finish_metrics(self) -> tuple[Check, ...]:
         """Complete the rolling metrics. They repeat what events say: failing costs no result."""
         try:
-            if not self._request.live:
-                self._metrics.run_once()
-            elif self._request.trial is None:
+            if self._request.trial is not None:
+                # Others follow: the metrics need not be waited for.
+                if self._request.live:
+                    self._metrics.forget_when_done(self._plan.run_id)
+                return ()
+            if self._request.live:
                 self._metrics.catch_up()
             else:
-                self._metrics.forget_when_done(self._plan.run_id)
-                return ()
+                self._metrics.run_once()
         except BenchError as error:
             advice = f"bench-spark metrics rebuild {self._plan.run_id} makes them again"
             return (Check("metrics", "warn", f"{error}; {advice}"),)

@@ -120,12 +120,9 @@ class FastProducers(
 
     # -- sending -----------------------------------------------------------------------------------
 
-    def _room(self, lane: FastLane) -> int:
-        """How many messages the lane takes now."""
+    def _allowed(self, lane: FastLane) -> int:
         outbox = self._outboxes[lane.number]
         if lane.is_lost or outbox.is_blocked or lane.number in self._committing:
-            return 0
-        if lane.connection.unsent_bytes and not lane.connection.flush():
             return 0
         return outbox.settlement.room
 

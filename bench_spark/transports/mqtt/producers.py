@@ -90,12 +90,8 @@ class MqttProducers(SendingLanes[ProducerLane, MqttWire, MqttWire]):
 
     # -- sending -----------------------------------------------------------------------------------
 
-    def _room(self, lane: ProducerLane) -> int:
-        if lane.is_lost:
-            return 0
-        if lane.connection.unsent_bytes and not lane.connection.flush():
-            return 0
-        return lane.settlement.room
+    def _allowed(self, lane: ProducerLane) -> int:
+        return 0 if lane.is_lost else lane.settlement.room
 
     def _write(self, lane: ProducerLane, load: Load) -> None:
         # Noted before it is written: a write that fails abandons what was noted.

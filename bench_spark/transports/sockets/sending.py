@@ -52,8 +52,8 @@ class Load:
 class SendingLanes(Lanes[LaneT, DialogueT, OpenedT]):
     # -- what a protocol adds ----------------------------------------------------------------------
 
-    def _room(self, lane: LaneT) -> int:
-        """How many messages the lane takes now."""
+    def _allowed(self, lane: LaneT) -> int:
+        """How many messages the broker lets the lane send now, whatever its socket takes."""
         raise NotImplementedError
 
     def _write(self, lane: LaneT, load: Load) -> None:
@@ -70,7 +70,21 @@ class SendingLanes(Lanes[LaneT, DialogueT, OpenedT]):
         return self._send_by_lane(batch)
 
     def full_among(self, lanes: Iterable[int]) -> set[int]:
-        return {number for number in lanes if self._room(self._opened[number]) <= 0}
+        # Without trying to write: a socket that has room again is written to by the loop.
+        return {
+            number
+            for number in lanes
+            if self._opened[number].connection.unsent_bytes
+            or self._allowed(self._opened[number]) <= 0
+        }
+
+    def _room(self, lane: LaneT) -> int:
+        """How many messages the lane takes now."""
+        if self._allowed(lane) <= 0:
+            return 0
+        if lane.connection.unsent_bytes and not lane.connection.flush():
+            return 0
+        return self._allowed(lane)  # again: a write that failed has ended the lane
 
     def _send_on_one_lane(self, batch: Batch) -> int:
         lane = self._opened[batch.lane[0]]

@@ -20,7 +20,7 @@ from curves import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.search.estimate import TrialTime, estimate
+from bench_spark.search.estimate import STARTUP_SECONDS, TrialTime, estimate
 from bench_spark.search.window import (
     MOST_TRIALS,
     NARROW_ENOUGH,
@@ -255,17 +255,17 @@ def test_the_estimate_is_within_a_factor_of_two_of_what_searches_take(seed: int)
 
 def test_the_estimate_counts_all_that_a_trial_consists_of() -> None:
     told = estimate(TrialTime(5, 10, 3, overhead_seconds=2))
-    assert (told.trials, told.seconds) == (10, 180)
-    assert (told.most_trials, told.most_seconds) == (20, 410)
+    assert (told.trials, told.seconds) == (10, STARTUP_SECONDS + 170)
+    assert (told.most_trials, told.most_seconds) == (20, STARTUP_SECONDS + 400)
 
 
 @pytest.mark.parametrize(("sampled_seconds", "measured"), [(1, 1.5), (100, 10), (None, 10)])
 def test_samples_end_a_trial_early(sampled_seconds: float | None, measured: float) -> None:
     told = estimate(TrialTime(5, 10, 3, sampled_seconds, overhead_seconds=2))
-    assert told.seconds == 10 + told.trials * (5 + measured + 2)
-    assert told.most_seconds == 10 + told.most_trials * (5 + 10 + 3 + 2)
+    assert told.seconds == STARTUP_SECONDS + told.trials * (5 + measured + 2)
+    assert told.most_seconds == STARTUP_SECONDS + told.most_trials * (5 + 10 + 3 + 2)
 
 
 def test_a_search_of_few_trials_is_estimated_by_them() -> None:
     told = estimate(TrialTime(0, 1, 0, overhead_seconds=0), most_trials=4)
-    assert (told.trials, told.seconds) == (4, 14)
+    assert (told.trials, told.seconds) == (4, STARTUP_SECONDS + 4)
