@@ -36,6 +36,9 @@ class Line(Protocol):
     def unsent_bytes(self) -> int:
         """What is still to be written to the socket."""
 
+    def flush(self) -> bool:
+        """Write what the socket takes now; whether all is written."""
+
     def hold(self, is_held: bool) -> None:
         """Leave what arrives in the socket, or read on."""
 
