@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from bench_spark.brokers.process import Command
+from bench_spark.errors import EnvironmentNotReady
 from bench_spark.scenario.broker import Broker
 
 HOST = "127.0.0.1"
 USER = "guest"
 PASSWORD = "guest"  # noqa: S105 - loopback only, and documented
 ANSWER_TIMEOUT_SECONDS = 2.0
+FIRST_PORT = 22_000
+"""Above the ports of the shipped broker files."""
+EPHEMERAL_BY_CUSTOM = 32_768
 
 
 Say = Callable[[str], None]
@@ -79,12 +84,27 @@ class BrokerStatus:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, all different."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+    """Ports that nobody listens on now, all different.
+
+    Taken by chance from those that the system gives to no connection of its own accord: between
+    the question and the server's start any other might be gone, most of all on a machine with
+    thousands of connections or several tests at once.
+    """
+    ports = range(FIRST_PORT, _first_ephemeral_port())
+    candidates = random.sample(ports, k=len(ports))
+    found = list(itertools.islice(filter(is_free, candidates), count))
+    if len(found) < count:
+        raise EnvironmentNotReady(f"no {count} free ports from {FIRST_PORT} on at {HOST}")
+    return found
+
+
+def _first_ephemeral_port() -> int:
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except OSError:
+        return EPHEMERAL_BY_CUSTOM  # not Linux
+    # A system that gives away nearly all ports leaves no better choice than any.
+    return first if first > FIRST_PORT + 5_000 else EPHEMERAL_BY_CUSTOM
 
 
 def is_free(port: int) -> bool:
