@@ -12,7 +12,9 @@ publishing.py      messages to publish, in blocks that are stamped (pure)
 identifiers.py     which messages are unacknowledged, by packet identifier (pure)
 acks.py            acknowledgements, read and written many at once (pure)
 settlement.py      acknowledgements made into outcomes (pure)
+alike.py           what messages have in common that differ in their payload only (pure)
 deliveries.py      messages to a consumer, by column (pure)
+together.py        messages to many consumers, decoded together (pure)
 tokens.py          what is needed to acknowledge a message (pure)
 producers.py, consumers.py
 transport.py       the Transport made of all these

@@ -18,10 +18,12 @@ from bench_spark.transports.mqtt.deliveries import Deliveries, Unreleased
 from bench_spark.transports.mqtt.naming import matches
 from bench_spark.transports.mqtt.parsing import Parser
 from bench_spark.transports.mqtt.protocol import MqttProtocol
+from bench_spark.transports.mqtt.together import Together
 from bench_spark.transports.mqtt.tokens import identifiers_of
 from bench_spark.transports.mqtt.wire import MqttWire, SubscriptionRefused
 from bench_spark.transports.sockets import generations
 from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.crowd import Crowd
 from bench_spark.transports.sockets.gathering import Gathering
 from bench_spark.transports.sockets.generations import U64
 from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
@@ -71,6 +73,10 @@ class MqttConsumers(Lanes[ConsumerLane, MqttWire, MqttWire]):
         self._acknowledged_unreported = 0
         self._empties_queue = empties_queue and mqtt.qos > 0
         self._forgetting = forgetting
+        self._together = Together(self._arrivals, [self._filters_of(lane) for lane in lanes])
+        self._crowd: Crowd | None = None
+        if not (self._arrivals.wants_bodies or self._arrivals.wants_headers):
+            self._crowd = Crowd(protocol.buffer, self._together.decode)
         try:
             super().__init__(protocol, lanes, now_ns, rule)
         except BaseException:
@@ -78,15 +84,19 @@ class MqttConsumers(Lanes[ConsumerLane, MqttWire, MqttWire]):
             raise
         if gathering is not None:
             self._loop.add(gathering)
+        self._loop.first_servant = self._crowd
 
     # -- lanes -------------------------------------------------------------------------------------
 
     def _make_lane(self, number: int, lane: Lane) -> ConsumerLane:
         made = ConsumerLane(number, lane)
-        made.filters = tuple(self._subscription_of(one.index) for one in lane.destinations)
+        made.filters = self._filters_of(lane)
         made.route_of = _router(made.filters)
         made.unreleased = Unreleased()
         return made
+
+    def _filters_of(self, lane: Lane) -> tuple[str, ...]:
+        return tuple(self._subscription_of(one.index) for one in lane.destinations)
 
     def _equip(self, lane: ConsumerLane, opened: MqttWire) -> None:
         # A new connection is read, whatever became of the last one.
@@ -96,6 +106,7 @@ class MqttConsumers(Lanes[ConsumerLane, MqttWire, MqttWire]):
         if not opened.has_session:
             lane.unreleased = Unreleased()
         opened.on_packet = functools.partial(self._on_packet, lane)
+        token_mark = generations.mark(lane.generation)
         receiver = Deliveries(
             lane.number,
             lane.route_of,
@@ -103,12 +114,16 @@ class MqttConsumers(Lanes[ConsumerLane, MqttWire, MqttWire]):
             lane.unreleased,
             functools.partial(_send_acks, opened, packets.PUBCOMP),
             functools.partial(_send_acks, opened, packets.PUBREC),
-            generations.mark(lane.generation),
+            token_mark,
+            functools.partial(self._together.learn, lane.number),
         )
         keeps_bodies = self._arrivals.wants_bodies
         opened.begin(
             functools.partial(Parser, self._mqtt.version, receiver, keeps_bodies=keeps_bodies)
         )
+        self._together.mark(lane.number, token_mark)
+        if self._crowd is not None:
+            opened.join(self._crowd, lane.number)
 
     def _begin(self, lane: ConsumerLane) -> None:
         lane.unanswered += 1

@@ -13,14 +13,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
+from bench_spark.measure.envelope import ENVELOPE_BYTES
 from bench_spark.transports.base import U8, U16, Bool, Received
 from bench_spark.transports.mqtt.acks import AckRuns, identifiers_at, identifiers_in
-from bench_spark.transports.mqtt.packets import PUBREL, BadPacket, length_bytes
+from bench_spark.transports.mqtt.alike import Alike, Likeness, likeness_of
+from bench_spark.transports.mqtt.packets import PUBREL, BadPacket
 from bench_spark.transports.mqtt.parsing import LONGEST_WHOLE_BYTES, Message
 from bench_spark.transports.mqtt.tokens import token
 from bench_spark.transports.sockets.arrivals import Arrivals
-from bench_spark.transports.sockets.runs import FEW, Constant, ReadBuffer, RowShape, Stretch
+from bench_spark.transports.sockets.runs import FEW, ReadBuffer, Stretch
 
 _NO_IDENTIFIERS: U16 = np.zeros(0, np.uint16)
 _NO_IDENTIFIER = "a message with packet identifier 0"
@@ -61,10 +62,12 @@ class Deliveries:
         on_released: Callable[[U16], None],
         on_repeated: Callable[[U16], None],
         token_mark: int = 0,
+        on_likeness: Callable[[Likeness, int], None] = lambda likeness, route: None,
     ) -> None:
         """`route_of` a topic. `on_released` is told of identifiers to be answered (PUBCOMP),
         `on_repeated` of messages that were received before (PUBREC). `token_mark` is added to every
-        token; see generations.py."""
+        token; see generations.py. `on_likeness` is told what others may be like, and their
+        route."""
         self._lane = lane
         self._route_of = route_of
         self._arrivals = arrivals
@@ -72,8 +75,9 @@ class Deliveries:
         self._on_released = on_released
         self._on_repeated = on_repeated
         self._token_mark = token_mark
-        self._last_likeness: tuple[int, bytes, bytes, int] | None = None
-        self._alike: _Alike | None = None
+        self._on_likeness = on_likeness
+        self._last_likeness: Likeness | None = None
+        self._alike: Alike | None = None
         self._stretch = Stretch()
         self._ack_runs = AckRuns()
         self._released: list[int] = []
@@ -115,7 +119,7 @@ class Deliveries:
             at += rows.size
         return at - start
 
-    def _add_one(self, alike: _Alike, buffer: ReadBuffer, start: int, at_ns: int) -> None:
+    def _add_one(self, alike: Alike, buffer: ReadBuffer, start: int, at_ns: int) -> None:
         identifier = 0
         if alike.qos:
             at = start + alike.identifier_at
@@ -136,7 +140,7 @@ class Deliveries:
             bytes(buffer.raw[first:end]),
         )
 
-    def _add_many(self, alike: _Alike, rows: U8, at_ns: int) -> None:
+    def _add_many(self, alike: Alike, rows: U8, at_ns: int) -> None:
         self.decoded_together += len(rows)
         identifiers = _NO_IDENTIFIERS
         if alike.qos:
@@ -191,9 +195,10 @@ class Deliveries:
         # One that is marked as a duplicate is an exception: the next will not be like it.
         if message.is_duplicate:
             return
-        likeness = (message.first_byte, message.topic, message.properties, message.size)
+        likeness = likeness_of(message)
+        self._on_likeness(likeness, route)
         if likeness == self._last_likeness:
-            alike = _Alike(message, route)
+            alike = Alike(likeness, route)
             if alike.shape.row_bytes <= LONGEST_WHOLE_BYTES:
                 self._alike = alike
         self._last_likeness = likeness
@@ -242,29 +247,3 @@ class Deliveries:
                 None,
             )
         )
-
-
-class _Alike:
-    """What messages have in common, and where in their packets they differ."""
-
-    def __init__(self, message: Message, route: int) -> None:
-        self.route = route
-        self.qos = message.qos
-        self.payload_bytes = message.size
-        name = len(message.topic).to_bytes(2) + message.topic
-        identifier_bytes = 2 if self.qos else 0
-        length = len(name) + identifier_bytes + len(message.properties) + message.size
-        start = bytes([message.first_byte]) + length_bytes(length) + name
-        self.identifier_at = len(start)
-        properties_at = self.identifier_at + identifier_bytes
-        self.payload_at = properties_at + len(message.properties)
-        constants: list[Constant] = [(0, start)]
-        if message.properties:
-            constants.append((properties_at, message.properties))
-        self.shape = RowShape(self.payload_at + message.size, constants)
-
-    def heads(self, rows: U8) -> Envelopes:
-        heads = empty_envelopes(len(rows))
-        columns = rows[:, self.payload_at : self.payload_at + ENVELOPE_BYTES]
-        envelope_bytes(heads)[:, : columns.shape[1]] = columns
-        return heads

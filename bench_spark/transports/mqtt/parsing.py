@@ -29,6 +29,10 @@ LONGEST_START_BYTES = 160 * 1024
 """Most of a packet that is waited for: a message's topic and properties, or any other packet."""
 
 
+def qos_of(first_byte: int) -> int:
+    return first_byte >> 1 & 3
+
+
 class Message:
     """A PUBLISH, whole or on its way."""
 
@@ -57,7 +61,7 @@ class Message:
 
     @property
     def qos(self) -> int:
-        return self.first_byte >> 1 & 3
+        return qos_of(self.first_byte)
 
     @property
     def is_duplicate(self) -> bool:
@@ -100,6 +104,11 @@ class Parser:
         self._kept_bytes = None if keeps_bodies else ENVELOPE_BYTES
         self._message: Message | None = None
         """A long one whose end has not come yet."""
+
+    @property
+    def is_inside_message(self) -> bool:
+        """Whether the next bytes are of a long message's payload."""
+        return self._message is not None
 
     def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
         """Decode what the buffer holds up to `end`; how many bytes are done with.
@@ -158,7 +167,7 @@ class Parser:
     ) -> tuple[Message, int] | None:
         """A message without its payload, and where that begins; None where it is not all there."""
         first_byte = raw[start]
-        qos = first_byte >> 1 & 3
+        qos = qos_of(first_byte)
         if qos > 2:
             raise BadPacket("a message of QoS 3")
         topic_at = at + 2

@@ -95,7 +95,7 @@ class MqttProtocol:
         self.access = access
         self._logins = logins
         self._gathering = gathering
-        self._buffer: ReadBuffer = read_buffer()
+        self.buffer: ReadBuffer = read_buffer()
         """What the sockets of all lanes are read into."""
 
     def open_all(self, count: int, loop: Loop, now_ns: NowNs) -> list[MqttWire]:
@@ -103,7 +103,7 @@ class MqttProtocol:
 
     def log_in(self, lane: int, connected: socket.socket, loop: Loop, now_ns: NowNs) -> MqttWire:
         login = self._logins[lane]
-        return MqttWire(connected, loop, now_ns, self._buffer, login, self._gathering)
+        return MqttWire(connected, loop, now_ns, self.buffer, login, self._gathering)
 
     def get_ready(
         self,

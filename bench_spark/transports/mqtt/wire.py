@@ -130,13 +130,19 @@ class MqttWire(SocketWire):
         """End at once, without a word to the broker."""
         self._end(ConnectionLost(reason))
 
-    def read(self) -> None:
-        super().read()
-        if self.failure is None:
+    def receive_into(self, room: memoryview) -> int:
+        count = super().receive_into(room)
+        if count:
             # Mosquitto leaves Nagle's algorithm on: it holds back small packets until we have
             # acknowledged the one before them, and the system takes up to 40 ms for that unless
             # it is told, each time, not to wait.
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        return count
+
+    @property
+    def may_read_ahead(self) -> bool:
+        is_at_packet = self._parser is not None and not self._parser.is_inside_message
+        return is_at_packet and super().may_read_ahead
 
     # -- the protocol ------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ errands.py         blocking calls in threads, whose results come back on the loo
 generations.py     delivery tags that say of which connection of a lane they are (pure)
 runs.py            how far a run of alike frames reaches (pure)
 arrivals.py        columns put together (pure)
+crowd.py           many sockets with little each: read in a row, decoded together
 gathering.py       reading less often under full load
 grouping.py        rows of a batch by lane (pure)
 """

@@ -67,6 +67,9 @@ class Gathering:
             self.forget(lane)
             lane.wake_at(1)
 
+    def is_flowing(self, lane: Gatherable) -> bool:
+        return lane in self._flowing
+
     def forget(self, lane: Gatherable) -> None:
         self._flowing.discard(lane)
         self._just_read.discard(lane)

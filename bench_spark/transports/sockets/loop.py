@@ -30,6 +30,11 @@ class Pollable(Protocol):
     def on_ready(self, events: int) -> None: ...
 
 
+class ManyAtOnce(Protocol):
+    def serve(self, ready: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Serve some of the descriptors that are ready for these events; the others."""
+
+
 class Timer:
     """A call due later; cancelled by forgetting what it should call."""
 
@@ -54,6 +59,8 @@ class Loop:
         self._order = itertools.count()
         self._soon: deque[Callable[[], object]] = deque()
         self._is_ringing = False
+        self.first_servant: ManyAtOnce | None = None
+        """Offered all that is ready, before each member is served by itself."""
 
     @property
     def descriptor(self) -> int:
@@ -115,7 +122,10 @@ class Loop:
         """Wait at most that long for a socket, then serve every ready one once."""
         if timeout_seconds > 0:
             self._wait(timeout_seconds)
-        for descriptor, events in self._epoll.poll(0):
+        ready = self._epoll.poll(0)
+        if self.first_servant is not None:
+            ready = self.first_servant.serve(ready)
+        for descriptor, events in ready:
             member = self._members.get(descriptor)
             if member is not None:
                 member.on_ready(events)

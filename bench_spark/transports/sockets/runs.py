@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bench_spark.transports.base import U8
+from bench_spark.transports.base import U8, Bool
 
 FEW = 8
 """Fewer rows than these are cheaper one by one."""
@@ -50,6 +50,13 @@ class RowShape:
             if np.count_nonzero(is_same) < is_same.size:
                 matrix = matrix[: int(is_same.all(axis=1).argmin())]
         return matrix
+
+    def are_alike(self, beginnings: U8) -> Bool:
+        """Of each row, cut off behind its last constant or later, whether it is one of these."""
+        are_same: Bool = np.ones(len(beginnings), np.bool_)
+        for first, end, expected in self._columns:
+            are_same &= (beginnings[:, first:end] == expected).all(axis=1)
+        return are_same
 
     def is_at(self, buffer: ReadBuffer, start: int) -> bool:
         """Whether the row that begins here, and is complete, is one of these."""

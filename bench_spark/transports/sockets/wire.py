@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable
 
 from bench_spark.measure.clock import NowNs
+from bench_spark.transports.sockets.crowd import Crowd
 from bench_spark.transports.sockets.gathering import Gathering
 from bench_spark.transports.sockets.loop import BROKEN, Loop, Timer
 from bench_spark.transports.sockets.runs import ReadBuffer
@@ -50,6 +51,7 @@ class SocketWire:
         self._now_ns = now_ns
         self._buffer = buffer
         self._gathering = gathering
+        self._crowd: Crowd | None = None
         self._read_bytes = 0
         self._rest = unread
         """The beginning of a frame whose end was not read yet."""
@@ -166,25 +168,51 @@ class SocketWire:
     def _read_once(self) -> bool:
         """Whether there may be more to read at once."""
         rest_bytes = len(self._rest)
-        try:
-            count = self._read_behind_rest(rest_bytes)
-        except WOULD_BLOCK:
-            return False
-        except OSError as error:
-            self._end(self._lost(error.strerror or str(error)))
-            return False
-        self.read_ns = self._now_ns()
+        self._buffer.raw[:rest_bytes] = self._rest
+        count = self.receive_into(self._buffer.view[rest_bytes : rest_bytes + READ_BYTES])
         if not count:
-            self._end(self._lost("connection closed by the peer"))
             return False
-        self._has_heard = True
         self._read_bytes += count
         self._decode(rest_bytes + count)
         return count == READ_BYTES or self._is_tls
 
-    def _read_behind_rest(self, rest_bytes: int) -> int:
-        self._buffer.raw[:rest_bytes] = self._rest
-        return self._socket.recv_into(self._buffer.view[rest_bytes:], READ_BYTES)
+    def receive_into(self, room: memoryview) -> int:
+        """Read once; how many bytes, 0 where there was nothing or the connection has ended."""
+        try:
+            count = self._socket.recv_into(room)
+        except WOULD_BLOCK:
+            return 0
+        except OSError as error:
+            self._end(self._lost(error.strerror or str(error)))
+            return 0
+        self.read_ns = self._now_ns()
+        if not count:
+            self._end(self._lost("connection closed by the peer"))
+            return 0
+        self._has_heard = True
+        return count
+
+    # -- reading together with others --------------------------------------------------------------
+
+    def join(self, crowd: Crowd, lane: int) -> None:
+        """From now on this socket, of the lane of that number, may be read together with others."""
+        if not self._is_tls and self.failure is None:
+            self._crowd = crowd
+            crowd.join(self, lane)
+
+    @property
+    def may_read_ahead(self) -> bool:
+        """Whether what comes next is the beginning of a frame, and nothing is against reading."""
+        is_alone = self._gathering is not None and self._gathering.is_flowing(self)
+        return not self._rest and not self._is_held and not is_alone
+
+    def decode_own(self, data: bytes, read_ns: int) -> None:
+        """Decode what was read of this socket at that time, when there was no rest."""
+        self._is_reading = True
+        self.read_ns = read_ns
+        self._buffer.raw[: len(data)] = data
+        self._decode(len(data))
+        self._is_reading = False
 
     def _holds_decrypted(self) -> bool:
         """Whether TLS has bytes of which epoll does not know, because it has read them already."""
@@ -215,6 +243,8 @@ class SocketWire:
             self._beats.cancel()
         if self._gathering is not None:
             self._gathering.forget(self)
+        if self._crowd is not None:
+            self._crowd.leave(self)
         self._unsent.clear()
         self._loop.remove(self)
         self._socket.close()
