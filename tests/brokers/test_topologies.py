@@ -10,6 +10,7 @@ import pika
 import pytest
 from agents import Load, run_load
 from confluent_kafka.admin import AdminClient
+from contract import eventually
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from proxy import proxied
@@ -148,7 +149,12 @@ def test_a_topology_leaves_nothing_behind(healthy_broker: Broker, topology: str)
     assert not run_load(plan, healthy_broker).control.failures
     if healthy_broker.kind == "kafka":
         admin = AdminClient({"bootstrap.servers": healthy_broker.bootstrap_servers})
-        assert not [name for name in admin.list_topics(timeout=5).topics if plan.run_id in name]
+
+        def left() -> list[str]:
+            return [name for name in admin.list_topics(timeout=5).topics if plan.run_id in name]
+
+        # A broker learns a moment later than its controller that a topic is no more.
+        assert eventually(lambda: not left())
         groups = admin.list_consumer_groups().result().valid
         assert not [one.group_id for one in groups if plan.run_id in one.group_id]
         return
