@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from bench_spark.measure.envelope import ENVELOPE_BYTES
-from bench_spark.scenario.models import Message
+from bench_spark.scenario.load_sections import Message
 
 
 def head_bytes(message: Message) -> int:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.scenario.models import Message
+from bench_spark.scenario.load_sections import Message
 
 NEVER_NS = 2**63 - 1
 

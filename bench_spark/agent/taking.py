@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.scenario.models import Consumer
+from bench_spark.scenario.load_sections import Consumer
 from bench_spark.transports.base import I64, Received, joined
 
 NEVER_NS = 2**62

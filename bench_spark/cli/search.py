@@ -42,7 +42,8 @@ from bench_spark.report.window_search import (
     write_search_terminal,
 )
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Load, Scenario
+from bench_spark.scenario.load_sections import Load
+from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.shown import shown_path
 from bench_spark.search.document import TrialRun, search_document
 from bench_spark.search.estimate import TrialTime, estimate

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import PLAIN_NAME, Scenario, Section
+from bench_spark.scenario.fields import PLAIN_NAME, Section
+from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.problems import problems_of
 
 Path = tuple[str, ...]

@@ -17,7 +17,7 @@ from bench_spark.importing.omb_keys import (
     OmbKey,
 )
 from bench_spark.importing.perftest import UNLIMITED_CONFIRMS
-from bench_spark.scenario.models import ClientProperties
+from bench_spark.scenario.fields import ClientProperties
 from bench_spark.scenario.nearest import nearest
 from bench_spark.scenario.secrets import is_secret_key
 from bench_spark.scenario.shown import shown_text, shown_value

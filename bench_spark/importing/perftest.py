@@ -23,7 +23,7 @@ from bench_spark.importing.values import (
     truth,
     whole_number,
 )
-from bench_spark.scenario.models import Load
+from bench_spark.scenario.load_sections import Load
 
 DEFAULT_NAME = "perftest"
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.models import ClientProperties, Conflict, Name, Section, refuse
+from bench_spark.scenario.fields import ClientProperties, Conflict, Name, Section, refuse
 from bench_spark.scenario.resources import ResourceSource, masked_arguments
 from bench_spark.scenario.secrets import (
     MASK,

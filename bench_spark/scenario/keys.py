@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, MaxLen
 from pydantic.fields import FieldInfo
 
-from bench_spark.scenario.models import Section
+from bench_spark.scenario.fields import Section
 
 Path = tuple[str, ...]
 

@@ -16,7 +16,8 @@ from bench_spark.conf_files import conf_path, shipped
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario import keys
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import PLAIN_NAME, PLAIN_NAME_RULE, Scenario, Section
+from bench_spark.scenario.fields import PLAIN_NAME, PLAIN_NAME_RULE, Section
+from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.nearest import nearest
 from bench_spark.scenario.overrides import Override, apply_overrides, parse_overrides
 from bench_spark.scenario.problems import Problem, problems_of

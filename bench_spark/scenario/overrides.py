@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench_spark.scenario.fields import Section
 from bench_spark.scenario.keys import Key, Path, keys_of
-from bench_spark.scenario.models import Section
 from bench_spark.scenario.problems import Problem, unknown_key
 from bench_spark.scenario.shown import shown_override
 from bench_spark.scenario.yaml_text import YamlTextError, read_yaml, refuse_unprintable

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from bench_spark.scenario.fields import Section
 from bench_spark.scenario.keys import Key, Path, all_keys, follow, keys_of, number
-from bench_spark.scenario.models import Section
 from bench_spark.scenario.nearest import nearest
 from bench_spark.scenario.shown import is_secret, shown_key, shown_value
 from bench_spark.scenario.yaml_text import plain_scalar

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pydantic_core import PydanticUndefined
 
 from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.fields import Section
 from bench_spark.scenario.keys import Key, all_keys
-from bench_spark.scenario.models import Scenario, Section
+from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.suite_file import SuiteFile
 
 _INTRODUCTION = """\

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.models import Conflict, Name, Section, refuse
+from bench_spark.scenario.fields import Conflict, Name, Section, refuse
 from bench_spark.scenario.secrets import (
     MASK,
     environment_name,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario, Section
+from bench_spark.scenario.fields import Section
+from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.suite_file import SuiteFile
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

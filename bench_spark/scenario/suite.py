@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from bench_spark.scenario.models import PLAIN_NAME, Scenario
+from bench_spark.scenario.fields import PLAIN_NAME
+from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.suite_file import Hooks, Report, Search
 from bench_spark.scenario.yaml_text import plain_scalar
 

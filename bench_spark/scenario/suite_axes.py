@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from bench_spark.scenario.models import PLAIN_NAME, PLAIN_NAME_RULE, Scenario
+from bench_spark.scenario.fields import PLAIN_NAME, PLAIN_NAME_RULE
+from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.nearest import nearest
 from bench_spark.scenario.overrides import find_key, is_a_section
 from bench_spark.scenario.problems import Problem

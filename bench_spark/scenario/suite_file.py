@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from bench_spark.scenario.fields import Name, PropertyName, Section
 from bench_spark.scenario.keys import Described
-from bench_spark.scenario.models import Name, PropertyName, Section
 
 MEASURES = ("latency", "delivery_latency", "confirm_latency", "send_lag", "insert_duration")
 STATISTICS = ("min", "mean", "p50", "p75", "p90", "p95", "p99", "p999", "max")

@@ -14,9 +14,11 @@ from agents import Load, run_load
 from confluent_kafka import Consumer, TopicPartition
 
 from bench_spark.plan import Plan, make_plan
+from bench_spark.scenario.amqp_section import Amqp, AmqpQueue
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Amqp, AmqpQueue, Phases, Scenario
-from bench_spark.scenario.models import Load as LoadModel
+from bench_spark.scenario.load_sections import Load as LoadModel
+from bench_spark.scenario.load_sections import Phases
+from bench_spark.scenario.models import Scenario
 
 
 def plan_of(run_id: str, **keys: Any) -> Plan:

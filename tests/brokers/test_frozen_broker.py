@@ -11,8 +11,9 @@ from agents import Load, run_load
 from contract import running
 
 from bench_spark.plan import make_plan
-from bench_spark.scenario.models import Load as LoadModel
-from bench_spark.scenario.models import Phases, Scenario
+from bench_spark.scenario.load_sections import Load as LoadModel
+from bench_spark.scenario.load_sections import Phases
+from bench_spark.scenario.models import Scenario
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import numpy as np
 import pika.spec
 
 from bench_spark.measure.clock import NowNs
-from bench_spark.scenario.models import Amqp
+from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp.acknowledging import AcknowledgingLanes, consumer_tag
 from bench_spark.transports.amqp.acks import U64, AckFrames
 from bench_spark.transports.amqp.deliveries import Deliveries

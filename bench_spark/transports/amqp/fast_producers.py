@@ -11,7 +11,7 @@ import numpy as np
 import pika.spec
 
 from bench_spark.measure.clock import NowNs
-from bench_spark.scenario.models import Amqp
+from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.acks import Confirmations
 from bench_spark.transports.amqp.connection import AmqpConnection, Handover

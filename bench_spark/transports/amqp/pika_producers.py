@@ -12,7 +12,7 @@ import pika.spec
 
 from bench_spark.measure.clock import NowNs
 from bench_spark.measure.envelope import ENVELOPE_BYTES, envelope_bytes
-from bench_spark.scenario.models import Amqp
+from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.connection import AmqpConnection
 from bench_spark.transports.amqp.key_choice import KeyChoice

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pika
 
-from bench_spark.scenario.models import Amqp
+from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp import handover
 
 

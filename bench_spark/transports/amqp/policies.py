@@ -17,8 +17,9 @@ import urllib.request
 from typing import Any
 
 from bench_spark.errors import BrokerRefused, BrokerUnreachable, ConfigurationError, LoginRefused
+from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Amqp, Scenario
+from bench_spark.scenario.models import Scenario
 from bench_spark.transports.amqp.naming import NUMBER_MARK
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.base import TransportContext

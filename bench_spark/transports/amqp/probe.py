@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from bench_spark.errors import BrokerRefused
-from bench_spark.scenario.models import Amqp
+from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp.control import Control, Refused
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.planes import Plane

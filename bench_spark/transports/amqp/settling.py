@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench_spark.measure.clock import NowNs
-from bench_spark.scenario.models import Amqp
+from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp.lanes import AmqpLanes
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.settlement import Settlement

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import confluent_kafka
 
-from bench_spark.scenario.models import Kafka
+from bench_spark.scenario.kafka_section import Kafka
 from bench_spark.transports.kafka import obstacles
 
 

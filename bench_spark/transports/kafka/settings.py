@@ -25,7 +25,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker, Credentials
-from bench_spark.scenario.models import ClientProperties, Scenario
+from bench_spark.scenario.fields import ClientProperties
+from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.nearest import nearest
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.kafka.property_names import PROPERTY_NAMES

@@ -10,7 +10,7 @@ import numpy as np
 
 from bench_spark.errors import BenchError
 from bench_spark.measure.clock import NowNs
-from bench_spark.scenario.models import Mqtt
+from bench_spark.scenario.mqtt_section import Mqtt
 from bench_spark.transports.base import U16, Lane, Part, Received, nothing_received
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.acks import ack_packets

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.models import Mqtt, Scenario
+from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.mqtt_section import Mqtt
 
 NUMBER_MARK = "%d"
 MOST_TEXT_BYTES = 65535

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench_spark.agent.payload import head_bytes, padding
-from bench_spark.scenario.models import Message
+from bench_spark.scenario.load_sections import Message
 
 
 @pytest.mark.parametrize(

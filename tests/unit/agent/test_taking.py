@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bench_spark.agent.taking import NEVER_NS, Taking
 from bench_spark.measure.envelope import empty_envelopes
-from bench_spark.scenario.models import Consumer
+from bench_spark.scenario.load_sections import Consumer
 from bench_spark.transports.base import Received
 
 MS = 1_000_000

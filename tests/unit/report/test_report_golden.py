@@ -19,7 +19,8 @@ from bench_spark.report.csv import write_csv
 from bench_spark.report.plan_text import write_plan
 from bench_spark.report.side_by_side import write_side_by_side
 from bench_spark.report.terminal import write_terminal
-from bench_spark.scenario.models import Load, Sampling, Scenario
+from bench_spark.scenario.load_sections import Load, Sampling
+from bench_spark.scenario.models import Scenario
 
 GOLDEN = Path(__file__).parent / "golden"
 

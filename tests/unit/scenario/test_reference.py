@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 
 from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.fields import Section
 from bench_spark.scenario.keys import all_keys
-from bench_spark.scenario.models import Scenario, Section
+from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.reference import reference_markdown
 from bench_spark.scenario.suite_file import SuiteFile
 

@@ -9,7 +9,7 @@ import pika
 import pika.connection
 import pytest
 
-from bench_spark.scenario.models import Amqp
+from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp import handover
 from bench_spark.transports.amqp.planes import chosen_plane
 

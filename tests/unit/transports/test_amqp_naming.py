@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.models import Amqp, Scenario
+from bench_spark.scenario.amqp_section import Amqp
+from bench_spark.scenario.models import Scenario
 from bench_spark.transports.amqp import naming
 
 

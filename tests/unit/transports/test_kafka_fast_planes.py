@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.models import Kafka
+from bench_spark.scenario.kafka_section import Kafka
 from bench_spark.transports.kafka import librdkafka, messages, obstacles
 from bench_spark.transports.kafka.librdkafka import PRODUCER, Library, library
 from bench_spark.transports.kafka.native_client import NativeClient

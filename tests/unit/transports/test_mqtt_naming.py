@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.models import Mqtt, Scenario
+from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.mqtt_section import Mqtt
 from bench_spark.transports.mqtt import naming
 
 

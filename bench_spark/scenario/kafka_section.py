@@ -1,0 +1,63 @@
+"""The section `kafka` of a scenario."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, field_validator
+
+from bench_spark.scenario.fields import ClientProperties, Conflict, Section, refuse
+
+_KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+def _kafka_topic(value: str) -> str:
+    if not _KAFKA_TOPIC.fullmatch(value.replace("%d", "0")):
+        raise ValueError("allowed: letters, digits, '.', '_', '-' and '%d', at most 200")
+    return value
+
+
+class KafkaTopic(Section):
+    """The topics that are created for the run."""
+
+    name: Annotated[str, AfterValidator(_kafka_topic)] | None = None
+    """Topic name; `%d` stands for the destination's number. Unset: a name of the run's own. A topic
+    of that name that is there already is used as it is, and never deleted."""
+    partitions: int = Field(1, ge=1, le=100_000)
+    """Topic partitions of each topic."""
+    replication_factor: int = Field(1, ge=1, le=100)
+    """Brokers that hold a copy of each topic partition."""
+    properties: ClientProperties = Field(default_factory=dict)
+    """Topic properties such as `flush.messages: 1`, passed as they are."""
+
+
+class Kafka(Section):
+    """Kafka only; other protocols ignore it."""
+
+    topic: KafkaTopic = Field(default_factory=KafkaTopic)
+    producer: ClientProperties = Field(default_factory=dict)
+    """Any librdkafka producer property (`acks`, `linger.ms`, `batch.size` ...)."""
+    consumer: ClientProperties = Field(default_factory=dict)
+    """Any librdkafka consumer property."""
+    keys: Literal["none", "producer", "sequence"] = "none"
+    """Message key: none, the producer's number, or the sequence number."""
+    transaction_messages: int = Field(0, ge=0, le=10_000_000)
+    """Messages per transaction of a producer; 0 turns transactions off. A message is confirmed when
+    its transaction is committed, and consumers read committed messages only."""
+    plane: Literal["fast", "confluent"] = "fast"
+    """Who moves the data: librdkafka's own interface, batch by batch, or confluent-kafka's, message
+    by message: slow, and the reference. Transactions are always the latter's."""
+
+    @field_validator("producer", "consumer")
+    @classmethod
+    def _no_credentials(cls, properties: ClientProperties) -> ClientProperties:
+        refuse(
+            [
+                Conflict((key,), "says where the broker is or how to log in; broker files say that")
+                for key in properties
+                if key.startswith(("sasl.", "ssl."))
+                or key in ("bootstrap.servers", "security.protocol", "metadata.broker.list")
+            ]
+        )
+        return properties
