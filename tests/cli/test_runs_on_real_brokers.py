@@ -302,6 +302,7 @@ def test_a_broker_killed_in_mid_run_leaves_what_was_measured(run: Run, tmp_path:
             "steady",
             *("--broker", file_of(tmp_path, status.broker), "--store", str(tmp_path / "store")),
             *("--format", "json", *QUICK, "--set", "phases.measure_seconds=30"),
+            *("--set", "reconnect_seconds=5"),
         )
         killer.join()
     assert code == 4, err

@@ -266,9 +266,10 @@ class Cluster:
             logger=QuietLog(),
         )
         try:
-            places = reader.committed(list(partitions), timeout=self._timeout_seconds)
-        except KafkaException as error:
-            raise self._explained(error.args[0], f"group {group}: ") from None
+            places = self._ask(
+                lambda: reader.committed(list(partitions), timeout=self._timeout_seconds),
+                f"group {group}: ",
+            )
         finally:
             reader.close()
         return {
