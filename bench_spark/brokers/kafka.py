@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from bench_spark.brokers.base import ANSWER_TIMEOUT_SECONDS, HOST, Say, exchange
 from bench_spark.brokers.jvm import java_command
+from bench_spark.brokers.nodes import directory_of_node, ports_of_node, ports_of_nodes
 from bench_spark.brokers.process import Command, last_lines, run_to_end
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.jars import jar_set
@@ -51,10 +52,7 @@ class Kafka:
 
     @property
     def ports(self) -> Mapping[str, int]:
-        further = {
-            f"{purpose}-{node}": 0 for node in range(2, self._nodes + 1) for purpose in _NODE_PORTS
-        }
-        return {**_NODE_PORTS, **further}
+        return ports_of_nodes(_NODE_PORTS, self._nodes)
 
     def with_nodes(self, nodes: int) -> Kafka:
         return Kafka(nodes)
@@ -64,7 +62,7 @@ class Kafka:
         log4j.write_text(LOGGING)
         quiet = f"-Dlog4j2.configurationFile={log4j}"
         jars = jar_set("kafka", say=say)
-        nodes = [_Node(number, _ports_of(number, ports)) for number in range(1, self._nodes + 1)]
+        nodes = self._nodes_at(ports)
         for node in nodes[1:]:
             say(f"starting node {node.number} of it at {HOST}:{node.ports['client']}")
         settings = [node.prepared(directory, nodes) for node in nodes]
@@ -89,6 +87,12 @@ class Kafka:
         with ThreadPoolExecutor(len(settings)) as pool:
             list(pool.map(format_one, settings))
 
+    def _nodes_at(self, ports: Mapping[str, int]) -> list[_Node]:
+        return [
+            _Node(number, ports_of_node(number, _NODE_PORTS, ports))
+            for number in range(1, self._nodes + 1)
+        ]
+
     def answers(self, ports: Mapping[str, int]) -> bool:
         # librdkafka complains aloud about a port that refuses: ask it only when somebody is there.
         if not exchange(ports["client"], HELLO, HELLO_REPLY):
@@ -108,13 +112,6 @@ class Kafka:
         return {"kind": "kafka", "bootstrap_servers": ",".join(servers)}
 
 
-def _ports_of(node: int, ports: Mapping[str, int]) -> dict[str, int]:
-    """The ports of one node by their purpose; the first node's have no number."""
-    return {
-        purpose: ports[purpose if node == 1 else f"{purpose}-{node}"] for purpose in _NODE_PORTS
-    }
-
-
 @dataclass(frozen=True)
 class _Node:
     number: int
@@ -126,8 +123,7 @@ class _Node:
 
     def prepared(self, directory: Path, nodes: Sequence[_Node]) -> Path:
         """Write its settings; where they are."""
-        own = directory if self.number == 1 else directory / f"node-{self.number}"
-        own.mkdir(exist_ok=True)
+        own = directory_of_node(self.number, directory)
         settings = own / "server.properties"
         settings.write_text(server_properties(own / "data", self, nodes))
         return settings

@@ -21,6 +21,7 @@ from typing import Any
 
 from bench_spark.brokers.amqp_login import accepts_login
 from bench_spark.brokers.base import ANSWER_TIMEOUT_SECONDS, HOST, PASSWORD, USER, Say
+from bench_spark.brokers.nodes import directory_of_node, ports_of_node, ports_of_nodes
 from bench_spark.brokers.process import Command
 from bench_spark.errors import EnvironmentNotReady
 
@@ -49,10 +50,7 @@ class RabbitMQ:
 
     @property
     def ports(self) -> Mapping[str, int]:
-        further = {
-            f"{purpose}-{node}": 0 for node in range(2, self._nodes + 1) for purpose in _NODE_PORTS
-        }
-        return {**_NODE_PORTS, "epmd": 0, **further}
+        return {**ports_of_nodes(_NODE_PORTS, self._nodes), "epmd": 0}
 
     def with_nodes(self, nodes: int) -> RabbitMQ:
         return RabbitMQ(nodes)
@@ -65,7 +63,7 @@ class RabbitMQ:
         cookie.write_text(secrets.token_hex(16))
         cookie.chmod(0o400)
         mapper = {"ERL_EPMD_PORT": str(ports["epmd"]), "ERL_EPMD_ADDRESS": HOST}
-        nodes = [_Node(number, _ports_of(number, ports)) for number in range(1, self._nodes + 1)]
+        nodes = self._nodes_at(ports)
         for node in nodes[1:]:
             say(f"starting node {node.number} of it at {HOST}:{node.ports['amqp']}")
         environments = [
@@ -81,8 +79,14 @@ class RabbitMQ:
             ),
         ]
 
+    def _nodes_at(self, ports: Mapping[str, int]) -> list[_Node]:
+        return [
+            _Node(number, ports_of_node(number, _NODE_PORTS, ports))
+            for number in range(1, self._nodes + 1)
+        ]
+
     def answers(self, ports: Mapping[str, int]) -> bool:
-        nodes = [_Node(number, _ports_of(number, ports)) for number in range(1, self._nodes + 1)]
+        nodes = self._nodes_at(ports)
         return all(node.answers() for node in nodes) and nodes[0].cluster_size() == self._nodes
 
     def address(self, ports: Mapping[str, int], directory: Path) -> dict[str, Any]:
@@ -93,13 +97,6 @@ class RabbitMQ:
             "management_uri": f"http://{login}:{ports['management']}",
             "rabbitmqctl": [str(tool)] if (tool := directory / TOOLS[0]).exists() else [],
         }
-
-
-def _ports_of(node: int, ports: Mapping[str, int]) -> dict[str, int]:
-    """The ports of one node by their purpose; the first node's have no number."""
-    return {
-        purpose: ports[purpose if node == 1 else f"{purpose}-{node}"] for purpose in _NODE_PORTS
-    }
 
 
 @dataclass(frozen=True)
@@ -113,8 +110,7 @@ class _Node:
 
     def prepared(self, directory: Path, plugins: Path, first: _Node) -> dict[str, str]:
         """Write its files; the environment it is started with."""
-        own = directory if self.number == 1 else directory / f"node-{self.number}"
-        own.mkdir(exist_ok=True)
+        own = directory_of_node(self.number, directory)
         settings = own / "rabbitmq.conf"
         settings.write_text(configuration(self.ports, [first.name, self.name]))
         return {
