@@ -27,7 +27,7 @@ from bench_spark.transports.amqp.frames import (
 from bench_spark.transports.amqp.parsing import BadFrame, Content
 from bench_spark.transports.base import U8, Received
 from bench_spark.transports.sockets.arrivals import Arrivals
-from bench_spark.transports.sockets.runs import FEW, Constant, ReadBuffer, RowShape, Stretch
+from bench_spark.transports.sockets.runs import AlikeMessages, Constant, ReadBuffer, RowShape
 
 LONGEST_ALIKE_BYTES = 64 * 1024
 """Longer messages are decoded one by one: copying their bytes costs more than that."""
@@ -39,7 +39,7 @@ _CONSUMER_TAG_AT = 5
 _Likeness = tuple[bytes, bytes, int, bytes, tuple[int, ...]]
 
 
-class Deliveries:
+class Deliveries(AlikeMessages["_Alike"]):
     """The receiver of one consumer lane."""
 
     def __init__(
@@ -51,6 +51,7 @@ class Deliveries:
         tag_mark: int = 0,
     ) -> None:
         """`tag_mark` is added to every delivery tag; see generations.py."""
+        super().__init__()
         self._lane = lane
         self._tag_mark = tag_mark
         self._channel = channel
@@ -58,35 +59,13 @@ class Deliveries:
         """Route by consumer tag."""
         self._arrivals = arrivals
         self._last_likeness: _Likeness | None = None
-        self._alike: _Alike | None = None
-        self._stretch = Stretch()
         self.decoded_together = 0
         """Messages that were decoded in runs."""
 
     # -- alike messages ----------------------------------------------------------------------------
 
     def take_run(self, buffer: ReadBuffer, start: int, end: int, at_ns: int) -> int:
-        alike = self._alike
-        if alike is None:
-            return 0
-        row_bytes = alike.shape.row_bytes
-        at = start
-        while (available := (end - at) // row_bytes) > 0:
-            if available < FEW:
-                if not alike.shape.is_at(buffer, at):
-                    break
-                self._add_one(alike, buffer, at, at_ns)
-                at += row_bytes
-                continue
-            tried = self._stretch.of(available)
-            rows = alike.shape.rows(buffer, at, tried)
-            if len(rows):
-                self._add_many(alike, rows, at_ns)
-                at += len(rows) * row_bytes
-            self._stretch.went(well=len(rows) == tried)
-            if len(rows) < tried:
-                break
-        return at - start
+        return self._take_alike(buffer, start, end, at_ns)
 
     def awaits_rest(self, buffer: ReadBuffer, start: int, end: int) -> bool:
         return self._alike is not None and self._alike.shape.may_begin_at(buffer, start, end)

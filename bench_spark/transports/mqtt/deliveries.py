@@ -21,7 +21,7 @@ from bench_spark.transports.mqtt.packets import PUBREL, BadPacket
 from bench_spark.transports.mqtt.parsing import LONGEST_WHOLE_BYTES, Message
 from bench_spark.transports.mqtt.tokens import token
 from bench_spark.transports.sockets.arrivals import Arrivals
-from bench_spark.transports.sockets.runs import FEW, ReadBuffer, Stretch
+from bench_spark.transports.sockets.runs import AlikeMessages, ReadBuffer
 
 _NO_IDENTIFIERS: U16 = np.zeros(0, np.uint16)
 _NO_IDENTIFIER = "a message with packet identifier 0"
@@ -50,7 +50,7 @@ class Unreleased:
             self._is_unreleased[identifiers] = False
 
 
-class Deliveries:
+class Deliveries(AlikeMessages[Alike]):
     """The receiver of one consumer lane."""
 
     def __init__(
@@ -68,6 +68,7 @@ class Deliveries:
         `on_repeated` of messages that were received before (PUBREC). `token_mark` is added to every
         token; see generations.py. `on_likeness` is told what others may be like, and their
         route."""
+        super().__init__()
         self._lane = lane
         self._route_of = route_of
         self._arrivals = arrivals
@@ -77,8 +78,6 @@ class Deliveries:
         self._token_mark = token_mark
         self._on_likeness = on_likeness
         self._last_likeness: Likeness | None = None
-        self._alike: Alike | None = None
-        self._stretch = Stretch()
         self._ack_runs = AckRuns()
         self._released: list[int] = []
         self.decoded_together = 0
@@ -88,26 +87,7 @@ class Deliveries:
 
     def take_run(self, buffer: ReadBuffer, start: int, end: int, at_ns: int) -> int:
         at = start + self._take_releases(buffer, start, end)
-        alike = self._alike
-        if alike is None:
-            return at - start
-        row_bytes = alike.shape.row_bytes
-        while (available := (end - at) // row_bytes) > 0:
-            if available < FEW:
-                if not alike.shape.is_at(buffer, at):
-                    break
-                self._add_one(alike, buffer, at, at_ns)
-                at += row_bytes
-                continue
-            tried = self._stretch.of(available)
-            rows = alike.shape.rows(buffer, at, tried)
-            if len(rows):
-                self._add_many(alike, rows, at_ns)
-                at += len(rows) * row_bytes
-            self._stretch.went(well=len(rows) == tried)
-            if len(rows) < tried:
-                break
-        return at - start
+        return at - start + self._take_alike(buffer, at, end, at_ns)
 
     def _take_releases(self, buffer: ReadBuffer, start: int, end: int) -> int:
         at = start

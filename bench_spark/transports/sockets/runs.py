@@ -7,6 +7,7 @@ with what it should be; the run ends before the first row in which one is not.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -87,3 +88,52 @@ class Stretch:
 
     def went(self, well: bool) -> None:
         self._rows = min(self._rows * _GROWTH, 1 << 20) if well else _FIRST_STRETCH
+
+
+class HasShape(Protocol):
+    """What messages have in common, as far as a protocol knows it."""
+
+    @property
+    def shape(self) -> RowShape: ...
+
+
+AlikeT = TypeVar("AlikeT", bound=HasShape)
+
+
+class AlikeMessages(Generic[AlikeT]):
+    """Takes the messages of one lane that are like those before: together where they are many, one
+    by one where they are few. A protocol's receiver is one of these, and says what is alike."""
+
+    def __init__(self) -> None:
+        self._alike: AlikeT | None = None
+        self._stretch = Stretch()
+
+    def _add_one(self, alike: AlikeT, buffer: ReadBuffer, start: int, at_ns: int) -> None:
+        raise NotImplementedError
+
+    def _add_many(self, alike: AlikeT, rows: U8, at_ns: int) -> None:
+        raise NotImplementedError
+
+    def _take_alike(self, buffer: ReadBuffer, start: int, end: int, at_ns: int) -> int:
+        """How many bytes that were."""
+        alike = self._alike
+        if alike is None:
+            return 0
+        at = start
+        row_bytes = alike.shape.row_bytes
+        while (available := (end - at) // row_bytes) > 0:
+            if available < FEW:
+                if not alike.shape.is_at(buffer, at):
+                    break
+                self._add_one(alike, buffer, at, at_ns)
+                at += row_bytes
+                continue
+            tried = self._stretch.of(available)
+            rows = alike.shape.rows(buffer, at, tried)
+            if len(rows):
+                self._add_many(alike, rows, at_ns)
+                at += len(rows) * row_bytes
+            self._stretch.went(well=len(rows) == tried)
+            if len(rows) < tried:
+                break
+        return at - start
