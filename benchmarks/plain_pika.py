@@ -17,10 +17,9 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import Basic, BasicProperties
 
 from bench_spark.scenario.broker import Broker
+from benchmarks.counting import figures_of_counting, seconds_to_count
 from benchmarks.figures import Figures
 from benchmarks.lines import Effort
-from benchmarks.processes import START_SECONDS_AT_MOST, printed, started
-from benchmarks.progress import NoFigures, Progress, steady
 
 PLAIN_PIKA = "plain pika"
 QUEUE = "plain-pika"
@@ -87,25 +86,13 @@ def run(
     broker: Broker, effort: Effort, body_bytes: int, confirms: bool = False, ack_every: int = 0
 ) -> Figures:
     """Both processes for warm-up and measured phase; messages received and the CPU of both."""
-    # The first word comes after a second, and the last must not be missed.
-    seconds = effort.warmup_seconds + effort.measure_seconds + 2
+    seconds = seconds_to_count(effort)
     command = [
         *(sys.executable, "-m", "benchmarks.plain_pika", str(broker.uri)),
         *("--seconds", str(seconds), "--bytes", str(body_bytes), "--ack-every", str(ack_every)),
         *(("--confirms",) if confirms else ()),
     ]
-    with started(command, seconds + START_SECONDS_AT_MOST) as process:
-        lines = list(printed(process))
-    try:
-        progress = [
-            Progress(line.at_seconds, int(line.text), line.cpu_seconds)
-            for line in lines
-            if line.text.isdecimal()
-        ]
-        return steady(progress, effort.warmup_seconds)
-    except NoFigures as error:
-        last_words = "\n".join(line.text for line in lines[-10:])
-        raise NoFigures(f"plain pika: {error}\n{last_words}") from error
+    return figures_of_counting(PLAIN_PIKA, command, effort)
 
 
 if __name__ == "__main__":
