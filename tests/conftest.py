@@ -1,10 +1,10 @@
 """What all tests share: one broker of each kind and one Spark session, started when first needed.
 
 Brokers that the collected tests ask for start side by side, so the session waits for the slowest
-only. Where several processes share the tests (`make test`), each has brokers and a session of its
-own, so that a test that stops or counts something disturbs no other, and starts a broker only when
-one of its tests asks for it. A broker that is not installed (RabbitMQ, Mosquitto) skips its tests
-and says why.
+only. Where several processes share the tests (`make test`), each has brokers of its own, so that a
+test that stops or counts something disturbs no other, and starts a broker only when one of its
+tests asks for it; what needs Spark is done by one of them. A broker that is not installed
+(RabbitMQ, Mosquitto) skips its tests and says why.
 """
 
 from __future__ import annotations
@@ -29,17 +29,29 @@ KINDS = ("rabbitmq", "qpid", "kafka")
 _INSTALLED = {"rabbitmq": installed_programs, "mosquitto": installed_program}
 """Brokers of packages, and how to know whether they are there."""
 
-# Several processes take one file after the other: what waits longest goes first, what is left at
+# Several processes take one file after the other: what takes longest goes first, what is left at
 # the end is quick.
 LONGEST_FIRST = (
+    "tests/cli/test_runs_on_real_brokers.py",
     "tests/brokers/test_reconnection.py",
     "tests/brokers/test_transport_contract.py",
-    "tests/cli/test_runs_on_real_brokers.py",
     "tests/cluster",
+    "tests/brokers/test_mqtt.py",
     "tests/brokers",
     "tests/cli",
     "tests/spark",
     "tests/unit",
+)
+
+# Starting Spark and warming it up takes as long as several of these files: one process takes them
+# all, so that there is one session.
+ON_THE_SESSION = (
+    "tests/cli/test_runs_on_real_brokers.py",
+    "tests/cli/test_reports_of_runs.py",
+    "tests/cli/test_documentation.py",
+    "tests/cli/test_search_command.py",
+    "tests/cli/test_suites.py",
+    "tests/spark/",
 )
 
 SHARED_OUT = "PYTEST_XDIST_WORKER" in os.environ
@@ -55,6 +67,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _place(item: pytest.Item) -> int:
     places = (n for n, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start))
     return next(places, len(LONGEST_FIRST))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadFileScheduling
+
+    class FilesAndTheSession(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark" if nodeid.startswith(ON_THE_SESSION) else super()._split_scope(nodeid)
+
+    return FilesAndTheSession(config, log)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
