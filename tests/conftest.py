@@ -59,6 +59,13 @@ SHARED_OUT = "PYTEST_XDIST_WORKER" in os.environ
 _wanted = pytest.StashKey[list[str]]()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m alone` selects very few: it need not import all the others first."""
+    if config.option.markexpr != "alone" or collection_path.suffix != ".py":
+        return None
+    return True if "mark.alone" not in collection_path.read_text() else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if SHARED_OUT:
         items.sort(key=_place)
