@@ -10,6 +10,7 @@ tests asks for it; what needs Spark is done by one of them. A broker that is not
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -57,6 +58,13 @@ ON_THE_SESSION = (
 SHARED_OUT = "PYTEST_XDIST_WORKER" in os.environ
 
 _wanted = pytest.StashKey[list[str]]()
+
+
+def pytest_configure() -> None:
+    # A shell ignores Ctrl-C for what it starts in the background, and programs that tests start and
+    # interrupt would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
