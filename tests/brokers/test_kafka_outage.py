@@ -210,7 +210,7 @@ def progress_of(load: Load, name: str) -> int:
 
 
 def test_a_whole_run_survives_the_restart_of_its_broker(restartable: Restartable) -> None:
-    phases = {"warmup_seconds": 0.5, "measure_seconds": 300, "drain_seconds": 20}
+    phases = {"warmup_seconds": 0, "measure_seconds": 300, "drain_seconds": 20}
     loads = started_loads(restartable.broker, "surviving", phases, reconnect_seconds=60)
     restartable.kill()
     for load in loads:
@@ -240,7 +240,7 @@ def test_without_time_to_reconnect_a_run_ends_within_seconds_of_its_brokers_deat
     restartable: Restartable,
 ) -> None:
     """Not after the minutes for which librdkafka itself would go on trying."""
-    phases = {"warmup_seconds": 0.5, "measure_seconds": 120, "drain_seconds": 60}
+    phases = {"warmup_seconds": 0, "measure_seconds": 120, "drain_seconds": 60}
     loads = started_loads(restartable.broker, "dying", phases, reconnect_seconds=0)
     restartable.kill()
     died = time.monotonic()
