@@ -366,12 +366,12 @@ def any_way(request: pytest.FixtureRequest) -> Iterator[tuple[Proxy, Broker, str
 
 def plan_of(plane: str, **keys: Any) -> Plan:
     keys["amqp"] = {"plane": plane} | keys.get("amqp", {})
-    phases = {"warmup_seconds": 0.5, "measure_seconds": 3, "drain_seconds": 2}
+    phases = {"warmup_seconds": 0.3, "measure_seconds": 2, "drain_seconds": 2}
     scenario = Scenario.model_validate({"phases": phases} | keys)
     return make_plan(scenario, f"reconnection-{time.time_ns()}")
 
 
-def cutting(proxy: Proxy, down_seconds: float = 1.0, after_seconds: float = 1.0) -> Any:
+def cutting(proxy: Proxy, down_seconds: float = 0.7, after_seconds: float = 0.7) -> Any:
     def cut(load: Load) -> None:
         time.sleep(after_seconds)
         proxy.shut()
@@ -399,11 +399,11 @@ def test_a_schedule_goes_on_and_every_message_is_accounted_for(
     assert reconnects(load) == 4
     assert load.total_of_all_phases(PRODUCER, "errors") == 2
     # Due meanwhile, sent late, never forgotten.
-    assert load.total(PRODUCER, "due") == 3000
-    assert load.total(PRODUCER, "sent") == accounts.sent == 3000
-    assert load.histogram("send_lag").max_us > 900_000
+    assert load.total(PRODUCER, "due") == 2000
+    assert load.total(PRODUCER, "sent") == accounts.sent == 2000
+    assert load.histogram("send_lag").max_us > 600_000
     assert accounts.closes
-    assert accounts.received_once >= 2800
+    assert accounts.received_once >= 1800
     if confirms:
         assert accounts.lost == 0
     else:
@@ -413,7 +413,7 @@ def test_a_schedule_goes_on_and_every_message_is_accounted_for(
         (row.role, row.tick) for _, row in load.rows if row.counters.get("disconnected_ns", 0) > 0
     }
     assert {role for role, _ in gap} == {PRODUCER, CONSUMER}
-    assert load.total_of_all_phases(PRODUCER, "disconnected_ns") > 2 * 1_000_000_000
+    assert load.total_of_all_phases(PRODUCER, "disconnected_ns") > 2 * 700_000_000
     [entry] = [state.reports["closed"]["outages"] for state in load.control.agents]
     assert [(one["role"], one["member"], one["losses"], one["reopened"]) for one in entry] == [
         (CONSUMER, 0, 1, 1),
@@ -445,11 +445,11 @@ def test_other_lanes_stay_in_time_while_one_is_down(rabbitmq_broker: Broker) -> 
     with proxied(rabbitmq_broker) as (proxy, broker):
 
         def cut_one(load: Load) -> None:
-            time.sleep(1.0)
+            time.sleep(0.7)
             proxy.shut()
             # The consumer's connection came first, then those of the producers.
             proxy.cut(1)
-            time.sleep(1.2)
+            time.sleep(0.8)
             proxy.open()
 
         plan = plan_of(plane, producers=4, load={"rate_per_second": 1000})
@@ -458,11 +458,11 @@ def test_other_lanes_stay_in_time_while_one_is_down(rabbitmq_broker: Broker) -> 
     assert load.control.failures == []
     assert reconnects(load) == 1
     assert accounts.closes
-    assert load.total(PRODUCER, "sent") == load.total(PRODUCER, "due") == 3000
-    # A quarter of the messages of 1.2 of 3 seconds waited; all others went out in time.
+    assert load.total(PRODUCER, "sent") == load.total(PRODUCER, "due") == 2000
+    # A quarter of the messages of 0.8 of 2 seconds waited; all others went out in time.
     lag = load.histogram("send_lag")
     late = int(lag.counts[lag.values_us > 300_000].sum())
-    assert 100 < late < 700
+    assert 70 < late < 470
 
 
 @pytest.mark.parametrize("consumer_too", [False, True])
@@ -473,10 +473,10 @@ def test_a_window_goes_on_after_a_cut(
     received: list[int] = []
 
     def cut(load: Load) -> None:
-        time.sleep(1.0)
+        time.sleep(0.7)
         proxy.shut()
         proxy.cut(*([] if consumer_too else [1]))
-        time.sleep(0.5)
+        time.sleep(0.3)
         proxy.open()
         assert eventually(lambda: load.control.agents[0].progress.get("reopened", 0) > 0)
         received.append(load.control.agents[0].progress["received_once"])
@@ -494,8 +494,7 @@ def test_a_maximum_whose_backlog_was_lost_goes_on(any_way: tuple[Proxy, Broker, 
     received: list[int] = []
 
     def cut(load: Load) -> None:
-        time.sleep(1.0)
-        cutting(proxy, down_seconds=0.5, after_seconds=0.0)(load)
+        cutting(proxy, down_seconds=0.3)(load)
         assert eventually(lambda: load.control.agents[0].progress.get("reopened", 0) == 2)
         received.append(load.control.agents[0].progress["received_once"])
 
@@ -576,7 +575,6 @@ def test_a_broker_that_is_killed_and_started_again_gets_its_queues_back(
     try:
 
         def restart(load: Load) -> None:
-            time.sleep(1.0)
             assert status.pid is not None
             os.kill(status.pid, signal.SIGKILL)
             brokers.stop("qpid", state=tmp_path)  # what is left of it
