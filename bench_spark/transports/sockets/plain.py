@@ -16,7 +16,7 @@ from bench_spark.errors import BenchError, BrokerUnreachable
 from bench_spark.measure.clock import NowNs
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.pace import OpeningPace
-from bench_spark.transports.sockets.dialling import tls_context, tls_name
+from bench_spark.transports.sockets.dialling import client_tls
 from bench_spark.transports.sockets.line import Line
 from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.opening import open_connections
@@ -60,8 +60,8 @@ def access_to(context: TransportContext, host: str, port: int, is_tls: bool) -> 
         host=host,
         port=port,
         timeout_seconds=broker.connect_timeout_seconds,
-        tls_context=tls_context(broker) if is_tls else None,
-        tls_name=name or tls_name(broker),
+        tls_context=client_tls(broker) if is_tls else None,
+        tls_name=name,
         pace=context.pace,
         on_opened=context.on_opened,
     )
