@@ -31,6 +31,8 @@ class Relay:
     """To the request of that number, once it was sent on."""
     requests_per_connection: int | None = None
     """After so many the connection is closed, with a word; None: never."""
+    head_status: int = 405
+    """The answer to a request that asks only whether there is something."""
     seen: list[dict[str, Any]] = field(default_factory=list)
     """Method, path and headers of each request."""
     bodies: list[bytes] = field(default_factory=list)
@@ -112,7 +114,10 @@ class _Handler(BaseHTTPRequestHandler):
     do_PUT = do_POST  # noqa: N815
 
     def do_HEAD(self) -> None:
-        self._say(405, {}, b"")
+        relay = self.server.relay
+        if relay.head_status == 401:
+            relay.seen.append({"method": "HEAD", "headers": dict(self.headers)})
+        self._say(relay.head_status, {}, b"")
 
     def _say(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.send_response(status)

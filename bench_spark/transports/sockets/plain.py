@@ -82,7 +82,15 @@ class PlainWire(SocketWire):
         super().__init__(connected, loop, now_ns, buffer)
         self.on_open = lambda: None
         self.on_open_error = lambda failure: None
+        self._has_told = False
         loop.add(self)
+        # Not before whoever made this has said whom to tell.
+        loop.call_soon(self._tell_that_it_is_open)
+
+    def _tell_that_it_is_open(self) -> None:
+        if self.failure is None:
+            self._has_told = True
+            self.on_open()
 
     def close(self) -> None:
         """Write what is left, then hang up."""
@@ -104,6 +112,12 @@ class PlainWire(SocketWire):
     def _hang_up_if_done(self) -> None:
         if not self._unsent:
             self._end(ConnectionLost("closed by us"))
+
+    def _end(self, failure: Exception) -> None:
+        is_new = self.failure is None
+        super()._end(failure)
+        if is_new and not self._has_told:
+            self.on_open_error(failure)
 
     def _lost(self, why: str) -> Exception:
         return ConnectionLost(why)
