@@ -38,6 +38,7 @@ from bench_spark.plan import Assignment, Member, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.topologies import Wiring
 from bench_spark.transports.base import (
+    Answering,
     Consumers,
     Destination,
     Lane,
@@ -282,6 +283,8 @@ class _Agent:
                     self._close_lanes(end, result)
         totals, pages = self._closing_report(recorder, sampler)
         totals["outages"] = loop.outages.report()
+        if isinstance(producers, Answering):
+            totals["answers_by_status"] = dict(producers.answers_by_status)
         # Without confirms, what a broker had not read when it was hung up on was not lost by it.
         is_read = confirms or not isinstance(producers, Parting) or producers.has_closed_in_order
         totals["is_settled"] = loop.has_detached and is_read
