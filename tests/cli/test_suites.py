@@ -22,7 +22,7 @@ from bench_spark.store import Store
 GRID = """
 name: grid
 base:
-  phases: {warmup_seconds: 0.1, measure_seconds: 0.6, drain_seconds: 2}
+  phases: {warmup_seconds: 0.2, measure_seconds: 1, drain_seconds: 2}
 axes:
   load.rate_per_second: [200, 400]
   message.bytes: [100, 1000]
@@ -99,7 +99,7 @@ def test_a_suite_runs_goes_on_after_a_kill_and_reports(
     assert [row["status"] for row in table] == ["valid"] * 4
     assert float(table[0]["receive_rate"]) == pytest.approx(200, rel=0.2)
 
-    suite_file.write_text(GRID.replace("measure_seconds: 0.6", "measure_seconds: 0.5"))
+    suite_file.write_text(GRID.replace("measure_seconds: 1", "measure_seconds: 0.8"))
     assert suite("run", suite_file, *where) == EXIT_CONFIGURATION
     assert "suite 'grid' has changed since 4 of its trials were run" in capfd.readouterr().err
     assert suite("run", suite_file, *where, "--force") == EXIT_VALID
