@@ -94,7 +94,15 @@ SuiteBrokerOption = Annotated[
 QuickOption = Annotated[
     bool, typer.Option("--quick", help="The suite in small: every axis with two or three values.")
 ]
-
+VariantOption = Annotated[
+    str | None,
+    typer.Option(
+        "--variant",
+        metavar="NAME",
+        show_default=False,
+        help="The suite with the settings that it has under this name.",
+    ),
+]
 
 SuiteFormatsOption = Annotated[
     list[str] | None,
@@ -120,8 +128,14 @@ class AskedSuite:
         return f"{self.suite.name}-quick" if self.suite.is_quick else self.suite.name
 
 
-def load(suite: str, broker: str | None, quick: bool, overrides: list[str] | None) -> AskedSuite:
-    loaded = load_suite(suite, quick, overrides or [])
+def load(
+    suite: str,
+    broker: str | None,
+    quick: bool,
+    overrides: list[str] | None = None,
+    variant: str | None = None,
+) -> AskedSuite:
+    loaded = load_suite(suite, quick, overrides or [], variant)
     where = load_broker(broker or loaded.broker or DEFAULT_BROKER)
     for trial in trials_of(loaded):
         if trial.skipped_because is None:
@@ -141,9 +155,10 @@ def plan(
     broker: SuiteBrokerOption = None,
     overrides: SetOption = None,
     quick: QuickOption = False,
+    variant: VariantOption = None,
 ) -> None:
     """List the trials of SUITE and how long they take."""
-    asked = load(suite, broker, quick, overrides)
+    asked = load(suite, broker, quick, overrides, variant)
     to_stdout(lambda writer: _write_plan(asked, writer))
 
 
@@ -167,6 +182,7 @@ def run(
     store: StoreOption = DEFAULT_STORE,
     master: MasterOption = None,
     quick: QuickOption = False,
+    variant: VariantOption = None,
     force: Annotated[
         bool,
         typer.Option(
@@ -186,7 +202,7 @@ def run(
     """
     from bench_spark.spark.session import is_submitted, local_session_master
 
-    asked = load(suite, broker, quick, overrides)
+    asked = load(suite, broker, quick, overrides, variant)
     outputs = _outputs(asked, store, formats)
     display = display_of(quiet, verbose, live)
     if master is not None:
@@ -230,6 +246,7 @@ def report(
     broker: SuiteBrokerOption = None,
     store: StoreOption = DEFAULT_STORE,
     quick: QuickOption = False,
+    variant: VariantOption = None,
     formats: SuiteFormatsOption = None,
     figures: Annotated[
         Path | None,
@@ -241,7 +258,7 @@ def report(
     ] = None,
 ) -> None:
     """Print the table of SUITE from what its store has."""
-    asked = load(suite, broker, quick, None)
+    asked = load(suite, broker, quick, variant=variant)
     outputs = _outputs(asked, store, formats)
     if figures is not None:
         _make_directory(figures)

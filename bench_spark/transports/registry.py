@@ -14,9 +14,15 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.delivery import with_delivery
 from bench_spark.scenario.models import Scenario
-from bench_spark.transports.base import Transport, TransportContext, Wired
+from bench_spark.transports.base import Part, Transport, TransportContext, Wired
 
 ENTRY_POINTS = "bench_spark.transports"
+
+_PARTS = {
+    "amqp": frozenset({Part.BODY, Part.HEADERS}),
+    "kafka": frozenset(Part),
+    "loopback": frozenset(Part),
+}
 
 TransportFactory = Callable[[TransportContext], Transport]
 
@@ -37,6 +43,18 @@ def fitted(scenario: Scenario, broker: Broker) -> Scenario:
     scenario = with_delivery(scenario, broker.kind)
     refuse_impossible(scenario, broker)
     return scenario
+
+
+def parts_of(broker: Broker, scenario: Scenario) -> frozenset[Part]:
+    """What messages have in this protocol, besides being messages: what may be sent along with a
+    body, and what is handed over where it is asked for. Somebody else's transport says so by an
+    attribute `parts`; without it, bodies are all it has."""
+    if broker.kind == "mqtt":
+        has_headers = scenario.mqtt.version == "5"
+        return frozenset({Part.BODY, Part.HEADERS}) if has_headers else frozenset({Part.BODY})
+    if broker.kind == "other":
+        return frozenset(getattr(_factory(broker), "parts", {Part.BODY}))
+    return _PARTS[broker.kind]
 
 
 def connections_of(scenario: Scenario, broker: Broker, producers: int, consumers: int) -> int:
