@@ -49,6 +49,7 @@ from bench_spark.measure.clock import NANOSECONDS, Clock
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.spark.collector_address import collector_address
 from bench_spark.spark.environment import driver_environment
 from bench_spark.spark.marker import StoreMarker, store_marker
 from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
@@ -232,15 +233,11 @@ class _Run:
 
     def carry_out(self, started_at: datetime, began_ns: int) -> RunSummary:
         """`began_ns`: on the monotonic clock, when the first was done for this run."""
-        context = self._spark.sparkContext
-        is_local = _master(self._spark).startswith("local")
-        host = "127.0.0.1" if is_local else context.getConf().get("spark.driver.host")
+        master = _master(self._spark)
+        address = collector_address(master, self._spark.sparkContext.getConf().get)
         token = new_token()
         server = CollectorServer(
-            "127.0.0.1" if is_local else "0.0.0.0",  # noqa: S104 (executors are elsewhere)
-            token,
-            len(self._plan.assignments),
-            self._clock,
+            (address.listens_on, address.port), token, len(self._plan.assignments), self._clock
         )
         committer = Committer(self._store, self._plan.run_id, live=self._request.live)
         control = RunControl(
@@ -253,8 +250,8 @@ class _Run:
         with self._heed_signals(server, control):
             try:
                 server.start(control)
-                with store_marker(self._store, is_local) as marker:
-                    job = self._start_job((str(host), server.port), token, marker)
+                with store_marker(self._store, master.startswith("local")) as marker:
+                    job = self._start_job((address.called, server.port), token, marker)
                     if self._request.live:
                         self._warm_metrics(server, control)
                     self._watch(control, server, job)

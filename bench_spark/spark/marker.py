@@ -1,7 +1,9 @@
 """Proof that every executor sees the same store as the driver.
 
 On a cluster a local path names a different directory on every machine. The driver leaves a marker
-with a random content in the store, and every agent reads it before it touches the broker.
+with a random content in the store, and every agent reads it before it touches the broker. A URI of
+an object store or HDFS is the same place everywhere, and an agent's Python has no credentials for
+it: there the rolling metrics prove, before the load, that Spark's executors can read it.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ class StoreMarker:
 
 @contextmanager
 def store_marker(store: Store, is_local_master: bool) -> Iterator[StoreMarker | None]:
-    """A marker in the store while the agents start; None where all share one machine."""
-    if is_local_master:
+    """A marker in the store while the agents start; None where all share one machine, or a URI."""
+    directory = f"file://{store.uri}" if store.is_local else store.uri
+    if is_local_master or not directory.startswith("file:"):
         yield None
         return
-    name = f"_marker-{secrets.token_hex(8)}"
-    uri = f"file://{store.uri}/{name}" if store.is_local else f"{store.uri}/{name}"
+    uri = f"{directory}/_marker-{secrets.token_hex(8)}"
     marker = StoreMarker(uri, secrets.token_hex(16))
     filesystem, path = fs.FileSystem.from_uri(uri)
     with filesystem.open_output_stream(path) as stream:
