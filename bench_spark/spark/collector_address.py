@@ -2,7 +2,7 @@
 
 Two Spark settings, because a cluster's administrator knows them and spark-submit carries them:
 `spark.benchspark.collector.host` (unset: `spark.driver.host`) and `spark.benchspark.collector.port`
-(unset or 0: any free one). On Kubernetes `spark.driver.host` is the driver's headless service, whose
+(unset or 0: any free one). On Kubernetes `spark.driver.host` is the driver's headless service: its
 name stands for the pod's own address, so every port of it can be reached.
 """
 
