@@ -66,6 +66,7 @@ class Cluster:
         settings = {
             "spark.driver.host": self._driver.address,
             "spark.driver.bindAddress": self._driver.address,
+            "spark.pyspark.driver.python": sys.executable,
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log} {QUICK_JAVA}",
             "spark.executor.extraJavaOptions": QUICK_JAVA,
             # By --jars: the class paths of spark-defaults.conf are those of the image.
@@ -88,7 +89,6 @@ class Cluster:
             env=self._environment
             | {
                 "SPARK_LOCAL_IP": self._driver.address,
-                "PYSPARK_DRIVER_PYTHON": sys.executable,
                 # The driver may use this checkout; what its executors use is theirs.
                 "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT)),
             },

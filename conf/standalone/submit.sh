@@ -14,11 +14,11 @@ jars=${JARS:-dist/jars}
 [ -d "$jars/delta" ] || .venv/bin/python -m bench_spark.jars --into "$jars" delta
 delta=$(find "$jars/delta" -name '*.jar' | sort | paste -sd, -)
 
-export PYSPARK_DRIVER_PYTHON=${PYSPARK_DRIVER_PYTHON:-$PWD/.venv/bin/python}
 exec "${SPARK_HOME:?"the directory of Spark 4.2.0"}/bin/spark-submit" --master "$master" \
     --properties-file spark-defaults.conf \
     --archives "$archive#environment" \
     --conf spark.pyspark.python=./environment/bin/python \
+    --conf spark.pyspark.driver.python="${DRIVER_PYTHON:-$PWD/.venv/bin/python}" \
     --jars "$delta" \
     --conf spark.driver.extraClassPath="${delta//,/:}" \
     --conf spark.executor.extraClassPath= \

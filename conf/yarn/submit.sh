@@ -21,8 +21,10 @@ delta=$(find "$jars/delta" -name '*.jar' | sort | paste -sd, -)
 
 options=()
 if [ "$mode" = client ]; then
-    export PYSPARK_DRIVER_PYTHON=${PYSPARK_DRIVER_PYTHON:-$PWD/.venv/bin/python}
-    options+=(--conf spark.driver.extraClassPath="${delta//,/:}")
+    options+=(
+        --conf spark.pyspark.driver.python="${DRIVER_PYTHON:-$PWD/.venv/bin/python}"
+        --conf spark.driver.extraClassPath="${delta//,/:}"
+    )
 else
     options+=(
         --conf spark.yarn.appMasterEnv.PYSPARK_PYTHON=./environment/bin/python
