@@ -56,7 +56,8 @@ class Scenario(Section):
     description: str = Field("", max_length=2000)
     """For people."""
     agents: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = 1
-    """Spark tasks that generate load; `auto`: one per free slot."""
+    """Spark tasks that generate load; `auto`: one per free slot, but for one of every executor,
+    which is left to the rolling metrics."""
     topology: Topology | None = None
     """Who receives what. `fan-in`: each consumer receives all messages of destinations of its own.
     `fan-out`: every consumer receives a copy of every message. `straight-run`: a destination for
