@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from bench_spark.report import charts, descriptions
-from bench_spark.report.charts import Line
+from bench_spark.report.chart_parts import Line
 from bench_spark.report.formatting import (
     UNKNOWN,
     count,
@@ -18,7 +18,7 @@ from bench_spark.report.formatting import (
     share,
     words,
 )
-from bench_spark.report.html_over_time import MEASURES_OVER_TIME, over_time
+from bench_spark.report.html_over_time import over_time
 from bench_spark.report.html_page import Charts, Section, page, query_list, status_badge, tiles
 from bench_spark.report.markup import Child, Markup, table, tag
 from bench_spark.report.measures import (
@@ -32,6 +32,7 @@ from bench_spark.report.measures import (
 )
 from bench_spark.report.queries import queries_of_run
 from bench_spark.report.resources import resource_lines
+from bench_spark.report.time_charts import MEASURES_OVER_TIME
 from bench_spark.report.timeline import Row, RunReport
 
 _DISTRIBUTION_TABLE = (50.0, 90.0, 99.0, 99.9, 99.99)
