@@ -49,10 +49,10 @@ def _figure(chart: TimeChart, timeline: Timeline, drawn: Charts) -> Markup:
     ]
     headings = ["second", *(line.label for line in chart.lines)]
     described = f"{chart.description} (every {every} rows)" if every > 1 else chart.description
-    return drawn.figure(headline(chart), spec, headings, shown, described)
+    return drawn.figure(caption_of(chart), spec, headings, shown, described)
 
 
-def headline(chart: TimeChart) -> str:
+def caption_of(chart: TimeChart) -> str:
     """What stands above a chart: its name, and the unit where numbers have one."""
     unit = UNITS[chart.kind]
     return f"{chart.caption}, {unit}" if unit else chart.caption

@@ -43,7 +43,7 @@ def write_run_html(report: RunReport, store: str, writer: TextIO) -> None:
     document = report.document
     drawn = Charts()
     sections = [
-        Section("audit", "Can it be trusted?", _audit(document)),
+        Section("audit", "Can it be trusted?", audit(document)),
         *_measured(report, drawn),
         Section("scenario", "Scenario and environment", list(_surroundings(document))),
         Section("sql", "The numbers by SQL", query_list(list(queries_of_run(document)), store)),
@@ -56,7 +56,7 @@ def _measured(report: RunReport, drawn: Charts) -> Iterator[Section]:
     document = report.document
     if not document.get("counts"):
         return
-    yield Section("headline", "Result", _headline(document))
+    yield Section("headline", "Result", headline(document))
     if report.timeline is not None:
         charted = list(over_time(report.timeline, drawn))
         if charted:
@@ -83,7 +83,8 @@ def _head(title: str, report: RunReport) -> Markup:
     )
 
 
-def _audit(document: Document) -> Child:
+def audit(document: Document) -> Child:
+    """Whether to trust the run."""
     checks = (document.get("audit") or {}).get("checks", [])
     told = {check["text"] for check in checks}
     # The reasons repeat the checks that failed; what else is among them comes from the agents.
@@ -104,7 +105,8 @@ def _verdict(verdict: str) -> Markup:
     return tag("span", verdict, class_=verdict)
 
 
-def _headline(document: Document) -> Markup:
+def headline(document: Document) -> Markup:
+    """What a run came to, in a few numbers."""
     counts, rates = document["counts"], document["rates"]
     numbers: list[tuple[str, str | None]] = [
         ("received, msg/s", _known(rates["receive_rate"], rate)),
