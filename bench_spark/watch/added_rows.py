@@ -65,8 +65,8 @@ class AddedRows:
     def _rows_of(self, paths: list[str]) -> pa.Table:
         # With the schema given: what writers put into their files differs (a merge in `runs` has
         # texts of another type), and a column that an older one did not know is null.
-        files = ds.dataset(paths, self._schema, format="parquet", filesystem=self._files)
         try:
+            files = ds.dataset(paths, self._schema, format="parquet", filesystem=self._files)
             return files.to_table(
                 columns=self._columns,
                 filter=ds.field("run_id") == self._run_id,

@@ -39,7 +39,8 @@ class Dashboard:
         self._viewers = Viewers()
         self._served = Served("--dashboard", host, port, self._answer)
         shown = f"[{host}]" if ":" in host else host
-        self.address = f"http://{shown}:{self._served.port}/"
+        self.port = self._served.port
+        self.address = f"http://{shown}:{self.port}/"
 
     def show(self, state: RunState, message: str = "", show_again: str = "") -> None:
         """From now on tell this."""
