@@ -147,7 +147,7 @@ def test_the_end_waits_for_pages_that_have_not_heard_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    monkeypatch.setattr("bench_spark.watch.dashboard.time.monotonic", lambda: now)
     viewers = Viewers()
     assert not viewers.are_waiting()
     viewers.note("a", heard_the_end=False)
