@@ -133,7 +133,6 @@ class Engine:
     def warm_up(self, agents: int, live: bool) -> None:
         """Start once what the first of many runs would else wait for, and the others not: the
         Python workers of so many agents, and with `live` the rolling metrics."""
-        self._display.step("starting workers" + (" and the rolling metrics" if live else ""))
         context = self._spark.sparkContext
 
         def start_workers() -> None:
