@@ -45,7 +45,7 @@ from bench_spark.errors import (
     TooFewSlots,
     error_of_kind,
 )
-from bench_spark.measure.clock import NANOSECONDS, Clock
+from bench_spark.measure.clock import NANOSECONDS, Clock, WallClockWatch, WallStep
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
@@ -215,6 +215,7 @@ class _Run:
         self._plan = request.plan
         self._metrics = metrics
         self._clock = Clock.local()
+        self._wall_clock = WallClockWatch(self._clock.now_ns)
         self._health = AgentHealth()
         self._overhead = SparkOverhead()
         self._monitor = Monitor(
@@ -235,9 +236,11 @@ class _Run:
         context = self._spark.sparkContext
         is_local = _master(self._spark).startswith("local")
         host = "127.0.0.1" if is_local else context.getConf().get("spark.driver.host")
+        # Executors are elsewhere, and only the user knows by which of our addresses they come.
+        bind_host = context.getConf().get("spark.driver.bindAddress") or "0.0.0.0"  # noqa: S104
         token = new_token()
         server = CollectorServer(
-            "127.0.0.1" if is_local else "0.0.0.0",  # noqa: S104 (executors are elsewhere)
+            "127.0.0.1" if is_local else bind_host,
             token,
             len(self._plan.assignments),
             self._clock,
@@ -337,6 +340,7 @@ class _Run:
         join_deadline = time.monotonic() + JOIN_TIMEOUT_SECONDS
         is_started = False
         while not control.finished.wait(WATCH_SECONDS):
+            self._wall_clock.look()
             if control.started.is_set() and not is_started:
                 is_started = True
                 self._begin(control)
@@ -488,7 +492,11 @@ class _Run:
             environment=self._environment(control),
             counted=counted_while_measured(self._plan, control),
             samples=samples_of(self._plan, control),
-            notes=(*notes, *(Check("resources", "warn", it) for it in self._monitor.problems())),
+            notes=(
+                *notes,
+                *(Check("resources", "warn", it) for it in self._monitor.problems()),
+                *(_told_step(step, measured_from) for step in self._wall_clock.steps),
+            ),
             broker_resources=self._monitor.document(),
             agents=[
                 agent_entry(control, agent, self._health) for agent in range(len(control.agents))
@@ -503,6 +511,18 @@ class _Run:
             "broker": probed[0]["broker"] if probed else None,
             "hosts": list(hosts.values()),
         }
+
+
+def _told_step(step: WallStep, measured_from: float | None) -> Check:
+    when = "before the measured phase"
+    if measured_from is not None and step.at_ns / NANOSECONDS >= measured_from:
+        when = f"{step.at_ns / NANOSECONDS - measured_from:.0f} s into the measured phase"
+    return Check(
+        "wall_clock",
+        "warn",
+        f"the driver's wall clock was set {step.by_ns / NANOSECONDS:+.1f} s, {when}; the run's own "
+        "clock did not follow: pacing and latencies hold, times in the tables are of before",
+    )
 
 
 def _overhead_seconds(control: RunControl, began_ns: int) -> float | None:

@@ -11,7 +11,6 @@ import select
 import shutil
 import signal
 import socket
-import ssl
 import subprocess
 import threading
 import time
@@ -42,6 +41,7 @@ from contract import (
     send_all,
 )
 from proxy import Proxy
+from tls_endpoints import Certificate, tls_endpoint
 
 from bench_spark.brokers import BrokerStatus
 from bench_spark.brokers.rabbitmq import installed_programs
@@ -861,40 +861,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture
 def tls_port(broker: Broker, certificate: tuple[Path, Path]) -> Iterator[int]:
     """The broker behind an endpoint that does nothing but TLS."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificate)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-
-        def serve() -> None:
-            while True:
-                try:
-                    accepted, _ = listener.accept()
-                except OSError:
-                    return
-                threading.Thread(target=relay, args=(accepted,), daemon=True).start()
-
-        def relay(accepted: socket.socket) -> None:
-            try:
-                outside = context.wrap_socket(accepted, server_side=True)
-            except OSError:
-                return
-            inside = socket.create_connection((broker.host, broker.port))
-            threading.Thread(target=copy, args=(inside, outside), daemon=True).start()
-            copy(outside, inside)
-
-        def copy(source: socket.socket, sink: socket.socket) -> None:
-            try:
-                while data := source.recv(65536):
-                    sink.sendall(data)
-                sink.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                return
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
+    with tls_endpoint(Certificate(*certificate), broker.address()) as endpoint:
+        yield endpoint.port
 
 
 @on_both_planes
