@@ -1,13 +1,13 @@
 # Every target prepares what it needs; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench wheel clean
+.PHONY: help setup demo test test-faults check format bench wheel clean
 
 BIN := .venv/bin
 SOURCES := bench_spark jobs tests tools benchmarks
 TESTS ?= tests
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## .venv with pinned dependencies, jars and Spark's class archive; quick when done
 	@tools/setup.sh
@@ -18,6 +18,11 @@ demo: setup ## the same load on an embedded Kafka and Qpid, compared; two minute
 test: ## all tests, with real brokers and Spark (TESTS=tests/unit: some of them; WORKERS=1)
 	@tools/setup.sh --brokers
 	@tools/test.sh $(TESTS)
+
+test-faults: ## every fault of docs/reliability.md, and its table from what was seen; 20 minutes (CASE=9: one)
+	@tools/setup.sh --brokers
+	@$(BIN)/python -m pytest -m 'fault$(if $(CASE),(case=$(CASE)))' --fault-results build/faults.json $(TESTS)
+	@$(BIN)/python tools/fault_table.py build/faults.json
 
 check: setup ## formatting, lint, types and the quick tests
 	$(BIN)/ruff format --check $(wildcard $(SOURCES))

@@ -98,10 +98,15 @@ def _known_runs(store: str, broker: Broker, run_prefix: str) -> list[KnownRun]:
         return []
     rows = opened.read("runs", columns=["run_id", "scenario_json", "broker_json"]).to_pylist()
     return [
-        KnownRun(row["run_id"], Scenario.model_validate(json.loads(row["scenario_json"])))
+        KnownRun(row["run_id"], _scenario_of(row["scenario_json"]))
         for row in rows
         if row["run_id"].startswith(run_prefix) and _is_at(broker, json.loads(row["broker_json"]))
     ]
+
+
+def _scenario_of(text: str) -> Scenario:
+    """As it ran; a suite's tags are its own, and need not be what a file may hold."""
+    return Scenario.model_validate(json.loads(text) | {"tags": {}})
 
 
 def _is_at(broker: Broker, stored: dict[str, object]) -> bool:

@@ -42,6 +42,7 @@ from bench_spark.errors import (
     EXIT_TERMINATED,
     BenchError,
     RunError,
+    StoreError,
     TooFewSlots,
     error_of_kind,
 )
@@ -50,6 +51,7 @@ from bench_spark.monitor.monitor import Monitor
 from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.spark.environment import driver_environment
+from bench_spark.spark.housekeeping import compact_if_alone
 from bench_spark.spark.marker import StoreMarker, store_marker
 from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
 from bench_spark.spark.overhead import SparkOverhead
@@ -155,7 +157,9 @@ class Engine:
         try:
             summary = run.carry_out(started_at, began_ns)
         except BenchError as error:
-            self._store.replace_run(request.row(started_at, failure=error))
+            # A store that fails as well must not hide why the run did.
+            with suppress(StoreError):
+                self._store.replace_run(request.row(started_at, failure=error))
             raise
         if request.trial is not None and not request.live:
             self._unpublished.append(request.plan.run_id)
@@ -445,7 +449,7 @@ class _Run:
         summary = summarise(ticks, facts)
         commit_samples(self._store, run_id, facts.samples)
         self._store.append("summary", summary_rows(self._plan, summary))
-        self._store.compact("events")
+        compact_if_alone(self._store, run_id)
         summary = summary.with_overhead(_overhead_seconds(control, began_ns))
         self._store.replace_run(
             self._request.row(

@@ -130,6 +130,7 @@ def test_a_queue_that_was_there_before_is_used_and_never_deleted(broker: Broker)
         channel.queue_delete(name)
 
 
+@pytest.mark.fault(case=7)
 def test_a_queue_with_other_arguments_is_refused_and_left_alone(rabbitmq_broker: Broker) -> None:
     name = unique("other")
     queue = {"name": name, "arguments": {"x-max-length": 10}}
@@ -143,6 +144,7 @@ def test_a_queue_with_other_arguments_is_refused_and_left_alone(rabbitmq_broker:
         channel.queue_delete(name)
 
 
+@pytest.mark.fault(case=7)
 def test_a_queue_with_other_properties_is_refused_and_left_alone(rabbitmq_broker: Broker) -> None:
     name = unique("other")
     pattern = f"{name}-%d"
@@ -481,6 +483,7 @@ def test_a_management_api_that_refuses_the_login_is_named_without_the_password(
 # -- logging in ------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(case=5)
 def test_a_wrong_password_is_refused_without_being_shown(broker: Broker) -> None:
     wrong = Broker(kind="amqp", uri=f"amqp://guest:opensesame@{broker.host}:{broker.port}")
     with pytest.raises(LoginRefused, match="user 'guest', vhost '/'") as refused:
@@ -489,6 +492,7 @@ def test_a_wrong_password_is_refused_without_being_shown(broker: Broker) -> None
     assert "opensesame" not in str(refused.value)
 
 
+@pytest.mark.fault(case=5)
 def test_a_missing_vhost_is_a_refused_login_that_names_it(broker: Broker) -> None:
     wrong = Broker(kind="amqp", uri=f"amqp://guest:guest@{broker.host}:{broker.port}/nowhere")
     with pytest.raises(LoginRefused, match="vhost 'nowhere'"):
@@ -768,6 +772,7 @@ def is_stopped(pid: int) -> bool:
 
 
 @on_both_planes
+@pytest.mark.fault(case=8)
 def test_a_blocked_connection_is_signalled_and_refuses_until_unblocked(
     rabbitmq: BrokerStatus,
 ) -> None:

@@ -180,6 +180,7 @@ def paced(phases: dict[str, float], reconnect_seconds: float, plane: str) -> Sce
 
 
 @pytest.mark.parametrize("plane", KAFKA_PLANES)
+@pytest.mark.fault(case=9)
 def test_a_whole_run_survives_the_restart_of_its_broker(
     restartable: Restartable, plane: str
 ) -> None:
@@ -204,6 +205,7 @@ def test_a_whole_run_survives_the_restart_of_its_broker(
 
 
 @pytest.mark.parametrize("plane", KAFKA_PLANES)
+@pytest.mark.fault(case=9)
 def test_without_time_to_reconnect_a_run_ends_within_seconds_of_its_brokers_death(
     restartable: Restartable, plane: str
 ) -> None:
