@@ -1,6 +1,6 @@
 # Every target prepares what it needs; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-faults check format bench wheel clean
+.PHONY: help setup demo test test-faults check format audit bench wheel clean
 
 BIN := .venv/bin
 SOURCES := bench_spark jobs tests tools benchmarks
@@ -33,6 +33,12 @@ check: setup ## formatting, lint, types and the quick tests
 format: setup ## put the code into the form that `make check` wants
 	$(BIN)/ruff format $(wildcard $(SOURCES))
 	$(BIN)/ruff check --fix $(wildcard $(SOURCES))
+
+audit: setup ## known vulnerabilities of the pinned packages, by pip-audit; needs the network
+	python3 -m venv build/audit
+	build/audit/bin/pip install --quiet pip-audit
+	$(BIN)/python -m pip freeze --exclude-editable > build/audit/packages.txt
+	build/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement build/audit/packages.txt
 
 bench: ## bench-spark beside other tools into benchmarks/RESULTS.md; 25 minutes (LINE=...: one line)
 	@tools/setup.sh --brokers

@@ -173,12 +173,6 @@ def limit_memory(broker: Broker, limit: str) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-def alarm_is_on(broker: Broker) -> bool:
-    command = [*broker.rabbitmqctl, "-q", "status", "--formatter", "json"]
-    said = subprocess.run(command, check=True, capture_output=True, text=True)
-    return '"alarms":[]' not in said.stdout.replace(" ", "")
-
-
 @pytest.mark.fault(case=8)
 @pytest.mark.faults_slow
 def test_the_time_for_which_an_alarm_blocks_producers_is_recorded(
@@ -226,15 +220,15 @@ def test_an_alarm_that_never_clears_does_not_hold_the_run(
         outcome = carry_out(
             node.broker,
             alarm,
-            phases={"warmup_seconds": 0.5, "measure_seconds": 5, "drain_seconds": 3},
+            phases={"warmup_seconds": 0.5, "measure_seconds": 12, "drain_seconds": 3},
             load={"rate_per_second": RATE},
             amqp={"confirms": 100},
         )
         over_seconds = time.monotonic() - started[0]
     finally:
         limit_memory(node.broker, "2GB")
-    assert over_seconds < 5 + 3 + 10
+    assert over_seconds < 12 + 3 + 10
     assert outcome.closes
     assert (outcome.status, outcome.exit_code) == ("degraded", 4)
     assert "blocked" in outcome.check("schedule")
-    seen(f"without an end to the alarm: over {over_seconds:.1f} s after a start of 5 + 3 s")
+    seen(f"without an end to the alarm: over {over_seconds:.1f} s after the start of 12 + 3 s")

@@ -40,10 +40,14 @@ NAMES = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _imported() -> None:
+    main(["scenarios"])  # what is imported for the first time is not part of the time
+
+
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    main(["scenarios"])  # what is imported for the first time is not part of the time
 
 
 def check_refused(capfd: pytest.CaptureFixture[str], *arguments: str) -> float:
