@@ -26,6 +26,8 @@ from bench_spark.errors import EnvironmentNotReady
 from bench_spark.scenario.broker import Broker
 from bench_spark.store import Store
 
+pytest_plugins = ["fault_records"]
+
 KINDS = ("rabbitmq", "qpid", "kafka")
 _INSTALLED = {"rabbitmq": installed_programs, "mosquitto": installed_program}
 """Brokers of packages, and how to know whether they are there."""

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from bench_spark.scenario.amqp_section import Amqp
-from bench_spark.scenario.fields import Conflict, Name, PropertyName, Rate, Section, refuse
+from bench_spark.scenario.fields import Conflict, Name, Rate, Section, TagValue, refuse
 from bench_spark.scenario.http_section import Http
 from bench_spark.scenario.kafka_section import Kafka
 from bench_spark.scenario.load_sections import (
@@ -107,7 +107,7 @@ class Scenario(Section):
     histogram: HistogramRange = Field(default_factory=HistogramRange)
     breakdown: Literal["none", "destination"] = "none"
     """`destination`: event rows per destination (at most 100 per agent)."""
-    tags: dict[PropertyName, str] = Field(default_factory=dict)
+    tags: dict[Name, TagValue] = Field(default_factory=dict)
     """Free names and values stored with the run, for finding it again by SQL."""
     amqp: Amqp = Field(default_factory=Amqp)
     kafka: Kafka = Field(default_factory=Kafka)

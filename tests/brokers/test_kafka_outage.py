@@ -209,6 +209,7 @@ def progress_of(load: Load, name: str) -> int:
     return int(load.control.agents[0].progress.get(name, 0))
 
 
+@pytest.mark.fault(case=9)
 def test_a_whole_run_survives_the_restart_of_its_broker(restartable: Restartable) -> None:
     phases = {"warmup_seconds": 0, "measure_seconds": 300, "drain_seconds": 20}
     loads = started_loads(restartable.broker, "surviving", phases, reconnect_seconds=60)
@@ -236,6 +237,7 @@ def test_a_whole_run_survives_the_restart_of_its_broker(restartable: Restartable
         assert load.total("producer", "due") - 500 < accounts.sent
 
 
+@pytest.mark.fault(case=9)
 def test_without_time_to_reconnect_a_run_ends_within_seconds_of_its_brokers_death(
     restartable: Restartable,
 ) -> None:

@@ -409,6 +409,7 @@ def test_a_user_and_password_open_the_door(guarded: OwnMosquitto, version: str) 
 
 
 @pytest.mark.parametrize("user", [f"{USER}:wrong-secret@", ""])
+@pytest.mark.fault(case=5)
 def test_a_wrong_password_is_named_with_host_and_port_and_not_shown(
     guarded: OwnMosquitto, version: str, user: str
 ) -> None:
@@ -597,6 +598,7 @@ def test_a_broker_that_answers_no_ping_is_lost(way: tuple[Proxy, Broker]) -> Non
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.fault(case=1)
 def test_a_load_survives_a_broker_that_is_killed_and_comes_back(tmp_path: Path, qos: int) -> None:
     scenario = Scenario.model_validate(
         {

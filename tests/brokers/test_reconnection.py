@@ -218,6 +218,7 @@ def test_a_queue_named_by_the_broker_that_is_gone_is_lost_for_good_by_name(
 
 
 @pytest.mark.usefixtures("plane")
+@pytest.mark.fault(case=6)
 def test_a_queue_deleted_in_mid_run_is_not_declared_again(rabbitmq_broker: Broker) -> None:
     transport = open_transport(rabbitmq_broker)
     made = transport.declare([Destination(0)])
@@ -254,6 +255,7 @@ def test_a_connection_that_the_broker_closes_without_blame_comes_back(
 
 
 @pytest.mark.usefixtures("plane")
+@pytest.mark.fault(case=5)
 def test_a_login_refused_on_the_way_back_ends_the_trying(rabbitmq_broker: Broker) -> None:
     user = f"leaver-{time.time_ns()}"
     manage(rabbitmq_broker, "PUT", f"users/{user}", {"password": "geheim", "tags": ""})
@@ -404,6 +406,7 @@ def reconnects(load: Load) -> int:
 
 
 @pytest.mark.parametrize("confirms", [0, 100])
+@pytest.mark.fault(case=1)
 def test_a_schedule_goes_on_and_every_message_is_accounted_for(
     any_way: tuple[Proxy, Broker, str], confirms: int
 ) -> None:
@@ -440,6 +443,7 @@ def test_a_schedule_goes_on_and_every_message_is_accounted_for(
     ]
 
 
+@pytest.mark.fault(case=2)
 def test_unacknowledged_messages_come_again_and_are_told_apart(
     any_way: tuple[Proxy, Broker, str],
 ) -> None:
@@ -578,6 +582,7 @@ def test_lanes_down_at_the_end_have_the_drain_to_come_back(rabbitmq_broker: Brok
         assert load.accounts().closes
 
 
+@pytest.mark.fault(case=1)
 def test_a_broker_that_is_killed_and_started_again_gets_its_queues_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
