@@ -216,7 +216,7 @@ def test_a_whole_run_survives_the_restart_of_its_broker(
 ) -> None:
     # However long the broker takes to come back: what was due meanwhile is sent then.
     monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 60 * NANOSECONDS)
-    phases = {"warmup_seconds": 0, "measure_seconds": 5, "drain_seconds": 60}
+    phases = {"warmup_seconds": 0, "measure_seconds": 8, "drain_seconds": 60}
     loads = started_loads(restartable.broker, "surviving", phases, reconnect_seconds=60)
     restartable.kill()
     for load in loads:
@@ -231,7 +231,7 @@ def test_a_whole_run_survives_the_restart_of_its_broker(
         assert accounts.closes
         assert accounts.lost == 0
         # librdkafka keeps what it was given and sends it when the broker is back.
-        assert accounts.received_once == accounts.sent == 2500
+        assert accounts.received_once == accounts.sent == 4000
 
 
 def test_without_time_to_reconnect_a_run_ends_within_seconds_of_its_brokers_death(
