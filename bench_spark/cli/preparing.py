@@ -12,7 +12,7 @@ from bench_spark.cli.masters import refuse_too_few_slots, refuse_unshared_store,
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan, make_plan
 from bench_spark.scenario.broker import Broker, Credentials, resolve_credentials
-from bench_spark.scenario.loader import check_run_id, load_broker, load_scenario
+from bench_spark.scenario.loader import check_run_id, load_broker, load_scenario, with_tags
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
@@ -22,7 +22,6 @@ SLOTS_TIMEOUT_SECONDS = 10.0
 """How long executors may take to register before `agents: auto` counts them."""
 
 _LONGEST_NAME_IN_RUN_ID = 40
-_LONGEST_TAG = 255
 
 
 @dataclass(frozen=True)
@@ -99,10 +98,10 @@ def choose_run_id(given: str | None, scenario: Scenario, broker: Broker) -> str:
 
 def _tagged(scenario: Scenario, texts: Sequence[str]) -> Scenario:
     """The scenario with the tags of the command line over its own."""
-    tags = dict(scenario.tags)
+    tags: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
-        if not equals or not 0 < len(key) <= _LONGEST_TAG:
+        if not equals:
             raise ConfigurationError(f"--tag: {shown_value(text)} is not KEY=VALUE")
         tags[key] = value
-    return scenario.model_copy(update={"tags": tags})
+    return with_tags(scenario, tags, "--tag")

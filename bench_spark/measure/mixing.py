@@ -32,4 +32,4 @@ def mixed(heads: Envelopes) -> U64:
 
 def fractions(heads: Envelopes) -> npt.NDArray[np.float64]:
     """The same as a number from 0 to 1, 1 excluded."""
-    return (mixed(heads) >> np.uint64(11)) * 2.0**-53
+    return (mixed(heads) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -2,8 +2,9 @@
 
 Two Spark settings, because a cluster's administrator knows them and spark-submit carries them:
 `spark.benchspark.collector.host` (unset: `spark.driver.host`) and `spark.benchspark.collector.port`
-(unset or 0: any free one). On Kubernetes `spark.driver.host` is the driver's headless service: its
-name stands for the pod's own address, so every port of it can be reached.
+(unset or 0: any free one). It listens where `spark.driver.bindAddress` says, else everywhere. On
+Kubernetes `spark.driver.host` is the driver's headless service: its name stands for the pod's own
+address, so every port of it can be reached.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def collector_address(master: str, setting: Callable[[str, str], str | None]) ->
     if master.startswith("local"):
         return CollectorAddress(_HERE, port, _HERE)
     called = setting(HOST_SETTING, "") or setting("spark.driver.host", "") or ""
-    return CollectorAddress(_EVERYWHERE, port, called)
+    # Only the user knows by which of the driver's addresses executors come.
+    listens_on = setting("spark.driver.bindAddress", "") or _EVERYWHERE
+    return CollectorAddress(listens_on, port, called)
 
 
 def _port(text: str) -> int:

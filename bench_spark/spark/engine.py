@@ -43,16 +43,18 @@ from bench_spark.errors import (
     EXIT_TERMINATED,
     BenchError,
     RunError,
+    StoreError,
     TooFewSlots,
     error_of_kind,
 )
-from bench_spark.measure.clock import NANOSECONDS, Clock
+from bench_spark.measure.clock import NANOSECONDS, Clock, WallClockWatch, WallStep
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.spark.agent_task import in_task, start_worker
 from bench_spark.spark.collector_address import collector_address
 from bench_spark.spark.environment import driver_environment
+from bench_spark.spark.housekeeping import compact_if_alone
 from bench_spark.spark.marker import StoreMarker, store_marker
 from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
 from bench_spark.spark.overhead import SparkOverhead
@@ -133,7 +135,6 @@ class Engine:
     def warm_up(self, agents: int, live: bool) -> None:
         """Start once what the first of many runs would else wait for, and the others not: the
         Python workers of so many agents, and with `live` the rolling metrics."""
-        self._display.step("starting workers" + (" and the rolling metrics" if live else ""))
         context = self._spark.sparkContext
 
         def start_workers() -> None:
@@ -158,7 +159,9 @@ class Engine:
         try:
             summary = run.carry_out(started_at, began_ns)
         except BenchError as error:
-            self._store.replace_run(request.row(started_at, failure=error))
+            # A store that fails as well must not hide why the run did.
+            with suppress(StoreError):
+                self._store.replace_run(request.row(started_at, failure=error))
             raise
         if request.trial is not None and not request.live:
             self._unpublished.append(request.plan.run_id)
@@ -218,6 +221,7 @@ class _Run:
         self._plan = request.plan
         self._metrics = metrics
         self._clock = Clock.local()
+        self._wall_clock = WallClockWatch(self._clock.now_ns)
         self._health = AgentHealth()
         self._overhead = SparkOverhead()
         self._monitor = Monitor(
@@ -342,6 +346,7 @@ class _Run:
         join_deadline = time.monotonic() + JOIN_TIMEOUT_SECONDS
         is_started = False
         while not control.finished.wait(WATCH_SECONDS):
+            self._wall_clock.look()
             if control.started.is_set() and not is_started:
                 is_started = True
                 self._begin(control)
@@ -446,7 +451,7 @@ class _Run:
         summary = summarise(ticks, facts)
         commit_samples(self._store, run_id, facts.samples)
         self._store.append("summary", summary_rows(self._plan, summary))
-        self._store.compact("events")
+        compact_if_alone(self._store, run_id)
         summary = summary.with_overhead(_overhead_seconds(control, began_ns))
         self._store.replace_run(
             self._request.row(
@@ -493,7 +498,11 @@ class _Run:
             environment=self._environment(control),
             counted=counted_while_measured(self._plan, control),
             samples=samples_of(self._plan, control),
-            notes=(*notes, *(Check("resources", "warn", it) for it in self._monitor.problems())),
+            notes=(
+                *notes,
+                *(Check("resources", "warn", it) for it in self._monitor.problems()),
+                *(_told_step(step, measured_from) for step in self._wall_clock.steps),
+            ),
             broker_resources=self._monitor.document(),
             agents=[
                 agent_entry(control, agent, self._health) for agent in range(len(control.agents))
@@ -508,6 +517,18 @@ class _Run:
             "broker": probed[0]["broker"] if probed else None,
             "hosts": list(hosts.values()),
         }
+
+
+def _told_step(step: WallStep, measured_from: float | None) -> Check:
+    when = "before the measured phase"
+    if measured_from is not None and step.at_ns / NANOSECONDS >= measured_from:
+        when = f"{step.at_ns / NANOSECONDS - measured_from:.0f} s into the measured phase"
+    return Check(
+        "wall_clock",
+        "warn",
+        f"the driver's wall clock was set {step.by_ns / NANOSECONDS:+.1f} s, {when}; the run's own "
+        "clock did not follow: pacing and latencies hold, times in the tables are of before",
+    )
 
 
 def _overhead_seconds(control: RunControl, began_ns: int) -> float | None:
