@@ -1,4 +1,4 @@
-"""Kafka beyond the defaults: the new protocol of groups, and keys that are not all alike."""
+"""Kafka beyond the defaults: the new protocol of groups, share groups, keys that differ."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from agents import Load, run_load
 from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
 
+from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
@@ -44,6 +46,22 @@ def test_groups_of_the_new_protocol_receive_every_message_once(
     assert accounts.sent == accounts.received_once > RATE
     assert load.total_of_all_phases("consumer", "duplicates") == 0
     assert accounts.left_in_broker == 0
+
+
+def test_members_of_a_share_group_divide_one_topic_partition(kafka_broker: Broker) -> None:
+    load = load_on(kafka_broker, "kip-932", consumers=3, destinations=1, kafka={"group": "share"})
+    accounts = load.accounts()
+    assert accounts.sent == accounts.received_once > RATE
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    assert not [one for one in admin.list_groups().result().valid if "kip-932" in one.group_id]
+
+
+def test_a_share_group_is_refused_where_it_cannot_be_held_back(kafka_broker: Broker) -> None:
+    scenario = Scenario.model_validate(
+        {"producers": 0, "kafka": {"group": "share", "topic": {"name": "t"}}}
+    )
+    with pytest.raises(ConfigurationError, match=r"kafka\.group: share needs producers"):
+        fitted(scenario, kafka_broker)
 
 
 def test_zipf_keys_reach_the_topic(kafka_broker: Broker) -> None:
