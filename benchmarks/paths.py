@@ -37,7 +37,7 @@ CHANNEL, FRAME_MAX = 1, 131_072
 BODY_BYTES = 1000
 HIGHEST_US = 10_000_000
 
-Work = Callable[[], None]
+Work = Callable[[], object]
 HotPath = Callable[[int], AbstractContextManager[Work]]
 
 

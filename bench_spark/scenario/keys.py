@@ -207,7 +207,7 @@ def _type_name(kind: Any) -> str:
 
 def _allowed(kind: Any, limits: Sequence[Any]) -> str:
     if _choices(kind):
-        return ", ".join(_choices(kind))
+        return ", ".join(map(str, _choices(kind)))
     if isinstance(kind, type) and issubclass(kind, Section):
         return "a section with the keys " + ", ".join(kind.model_fields)
     name = _type_name(kind)
@@ -220,7 +220,7 @@ def _allowed(kind: Any, limits: Sequence[Any]) -> str:
 
 def _range(kind: Any, limits: Sequence[Any]) -> str:
     if _choices(kind):
-        return ", ".join(_choices(kind))
+        return ", ".join(map(str, _choices(kind)))
     least: Any = next((limit.ge for limit in limits if isinstance(limit, Ge)), None)
     above: Any = next((limit.gt for limit in limits if isinstance(limit, Gt)), None)
     most: Any = next((limit.le for limit in limits if isinstance(limit, Le)), None)
