@@ -94,7 +94,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo.demo,
     "sample": sample.sample,
 }
-RUN_OR_JUDGE = ("run", "search-window", "demo", "compare")
+RUN_OR_JUDGE = ("run", "watch", "search-window", "demo", "compare")
 """Commands whose own help tells the exit codes."""
 
 for name, command in COMMANDS.items():
