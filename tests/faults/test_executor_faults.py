@@ -61,6 +61,9 @@ def test_a_killed_python_worker_ends_the_run_with_what_was_measured(
     assert (outcome.status, outcome.exit_code) == ("degraded", 4)
     assert outcome.counts["sent"] > 0
     assert outcome.counts["received_once"] > 0
+    assert outcome.counts["duplicates"] == 0
+    assert outcome.closes
+    assert outcome.document["measured_seconds"] < 30
     check_one_producer_each(outcome.events.drop(columns=["histograms"]).to_dict("records"))
     seen(
         f"Python worker: over {over_seconds:.1f} s after the kill, "
