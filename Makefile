@@ -1,6 +1,6 @@
 # Every target prepares what it needs; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-faults check format audit bench wheel clean
+.PHONY: help setup demo test test-faults check format audit bench wheel archive clean
 
 BIN := .venv/bin
 SOURCES := bench_spark jobs tests tools benchmarks
@@ -45,7 +45,12 @@ bench: ## bench-spark beside other tools into benchmarks/RESULTS.md; 25 minutes 
 	@$(BIN)/python -m benchmarks $(if $(LINE),--line $(LINE))
 
 wheel: setup ## an installable wheel in dist/
+	@rm -f dist/bench_spark-*.whl
 	$(BIN)/python -m build --wheel --no-isolation
+
+archive: wheel ## Python, wheel and dependencies for spark-submit --archives (FOR=executors: less)
+	$(BIN)/python tools/pack_environment.py dist/bench_spark-*.whl \
+		$(if $(FOR),--for-$(FOR) --out dist/bench-spark-$(FOR).tar.gz)
 
 clean: ## remove what was built in this checkout (results and the jar cache stay)
 	rm -rf .venv build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis spark-warehouse

@@ -5,9 +5,9 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-# Tests of brokers wait about as much as they compute, so two processes share two cores well. A file's
-# tests stay together; files go out in the order of tests/conftest.py, the longest first.
-workers=${WORKERS:-2}
+# Tests of brokers wait more than they compute, so three processes share two cores well. A file's tests
+# stay together; files go out in the order of tests/conftest.py, the longest first.
+workers=${WORKERS:-3}
 readonly NOTHING_SELECTED=5
 
 run() {

@@ -29,6 +29,7 @@ from bench_spark.cli import (
     search,
     suite,
     suite_compare,
+    watch,
 )
 from bench_spark.cli.examples import PROGRAM, epilog, epilog_of_program
 from bench_spark.cli.signals import handled
@@ -87,6 +88,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "brokers": files.brokers,
     "runs": results.runs,
     "show": results.show,
+    "watch": watch.watch,
     "compare": compare.compare,
     "sql": results.sql,
     "doctor": doctor.doctor,

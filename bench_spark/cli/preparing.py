@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -79,11 +78,14 @@ def plan_for(scenario: Scenario, run_id: str, master: str | None) -> Plan | None
 
 def plan_for_cluster(spark: Any, scenario: Scenario, run_id: str) -> Plan:
     """The plan for as many agents as fit into the executors that are there within some seconds."""
-    from bench_spark.spark.session import wait_for_slots
+    from bench_spark.spark.session import executors, wait_for_all_slots, wait_for_slots
 
-    useful = SLOTS_FOR_STREAMING + scenario.producers + scenario.consumers
-    wanted = sys.maxsize if scenario.load.scope == "per_agent" else useful
-    return make_plan(scenario, run_id, wait_for_slots(spark, wanted, SLOTS_TIMEOUT_SECONDS))
+    if scenario.load.scope == "per_agent":
+        slots = wait_for_all_slots(spark, SLOTS_TIMEOUT_SECONDS)
+    else:
+        useful = SLOTS_FOR_STREAMING + scenario.producers + scenario.consumers
+        slots = wait_for_slots(spark, useful, SLOTS_TIMEOUT_SECONDS)
+    return make_plan(scenario, run_id, slots, executors(spark))
 
 
 def choose_run_id(given: str | None, scenario: Scenario, broker: Broker) -> str:

@@ -10,18 +10,19 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from pyspark import BarrierTaskContext, InheritableThread
+from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from bench_spark import __version__
-from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
+from bench_spark.agent.agent import AgentResult, AgentTask
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.wire import new_token
@@ -50,6 +51,8 @@ from bench_spark.measure.clock import NANOSECONDS, Clock, WallClockWatch, WallSt
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.spark.agent_task import in_task, start_worker
+from bench_spark.spark.collector_address import collector_address
 from bench_spark.spark.environment import driver_environment
 from bench_spark.spark.housekeeping import compact_if_alone
 from bench_spark.spark.marker import StoreMarker, store_marker
@@ -132,13 +135,12 @@ class Engine:
     def warm_up(self, agents: int, live: bool) -> None:
         """Start once what the first of many runs would else wait for, and the others not: the
         Python workers of so many agents, and with `live` the rolling metrics."""
-        self._display.step("starting workers" + (" and the rolling metrics" if live else ""))
         context = self._spark.sparkContext
 
         def start_workers() -> None:
             # Whatever is wrong with them, the first run meets it too, and says it.
             with suppress(Exception):
-                context.parallelize(range(agents), agents).map(_start_worker).count()
+                context.parallelize(range(agents), agents).map(start_worker).count()
 
         job = InheritableThread(target=start_workers, name="workers", daemon=True)
         job.start()
@@ -237,17 +239,11 @@ class _Run:
 
     def carry_out(self, started_at: datetime, began_ns: int) -> RunSummary:
         """`began_ns`: on the monotonic clock, when the first was done for this run."""
-        context = self._spark.sparkContext
-        is_local = _master(self._spark).startswith("local")
-        host = "127.0.0.1" if is_local else context.getConf().get("spark.driver.host")
-        # Executors are elsewhere, and only the user knows by which of our addresses they come.
-        bind_host = context.getConf().get("spark.driver.bindAddress") or "0.0.0.0"  # noqa: S104
+        master = _master(self._spark)
+        address = collector_address(master, self._spark.sparkContext.getConf().get)
         token = new_token()
         server = CollectorServer(
-            "127.0.0.1" if is_local else bind_host,
-            token,
-            len(self._plan.assignments),
-            self._clock,
+            (address.listens_on, address.port), token, len(self._plan.assignments), self._clock
         )
         committer = Committer(self._store, self._plan.run_id, live=self._request.live)
         control = RunControl(
@@ -260,8 +256,8 @@ class _Run:
         with self._heed_signals(server, control):
             try:
                 server.start(control)
-                with store_marker(self._store, is_local) as marker:
-                    job = self._start_job((str(host), server.port), token, marker)
+                with store_marker(self._directory_to_share(master)) as marker:
+                    job = self._start_job((address.called, server.port), token, marker)
                     if self._request.live:
                         self._warm_metrics(server, control)
                     self._watch(control, server, job)
@@ -277,6 +273,12 @@ class _Run:
             self._refuse_if_never_started(control)
             is_small = committer.rows <= SMALL_RUN_ROWS
             return self._sum_up(control, started_at, began_ns, is_small)
+
+    def _directory_to_share(self, master: str) -> Path | None:
+        """Where the store is a directory, and the executors are on other machines."""
+        uri = self._store.uri.removeprefix("file://")
+        is_directory = self._store.is_local or uri != self._store.uri
+        return Path(uri) if is_directory and not master.startswith("local") else None
 
     def _await_end(self, job: threading.Thread) -> None:
         """The agents have said goodbye: their tasks end by themselves, or else are ended."""
@@ -298,7 +300,7 @@ class _Run:
         run_id = self._plan.run_id
         # Credentials travel in the closure of the tasks: never in a conf value or a description.
         stage = context.parallelize(range(len(tasks)), len(tasks)).barrier()
-        job = stage.mapPartitions(_in_task(tasks, marker))
+        job = stage.mapPartitions(in_task(tasks, marker))
 
         def collect() -> None:
             context.setJobGroup(run_id, f"bench-spark run {run_id}", interruptOnCancel=False)
@@ -539,24 +541,3 @@ def _overhead_seconds(control: RunControl, began_ns: int) -> float | None:
 
 def _master(spark: SparkSession) -> str:
     return spark.sparkContext.master or ""
-
-
-def _start_worker(number: int) -> int:
-    """In an executor: the worker that has loaded this has loaded the agent, and is used again."""
-    return number
-
-
-def _in_task(
-    tasks: list[AgentTask], marker: StoreMarker | None
-) -> Callable[[Iterable[int]], Iterable[AgentResult]]:
-    def work(numbers: Iterable[int]) -> Iterable[AgentResult]:
-        context = BarrierTaskContext.get()
-        for number in numbers:
-            yield run_agent(
-                tasks[number],
-                attempt=context.attemptNumber(),
-                executor=context.getTaskInfos()[number].address,
-                preflight=marker.prove_readable if marker is not None else None,
-            )
-
-    return work

@@ -16,7 +16,8 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ from bench_spark.transports.base import (
 )
 
 on_both_planes = pytest.mark.usefixtures("plane")
+AMQP_ACKS = ("auto", "manual")
 
 
 @contextmanager
@@ -226,7 +228,7 @@ def test_a_headers_exchange_passes_only_messages_whose_headers_fit(broker: Broke
         send_all(producers, batch(heads(20)))
         parts = collect(consumers, 20)
         headers = [one for part in parts for one in part.headers or ()]
-        assert headers == [{"kind": "order", "pages": 3, "more": True}] * 20
+        assert headers == [{"kind": b"order", "pages": b"3", "more": b"true"}] * 20
         with producing(other, [Destination(0, "unused")]) as misfits:
             settled = send_all(misfits, batch(heads(5)), expected_outcomes=5)
             assert settled.kinds == [OutcomeKind.RETURNED] * 5
@@ -347,28 +349,39 @@ def test_delivery_mode_and_body_are_as_asked_and_no_other_property_is_set(broker
 # -- slow consumers --------------------------------------------------------------------------------
 
 
-@on_both_planes
-@pytest.mark.parametrize("ack", ["auto", "manual"])
 def test_a_lane_that_is_held_receives_nothing_until_it_is_released(
-    broker: Broker, ack: str
+    rabbitmq_broker: Broker, qpid_broker: Broker
 ) -> None:
-    transport = open_transport(
-        broker, destinations=2, producers=2, consumers=2, amqp={"ack": ack, "heartbeat_seconds": 1}
-    )
-    with (
-        declared(transport, 2) as made,
-        consuming(transport, made[:1], made[1:]) as consumers,
-        producing(transport, made) as producers,
-    ):
-        assert isinstance(consumers, Holdable)
-        consumers.hold({0})
-        send_all(producers, batch(heads(40), route=[0, 1] * 20))
-        parts = collect(consumers, 20, extra_seconds=3.0)
-        assert set(joined(parts, "lane").tolist()) == {1}
-        assert consumers.signals() == [], "a broker that is not listened to is not silent"
-        consumers.hold(())
-        parts = collect(consumers, 20)
-        assert set(joined(parts, "lane").tolist()) == {0}
+    """On both brokers, by both planes and with either way of acknowledging, in one silence."""
+    with ExitStack() as stack:
+        held: dict[tuple[str, str, str], Consumers] = {}
+
+        def hear_nothing() -> None:
+            heard = {way: len(consumers.receive(0.01)) for way, consumers in held.items()}
+            assert heard == dict.fromkeys(held, 0)
+
+        for broker, plane, ack in product((rabbitmq_broker, qpid_broker), PLANES, AMQP_ACKS):
+            amqp = {"ack": ack, "plane": plane, "heartbeat_seconds": 1}
+            transport = open_transport(broker, destinations=2, producers=2, consumers=2, amqp=amqp)
+            made = stack.enter_context(declared(transport, 2))
+            consumers = stack.enter_context(consuming(transport, made[:1], made[1:]))
+            assert isinstance(consumers, Holdable)
+            consumers.hold({0})
+            with producing(transport, made) as producers:
+                send_all(producers, batch(heads(40), route=[0, 1] * 20))
+            parts = collect(consumers, 20, extra_seconds=0)
+            assert set(joined(parts, "lane").tolist()) == {1}
+            held[broker.name, plane, ack] = consumers
+            hear_nothing()
+        silent_until = time.monotonic() + 3
+        while time.monotonic() < silent_until:
+            hear_nothing()
+        for way, consumers in held.items():
+            assert (way, consumers.signals()) == (way, []), "not listened to is not silent"
+            assert isinstance(consumers, Holdable)
+            consumers.hold(())
+            parts = collect(consumers, 20)
+            assert set(joined(parts, "lane").tolist()) == {0}
 
 
 @on_both_planes
@@ -809,17 +822,28 @@ def limit_memory(status: BrokerStatus, limit: str) -> None:
     )
 
 
-@on_both_planes
-def test_idle_lanes_are_kept_alive_by_heartbeats(broker: Broker) -> None:
-    transport = open_transport(broker, amqp={"heartbeat_seconds": 1})
-    with exchanging(transport) as (producers, consumers):
+def test_idle_lanes_are_kept_alive_by_heartbeats(
+    rabbitmq_broker: Broker, qpid_broker: Broker
+) -> None:
+    """On both brokers and by both planes, which are idle together."""
+    with ExitStack() as stack:
+        idle: dict[tuple[str, str], tuple[Producers, Consumers]] = {}
+
+        def stay_idle() -> None:
+            for way, (producers, consumers) in idle.items():
+                consumers.receive(0.02)
+                assert (way, producers.signals(), consumers.signals()) == (way, [], [])
+
+        for broker, plane in product((rabbitmq_broker, qpid_broker), PLANES):
+            transport = open_transport(broker, amqp={"heartbeat_seconds": 1, "plane": plane})
+            idle[broker.name, plane] = stack.enter_context(exchanging(transport))
+            stay_idle()
         idle_until = time.monotonic() + 4
         while time.monotonic() < idle_until:
-            consumers.receive(0.1)
-            assert producers.signals() == []
-            assert consumers.signals() == []
-        send_all(producers, batch(heads(3)))
-        collect(consumers, 3)
+            stay_idle()
+        for producers, consumers in idle.values():
+            send_all(producers, batch(heads(3)))
+            collect(consumers, 3)
 
 
 @on_both_planes

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from standalone import standalone_cluster, submit
+from standalone import JOBS, standalone_cluster, submit
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def test_two_executors_on_two_workers_each_carry_out_their_assignment(
     store, result = tmp_path / "store", tmp_path / "result.json"
     done = submit(
         cluster,
-        "run_scenario.py",
+        JOBS / "run_scenario.py",
         "steady",
         *("--broker", "loopback", "--store", str(store), "--run-id", "on-a-cluster"),
         *("--format", f"json={result}", "--set", "agents=2", "--set", "producers=3"),
@@ -48,16 +49,6 @@ def test_two_executors_on_two_workers_each_carry_out_their_assignment(
     assert sent == received == {0: 6000, 1: 3000}
 
 
-def test_a_store_that_the_executors_do_not_share_is_refused(cluster: str, tmp_path: Path) -> None:
-    done = submit(
-        cluster, "run_scenario.py", "steady", "--broker", "loopback", "--store", "bench-store"
-    )
-    said = done.stdout + done.stderr  # spark-submit joins the two streams of a Python driver.
-    assert done.returncode == 3, said
-    assert "every machine shares" in said
-    assert "Traceback" not in said
-
-
 SUITE = """
 name: grid
 base:
@@ -70,18 +61,57 @@ axes:
   load.rate_per_second: [200, 400]
 """
 
+SEVERAL_JOBS = """
+import json, runpy, sys
 
-def test_a_suite_runs_on_a_cluster(cluster: str, tmp_path: Path) -> None:
-    file, store = tmp_path / "grid.yaml", tmp_path / "store"
-    file.write_text(SUITE)
-    done = submit(
-        cluster,
-        "run_suite.py",
-        str(file),
-        *("--broker", "loopback", "--store", str(store), "--format", "csv"),
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    runs = DeltaTable(str(store / "runs")).to_pandas()
+codes = []
+for job, *arguments in json.loads(sys.argv[1]):
+    sys.argv = [job, *arguments]
+    print(f"JOB {job}", flush=True)
+    try:
+        runpy.run_path(job, run_name="__main__")
+    except SystemExit as ended:
+        codes.append(ended.code)
+print(f"CODES {codes}")
+sys.exit(codes[-1])
+"""
+"""A driver that does what several submitted jobs would do, one after the other, each with an
+application of its own. The JVM of a driver is most of what a short job costs."""
+
+
+@pytest.fixture(scope="module")
+def several(
+    cluster: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A suite, a search and a run that is refused: the directory they wrote to, and what they
+    said."""
+    directory = tmp_path_factory.mktemp("several")
+    (directory / "several.py").write_text(SEVERAL_JOBS)
+    (directory / "grid.yaml").write_text(SUITE)
+    quick = ("phases.warmup_seconds=0.5", "phases.measure_seconds=1", "phases.drain_seconds=2")
+    jobs = [
+        [
+            *("run_suite.py", str(directory / "grid.yaml"), "--broker", "loopback"),
+            *("--store", str(directory / "suites"), "--format", "csv"),
+        ],
+        [
+            *("search_window.py", "window", "--broker", "loopback", "--highest", "2"),
+            *("--store", str(directory / "windows"), "--base", "2"),
+            *("--format", f"json={directory / 'best.json'}"),
+            *(f"--set={override}" for override in quick),
+        ],
+        ["run_scenario.py", "steady", "--broker", "loopback", "--store", "bench-store"],
+    ]
+    named = [[str(JOBS / job), *arguments] for job, *arguments in jobs]
+    return directory, submit(cluster, directory / "several.py", json.dumps(named))
+
+
+def test_a_suite_runs_on_a_cluster(
+    several: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    directory, done = several
+    assert "CODES [0, 0, 3]" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
+    runs = DeltaTable(str(directory / "suites" / "runs")).to_pandas()
     assert sorted(runs.trial) == [1, 2]
     assert set(runs.status) == {"valid"}
     hosts = json.loads(runs.result_json[0])["agents"]
@@ -89,17 +119,20 @@ def test_a_suite_runs_on_a_cluster(cluster: str, tmp_path: Path) -> None:
     assert "load.rate_per_second,status," in done.stdout
 
 
-def test_the_best_window_is_searched_on_a_cluster(cluster: str, tmp_path: Path) -> None:
-    result = tmp_path / "best.json"
-    done = submit(
-        cluster,
-        "search_window.py",
-        "window",
-        *("--broker", "loopback", "--store", str(tmp_path / "store"), "--highest", "2"),
-        *("--base", "2", "--format", f"json={result}", "--set", "phases.warmup_seconds=0.5"),
-        *("--set", "phases.measure_seconds=1", "--set", "phases.drain_seconds=2"),
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    document = json.loads(result.read_text())
+def test_the_best_window_is_searched_on_a_cluster(
+    several: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    document = json.loads((several[0] / "best.json").read_text())
     assert {trial["in_flight"] for trial in document["trials"]} <= {1, 2}
     assert {trial["status"] for trial in document["trials"]} == {"valid"}
+
+
+def test_a_store_that_the_executors_do_not_share_is_refused(
+    several: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    _, done = several
+    # spark-submit joins the two streams of a Python driver, and ends as it did.
+    said = (done.stdout + done.stderr).partition("run_scenario.py")[2]
+    assert done.returncode == 3, said
+    assert "every machine shares" in said
+    assert "Traceback" not in said

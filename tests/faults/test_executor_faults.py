@@ -15,7 +15,7 @@ from contract import eventually
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from fault_records import Seen
-from standalone import environment, standalone_cluster, submission
+from standalone import JOBS, environment, standalone_cluster, submission
 from whole_runs import CarryOut, Loading
 
 from bench_spark.errors import EXIT_PREFLIGHT, TooFewSlots
@@ -128,7 +128,7 @@ def test_a_killed_standalone_worker_ends_the_run_with_what_was_measured(
             *("--set", "destinations=2", "--set", "phases.measure_seconds=120"),
         )
         driver = subprocess.Popen(
-            submission(cluster.master, "run_scenario.py", *common, *arguments),
+            submission(cluster.master, JOBS / "run_scenario.py", *common, *arguments),
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -166,7 +166,7 @@ def kill_with_children(worker: subprocess.Popen[bytes]) -> None:
 def check_refused_for_slots(master: str, common: tuple[str, ...], seen: Seen) -> None:
     agents = (f"{key}=9" for key in ("agents", "producers", "consumers", "destinations"))
     options = [part for setting in agents for part in ("--set", setting)]
-    command = submission(master, "run_scenario.py", *common, *options, "--verbose")
+    command = submission(master, JOBS / "run_scenario.py", *common, *options, "--verbose")
     done = subprocess.Popen(
         command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

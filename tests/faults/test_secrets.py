@@ -19,7 +19,7 @@ import yaml
 from deltalake import DeltaTable
 from fault_records import Seen
 from restartable import restartable
-from standalone import environment, free_port, submission
+from standalone import JOBS, environment, free_port, submission
 
 from bench_spark.brokers import BrokerStatus
 from bench_spark.brokers.base import Say
@@ -200,7 +200,7 @@ def test_a_password_is_found_nowhere(
     ui_port = free_port()
     command = submission(
         "local[4]",
-        "run_scenario.py",
+        JOBS / "run_scenario.py",
         *("steady", "--broker", str(tmp_path / "mine.yaml"), "--store", str(out / "store")),
         *("--format", f"json={out / 'result.json'}", "--format", f"html={out / 'report.html'}"),
         *("--format", f"csv={out / 'result.csv'}", "--verbose"),

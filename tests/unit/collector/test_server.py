@@ -242,7 +242,7 @@ def test_a_message_for_an_agent_that_is_not_there_is_nobodys(collector: Collecto
 
 def test_a_server_that_never_started_can_be_closed() -> None:
     with collecting() as running:
-        idle = server_module.CollectorServer("127.0.0.1", "t", 1, running.clock)
+        idle = server_module.CollectorServer(("127.0.0.1", 0), "t", 1, running.clock)
         idle.close()
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", idle.port), timeout=5)
