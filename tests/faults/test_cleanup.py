@@ -147,6 +147,7 @@ def test_a_user_with_the_documented_rights_cleans_up(rabbitmq: BrokerStatus, cle
 
 
 @pytest.mark.fault(case=13)
+@pytest.mark.faults_slow
 def test_without_a_management_api_the_store_tells_which_queues_to_look_for(
     qpid_broker: Broker, clean: Clean, tmp_path: Path
 ) -> None:
@@ -166,6 +167,7 @@ def test_without_a_management_api_the_store_tells_which_queues_to_look_for(
 
 
 @pytest.mark.fault(case=13)
+@pytest.mark.faults_slow
 def test_orphans_in_kafka_are_shown_then_deleted_and_others_stay(
     kafka_broker: Broker, clean: Clean
 ) -> None:
