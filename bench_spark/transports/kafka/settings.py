@@ -86,8 +86,8 @@ def _name_with_mark(scenario: Scenario, run_id: str) -> str:
 def topic_properties(scenario: Scenario) -> dict[str, str]:
     """The topic's own properties; bodies that brokers refuse by default are allowed."""
     needed: ClientProperties = {}
-    if scenario.message.largest_bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
-        needed["max.message.bytes"] = scenario.message.largest_bytes + ENVELOPE_OF_RECORD_BYTES
+    if scenario.largest_body_bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
+        needed["max.message.bytes"] = scenario.largest_body_bytes + ENVELOPE_OF_RECORD_BYTES
     return {
         key: property_text(value)
         for key, value in (needed | scenario.kafka.topic.properties).items()
@@ -114,8 +114,8 @@ def producer_properties(context: TransportContext) -> Properties:
         "queue.buffering.max.messages": 500_000,
         "queue.buffering.max.kbytes": 262_144,
     }
-    if scenario.message.largest_bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
-        defaults["message.max.bytes"] = scenario.message.largest_bytes + ENVELOPE_OF_RECORD_BYTES
+    if scenario.largest_body_bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
+        defaults["message.max.bytes"] = scenario.largest_body_bytes + ENVELOPE_OF_RECORD_BYTES
     properties = _as_text(defaults | scenario.kafka.producer)
     if scenario.kafka.transaction_messages or not wants_reports(scenario):
         properties[_ONLY_ERRORS] = True
@@ -130,8 +130,8 @@ def consumer_properties(context: TransportContext, group: str | None = None) -> 
         "enable.auto.commit": False,
         "fetch.queue.backoff.ms": 5,
     }
-    if 2 * scenario.message.largest_bytes > LARGEST_RESPONSE_BY_DEFAULT_BYTES:
-        defaults["receive.message.max.bytes"] = 2 * scenario.message.largest_bytes
+    if 2 * scenario.largest_body_bytes > LARGEST_RESPONSE_BY_DEFAULT_BYTES:
+        defaults["receive.message.max.bytes"] = 2 * scenario.largest_body_bytes
     if scenario.kafka.transaction_messages:
         defaults["isolation.level"] = "read_committed"
     if scenario.topology == "round-robin":
@@ -261,7 +261,7 @@ def _check_transactions(scenario: Scenario) -> None:
             "its transaction is full, and none would ever be"
         )
     open_at_once = kafka.transaction_messages * scenario.producers
-    backlog = load.backlog_limit_bytes // scenario.message.largest_bytes
+    backlog = load.backlog_limit_bytes // scenario.largest_body_bytes
     if load.mode == "maximum" and scenario.has_both_ends and backlog < open_at_once:
         raise ConfigurationError(
             f"{place} for each of {scenario.producers} producer(s) is more than the {backlog} "

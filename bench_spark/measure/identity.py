@@ -1,0 +1,65 @@
+"""The ID of a message whose body is not ours: 32 hexadecimal characters.
+
+Run tag (8), producer (8), sequence (16): what an envelope says of who a message is, in a form that
+survives in any text, file name, header or key. Times are not in it; they are kept by whoever took
+them. It is written in lower case and read in either, because systems that change the case of what
+they pass on are among those that are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from bench_spark.measure.envelope import Envelopes, empty_envelopes
+
+U8 = npt.NDArray[np.uint8]
+Bool = npt.NDArray[np.bool_]
+
+ID_BYTES = 32
+ID_PATTERN = rb"[0-9A-Fa-f]{32}"
+
+_NO_DIGIT = 255
+_NUMBERS = np.dtype([("run_tag", ">u4"), ("producer", ">u4"), ("sequence", ">u8")])
+_DIGITS_OF_BYTE = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint16)
+_VALUE_OF_DIGIT = np.full(256, _NO_DIGIT, np.uint8)
+_VALUE_OF_DIGIT[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
+_VALUE_OF_DIGIT[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
+
+
+def encode_ids(heads: Envelopes) -> U8:
+    """A row of 32 characters for each head."""
+    numbers = np.empty(len(heads), _NUMBERS)
+    for name in ("run_tag", "producer", "sequence"):
+        numbers[name] = heads[name]
+    digits = _DIGITS_OF_BYTE[numbers.view(np.uint8)]
+    return digits.view(np.uint8).reshape(len(heads), ID_BYTES)
+
+
+def decode_ids(rows: U8) -> tuple[Envelopes, Bool]:
+    """Heads without times, and which of the rows are IDs; the heads of others are all zeros."""
+    heads = empty_envelopes(len(rows))
+    values = _VALUE_OF_DIGIT[rows]
+    valid: Bool = (values != _NO_DIGIT).all(axis=1)
+    packed = values[:, 0::2] << 4 | values[:, 1::2] & 0x0F
+    packed[~valid] = 0
+    numbers = np.ascontiguousarray(packed).view(_NUMBERS).reshape(len(rows))
+    for name in ("run_tag", "producer", "sequence"):
+        heads[name] = numbers[name]
+    return heads, valid
+
+
+def id_texts(rows: U8) -> list[bytes]:
+    """The rows as one piece of text each."""
+    text = rows.tobytes()
+    return [text[start : start + ID_BYTES] for start in range(0, len(text), ID_BYTES)]
+
+
+def id_rows(texts: Sequence[bytes]) -> U8:
+    """Back from pieces of text; one of another length becomes a row that is no ID."""
+    joined = b"".join(texts)
+    if len(joined) != ID_BYTES * len(texts) or any(len(text) != ID_BYTES for text in texts):
+        joined = b"".join([text if len(text) == ID_BYTES else b"-" * ID_BYTES for text in texts])
+    return np.frombuffer(joined, np.uint8).reshape(len(texts), ID_BYTES)
