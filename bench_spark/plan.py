@@ -143,9 +143,15 @@ class Plan:
         return self.load_seconds + self.scenario.phases.drain_seconds
 
     @property
+    def is_paired(self) -> bool:
+        """Whether every agent receives just what it has sent."""
+        is_split = any(one.shares_destinations for one in self.assignments)
+        return self.scenario.has_both_ends and not is_split
+
+    @property
     def has_accounts(self) -> bool:
-        """Whether what is sent is also received here, by numbers that the bodies can carry."""
-        return self.scenario.has_both_ends and self.scenario.message.bytes >= ENVELOPE_BYTES
+        """Whether what is sent is also received here, by numbers that messages carry."""
+        return self.scenario.has_accounts
 
 
 def total_rate_per_second(scenario: Scenario) -> float:
@@ -242,6 +248,12 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2) -> Plan:
             "sampling.samples: needs both ends of a destination in one agent, but "
             f"{agents} agents share {effective.destinations} destination(s); "
             f"{_what_keeps_apart(effective)}"
+        )
+    if shared and effective.carrier == "acknowledgement":
+        raise ConfigurationError(
+            "identity.carrier: acknowledgement needs both ends of a destination in one agent, "
+            f"which gets the answers, but {agents} agents share {effective.destinations} "
+            f"destination(s); {_what_keeps_apart(effective)}"
         )
     if effective.load.mode == "window" and effective.producers > 1:
         _refuse_anonymous_bodies(effective)
@@ -358,6 +370,9 @@ def _place_paired(scenario: Scenario) -> Placed:
             )
             for host, share in zip(hosts, _dealt(together, len(hosts)), strict=True):
                 role[host].extend(share)
+    if scenario.dataset.is_set:
+        # In order of their numbers, as the records are dealt.
+        producers = [sorted(made, key=lambda member: member.index) for made in producers]
     return [(tuple(made), tuple(used)) for made, used in zip(producers, consumers, strict=True)]
 
 
@@ -383,7 +398,7 @@ def _refuse_idle_agents(scenario: Scenario, placed: Placed) -> None:
 
 
 def _refuse_anonymous_bodies(scenario: Scenario) -> None:
-    if scenario.message.bytes < ENVELOPE_BYTES:
+    if scenario.has_envelopes and scenario.message.bytes < ENVELOPE_BYTES:
         raise ConfigurationError(
             f"message.bytes: {scenario.message.bytes} is too few for load.mode: window with "
             f"several producers; below {ENVELOPE_BYTES} bytes a message does not say whose it is"
@@ -416,10 +431,19 @@ def _message_shares(scenario: Scenario, placed: Placed) -> list[int | None]:
     messages = scenario.load.messages
     if messages is None:
         return [None] * len(placed)
+    if scenario.dataset.is_set and not scenario.dataset.repeat:
+        return [_records_of(producers, scenario) for producers, _ in placed]
     counts = [
         len(consumers if scenario.only_consumes else producers) for producers, consumers in placed
     ]
     return list(_proportional(messages, counts))
+
+
+def _records_of(producers: Sequence[Member], scenario: Scenario) -> int:
+    """How many records these producers have, of which each takes every so-manieth: together they
+    send each once."""
+    records, step = scenario.dataset.found.records, scenario.producers
+    return sum(len(range(producer.index, records, step)) for producer in producers)
 
 
 def _proportional(total: int, weights: Iterable[int]) -> Iterable[int]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.dealing import Dealer, RoundRobin, Windows
 from bench_spark.agent.due import DueBook
 from bench_spark.agent.host import HostLoad
@@ -87,6 +88,8 @@ class Lanes:
     """Whether the destinations drop what is too much, so that nothing else need bound a backlog."""
     early_signals: Sequence[tuple[str, Signal]] = ()
     """Role and what happened to its lanes before the load began."""
+    carrying: Carrying | None = None
+    """What makes bodies of real records and finds their IDs; None where bodies have envelopes."""
 
 
 class LoadLoop:
@@ -115,6 +118,7 @@ class LoadLoop:
         self._has_enough = False
         """Samples, in all agents."""
         self._is_attached = not lanes.fills_first
+        self._carrying = lanes.carrying
         ends = [end for end in (lanes.producers, lanes.consumers) if end is not None]
         waiting.add(link.descriptor, *(end.descriptor for end in ends))
         scenario = assignment.scenario
@@ -125,6 +129,7 @@ class LoadLoop:
         self._dealer = self._make_dealer()
         self._sizes = sizes
         self._head_bytes = head_bytes(scenario.message)
+        self._is_numbered = self._carrying is not None or self._head_bytes == ENVELOPE_BYTES
         self._padding = padding(scenario.message, seed=assignment.run_tag + assignment.agent)
         self._copies = scenario.wiring.copies
         self._set_size(0)
@@ -514,6 +519,8 @@ class LoadLoop:
             route=self._heads.routes(len(lane)),
             head_bytes=self._head_bytes,
         )
+        if self._carrying is not None:
+            self._carrying.prepare(batch)
         if schedule is not None:
             offsets = schedule.intended_of_ns(self._stream.numbers(lane, sequence))
             head["intended_ns"] = offsets + self._timeline.start_ns
@@ -533,7 +540,9 @@ class LoadLoop:
             self._refused_until_ns = sent_ns + REFUSED_WAIT_NS
         if accepted:
             self._recorder.insert_duration(sent_ns, self._now_ns() - sent_ns, accepted)
-            self._recorder.sent(lane[:accepted], head[:accepted])
+            self._recorder.sent(lane[:accepted], head[:accepted], batch.sizes)
+            if self._carrying is not None:
+                self._carrying.accepted(batch, accepted)
             self._dealer.accepted(lane[:accepted])
             self._sent += accepted
         return accepted, makes_way
@@ -542,6 +551,8 @@ class LoadLoop:
 
     def _consume(self, consumers: Consumers) -> None:
         received = consumers.receive(0.0)
+        if self._carrying is not None:
+            received = self._carrying.identify(received)
         if self._taking is not None:
             self._consume_slowly(consumers, self._taking, received)
             return
@@ -572,7 +583,7 @@ class LoadLoop:
         subscription = self._lanes.subscription_of[received.lane, received.route]
         self._recorder.received(received, subscription)
         head, received_ns = received.head, received.received_ns
-        if self._head_bytes == ENVELOPE_BYTES and not self._assignment.scenario.only_consumes:
+        if self._is_numbered and not self._assignment.scenario.only_consumes:
             # What another run left behind gives back no credit.
             is_ours = head["run_tag"] == self._assignment.run_tag
             if not is_ours.all():
@@ -601,6 +612,8 @@ class LoadLoop:
         if not len(outcomes):
             return
         self._recorder.outcomes(outcomes)
+        if self._carrying is not None:
+            self._carrying.answered(outcomes)
         failed = (outcomes.kind == OutcomeKind.REFUSED) | (outcomes.kind == OutcomeKind.RETURNED)
         if failed.any():
             # A message that came back frees its place in the backlog and in the window.

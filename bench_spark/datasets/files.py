@@ -72,8 +72,7 @@ def scanner_for(record_format: RecordFormat, has_header_row: bool) -> Scanner:
 def blocks_of(path: Path) -> Iterator[bytes]:
     """The content, decompressed where it is compressed; raises ConfigurationError."""
     try:
-        opened = gzip.open(path) if is_compressed(path) else path.open("rb")
-        with opened as stream:
+        with gzip.open(path) if is_compressed(path) else path.open("rb") as stream:
             while block := stream.read(_BLOCK_BYTES):
                 yield block
     except (OSError, EOFError, zlib.error) as error:  # OSError: also what is no gzip at all

@@ -67,6 +67,10 @@ def _once_conflicts(scenario: Scenario) -> Iterator[Conflict]:
             ("dataset.repeat", "load.mode"),
             f"{each_once}, which needs load.mode rate or maximum: windows are not dealt evenly",
         )
+    if scenario.load.scope == "per_agent":
+        yield Conflict(
+            ("dataset.repeat", "load.scope"), f"{each_once}, by all agents together; use total"
+        )
     if scenario.sampling.samples or scenario.load.steps:
         key = "sampling.samples" if scenario.sampling.samples else "load.steps"
         yield Conflict(("dataset.repeat", key), f"{each_once}, but {key} ends the run otherwise")

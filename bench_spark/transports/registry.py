@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from typing import NamedTuple
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.delivery import with_delivery
+from bench_spark.scenario.load_sections import LARGEST_BODY_BYTES
 from bench_spark.scenario.models import Scenario
-from bench_spark.transports.base import Transport, TransportContext, Wired
+from bench_spark.transports.base import Part, Transport, TransportContext, Wired
 
 ENTRY_POINTS = "bench_spark.transports"
 
@@ -37,6 +39,33 @@ def fitted(scenario: Scenario, broker: Broker) -> Scenario:
     scenario = with_delivery(scenario, broker.kind)
     refuse_impossible(scenario, broker)
     return scenario
+
+
+def parts_of(broker: Broker, scenario: Scenario) -> frozenset[Part]:
+    """Which parts of a message this protocol can carry, as this scenario uses it."""
+    if broker.kind in ("kafka", "loopback"):
+        return frozenset(Part)
+    if broker.kind == "amqp" or (broker.kind == "mqtt" and scenario.mqtt.version == "5"):
+        return frozenset({Part.BODY, Part.HEADERS})
+    return frozenset({Part.BODY})
+
+
+class SizeLimit(NamedTuple):
+    """The largest body that can be sent, and what says so."""
+
+    most_bytes: int
+    reason: str
+
+
+def size_limit(scenario: Scenario, broker: Broker) -> SizeLimit:
+    """As far as it is known without asking the broker."""
+    if broker.kind == "kafka":
+        from bench_spark.transports import kafka
+
+        limit = kafka.size_limit(scenario)
+        if limit is not None:
+            return SizeLimit(*limit)
+    return SizeLimit(LARGEST_BODY_BYTES, "bench-spark")
 
 
 def connections_of(scenario: Scenario, broker: Broker, producers: int, consumers: int) -> int:

@@ -94,6 +94,21 @@ def topic_properties(scenario: Scenario) -> dict[str, str]:
     }
 
 
+def size_limit(scenario: Scenario) -> tuple[int, str] | None:
+    """The largest body that the scenario's own properties let through, and which of them says so;
+    None where nothing is said, because then room is made for whatever is sent."""
+    given = (
+        ("kafka.topic.properties", scenario.kafka.topic.properties, "max.message.bytes"),
+        ("kafka.producer", scenario.kafka.producer, "message.max.bytes"),
+    )
+    limits = [
+        (int(properties[name]) - ENVELOPE_OF_RECORD_BYTES, f"{section}.{name}")
+        for section, properties, name in given
+        if str(properties.get(name, "")).isdecimal()
+    ]
+    return min(limits, default=None)
+
+
 def admin_properties(broker: Broker, credentials: Credentials) -> Properties:
     """What every client of this broker has in common."""
     timeout_ms = max(1000, round(broker.connect_timeout_seconds * 1000))

@@ -36,14 +36,17 @@ def test_shuffled_each_lap_has_every_record_once(records, producers, seed):
 def test_sampled_records_exist(records, seed, first):
     sequence = np.arange(first, first + 50, dtype=np.uint64)
     drawn = RecordOrdering(records, 1, "sampled", seed).numbers(np.zeros(50, np.uint32), sequence)
-    assert drawn.min() >= 0 and drawn.max() < records
+    assert drawn.min() >= 0
+    assert drawn.max() < records
 
 
 @pytest.mark.parametrize("order", ["shuffled", "sampled"])
 def test_random_orders_depend_on_the_seed_and_on_nothing_else(order):
     first, again = (numbers(RecordOrdering(1000, 3, order, 7), 1000) for _ in range(2))
     other = numbers(RecordOrdering(1000, 3, order, 8), 1000)
-    assert first == again and first != other and first != sorted(first)
+    assert first == again
+    assert first != other
+    assert first != sorted(first)
 
 
 def test_shuffled_laps_differ_and_sampled_records_repeat():

@@ -42,4 +42,5 @@ def test_what_is_no_id_gives_a_head_of_zeros(texts):
         len(text) == 32 and all(c in b"0123456789abcdefABCDEF" for c in text) for text in texts
     ]
     assert valid.tolist() == expected
-    assert not np.any(heads["run_tag"][~valid]) and not np.any(heads["sequence"][~valid])
+    assert not np.any(heads["run_tag"][~valid])
+    assert not np.any(heads["sequence"][~valid])
