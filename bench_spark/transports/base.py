@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from itertools import repeat
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -96,6 +97,8 @@ class BrokerFacts:
 
 
 class Part(Enum):
+    """What a message has besides its head. Which of them a protocol has: `registry.parts_of`."""
+
     BODY = "body"
     KEY = "key"
     HEADERS = "headers"
@@ -103,10 +106,16 @@ class Part(Enum):
 
 HEAD_ONLY: frozenset[Part] = frozenset()
 
+Headers = Mapping[str, bytes]
+"""Of one message: values by name. Text is UTF-8; where a name comes twice, its last value."""
+
 
 @dataclass
 class Batch:
     """Messages to send, in order. Body = head (cut to the body's size) + tail.
+
+    With `head_bytes` 0 the tails are whole bodies. The heads still say which message is which, and
+    come back in its outcome.
 
     The arrays are the agent's: it uses them again after `send`, so a transport keeps copies.
     """
@@ -119,7 +128,7 @@ class Batch:
     keys: Sequence[bytes] | None = None
     head_bytes: int = 32
     """How many bytes of each head go into the body: 32, fewer for tiny bodies, or none."""
-    headers: Sequence[Mapping[str, bytes]] | None = None
+    headers: Sequence[Headers] | None = None
     """Only for protocols that have them (`Part.HEADERS`); MQTT takes text only."""
     sizes: U32 | None = None
     """Of the bodies, for the agent's own books, where they differ."""
@@ -173,6 +182,9 @@ class Outcomes:
     lane: U32
     kind: U8
     head: Envelopes
+    answers: Sequence[bytes] | None = None
+    """What the peer answered to each, where the protocol has answers and the scenario wants them;
+    empty where there was none."""
 
     def __len__(self) -> int:
         return len(self.head)
@@ -194,7 +206,7 @@ class Received:
     redelivered: Bool
     bodies: Sequence[bytes] | None = None
     keys: Sequence[bytes | None] | None = None
-    headers: Sequence[Any] | None = None
+    headers: Sequence[Headers] | None = None
     token: Any = None
     """What the transport needs to acknowledge exactly these messages: an array with a place for
     each, or None."""
@@ -273,7 +285,19 @@ def joined_outcomes(parts: Sequence[Outcomes]) -> Outcomes:
         lane=np.concatenate([one.lane for one in parts]),
         kind=np.concatenate([one.kind for one in parts]),
         head=joined_envelopes([one.head for one in parts]),
+        answers=_joined_answers(parts),
     )
+
+
+def _joined_answers(parts: Sequence[Outcomes]) -> list[bytes] | None:
+    if all(one.answers is None for one in parts):
+        return None
+    empty = repeat(b"")
+    return [
+        answer
+        for one in parts
+        for answer, _ in zip(one.answers or empty, range(len(one)), strict=False)
+    ]
 
 
 def nothing_received() -> Received:

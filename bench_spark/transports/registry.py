@@ -20,6 +20,12 @@ from bench_spark.transports.base import Part, Transport, TransportContext, Wired
 
 ENTRY_POINTS = "bench_spark.transports"
 
+_PARTS = {
+    "amqp": frozenset({Part.BODY, Part.HEADERS}),
+    "kafka": frozenset(Part),
+    "loopback": frozenset(Part),
+}
+
 TransportFactory = Callable[[TransportContext], Transport]
 
 
@@ -42,12 +48,15 @@ def fitted(scenario: Scenario, broker: Broker) -> Scenario:
 
 
 def parts_of(broker: Broker, scenario: Scenario) -> frozenset[Part]:
-    """Which parts of a message this protocol can carry, as this scenario uses it."""
-    if broker.kind in ("kafka", "loopback"):
-        return frozenset(Part)
-    if broker.kind == "amqp" or (broker.kind == "mqtt" and scenario.mqtt.version == "5"):
-        return frozenset({Part.BODY, Part.HEADERS})
-    return frozenset({Part.BODY})
+    """What messages have in this protocol, besides being messages: what may be sent along with a
+    body, and what is handed over where it is asked for. Somebody else's transport says so by an
+    attribute `parts`; without it, bodies are all it has."""
+    if broker.kind == "mqtt":
+        has_headers = scenario.mqtt.version == "5"
+        return frozenset({Part.BODY, Part.HEADERS}) if has_headers else frozenset({Part.BODY})
+    if broker.kind == "other":
+        return frozenset(getattr(_factory(broker), "parts", {Part.BODY}))
+    return _PARTS[broker.kind]
 
 
 class SizeLimit(NamedTuple):

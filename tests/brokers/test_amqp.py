@@ -224,7 +224,7 @@ def test_a_headers_exchange_passes_only_messages_whose_headers_fit(broker: Broke
         send_all(producers, batch(heads(20)))
         parts = collect(consumers, 20)
         headers = [one for part in parts for one in part.headers or ()]
-        assert headers == [{"kind": "order", "pages": 3, "more": True}] * 20
+        assert headers == [{"kind": b"order", "pages": b"3", "more": b"true"}] * 20
         with producing(other, [Destination(0, "unused")]) as misfits:
             settled = send_all(misfits, batch(heads(5)), expected_outcomes=5)
             assert settled.kinds == [OutcomeKind.RETURNED] * 5

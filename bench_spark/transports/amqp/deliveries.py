@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import pika.spec
 
 from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.transports.amqp.frames import (
@@ -25,8 +23,8 @@ from bench_spark.transports.amqp.frames import (
     frame_start,
 )
 from bench_spark.transports.amqp.parsing import BadFrame, Content
-from bench_spark.transports.base import U8, Received
-from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.base import U8, Headers, Received
+from bench_spark.transports.sockets.arrivals import NO_HEADERS, Arrivals
 from bench_spark.transports.sockets.runs import AlikeMessages, Constant, ReadBuffer, RowShape
 
 LONGEST_ALIKE_BYTES = 64 * 1024
@@ -121,7 +119,7 @@ class Deliveries(AlikeMessages["_Alike"]):
         tag_at = _tag_at(content.method)
         tag, bits = _TAG_AND_REDELIVERED.unpack_from(content.method, tag_at)
         route = self._route(content.method)
-        headers = _headers(content) if self._arrivals.wants_headers else None
+        headers = content.headers if self._arrivals.wants_headers else NO_HEADERS
         self._arrivals.add_row(
             (
                 at_ns,
@@ -145,7 +143,7 @@ class Deliveries(AlikeMessages["_Alike"]):
         except KeyError:
             raise BadFrame("a delivery for a consumer that is not ours") from None
 
-    def _expect(self, content: Content, route: int, headers: Any) -> None:
+    def _expect(self, content: Content, route: int, headers: Headers) -> None:
         alike = _Alike(self._channel, content, route, headers)
         if alike.shape.row_bytes <= LONGEST_ALIKE_BYTES and alike.has_whole_envelope:
             self._alike = alike
@@ -160,7 +158,7 @@ class Deliveries(AlikeMessages["_Alike"]):
 class _Alike:
     """What messages have in common, and where in their frames they differ."""
 
-    def __init__(self, channel: int, content: Content, route: int, headers: Any) -> None:
+    def __init__(self, channel: int, content: Content, route: int, headers: Headers) -> None:
         self.route = route
         self.headers = headers
         self.body_bytes = content.size
@@ -222,7 +220,3 @@ def _likeness(content: Content, tag_at: int) -> _Likeness:
         content.header,
         tuple(content.piece_sizes),
     )
-
-
-def _headers(content: Content) -> Any:
-    return pika.spec.BasicProperties().decode(content.properties).headers

@@ -21,6 +21,7 @@ from bench_spark.transports.amqp.frames import (
     header_frame,
     method_frame,
 )
+from bench_spark.transports.amqp.message_headers import header_bytes
 from bench_spark.transports.amqp.parsing import BadFrame, Parser
 from bench_spark.transports.base import Part, Received
 from bench_spark.transports.sockets.arrivals import Arrivals
@@ -156,7 +157,8 @@ def read_naively(stream: bytes) -> Seen:
             if isinstance(method, Basic.Deliver):
                 route = CONSUMERS[method.consumer_tag.encode()]
                 row = (route, method.delivery_tag, method.redelivered, body)
-                seen.messages.append((*row, header.properties.headers))
+                headers = header_bytes(header.properties.headers)
+                seen.messages.append((*row, headers))
                 seen.ends.append(at)
             method = None
     return seen
