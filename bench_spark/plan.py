@@ -12,7 +12,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from bench_spark.agent.pacer import Schedule
+from bench_spark.agent.pacer import Pacing, Schedule
+from bench_spark.agent.recorded import RecordedSchedule, recording_at
 from bench_spark.agent.timeline import Timeline
 from bench_spark.errors import ConfigurationError
 from bench_spark.measure.clock import NANOSECONDS
@@ -55,6 +56,8 @@ class Assignment:
     messages: int | None
     """This agent's share of `load.messages`: to send or, in a run that only consumes, to
     receive."""
+    rows_at: str | None = None
+    """The directory with the rows of `dataset.table`, once they were put there."""
 
     @property
     def destinations(self) -> tuple[int, ...]:
@@ -68,16 +71,24 @@ class Assignment:
         return tuple(sub for group in groups for sub in wiring.subscriptions_of_group(group))
 
     @property
-    def schedule(self) -> Schedule | None:
-        """The stream this agent sends in mode `rate`; None where the load has no schedule."""
-        load = self.scenario.load
+    def schedule(self) -> Pacing | None:
+        """The stream this agent sends in mode `rate`; None where the load has no schedule, or where
+        it is that of a table which has not been read yet."""
+        load, dataset = self.scenario.load, self.scenario.dataset
         if load.mode != "rate" or not self.producers:
             return None
+        if dataset.is_recorded:
+            return None if self.rows_at is None else self._recorded_schedule(self.rows_at)
         share = len(self.producers) / self.scenario.producers
         rate = total_rate_per_second(self.scenario) * share
         period_ns = NANOSECONDS / rate
         changes = ((at_ns, total * share) for at_ns, total in _rate_changes(self.scenario))
         return Schedule(rate, period_ns * self.agent / self.agents, tuple(changes))
+
+    def _recorded_schedule(self, rows_at: str) -> RecordedSchedule:
+        members = tuple(member.index for member in self.producers)
+        recording = recording_at(rows_at, self.scenario.dataset.repeat)
+        return RecordedSchedule(recording, members, self.scenario.producers)
 
     @property
     def measure_seconds(self) -> float:
@@ -152,6 +163,38 @@ class Plan:
     def has_accounts(self) -> bool:
         """Whether what is sent is also received here, by numbers that messages carry."""
         return self.scenario.has_accounts
+
+
+def with_rows(plan: Plan, scenario: Scenario, rows_at: str) -> Plan:
+    """The same members with the scenario as it is once its table was read, and where its rows
+    are."""
+    if scenario.dataset.is_recorded:
+        scenario = _at_the_recorded_pace(scenario, rows_at)
+    made = make_plan(scenario, plan.run_id)
+    return replace(
+        made, assignments=tuple(replace(one, rows_at=rows_at) for one in made.assignments)
+    )
+
+
+def _at_the_recorded_pace(scenario: Scenario, rows_at: str) -> Scenario:
+    """Recorded traffic has its own rate, and without repeating its own length."""
+    recording = recording_at(rows_at, scenario.dataset.repeat)
+    phases = scenario.phases
+    if not scenario.dataset.repeat:
+        milliseconds = recording.last_ns // 1_000_000 + 1
+        phases = phases.model_copy(update={"measure_seconds": milliseconds / 1000})
+    start_ns = round(phases.warmup_seconds * NANOSECONDS)
+    end_ns = start_ns + round(phases.measure_seconds * NANOSECONDS)
+    rows = recording.rows_before(end_ns) - recording.rows_before(start_ns)
+    if not rows:
+        raise ConfigurationError(
+            "dataset.columns.interval: no row is due in the measured phase; lengthen "
+            "phases.measure_seconds, or raise dataset.replay.speed"
+        )
+    load = scenario.load.model_copy(
+        update={"scope": "total", "rate_per_second": rows / phases.measure_seconds}
+    )
+    return scenario.model_copy(update={"phases": phases, "load": load})
 
 
 def total_rate_per_second(scenario: Scenario) -> float:

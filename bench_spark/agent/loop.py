@@ -20,7 +20,7 @@ from bench_spark.agent.due import DueBook
 from bench_spark.agent.host import HostLoad
 from bench_spark.agent.link import Link, report
 from bench_spark.agent.outages import QUIET_NS, Outages, Quiet, WriteOff
-from bench_spark.agent.pacer import Schedule
+from bench_spark.agent.pacer import Pacing
 from bench_spark.agent.payload import head_bytes, padding
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
 from bench_spark.agent.rows import EventRow
@@ -433,7 +433,7 @@ class LoadLoop:
             return now + REFUSED_WAIT_NS
         return now if self._send(producers, wanted, None) else self._refused(now)
 
-    def _produce_on_schedule(self, schedule: Schedule, producers: Producers, now: int) -> int:
+    def _produce_on_schedule(self, schedule: Pacing, producers: Producers, now: int) -> int:
         if now >= self._batch_complete_ns:
             due = min(schedule.messages_due(now - self._timeline.start_ns), self._scheduled_total)
             behind = self._stream.ready(due)
@@ -446,7 +446,7 @@ class LoadLoop:
             self._batch_complete_ns = self._next_batch_complete_ns(schedule, due)
         return self._batch_complete_ns
 
-    def _next_batch_complete_ns(self, schedule: Schedule, due: int) -> int:
+    def _next_batch_complete_ns(self, schedule: Pacing, due: int) -> int:
         """When the last message of the next batch is due: until then none of it is sent.
 
         Without that, every arrival that wakes the loop would send what fell due since the last, one
@@ -496,7 +496,7 @@ class LoadLoop:
                 return 0
         return (self._backlog_limit - backlog) // self._copies
 
-    def _send(self, producers: Producers, messages: int, schedule: Schedule | None) -> int:
+    def _send(self, producers: Producers, messages: int, schedule: Pacing | None) -> int:
         """How many were accepted. What full lanes held back is tried without them."""
         while True:
             accepted, makes_way = self._stamp_and_send(producers, messages, schedule)
@@ -504,7 +504,7 @@ class LoadLoop:
                 return accepted
 
     def _stamp_and_send(
-        self, producers: Producers, messages: int, schedule: Schedule | None
+        self, producers: Producers, messages: int, schedule: Pacing | None
     ) -> tuple[int, bool]:
         """How many were accepted, and whether others may be if it is tried again at once. Without a
         schedule, intended is when sent."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.given_ids import GivenIds
 from bench_spark.agent.sent_ring import SentRing
+from bench_spark.datasets.column_records import ColumnRecords
 from bench_spark.datasets.made_records import MadeRecords
 from bench_spark.datasets.ordering import ordering_of
 from bench_spark.datasets.record_files import RecordFiles
@@ -42,5 +44,7 @@ def _open_records(assignment: Assignment, carrier: Carrier) -> RecordSource:
     scenario = assignment.scenario
     if scenario.dataset.path is not None:
         return RecordFiles(scenario.dataset)
+    if assignment.rows_at is not None:
+        return ColumnRecords(Path(assignment.rows_at))
     seed = assignment.run_tag + assignment.agent
     return MadeRecords(scenario.message, carrier.added_bytes, seed)

@@ -16,9 +16,10 @@ import numpy as np
 
 from bench_spark.datasets.files import blocks_of, files_of, format_of, is_compressed, scanner_for
 from bench_spark.datasets.index import IndexBuilder
+from bench_spark.datasets.reading import are_consecutive, read_at, read_each, read_stretch
 from bench_spark.datasets.scanning import BrokenRecord, Spans
 from bench_spark.datasets.source import I64, Records, Sizes
-from bench_spark.errors import ConfigurationError, RunError
+from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.dataset_section import Dataset
 
 _MOST_OPEN_FILES = 64
@@ -35,7 +36,7 @@ class RecordFiles:
         self._open: OrderedDict[int, int] = OrderedDict()
         """Descriptors by number of file, the one used last at the end."""
         self._spill: IO[bytes] | None = None
-        self._spilled_at = np.full(len(self._paths), -1, np.int64)
+        self._spilled_at = [-1] * len(self._paths)
         """Where in the spill file the content of a compressed one begins; -1 for others."""
         firsts = []
         builder = IndexBuilder()
@@ -78,41 +79,22 @@ class RecordFiles:
     def read(self, numbers: I64) -> Records:
         files = np.searchsorted(self._firsts, numbers, side="right") - 1
         spans = self._index.spans(numbers)
-        is_one_stretch = bool((np.diff(numbers) == 1).all()) and files[0] == files[-1]
-        if is_one_stretch:
-            return Records(self._stretch(int(files[0]), spans))
-        return Records(self._scattered(files, spans))
+        if not (files == files[0]).all():
+            return Records(self._read_from_several(files, spans))
+        file = int(files[0])
+        read = read_stretch if are_consecutive(numbers) else read_each
+        return Records(read(self._descriptor(file), spans, self._base(file)))
 
-    def _stretch(self, file: int, spans: Spans) -> list[bytes]:
-        """Records that follow each other in one file, by one read."""
-        first = int(spans.starts[0])
-        begins = spans.starts - first
-        ends = begins + spans.lengths
-        base = int(self._spilled_at[file])
-        content = _read(self._descriptor(file), int(ends[-1]), first + max(0, base))
-        self._refuse_if_cut(len(content), int(ends[-1]))
+    def _read_from_several(self, files: I64, spans: Spans) -> list[bytes]:
+        places = zip(files.tolist(), spans.lengths.tolist(), spans.starts.tolist(), strict=True)
         return [
-            content[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+            read_at(self._descriptor(file), length, start + self._base(file))
+            for file, length, start in places
         ]
 
-    def _scattered(self, files: I64, spans: Spans) -> list[bytes]:
-        lengths = spans.lengths.tolist()
-        offsets = (spans.starts + np.maximum(0, self._spilled_at[files])).tolist()
-        if (files == files[0]).all():
-            descriptor = self._descriptor(int(files[0]))
-            bodies = [_read(descriptor, *span) for span in zip(lengths, offsets, strict=True)]
-        else:
-            bodies = [
-                _read(self._descriptor(file), length, offset)
-                for file, length, offset in zip(files.tolist(), lengths, offsets, strict=True)
-            ]
-        self._refuse_if_cut(sum(map(len, bodies)), sum(lengths))
-        return bodies
-
-    @staticmethod
-    def _refuse_if_cut(found: int, expected: int) -> None:
-        if found != expected:
-            raise RunError("the data set has become shorter while it was read")
+    def _base(self, file: int) -> int:
+        """Where its content begins in what its descriptor leads to."""
+        return max(0, self._spilled_at[file])
 
     def _descriptor(self, file: int) -> int:
         if self._spilled_at[file] >= 0:
@@ -151,14 +133,3 @@ class RecordFiles:
         self._open.clear()
         if self._spill is not None:
             self._spill.close()
-
-
-def _read(descriptor: int, length: int, offset: int) -> bytes:
-    """All of it: a read may give less than it was asked for (Linux: at most 2 GiB at once)."""
-    content = os.pread(descriptor, length, offset)
-    while len(content) < length:
-        more = os.pread(descriptor, length - len(content), offset + len(content))
-        if not more:
-            break
-        content += more
-    return content

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import lru_cache
+from pathlib import Path
 
 from bench_spark.datasets.files import files_of
 from bench_spark.datasets.record_files import RecordFiles
@@ -27,11 +28,18 @@ def with_records(scenario: Scenario, broker: Broker) -> Scenario:
     A table is read later, by Spark."""
     refuse_carrier(scenario, broker)
     dataset = scenario.dataset
+    if dataset.table is not None and _is_missing(dataset.table):
+        raise ConfigurationError(f"dataset.table: {dataset.table}: there is no such directory")
     if dataset.path is None:
         return scenario
     limit = size_limit(scenario, broker)
     found = _read_files(dataset, scenario.carrier, scenario.identity, limit, _stamp(dataset.path))
     return with_found(scenario, found)
+
+
+def _is_missing(table: str) -> bool:
+    """A path that leads nowhere; whether there is a table of that name is for Spark to say."""
+    return "/" in table and "://" not in table and not Path(table).exists()
 
 
 def _stamp(path: str) -> _Stamp:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, Protocol
@@ -49,6 +49,7 @@ from bench_spark.measure.clock import NANOSECONDS, Clock
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.spark.dataset_rows import DatasetRows
 from bench_spark.spark.environment import driver_environment
 from bench_spark.spark.marker import StoreMarker, store_marker
 from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
@@ -119,11 +120,13 @@ class Engine:
         self._store = store
         self._display = display
         self._metrics: RollingMetrics | None = None
+        self._rows = DatasetRows(spark, store)
         self._unpublished: list[str] = []
         """Trials without live metrics, whose rows are still to be made."""
 
     def close(self) -> None:
         self._publish_trials()
+        self._rows.close()
         if self._metrics is not None:
             self._metrics.close()
 
@@ -148,6 +151,7 @@ class Engine:
         """Run, summarise, store. Raises a PreflightError when the load could not start."""
         began_ns = time.monotonic_ns()
         self._check_slots(request.plan)
+        request = replace(request, plan=self._rows.given_to(request.plan, request.broker))
         metrics = self._ensure_metrics()
         started_at = datetime.now(UTC)
         self._store.replace_run(request.row(started_at))
