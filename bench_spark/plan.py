@@ -58,6 +58,9 @@ class Assignment:
     receive."""
     rows_at: str | None = None
     """The directory with the rows of `dataset.table`, once they were put there."""
+    first_measured: tuple[int, ...] | None = None
+    """Per producer of the run, the number of its first message in the measured phase: for agents
+    that receive messages of others, which say by IDs who they are and not when they were due."""
 
     @property
     def destinations(self) -> tuple[int, ...]:
@@ -171,9 +174,10 @@ def with_rows(plan: Plan, scenario: Scenario, rows_at: str) -> Plan:
     if scenario.dataset.is_recorded:
         scenario = _at_the_recorded_pace(scenario, rows_at)
     made = make_plan(scenario, plan.run_id)
-    return replace(
-        made, assignments=tuple(replace(one, rows_at=rows_at) for one in made.assignments)
-    )
+    assignments = [replace(one, rows_at=rows_at) for one in made.assignments]
+    if any(one.first_measured is not None for one in assignments):
+        assignments = _with_phases_by_number(assignments)
+    return replace(made, assignments=tuple(assignments))
 
 
 def _at_the_recorded_pace(scenario: Scenario, rows_at: str) -> Scenario:
@@ -328,7 +332,31 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2) -> Plan:
             )
         )
         declared.update(touched)
+    if shared and not effective.has_envelopes:
+        _refuse_unknown_phases(effective)
+        assignments = _with_phases_by_number(assignments)
     return Plan(run_id, effective, tuple(assignments))
+
+
+def _refuse_unknown_phases(scenario: Scenario) -> None:
+    if scenario.load.mode != "rate" and scenario.phases.warmup_seconds:
+        raise ConfigurationError(
+            f"phases.warmup_seconds: with identity.carrier {scenario.carrier} and agents that "
+            f"receive what others send, load.mode {scenario.load.mode} cannot tell which messages "
+            "are of the warm-up; use 0"
+        )
+
+
+def _with_phases_by_number(assignments: Sequence[Assignment]) -> list[Assignment]:
+    """On a schedule it is known beforehand which message of a producer is the first that counts."""
+    first = [0] * assignments[0].scenario.producers
+    warmup_ns = round(assignments[0].scenario.phases.warmup_seconds * NANOSECONDS)
+    for assignment in assignments:
+        schedule, lanes = assignment.schedule, len(assignment.producers)
+        before = 0 if schedule is None else schedule.messages_before(warmup_ns)
+        for lane, member in enumerate(assignment.producers):
+            first[member.index] = len(range(lane, before, lanes))
+    return [replace(one, first_measured=tuple(first)) for one in assignments]
 
 
 def _what_keeps_apart(scenario: Scenario) -> str:

@@ -41,6 +41,7 @@ from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.topologies import Wiring
 from bench_spark.transports.base import (
     HEAD_ONLY,
+    I64,
     Consumers,
     Destination,
     Lane,
@@ -329,6 +330,7 @@ class _Agent:
             takes_any=scenario.only_consumes,
             reads_timestamps=scenario.message.timestamped,
             is_carried=not scenario.has_envelopes,
+            first_measured=_as_column(self._assignment.first_measured),
             by_destination=scenario.breakdown == "destination",
         )
 
@@ -534,6 +536,10 @@ def _lanes_of(members: tuple[Member, ...], destinations: dict[int, Destination])
         Lane(member.index, tuple(destinations[index] for index in member.destinations))
         for member in members
     ]
+
+
+def _as_column(numbers: tuple[int, ...] | None) -> I64 | None:
+    return None if numbers is None else np.array(numbers, np.int64)
 
 
 def _relabelled(sets: SequenceSets, label: Any) -> bytes:

@@ -97,6 +97,9 @@ class RecorderSetup:
     is_carried: bool = False
     """Messages say by IDs which they are. Heads are made from these: without one the run tag is 0,
     and times are 0 of messages that another agent sent."""
+    first_measured: I64 | None = None
+    """Per producer of the run: from which number on such messages belong to the measured phase.
+    Without it they belong to the phase in which they arrive."""
 
     @property
     def has_accounts(self) -> bool:
@@ -319,6 +322,10 @@ class Recorder:
         ours = ~(malformed | foreign)
         has_times = ours & (sent_ns > 0)
         measured = self._timeline.phase_of(np.where(has_times, intended_ns, received_ns))
+        if self._setup.first_measured is not None:
+            of_others = ours & ~has_times
+            first = self._setup.first_measured[head["producer"][of_others]]
+            measured[of_others] = head["sequence"][of_others].astype(np.int64) >= first
         tick = self._timeline.tick_of(received_ns)
         duplicate = np.zeros(rows, np.bool_)
         out_of_order = np.zeros(rows, np.bool_)
@@ -386,12 +393,12 @@ class Recorder:
 
     def _not_ours(self, head: Envelopes, size: npt.NDArray[np.uint32]) -> tuple[Mask, Mask]:
         """Malformed: cannot be a message of this tool. Foreign: one of another run."""
-        short = head["run_tag"] == 0 if self._setup.is_carried else size < ENVELOPE_BYTES
-        foreign = ~short & (head["run_tag"] != self._setup.run_tag)
+        nameless = head["run_tag"] == 0 if self._setup.is_carried else size < ENVELOPE_BYTES
+        foreign = ~nameless & (head["run_tag"] != self._setup.run_tag)
         impossible = (head["producer"] >= self._setup.producers) | ~plausible(
             head["sequence"].astype(np.int64)
         )
-        return short | (~foreign & impossible), foreign
+        return nameless | (~foreign & impossible), foreign
 
     # -- cells -----------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from bench_spark.datasets.files import files_of
 from bench_spark.datasets.record_files import RecordFiles
 from bench_spark.datasets.source import RecordSource
 from bench_spark.errors import ConfigurationError
+from bench_spark.identity.base import Carrier
 from bench_spark.identity.checking import check_records
 from bench_spark.identity.registry import carrier_named, make_carrier, refuse_carrier
 from bench_spark.measure.envelope import TIMESTAMP_BYTES
@@ -57,14 +58,20 @@ def _read_files(
 ) -> Found:
     """Trials of a suite have the same data: it is read once, as long as the stamp is the same."""
     with closing(RecordFiles(dataset)) as source:
-        check_records(source, carrier_named(carrier, identity), limit, source.format == "jsonl")
-        return found_in(source)
+        return found_in(source, carrier_named(carrier, identity), limit, source.format == "jsonl")
 
 
-def found_in(source: RecordSource) -> Found:
+def found_in(
+    source: RecordSource, carrier: Carrier, limit: SizeLimit, are_json: bool = False
+) -> Found:
+    """What a source holds; raises ConfigurationError for a record that cannot be sent."""
+    check_records(source, carrier, limit, are_json)
     sizes = source.sizes()
     return Found(
-        records=source.count, mean_bytes=sizes.mean_bytes, largest_bytes=sizes.largest_bytes
+        records=source.count,
+        mean_bytes=sizes.mean_bytes,
+        largest_bytes=sizes.largest_bytes,
+        largest_body_bytes=sizes.largest_bytes + carrier.added_bytes,
     )
 
 

@@ -50,6 +50,8 @@ class Found(Section):
     """Mean size of a record."""
     largest_bytes: int = Field(0, ge=0)
     """Size of the largest."""
+    largest_body_bytes: int = Field(0, ge=0)
+    """Size of the largest as it is sent, with an ID where the body carries it."""
 
 
 class Dataset(Section):

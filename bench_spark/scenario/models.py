@@ -15,12 +15,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from bench_spark.measure.envelope import ENVELOPE_BYTES
-from bench_spark.measure.identity import ID_BYTES
 from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.scenario.data_conflicts import data_conflicts
 from bench_spark.scenario.dataset_section import Dataset
 from bench_spark.scenario.fields import Conflict, Name, PropertyName, Rate, Section, refuse
-from bench_spark.scenario.identity_section import ENVELOPE, IN_BODY, Identity
+from bench_spark.scenario.identity_section import ENVELOPE, Identity
 from bench_spark.scenario.kafka_section import Kafka
 from bench_spark.scenario.load_sections import (
     Consumer,
@@ -170,8 +169,7 @@ class Scenario(Section):
         """Of all messages; those of a data set are known once it has been read."""
         if not self.dataset.is_set:
             return self.message.largest_bytes
-        added = ID_BYTES if self.carrier in IN_BODY else 0
-        return max(1, self.dataset.found.largest_bytes + added)
+        return max(1, self.dataset.found.largest_body_bytes)
 
     @property
     def skipped_per_producer(self) -> int:

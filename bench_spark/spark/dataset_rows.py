@@ -42,7 +42,6 @@ from bench_spark.datasets.column_records import (
     encoded_headers,
 )
 from bench_spark.errors import ConfigurationError
-from bench_spark.identity.checking import check_records
 from bench_spark.identity.preparing import found_in, with_found
 from bench_spark.identity.registry import make_carrier
 from bench_spark.measure.clock import NANOSECONDS
@@ -81,8 +80,7 @@ class DatasetRows:
         carrier = make_carrier(scenario)
         assert carrier is not None, "a data set excludes envelopes"
         with closing(ColumnRecords(directory)) as source:
-            check_records(source, carrier, size_limit(scenario, broker))
-            found = found_in(source)
+            found = found_in(source, carrier, size_limit(scenario, broker))
         return with_rows(plan, with_found(scenario, found), str(directory))
 
     def _rows_of(self, dataset: Dataset) -> Path:

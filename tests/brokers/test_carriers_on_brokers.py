@@ -20,7 +20,7 @@ REGEX = {"carrier": "regex", "insert": '"id": "()'}
 @pytest.mark.parametrize(
     ("broker", "identity", "keys"),
     [
-        ("rabbitmq", {"carrier": "prefix"}, {"amqp": {"confirm": True}}),
+        ("rabbitmq", {"carrier": "prefix"}, {"amqp": {"confirms": 1000}}),
         ("rabbitmq", REGEX, {"amqp": {"plane": "pika"}}),
         ("rabbitmq", {"carrier": "header"}, {}),
         ("kafka", {"carrier": "append"}, {"kafka": {"plane": "confluent"}}),

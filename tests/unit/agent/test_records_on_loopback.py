@@ -14,6 +14,7 @@ from unit.loopbacks import Watch
 from bench_spark.agent import agent as agent_module
 from bench_spark.agent import loop as loop_module
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.errors import ConfigurationError
 from bench_spark.identity.preparing import with_records
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import Plan, make_plan
@@ -148,6 +149,33 @@ def test_a_window_is_given_back_by_ids(caught: Caught, data: str) -> None:
     load = run_load(made, LOOPBACK)
     assert_all_arrived(load)
     assert load.total(PRODUCER, "sent") == 200
+
+
+def test_what_another_agent_sent_is_counted_by_phase_but_not_timed(
+    caught: Caught, data: str
+) -> None:
+    made = plan("split", agents=2, placement="split", producers=3, dataset={"path": data})
+    load = run_load(made, LOOPBACK)
+    assert load.control.failures == []
+    for phase, messages in (("warmup", 400), ("measure", 600)):
+        assert load.total(PRODUCER, "sent", phase) == messages
+        assert load.total(CONSUMER, "received", phase) == messages
+    accounts = load.accounts()
+    assert accounts.closes
+    assert accounts.received_once == 600
+    assert not any(
+        "latency" in row.histograms and row.histograms["latency"].counts.sum()
+        for _, row in load.rows
+    )
+
+
+def test_without_a_schedule_nobody_knows_the_phase_of_what_others_sent(data: str) -> None:
+    keys = {"agents": 2, "placement": "split", "dataset": {"path": data}}
+    load = {"mode": "maximum", "messages": 100}
+    with pytest.raises(ConfigurationError, match="warmup_seconds: with identity.carrier prefix"):
+        plan("split", **keys, load=load)
+    phases = {"warmup_seconds": 0, "measure_seconds": 1}
+    assert plan("split", **keys, load=load, phases=phases).expected_messages == 100
 
 
 def _damaged(received: Received) -> Received:

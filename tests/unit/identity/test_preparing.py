@@ -36,6 +36,7 @@ def test_a_scenario_learns_what_its_data_set_holds(data: Path) -> None:
         "records": 3,
         "mean_bytes": 2.0,
         "largest_bytes": 3,
+        "largest_body_bytes": 35,
     }
     assert (scenario.message.bytes, scenario.largest_body_bytes) == (34, 35)
     beside = prepared(data, identity={"carrier": "header"})
