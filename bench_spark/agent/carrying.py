@@ -7,8 +7,6 @@ and from what this agent remembers of sending them. A message without an ID has 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from bench_spark.agent.given_ids import GivenIds
@@ -85,7 +83,8 @@ class Carrying:
             hashes = content_hashes(self._carrier.contents(received))
         if self._given_ids is not None:
             texts = self._carrier.find(received) if len(received) else []
-            received, head = self._given_ids.recognise(replace(received, hashes=hashes), texts)
+            received.hashes = hashes
+            received, head = self._given_ids.recognise(received, texts)
             hashes = received.hashes
         elif not len(received):
             return received
@@ -94,13 +93,9 @@ class Carrying:
         known = self._ring.find(head)
         head["sent_ns"] = known.sent_ns
         head["intended_ns"] = known.intended_ns
-        corrupted = None if hashes is None else known.is_known & (hashes != known.content)
-        return replace(
-            received,
-            head=head,
-            bodies=None,
-            keys=None,
-            headers=None,
-            hashes=hashes,
-            corrupted=corrupted,
-        )
+        received.head = head
+        received.bodies = received.keys = received.headers = None
+        if hashes is not None:
+            received.hashes = hashes
+            received.corrupted = known.is_known & (hashes != known.content)
+        return received

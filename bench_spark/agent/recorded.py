@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.agent.pacer import BATCH_NS
-from bench_spark.datasets.column_records import DUE, RowFacts, mapped
+from bench_spark.datasets.column_records import DUE, RowFacts
+from bench_spark.datasets.index import mapped
 
 I64 = npt.NDArray[np.int64]
 

@@ -61,5 +61,5 @@ class SentRing:
         is_known = (self._members[at] == producer) & (
             slots["number"] == head["sequence"] + np.uint64(1)
         )
-        times = (np.where(is_known, slots[name], 0) for name in ("sent_ns", "intended_ns"))
-        return Known(is_known, *times, slots["content"])
+        sent_ns, intended_ns = slots["sent_ns"] * is_known, slots["intended_ns"] * is_known
+        return Known(is_known, sent_ns, intended_ns, slots["content"])

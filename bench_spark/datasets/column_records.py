@@ -16,13 +16,11 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from bench_spark.datasets.index import RecordIndex
-from bench_spark.datasets.reading import are_consecutive, read_each, read_stretch
+from bench_spark.datasets.index import RecordIndex, mapped
+from bench_spark.datasets.reading import read_each, read_stretch, stretch_of
 from bench_spark.datasets.source import I64, Records, Sizes
 from bench_spark.errors import StoreNotReady
 
@@ -86,9 +84,10 @@ class _Column:
         )
         self._descriptor = os.open(directory / f"{name}.bytes", os.O_RDONLY | os.O_CLOEXEC)
 
-    def read(self, numbers: I64, is_stretch: bool) -> list[bytes]:
-        read = read_stretch if is_stretch else read_each
-        return read(self._descriptor, self.index.spans(numbers))
+    def read(self, numbers: I64, stretch: slice | None) -> list[bytes]:
+        if stretch is not None:
+            return read_stretch(self._descriptor, self.index.spans(stretch))
+        return read_each(self._descriptor, self.index.spans(numbers))
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -108,8 +107,8 @@ class ColumnRecords:
         return self._facts.records
 
     def read(self, numbers: I64) -> Records:
-        is_stretch = are_consecutive(numbers)
-        read = {name: column.read(numbers, is_stretch) for name, column in self._columns.items()}
+        stretch = stretch_of(numbers)
+        read = {name: column.read(numbers, stretch) for name, column in self._columns.items()}
         headers = read.get(HEADERS)
         return Records(
             read[BODY],
@@ -134,7 +133,3 @@ def encoded_headers(headers: dict[str, bytes]) -> bytes:
 
 def decoded_headers(text: bytes) -> dict[str, bytes]:
     return {name: value.encode("latin-1") for name, value in json.loads(text).items()}
-
-
-def mapped(path: Path, dtype: str, count: int) -> npt.NDArray[Any]:
-    return np.memmap(path, dtype, "r", shape=(count,)) if count else np.zeros(0, dtype)

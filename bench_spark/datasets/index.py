@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -40,9 +41,16 @@ class IndexBuilder:
 
 def _mapped(file: IO[bytes], dtype: str, count: int) -> npt.NDArray[Any]:
     file.flush()
-    # The mapping keeps the file alive; nothing has no mapping.
-    with file:
-        return np.memmap(file, dtype, "r", shape=(count,)) if count else np.zeros(0, dtype)
+    with file:  # the mapping keeps its content alive
+        return mapped(file, dtype, count)
+
+
+def mapped(file: IO[bytes] | Path, dtype: str, count: int) -> npt.NDArray[Any]:
+    """Numbers in a file, as a plain array: indexing a memmap costs microseconds more. Nothing has
+    no mapping."""
+    if not count:
+        return np.zeros(0, dtype)
+    return np.asarray(np.memmap(file, dtype, "r", shape=(count,)))
 
 
 class RecordIndex:
@@ -55,7 +63,7 @@ class RecordIndex:
     def __len__(self) -> int:
         return len(self._starts)
 
-    def spans(self, numbers: I64) -> Spans:
+    def spans(self, numbers: I64 | slice) -> Spans:
         return Spans(
             self._starts[numbers].astype(np.int64), self._lengths[numbers].astype(np.int64)
         )

@@ -7,7 +7,8 @@ computed, not stored: a Feistel network over the next power of four, walked unti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
 _ROUNDS = 4
+_BLOCK = 4096
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MASK = 2**64 - 1
 
@@ -28,17 +30,34 @@ class RecordOrdering:
     producers: int
     order: RecordOrder = "sequential"
     seed: int = 0
+    _latest: list[Any] = field(default_factory=lambda: [-1, None], repr=False, compare=False)
+    """Number and content of the block that was drawn last."""
 
     def numbers(self, producer: npt.NDArray[np.uint32], sequence: U64) -> I64:
         """Of the records that these messages are."""
         stream = sequence * np.uint64(self.producers) + producer
+        if self.order == "sequential":
+            return (stream % np.uint64(self.records)).astype(np.int64)
+        # Small batches follow each other closely: their numbers are drawn many at a time.
+        block = int(stream[0]) // _BLOCK
+        within = stream - np.uint64(block * _BLOCK)
+        if within.max() < _BLOCK:
+            return self._block(block)[within]
+        return self._drawn(stream)
+
+    def _block(self, block: int) -> I64:
+        if self._latest[0] != block:
+            first = block * _BLOCK
+            drawn = self._drawn(np.arange(first, first + _BLOCK, dtype=np.uint64))
+            self._latest[:] = block, drawn
+        return cast(I64, self._latest[1])
+
+    def _drawn(self, stream: U64) -> I64:
         if self.order == "sampled":
             drawn = _mixed(stream + np.uint64(_seed_word(self.seed)))
             return (drawn % np.uint64(self.records)).astype(np.int64)
         lap, within = np.divmod(stream, np.uint64(self.records))
-        if self.order == "shuffled":
-            within = self._permuted(lap, within)
-        return within.astype(np.int64)
+        return self._permuted(lap, within).astype(np.int64)
 
     def _permuted(self, lap: U64, within: U64) -> U64:
         """Another permutation for each lap."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
-
 from bench_spark.datasets.scanning import Spans
 from bench_spark.datasets.source import I64
 from bench_spark.errors import RunError
 
 
-def are_consecutive(numbers: I64) -> bool:
-    return bool((np.diff(numbers) == 1).all())
+def stretch_of(numbers: I64) -> slice | None:
+    """The same numbers as a slice, if each is one more than the one before."""
+    first, last = int(numbers[0]), int(numbers[-1])
+    is_stretch = last - first == len(numbers) - 1 and bool((numbers[1:] > numbers[:-1]).all())
+    return slice(first, last + 1) if is_stretch else None
 
 
 def read_stretch(descriptor: int, spans: Spans, base: int = 0) -> list[bytes]:

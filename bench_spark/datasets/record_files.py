@@ -16,7 +16,7 @@ import numpy as np
 
 from bench_spark.datasets.files import blocks_of, files_of, format_of, is_compressed, scanner_for
 from bench_spark.datasets.index import IndexBuilder
-from bench_spark.datasets.reading import are_consecutive, read_at, read_each, read_stretch
+from bench_spark.datasets.reading import read_at, read_each, read_stretch, stretch_of
 from bench_spark.datasets.scanning import BrokenRecord, Spans
 from bench_spark.datasets.source import I64, Records, Sizes
 from bench_spark.errors import ConfigurationError
@@ -77,13 +77,17 @@ class RecordFiles:
         return self._index.sizes()
 
     def read(self, numbers: I64) -> Records:
-        files = np.searchsorted(self._firsts, numbers, side="right") - 1
-        spans = self._index.spans(numbers)
-        if not (files == files[0]).all():
-            return Records(self._read_from_several(files, spans))
-        file = int(files[0])
-        read = read_stretch if are_consecutive(numbers) else read_each
-        return Records(read(self._descriptor(file), spans, self._base(file)))
+        file = 0
+        if len(self._paths) > 1:
+            files = np.searchsorted(self._firsts, numbers, side="right") - 1
+            file = int(files[0])
+            if not (files == file).all():
+                return Records(self._read_from_several(files, self._index.spans(numbers)))
+        descriptor, base = self._descriptor(file), self._base(file)
+        stretch = stretch_of(numbers)
+        if stretch is not None:
+            return Records(read_stretch(descriptor, self._index.spans(stretch), base))
+        return Records(read_each(descriptor, self._index.spans(numbers), base))
 
     def _read_from_several(self, files: I64, spans: Spans) -> list[bytes]:
         places = zip(files.tolist(), spans.lengths.tolist(), spans.starts.tolist(), strict=True)

@@ -22,12 +22,8 @@ Bool = npt.NDArray[np.bool_]
 ID_BYTES = 32
 ID_PATTERN = rb"[0-9A-Fa-f]{32}"
 
-_NO_DIGIT = 255
 _NUMBERS = np.dtype([("run_tag", ">u4"), ("producer", ">u4"), ("sequence", ">u8")])
-_DIGITS_OF_BYTE = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint16)
-_VALUE_OF_DIGIT = np.full(256, _NO_DIGIT, np.uint8)
-_VALUE_OF_DIGIT[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
-_VALUE_OF_DIGIT[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
+_IS_DIGIT = np.isin(np.arange(256), np.frombuffer(b"0123456789abcdefABCDEF", np.uint8))
 
 
 def encode_ids(heads: Envelopes) -> U8:
@@ -35,21 +31,32 @@ def encode_ids(heads: Envelopes) -> U8:
     numbers = np.empty(len(heads), _NUMBERS)
     for name in ("run_tag", "producer", "sequence"):
         numbers[name] = heads[name]
-    digits = _DIGITS_OF_BYTE[numbers.view(np.uint8)]
-    return digits.view(np.uint8).reshape(len(heads), ID_BYTES)
+    digits = numbers.tobytes().hex().encode()
+    return np.frombuffer(digits, np.uint8).reshape(len(heads), ID_BYTES)
 
 
 def decode_ids(rows: U8) -> tuple[Envelopes, Bool]:
     """Heads without times, and which of the rows are IDs; the heads of others are all zeros."""
     heads = empty_envelopes(len(rows))
-    values = _VALUE_OF_DIGIT[rows]
-    valid: Bool = (values != _NO_DIGIT).all(axis=1)
-    packed = values[:, 0::2] << 4 | values[:, 1::2] & 0x0F
-    packed[~valid] = 0
-    numbers = np.ascontiguousarray(packed).view(_NUMBERS).reshape(len(rows))
+    valid: Bool = np.ones(len(rows), np.bool_)
+    packed = _unhexed(rows)
+    if packed is None:
+        valid = _IS_DIGIT[rows].all(axis=1)
+        packed = bytes.fromhex(np.where(valid[:, None], rows, ord("0")).tobytes().decode())
+    numbers = np.frombuffer(packed, _NUMBERS)
     for name in ("run_tag", "producer", "sequence"):
         heads[name] = numbers[name]
     return heads, valid
+
+
+def _unhexed(rows: U8) -> bytes | None:
+    """All rows at once, as nearly always; None if one of them is no ID."""
+    try:
+        packed = bytes.fromhex(rows.tobytes().decode("ascii"))
+    except ValueError:
+        return None
+    # White space is skipped, and then the others are not where they should be.
+    return packed if 2 * len(packed) == rows.size else None
 
 
 def id_texts(rows: U8) -> list[bytes]:
@@ -61,7 +68,7 @@ def id_texts(rows: U8) -> list[bytes]:
 def id_rows(texts: Sequence[bytes]) -> U8:
     """Back from pieces of text; one of another length becomes a row that is no ID."""
     joined = b"".join(texts)
-    if len(joined) != ID_BYTES * len(texts) or any(len(text) != ID_BYTES for text in texts):
+    if not {ID_BYTES}.issuperset(map(len, texts)):
         joined = b"".join([text if len(text) == ID_BYTES else b"-" * ID_BYTES for text in texts])
     return np.frombuffer(joined, np.uint8).reshape(len(texts), ID_BYTES)
 

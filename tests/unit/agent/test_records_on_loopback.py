@@ -172,7 +172,7 @@ def test_what_another_agent_sent_is_counted_by_phase_but_not_timed(
 def test_without_a_schedule_nobody_knows_the_phase_of_what_others_sent(data: str) -> None:
     keys = {"agents": 2, "placement": "split", "dataset": {"path": data}}
     load = {"mode": "maximum", "messages": 100}
-    with pytest.raises(ConfigurationError, match="warmup_seconds: with identity.carrier prefix"):
+    with pytest.raises(ConfigurationError, match=r"warmup_seconds: with identity.carrier prefix"):
         plan("split", **keys, load=load)
     phases = {"warmup_seconds": 0, "measure_seconds": 1}
     assert plan("split", **keys, load=load, phases=phases).expected_messages == 100
