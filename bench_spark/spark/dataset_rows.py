@@ -147,8 +147,11 @@ def _octets(frame: DataFrame, name: str, key: str) -> Column:
 
 def _headers(frame: DataFrame, name: str) -> Column:
     column, kind = _column(frame, name, HEADERS), frame.schema[name].dataType
-    is_map = isinstance(kind, MapType) and isinstance(kind.keyType, StringType)
-    if not is_map or not isinstance(kind.valueType, StringType | BinaryType):
+    if not (
+        isinstance(kind, MapType)
+        and isinstance(kind.keyType, StringType)
+        and isinstance(kind.valueType, StringType | BinaryType)
+    ):
         raise _wrong_type(HEADERS, name, kind, "a map of string to string or binary")
     return column.cast("map<string, binary>").alias(HEADERS)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import random
 import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,20 +15,20 @@ from hypothesis import strategies as st
 
 from bench_spark.datasets import files
 from bench_spark.datasets.record_files import RecordFiles
-from bench_spark.datasets.scanning import CsvScanner, LengthPrefixScanner, LineScanner
+from bench_spark.datasets.scanning import CsvScanner, LengthPrefixScanner, LineScanner, Scanner
 from bench_spark.errors import ConfigurationError, RunError
 from bench_spark.scenario.dataset_section import Dataset
 
 
-def opened(path, **keys):
+def opened(path: Path, **keys: Any) -> RecordFiles:
     return RecordFiles(Dataset(path=str(path), **keys))
 
 
-def all_of(source):
+def all_of(source: RecordFiles) -> list[bytes]:
     return list(source.read(np.arange(source.count)).bodies)
 
 
-def scanned(scanner, content, block_bytes):
+def scanned(scanner: Scanner, content: bytes, block_bytes: int) -> list[bytes]:
     spans = [
         scanner.scan(content[at : at + block_bytes]) for at in range(0, len(content), block_bytes)
     ]
@@ -57,8 +59,13 @@ def scanned(scanner, content, block_bytes):
 )
 @pytest.mark.parametrize("compressed", [False, True])
 def test_records_are_the_bytes_between_their_ends(
-    tmp_path, name, content, keys, records, compressed
-):
+    tmp_path: Path,
+    name: str,
+    content: bytes,
+    keys: dict[str, Any],
+    records: list[bytes],
+    compressed: bool,
+) -> None:
     path = tmp_path / (f"{name}.gz" if compressed else name)
     path.write_bytes(gzip.compress(content) if compressed else content)
     source = opened(path, **keys)
@@ -72,25 +79,25 @@ def test_records_are_the_bytes_between_their_ends(
     ),
     st.integers(1, 7),
 )
-def test_lines_are_the_same_however_the_blocks_are_cut(content, block_bytes):
+def test_lines_are_the_same_however_the_blocks_are_cut(content: bytes, block_bytes: int) -> None:
     lines = [re.sub(rb"\r\Z", b"", line) for line in content.split(b"\n")]
     assert scanned(LineScanner(), content, block_bytes) == [line for line in lines if line]
 
 
 @given(st.lists(st.binary(max_size=9), max_size=9), st.integers(1, 7))
-def test_length_prefixed_records_survive_any_cut(records, block_bytes):
+def test_length_prefixed_records_survive_any_cut(records: list[bytes], block_bytes: int) -> None:
     content = b"".join(len(one).to_bytes(4, "big") + one for one in records)
     assert scanned(LengthPrefixScanner(), content, block_bytes) == records
 
 
 @given(st.integers(1, 9))
-def test_rows_with_quoted_ends_of_lines_survive_any_cut(block_bytes):
+def test_rows_with_quoted_ends_of_lines_survive_any_cut(block_bytes: int) -> None:
     content = b'h\n"a\n\r\n""b"\r\nc\n"\n"\n'
     expected = [b'"a\n\r\n""b"', b"c", b'"\n"']
     assert scanned(CsvScanner(has_header_row=True), content, block_bytes) == expected
 
 
-def test_a_directory_is_all_its_files_in_order_of_their_names(tmp_path):
+def test_a_directory_is_all_its_files_in_order_of_their_names(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes(b"3\n4\n")
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"1\n2\n"))
     (tmp_path / "c").mkdir()
@@ -105,7 +112,7 @@ def test_a_directory_is_all_its_files_in_order_of_their_names(tmp_path):
     source.close()
 
 
-def test_more_files_than_may_be_open_are_read_all_the_same(tmp_path):
+def test_more_files_than_may_be_open_are_read_all_the_same(tmp_path: Path) -> None:
     for number in range(200):
         (tmp_path / f"{number:03}").write_bytes(b"%d" % number)
     source = opened(tmp_path, format="files")
@@ -115,13 +122,15 @@ def test_more_files_than_may_be_open_are_read_all_the_same(tmp_path):
     source.close()
 
 
-def test_the_line_of_a_record_counts_blank_lines_and_those_in_quotes(tmp_path):
+def test_the_line_of_a_record_counts_blank_lines_and_those_in_quotes(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_bytes(b'h\n\n"a\nb"\nc\n')
     assert [opened(path).place(number) for number in (0, 1)] == [f"{path}:3", f"{path}:5"]
 
 
-def test_blocks_of_a_large_file_join_without_a_seam(tmp_path, monkeypatch):
+def test_blocks_of_a_large_file_join_without_a_seam(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "_BLOCK_BYTES", 1000)
     records = [random.Random(n).randbytes(n % 90 + 1).hex().encode() for n in range(500)]
     path = tmp_path / "large.txt"
@@ -147,7 +156,9 @@ def test_blocks_of_a_large_file_join_without_a_seam(tmp_path, monkeypatch):
         (gzip.compress(b"a\n" * 999)[:-9], "cut.gz", {}, "cannot be read"),
     ],
 )
-def test_what_cannot_be_read_is_refused_by_its_name(tmp_path, content, name, keys, told):
+def test_what_cannot_be_read_is_refused_by_its_name(
+    tmp_path: Path, content: bytes | None, name: str, keys: dict[str, Any], told: str
+) -> None:
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
@@ -155,12 +166,12 @@ def test_what_cannot_be_read_is_refused_by_its_name(tmp_path, content, name, key
         opened(path, **keys)
 
 
-def test_an_empty_directory_is_refused(tmp_path):
+def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no files"):
         opened(tmp_path)
 
 
-def test_a_file_that_is_cut_while_it_is_read_fails_the_run(tmp_path):
+def test_a_file_that_is_cut_while_it_is_read_fails_the_run(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\ntwo\n")
     source = opened(path)
