@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class Caught:
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
-        self.change = lambda received: received
+        self.change: Callable[[Received], Received] = lambda received: received
 
     def __call__(self, received: Received) -> Received:
         received = self.change(received)
