@@ -23,6 +23,8 @@ ENTRY_POINTS = "bench_spark.transports"
 _PARTS = {
     "amqp": frozenset({Part.BODY, Part.HEADERS}),
     "kafka": frozenset(Part),
+    "http": frozenset({Part.BODY, Part.HEADERS}),
+    "tcp": frozenset({Part.BODY}),
     "loopback": frozenset(Part),
 }
 
@@ -112,6 +114,14 @@ def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
         from bench_spark.transports import kafka
 
         kafka.check_properties(scenario, broker)
+    elif broker.kind == "http":
+        from bench_spark.transports.http import transport as http
+
+        http.refuse_impossible(scenario, broker)
+    elif broker.kind == "tcp":
+        from bench_spark.transports.tcp import transport as tcp
+
+        tcp.refuse_impossible(scenario, broker)
     elif broker.kind == "mqtt":
         from bench_spark.transports.mqtt import layout
         from bench_spark.transports.mqtt import naming as mqtt_naming
@@ -135,6 +145,14 @@ def _factory(broker: Broker) -> TransportFactory:
         from bench_spark.transports.mqtt.transport import MqttTransport
 
         return MqttTransport
+    if broker.kind == "http":
+        from bench_spark.transports.http.transport import HttpTransport
+
+        return HttpTransport
+    if broker.kind == "tcp":
+        from bench_spark.transports.tcp.transport import TcpTransport
+
+        return TcpTransport
     if broker.kind == "loopback":
         from bench_spark.transports.loopback import LoopbackTransport
 
