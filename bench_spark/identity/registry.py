@@ -49,6 +49,8 @@ def refuse_carrier(scenario: Scenario, broker: Broker) -> None:
     carrier = make_carrier(scenario)
     if carrier is None:
         return
+    if scenario.carrier == ACKNOWLEDGEMENT:
+        _refuse_without_answers(scenario, broker)
     offered = parts_of(broker, scenario)
     for part in sorted(carrier.puts_into - offered, key=lambda part: part.value):
         _refuse_part(f"identity.carrier: {scenario.carrier}", part, broker, scenario)
@@ -57,6 +59,19 @@ def refuse_carrier(scenario: Scenario, broker: Broker) -> None:
         _refuse_part(f"dataset.columns.key: {columns.key}", Part.KEY, broker, scenario)
     if columns.headers is not None and Part.HEADERS not in offered:
         _refuse_part(f"dataset.columns.headers: {columns.headers}", Part.HEADERS, broker, scenario)
+
+
+def _refuse_without_answers(scenario: Scenario, broker: Broker) -> None:
+    if broker.kind not in ("http", "other"):
+        raise ConfigurationError(
+            f"identity.carrier: acknowledgement: kind {broker.kind} gives no IDs; allowed: kind "
+            "http, whose answers can name one"
+        )
+    if broker.kind == "http" and scenario.http.answer == "none":
+        raise ConfigurationError(
+            "identity.carrier: acknowledgement: http.answer is none, so that no answer names an "
+            "ID; use body or header"
+        )
 
 
 def _refuse_part(key: str, part: Part, broker: Broker, scenario: Scenario) -> None:

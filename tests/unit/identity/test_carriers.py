@@ -160,6 +160,10 @@ def test_headers_of_the_data_set_go_along_with_the_id() -> None:
             {"dataset": {"table": "t", "columns": {"headers": "h"}}},
             "dataset.columns.headers: h: .*no headers",
         ),
+        ("amqp", {"identity": {"carrier": "acknowledgement"}}, "kind amqp gives no IDs"),
+        ("http", {"identity": {"carrier": "acknowledgement"}}, "http.answer is none"),
+        ("http", {"identity": {"carrier": "acknowledgement"}, "http": {"answer": "body"}}, None),
+        ("http", {"identity": {"carrier": "header"}}, None),
         ("kafka", {"identity": {"carrier": "key"}}, None),
         ("kafka", {"identity": {"carrier": "header"}}, None),
         ("mqtt", {"identity": {"carrier": "header"}, "mqtt": {"version": "5"}}, None),
@@ -169,7 +173,11 @@ def test_headers_of_the_data_set_go_along_with_the_id() -> None:
 def test_a_carrier_that_the_protocol_lacks_is_refused(
     kind: str, keys: dict[str, Any], told: str | None
 ) -> None:
-    uris = {"amqp": {"uri": "amqp://h/"}, "mqtt": {"uri": "mqtt://h"}}
+    uris = {
+        "amqp": {"uri": "amqp://h/"},
+        "mqtt": {"uri": "mqtt://h"},
+        "http": {"uri": "http://h/"},
+    }
     kafka = {"bootstrap_servers": "h:1"}
     broker = Broker.model_validate({"kind": kind, **uris.get(kind, kafka)})
     scenario = Scenario.model_validate(keys)
