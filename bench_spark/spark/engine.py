@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -53,6 +53,7 @@ from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.spark.agent_task import in_task, start_worker
 from bench_spark.spark.collector_address import collector_address
+from bench_spark.spark.dataset_rows import DatasetRows
 from bench_spark.spark.environment import driver_environment
 from bench_spark.spark.housekeeping import compact_if_alone
 from bench_spark.spark.marker import StoreMarker, store_marker
@@ -124,11 +125,13 @@ class Engine:
         self._store = store
         self._display = display
         self._metrics: RollingMetrics | None = None
+        self._rows = DatasetRows(spark, store)
         self._unpublished: list[str] = []
         """Trials without live metrics, whose rows are still to be made."""
 
     def close(self) -> None:
         self._publish_trials()
+        self._rows.close()
         if self._metrics is not None:
             self._metrics.close()
 
@@ -152,6 +155,7 @@ class Engine:
         """Run, summarise, store. Raises a PreflightError when the load could not start."""
         began_ns = time.monotonic_ns()
         self._check_slots(request.plan)
+        request = replace(request, plan=self._rows.given_to(request.plan, request.broker))
         metrics = self._ensure_metrics()
         started_at = datetime.now(UTC)
         self._store.replace_run(request.row(started_at))

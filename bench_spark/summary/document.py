@@ -41,6 +41,7 @@ _RECEIVING_COUNTS = (
     "acked",
     "redelivered",
     "out_of_order",
+    "corrupted",
     "malformed",
     "foreign",
     "bytes_received",
@@ -243,6 +244,7 @@ def _counts(ticks: list[Tick], facts: RunFacts) -> dict[str, int | None]:
         "acked": _sum(measured, CONSUMER, "acked"),
         "redelivered": _sum(measured, CONSUMER, "redelivered"),
         "out_of_order": _sum(measured, CONSUMER, "out_of_order"),
+        "corrupted": _corrupted(measured, facts.plan),
         "malformed": _sum(ticks, CONSUMER, "malformed"),
         "foreign": _sum(ticks, CONSUMER, "foreign"),
         "errors": _sum(ticks, PRODUCER, "errors") + _sum(ticks, CONSUMER, "errors"),
@@ -265,6 +267,13 @@ def _counts(ticks: list[Tick], facts: RunFacts) -> dict[str, int | None]:
         "lost": accounts.lost,
         "indeterminate": accounts.indeterminate,
     }
+
+
+def _corrupted(measured: list[Tick], plan: Plan) -> int | None:
+    """Known where whoever received a message had also sent it."""
+    if not plan.scenario.identity.content_hash or not plan.is_paired:
+        return None
+    return _sum(measured, CONSUMER, "corrupted")
 
 
 def _unconfirmed(measured: list[Tick]) -> int:
