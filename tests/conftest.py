@@ -3,7 +3,7 @@
 Brokers that the collected tests ask for start side by side, so the session waits for the slowest
 only. Where several processes share the tests (`make test`), each has brokers of its own, so that a
 test that stops or counts something disturbs no other, and starts a broker only when one of its
-tests asks for it; what needs Spark is done by one of them. A broker that is not installed
+tests asks for it; what needs Spark is done by two of them. A broker that is not installed
 (RabbitMQ, Mosquitto) skips its tests and says why.
 """
 
@@ -26,6 +26,8 @@ from bench_spark.errors import EnvironmentNotReady
 from bench_spark.scenario.broker import Broker
 from bench_spark.store import Store
 
+pytest_plugins = ["fault_records"]
+
 KINDS = ("rabbitmq", "qpid", "kafka")
 _INSTALLED = {"rabbitmq": installed_programs, "mosquitto": installed_program}
 """Brokers of packages, and how to know whether they are there."""
@@ -34,25 +36,24 @@ _INSTALLED = {"rabbitmq": installed_programs, "mosquitto": installed_program}
 # the end is quick.
 LONGEST_FIRST = (
     "tests/cli/test_runs_on_real_brokers.py",
-    "tests/brokers/test_reconnection.py",
-    "tests/brokers/test_transport_contract.py",
-    "tests/cluster",
-    "tests/brokers/test_mqtt.py",
-    "tests/brokers",
-    "tests/cli",
-    "tests/spark",
-    "tests/unit",
-)
-
-# Starting Spark and warming it up takes as long as several of these files: one process takes them
-# all, so that there is one session.
-ON_THE_SESSION = (
-    "tests/cli/test_runs_on_real_brokers.py",
     "tests/cli/test_reports_of_runs.py",
-    "tests/cli/test_documentation.py",
-    "tests/cli/test_search_command.py",
-    "tests/cli/test_suites.py",
-    "tests/spark/",
+    "tests/brokers/test_reconnection.py",
+    "tests/cluster",
+    "tests/brokers/test_transport_contract.py",
+    "tests/brokers/test_embedded_brokers.py",
+    "tests/brokers/test_mqtt.py",
+)
+QUICK = "tests/unit"
+
+# Starting Spark and warming it up takes longer than most of these files: two processes take them,
+# so that there are two sessions.
+ON_ONE_SESSION = (
+    (
+        "tests/cli/test_runs_on_real_brokers.py",
+        "tests/cli/test_search_command.py",
+        "tests/cli/test_suites.py",
+    ),
+    ("tests/cli/test_reports_of_runs.py", "tests/cli/test_documentation.py", "tests/spark/"),
 )
 
 SHARED_OUT = "PYTEST_XDIST_WORKER" in os.environ
@@ -80,6 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _place(item: pytest.Item) -> int:
+    if item.nodeid.startswith(QUICK):
+        return len(LONGEST_FIRST) + 1
     places = (n for n, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start))
     return next(places, len(LONGEST_FIRST))
 
@@ -88,11 +91,12 @@ def _place(item: pytest.Item) -> int:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadFileScheduling
 
-    class FilesAndTheSession(LoadFileScheduling):
+    class FilesAndSessions(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "spark" if nodeid.startswith(ON_THE_SESSION) else super()._split_scope(nodeid)
+            sessions = (files[0] for files in ON_ONE_SESSION if nodeid.startswith(files))
+            return next(sessions, super()._split_scope(nodeid))
 
-    return FilesAndTheSession(config, log)
+    return FilesAndSessions(config, log)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -26,10 +26,11 @@ from bench_spark.cli.options import (
 from bench_spark.cli.output import Formats, Outputs, parse_formats_of, to_stdout, write_bytes
 from bench_spark.cli.preflight import refuse_what_the_broker_cannot, start_of_broker_hinted
 from bench_spark.cli.preparing import plan_for, plan_for_cluster
-from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
+from bench_spark.cli.progress import QuietOption, VerboseOption, suite_displays
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.conf_files import shipped
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
+from bench_spark.identity.preparing import with_records
 from bench_spark.plan import Plan
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.formatting import count, seconds
@@ -52,7 +53,7 @@ from bench_spark.suite.progress import (
     refuse_if_changed,
     runs_of_suite,
 )
-from bench_spark.suite.runner import SuiteResult, run_suite
+from bench_spark.suite.runner import OVERHEAD_SECONDS, SuiteResult, run_suite
 from bench_spark.suite.trials import Abilities, SuiteTrials, received_per_second
 from bench_spark.summary.rows import TrialOf
 from bench_spark.transports.registry import fitted
@@ -66,8 +67,6 @@ app = typer.Typer(
     help="Grids of trials around a scenario.", no_args_is_help=True, rich_markup_mode=None
 )
 
-OVERHEAD_SECONDS = 1.0
-"""What a trial takes beyond its load and drain, for the estimate."""
 START_SECONDS = 12.0
 """What Spark takes to start."""
 
@@ -139,7 +138,7 @@ def load(
     where = load_broker(broker or loaded.broker or DEFAULT_BROKER)
     for trial in trials_of(loaded):
         if trial.skipped_because is None:
-            fitted(trial.scenario, where)
+            with_records(fitted(trial.scenario, where), where)
     return AskedSuite(loaded, where, resolve_credentials(where))
 
 
@@ -204,7 +203,7 @@ def run(
 
     asked = load(suite, broker, quick, overrides, variant)
     outputs = _outputs(asked, store, formats)
-    display = display_of(quiet, verbose, live)
+    display, of_trials = suite_displays(quiet, verbose)
     if master is not None:
         if is_submitted():
             raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
@@ -227,14 +226,17 @@ def run(
     exit_code = 0
     if missing:
         agents_are_here = not is_submitted() and (master or "local").startswith("local")
-        _ask_broker(asked, missing, agents_are_here)
+        for refusal in _ask_broker(asked, missing, agents_are_here):
+            display.step(f"will fail: {refusal}")
         agents = max(_agents_of(trial.scenario) for trial in missing)
         chosen = None if is_submitted() else master or local_session_master(agents)
         with spark_session(chosen, display) as spark:
             refuse_unshared_store(store, spark.sparkContext.master)
-            with _engine(spark, opened, display) as engine:
+            with _engine(spark, opened, of_trials) as engine:
+                display.step("starting workers" + (" and the rolling metrics" if live else ""))
                 engine.warm_up(max(1, agents), live)
-                result = _run_all(spark, engine, asked, opened, done, display, live)
+                displays = (display, of_trials)
+                result = _run_all(spark, engine, asked, opened, done, displays, live)
             exit_code = result.exit_code
     outputs.write(_table(asked, opened))
     raise typer.Exit(exit_code)
@@ -271,8 +273,8 @@ def report(
 # -- running ---------------------------------------------------------------------------------------
 
 
-def _ask_broker(asked: AskedSuite, trials: Sequence[Trial], agents_are_here: bool) -> None:
-    """Refuse now what the broker would refuse trial by trial.
+def _ask_broker(asked: AskedSuite, trials: Sequence[Trial], agents_are_here: bool) -> list[str]:
+    """Refuse now what the broker would refuse trial by trial; what it refuses of some is returned.
 
     Whether it can be reached is for the agents to say where they run elsewhere, and for the first
     trial where a hook may start it.
@@ -280,10 +282,11 @@ def _ask_broker(asked: AskedSuite, trials: Sequence[Trial], agents_are_here: boo
     named = [(trial.key, trial.scenario) for trial in trials]
     try:
         with start_of_broker_hinted(asked.broker):
-            refuse_what_the_broker_cannot(named, asked.broker, asked.credentials)
+            return refuse_what_the_broker_cannot(named, asked.broker, asked.credentials)
     except BrokerUnreachable:
         if agents_are_here and asked.suite.hooks.before is None:
             raise
+    return []
 
 
 def _agents_of(scenario: Scenario) -> int:
@@ -308,7 +311,7 @@ def _run_all(
     asked: AskedSuite,
     store: Store,
     done: Mapping[str, TrialRun],
-    display: Steps,
+    displays: tuple[Steps, Steps],
     live: bool,
 ) -> SuiteResult:
     from bench_spark.brokers import tools_environment
@@ -323,8 +326,7 @@ def _run_all(
         return plan_for(scenario, run_id, local) or plan_for_cluster(spark, scenario, run_id)
 
     def run_scenario(scenario: Scenario, place: TrialOf) -> Any:
-        display.name_next(f"{asked.stored_name} {place.trial}")
-        plan = plan_of(fitted(scenario, asked.broker))
+        plan = plan_of(with_records(fitted(scenario, asked.broker), asked.broker))
         with start_of_broker_hinted(asked.broker):
             return engine.run(RunRequest(plan, asked.broker, asked.credentials, live, place))
 
@@ -340,7 +342,8 @@ def _run_all(
     }
     trials = SuiteTrials(asked.suite, asked.stored_name, abilities, throughputs)
     tools = tools_environment(asked.broker)
-    return run_suite(asked.suite, done, trials.run, display.step, tools)
+    display, of_trials = displays
+    return run_suite(asked.suite, done, trials.run, display.step, of_trials.name_next, tools)
 
 
 def _run_id(suite: str) -> str:

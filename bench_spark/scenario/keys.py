@@ -81,7 +81,7 @@ class Key:
     @property
     def is_text(self) -> bool:
         """Whether every allowed value is text, so that `no` or `5` given for it mean themselves."""
-        return all(kind is str or _choices(kind) for kind, _ in self._alternatives())
+        return all(kind is str or _are_texts(_choices(kind)) for kind, _ in self._alternatives())
 
     @property
     def choices(self) -> Path:
@@ -189,7 +189,11 @@ def _flat(metadata: Sequence[Any]) -> Iterator[Any]:
 
 
 def _choices(kind: Any) -> Path:
-    return get_args(kind) if get_origin(kind) is Literal else ()
+    return tuple(map(str, get_args(kind))) if get_origin(kind) is Literal else ()
+
+
+def _are_texts(choices: Path) -> bool:
+    return bool(choices) and all(isinstance(choice, str) for choice in choices)
 
 
 def _type_name(kind: Any) -> str:

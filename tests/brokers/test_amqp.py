@@ -11,7 +11,6 @@ import select
 import shutil
 import signal
 import socket
-import ssl
 import subprocess
 import threading
 import time
@@ -44,6 +43,7 @@ from contract import (
     whole,
 )
 from proxy import Proxy
+from tls_endpoints import Certificate, tls_endpoint
 
 from bench_spark.brokers import BrokerStatus
 from bench_spark.brokers.rabbitmq import installed_programs
@@ -133,6 +133,7 @@ def test_a_queue_that_was_there_before_is_used_and_never_deleted(broker: Broker)
         channel.queue_delete(name)
 
 
+@pytest.mark.fault(case=7)
 def test_a_queue_with_other_arguments_is_refused_and_left_alone(rabbitmq_broker: Broker) -> None:
     name = unique("other")
     queue = {"name": name, "arguments": {"x-max-length": 10}}
@@ -146,6 +147,7 @@ def test_a_queue_with_other_arguments_is_refused_and_left_alone(rabbitmq_broker:
         channel.queue_delete(name)
 
 
+@pytest.mark.fault(case=7)
 def test_a_queue_with_other_properties_is_refused_and_left_alone(rabbitmq_broker: Broker) -> None:
     name = unique("other")
     pattern = f"{name}-%d"
@@ -507,6 +509,7 @@ def test_a_management_api_that_refuses_the_login_is_named_without_the_password(
 # -- logging in ------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(case=5)
 def test_a_wrong_password_is_refused_without_being_shown(broker: Broker) -> None:
     wrong = Broker(kind="amqp", uri=f"amqp://guest:opensesame@{broker.host}:{broker.port}")
     with pytest.raises(LoginRefused, match="user 'guest', vhost '/'") as refused:
@@ -515,6 +518,7 @@ def test_a_wrong_password_is_refused_without_being_shown(broker: Broker) -> None
     assert "opensesame" not in str(refused.value)
 
 
+@pytest.mark.fault(case=5)
 def test_a_missing_vhost_is_a_refused_login_that_names_it(broker: Broker) -> None:
     wrong = Broker(kind="amqp", uri=f"amqp://guest:guest@{broker.host}:{broker.port}/nowhere")
     with pytest.raises(LoginRefused, match="vhost 'nowhere'"):
@@ -794,6 +798,7 @@ def is_stopped(pid: int) -> bool:
 
 
 @on_both_planes
+@pytest.mark.fault(case=8)
 def test_a_blocked_connection_is_signalled_and_refuses_until_unblocked(
     rabbitmq: BrokerStatus,
 ) -> None:
@@ -898,40 +903,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture
 def tls_port(broker: Broker, certificate: tuple[Path, Path]) -> Iterator[int]:
     """The broker behind an endpoint that does nothing but TLS."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificate)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-
-        def serve() -> None:
-            while True:
-                try:
-                    accepted, _ = listener.accept()
-                except OSError:
-                    return
-                threading.Thread(target=relay, args=(accepted,), daemon=True).start()
-
-        def relay(accepted: socket.socket) -> None:
-            try:
-                outside = context.wrap_socket(accepted, server_side=True)
-            except OSError:
-                return
-            inside = socket.create_connection((broker.host, broker.port))
-            threading.Thread(target=copy, args=(inside, outside), daemon=True).start()
-            copy(outside, inside)
-
-        def copy(source: socket.socket, sink: socket.socket) -> None:
-            try:
-                while data := source.recv(65536):
-                    sink.sendall(data)
-                sink.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                return
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
+    with tls_endpoint(Certificate(*certificate), broker.address()) as endpoint:
+        yield endpoint.port
 
 
 @on_both_planes

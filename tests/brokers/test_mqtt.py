@@ -399,7 +399,31 @@ def test_a_user_and_password_open_the_door(guarded: OwnMosquitto, version: str) 
         collect(consumers, 3)
 
 
+RIGHTS = f"""
+user {USER}
+topic readwrite bench/#
+topic read $SYS/broker/version
+"""
+
+
+def test_a_user_needs_no_more_rights_than_documented(tmp_path: Path, version: str) -> None:
+    documented = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    assert RIGHTS.partition(USER)[2] in documented
+    rights = tmp_path / "rights"
+    rights.write_text(RIGHTS)
+    rights.chmod(0o644)
+    with mosquitto_with(tmp_path, "allow_anonymous true", f"acl_file {rights}") as own:
+        uri = f"mqtt://{USER}:any@127.0.0.1:{own.port}"
+        keys = {"version": version, "qos": 1, "retain": True}
+        transport = open_transport(Broker(kind="mqtt", uri=uri), consumers=2, mqtt=keys)
+        assert transport.probe().version != "unknown"
+        with exchanging(transport, consumer_lanes=2) as (producers, consumers):
+            send_all(producers, batch(heads(20)), expected_outcomes=20)
+            collect(consumers, 20)
+
+
 @pytest.mark.parametrize("user", [f"{USER}:wrong-secret@", ""])
+@pytest.mark.fault(case=5)
 def test_a_wrong_password_is_named_with_host_and_port_and_not_shown(
     guarded: OwnMosquitto, version: str, user: str
 ) -> None:
@@ -588,6 +612,7 @@ def test_a_broker_that_answers_no_ping_is_lost(way: tuple[Proxy, Broker]) -> Non
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.fault(case=1)
 def test_a_load_survives_a_broker_that_is_killed_and_comes_back(tmp_path: Path, qos: int) -> None:
     scenario = Scenario.model_validate(
         {

@@ -281,6 +281,7 @@ def test_a_missing_virtual_host_is_named(run: Run, rabbitmq_broker: Broker, tmp_
     check_refused(run, tmp_path, broker, "nowhere")
 
 
+@pytest.mark.fault(case=1)
 def test_a_broker_killed_in_mid_run_leaves_what_was_measured(run: Run, tmp_path: Path) -> None:
     with brokers.embedded("qpid") as started:
         status = started["qpid"]
@@ -318,6 +319,7 @@ def test_a_broker_killed_in_mid_run_leaves_what_was_measured(run: Run, tmp_path:
     assert "Traceback" not in err
 
 
+@pytest.mark.fault(case=12)
 def test_ctrl_c_keeps_the_partial_result_and_leaves_no_queue(
     rabbitmq_broker: Broker, tmp_path: Path
 ) -> None:

@@ -3,140 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 from deltalake import DeltaTable
-
-from bench_spark import jars
-
-ROOT = Path(__file__).parents[2]
-QUIET = ROOT / "conf" / "log4j2.properties"
-SPARK_HOME = Path(pyspark.__file__).parent
-DELTA = ":".join(map(str, jars.delta_jars()))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def quick_java() -> str:
-    """What makes a short-lived JVM cheap: a dozen of them start here, and none runs for long."""
-    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-    if archive := jars.class_data_archive():
-        # Fits only where Delta's jars are first on the class path; else Java leaves it aside.
-        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:disable"]
-    return " ".join(options)
-
-
-def environment() -> dict[str, str]:
-    return os.environ | {
-        "SPARK_DAEMON_JAVA_OPTS": quick_java(),
-        "SPARK_DAEMON_CLASSPATH": DELTA,
-        "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-    }
-
-
-def start(log: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            [str(SPARK_HOME / "bin" / "spark-class"), *arguments],
-            env=environment(),
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+from standalone import JOBS, standalone_cluster, submit
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A master and two workers of two cores each; yields the master's URL."""
-    directory = tmp_path_factory.mktemp("cluster")
-    port, web_port = free_port(), free_port()
-    master = f"spark://127.0.0.1:{port}"
-    address = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web_port)]
-    processes = [start(directory / "master.log", "org.apache.spark.deploy.master.Master", *address)]
-    for number in range(2):
-        options = ["--host", "127.0.0.1", "--cores", "2", "--memory", "1g", "--webui-port", "0"]
-        processes.append(
-            start(
-                directory / f"worker{number}.log",
-                "org.apache.spark.deploy.worker.Worker",
-                *options,
-                "--work-dir",
-                str(directory / f"work{number}"),
-                master,
-            )
-        )
-    try:
-        wait_for_workers(web_port, 2)
-        yield master
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait(20)
-
-
-def wait_for_workers(web_port: int, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{web_port}/json/", timeout=2) as answer:
-                if json.load(answer)["aliveworkers"] == count:
-                    return
-        except OSError:
-            pass  # The master is still starting.
-        time.sleep(0.3)
-    raise AssertionError("the workers did not register")
-
-
-def submit(master: str, job: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            str(SPARK_HOME / "bin" / "spark-submit"),
-            "--master",
-            master,
-            "--properties-file",
-            str(ROOT / "spark-defaults.conf"),
-            "--executor-cores",
-            "2",
-            "--executor-memory",
-            "512m",
-            "--conf",
-            "spark.driver.host=127.0.0.1",
-            "--conf",
-            f"spark.driver.extraClassPath={DELTA}",
-            "--conf",
-            f"spark.executor.extraClassPath={DELTA}",
-            "--conf",
-            f"spark.driver.extraJavaOptions=-Dlog4j2.configurationFile=file:{QUIET} {quick_java()}",
-            "--conf",
-            f"spark.executor.extraJavaOptions={quick_java()}",
-            str(job),
-            *arguments,
-        ],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    """A master and two workers; yields the master's URL."""
+    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started.master
 
 
 def test_two_executors_on_two_workers_each_carry_out_their_assignment(
@@ -145,7 +25,7 @@ def test_two_executors_on_two_workers_each_carry_out_their_assignment(
     store, result = tmp_path / "store", tmp_path / "result.json"
     done = submit(
         cluster,
-        ROOT / "jobs" / "run_scenario.py",
+        JOBS / "run_scenario.py",
         "steady",
         *("--broker", "loopback", "--store", str(store), "--run-id", "on-a-cluster"),
         *("--format", f"json={result}", "--set", "agents=2", "--set", "producers=3"),
@@ -222,7 +102,7 @@ def several(
         ],
         ["run_scenario.py", "steady", "--broker", "loopback", "--store", "bench-store"],
     ]
-    named = [[str(ROOT / "jobs" / job), *arguments] for job, *arguments in jobs]
+    named = [[str(JOBS / job), *arguments] for job, *arguments in jobs]
     return directory, submit(cluster, directory / "several.py", json.dumps(named))
 
 

@@ -149,6 +149,7 @@ def test_windows_equal_hdrhistogram_with_late_split_repeated_and_foreign_rows(
     assert latest.measures["latency"]["p99_us"] == newest["p99_us"]
 
 
+@pytest.mark.fault(case=14)
 def test_a_killed_query_goes_on_from_its_checkpoint_and_stays_exact(
     spark: SparkSession, store: Store, metrics: RollingMetrics
 ) -> None:

@@ -60,6 +60,7 @@ class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):
                 functools.partial(self._on_message, lane, route),
                 auto_ack=self._amqp.ack == "auto",
                 consumer_tag=consumer_tag(lane.lane, route),
+                arguments=dict(self._amqp.consumer_arguments),
                 callback=functools.partial(self._answered, lane),
             )
 

@@ -42,6 +42,7 @@ from bench_spark.transports.base import (
 from bench_spark.transports.kafka.bell import Bell
 from bench_spark.transports.kafka.header_arguments import HeaderArguments
 from bench_spark.transports.kafka.health import Health, reason_of
+from bench_spark.transports.kafka.key_choice import KeyRule
 from bench_spark.transports.kafka.librdkafka import (
     ANY_PARTITION,
     COPY_PAYLOAD,
@@ -291,7 +292,7 @@ class FastProducers:
         lanes: Sequence[Lane],
         properties: Properties,
         *,
-        keys: str,
+        keys: KeyRule,
         confirms: bool,
         address: str,
         now_ns: NowNs,

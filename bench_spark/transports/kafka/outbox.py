@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from bench_spark.measure.envelope import ENVELOPE_BYTES, envelope_bytes
 from bench_spark.transports.base import I64, Batch, Lane
+from bench_spark.transports.kafka.key_choice import KeyRule
 from bench_spark.transports.kafka.messages import MESSAGE_DTYPE
 from bench_spark.transports.kafka.unsettled import Unsettled
 
@@ -90,7 +91,7 @@ def _joined_bodies(batch: Batch, tails: Sequence[bytes]) -> bytes:
 class Keyring:
     """The keys of messages, by the rule of `kafka.keys`."""
 
-    def __init__(self, rule: str, lanes: Sequence[Lane]) -> None:
+    def __init__(self, rule: KeyRule, lanes: Sequence[Lane]) -> None:
         self._rule = rule
         members = [str(lane.member).encode() for lane in lanes]
         self._members, starts, self._member_bytes = one_behind_the_other(members)
@@ -105,11 +106,11 @@ class Keyring:
         if batch.keys is not None:
             self._kept, starts, sizes = one_behind_the_other(batch.keys[:count])
             addresses = self._kept.ctypes.data + starts
-        elif self._rule == "producer":
+        elif self._rule.kind == "producer":
             lanes = batch.lane[:count]
             addresses, sizes = self._member_addresses[lanes], self._member_bytes[lanes]
-        elif self._rule == "sequence":
-            self._kept, starts, sizes = _decimals(batch.head["sequence"][:count])
+        elif self._rule.is_numbered:
+            self._kept, starts, sizes = _decimals(self._rule.numbers(batch.head[:count]))
             addresses = self._kept.ctypes.data + starts
         else:
             addresses, sizes = 0, 0

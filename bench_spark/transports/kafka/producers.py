@@ -41,6 +41,7 @@ from bench_spark.transports.base import (
 from bench_spark.transports.kafka.bell import Bell
 from bench_spark.transports.kafka.columns import bodies_of, heads_of
 from bench_spark.transports.kafka.health import Health, reason_of
+from bench_spark.transports.kafka.key_choice import KeyRule
 from bench_spark.transports.kafka.quiet_log import QuietLog
 from bench_spark.transports.kafka.settings import Properties
 
@@ -110,17 +111,17 @@ def bodies_to_send(batch: Batch) -> list[bytes]:
 class Keys:
     """The keys of messages, by the rule of `kafka.keys`."""
 
-    def __init__(self, rule: str, lanes: Sequence[Lane]) -> None:
+    def __init__(self, rule: KeyRule, lanes: Sequence[Lane]) -> None:
         self._rule = rule
         self._of_member = [str(lane.member).encode() for lane in lanes]
 
     def of(self, batch: Batch) -> Iterable[bytes | None]:
         if batch.keys is not None:
             return batch.keys
-        if self._rule == "producer":
+        if self._rule.kind == "producer":
             return map(self._of_member.__getitem__, batch.lane.tolist())
-        if self._rule == "sequence":
-            return [b"%d" % number for number in batch.head["sequence"].tolist()]
+        if self._rule.is_numbered:
+            return [b"%d" % number for number in self._rule.numbers(batch.head).tolist()]
         return repeat(None)
 
 
@@ -224,7 +225,7 @@ class KafkaProducers:
         lanes: Sequence[Lane],
         properties: Properties,
         *,
-        keys: str,
+        keys: KeyRule,
         confirms: bool,
         address: str,
         now_ns: NowNs,

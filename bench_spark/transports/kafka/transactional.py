@@ -41,6 +41,7 @@ from bench_spark.transports.base import (
 )
 from bench_spark.transports.kafka.bell import Bell
 from bench_spark.transports.kafka.health import Health, reason_of
+from bench_spark.transports.kafka.key_choice import KeyRule
 from bench_spark.transports.kafka.producers import Keys, bodies_to_send
 from bench_spark.transports.kafka.quiet_log import QuietLog
 from bench_spark.transports.kafka.settings import Properties
@@ -298,7 +299,7 @@ class TransactionalProducers:
         *,
         transactional_ids: Sequence[str],
         messages: int,
-        keys: str,
+        keys: KeyRule,
         address: str,
         now_ns: NowNs,
         reconnect_seconds: float,

@@ -65,6 +65,13 @@ def refused(kind: str, uri: str, tls: Tls | None = None, **scenario: Any) -> str
             "destinations: 2 is too many",
         ),
         ("tcp", "tcp://h:1", {"tcp": {"consumer": "connect"}}, "needs tcp.consumer_uri"),
+        ("tcp", "tcp://h:1", {"tcp": {"framing": "line"}}, "tcp.framing: line needs"),
+        (
+            "tcp",
+            "tcp://h:1",
+            {"tcp": {"length_bytes": 1}, "message": {"bytes": 300}},
+            "tcp.length_bytes: 1 is too few for message.bytes: 300",
+        ),
         (
             "tcp",
             "tcp://h:0",
