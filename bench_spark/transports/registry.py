@@ -80,9 +80,9 @@ def size_limit(scenario: Scenario, broker: Broker) -> SizeLimit:
     if broker.kind == "tcp":
         from bench_spark.transports.tcp import framing
 
-        limit = framing.size_limit(scenario.tcp)
-        if limit is not None and limit < LARGEST_BODY_BYTES:
-            return SizeLimit(limit, f"tcp.length_bytes: {scenario.tcp.length_bytes}")
+        most_bytes = framing.size_limit(scenario.tcp)
+        if most_bytes is not None and most_bytes < LARGEST_BODY_BYTES:
+            return SizeLimit(most_bytes, f"tcp.length_bytes: {scenario.tcp.length_bytes}")
         forbidden = framing.LINE_END if scenario.tcp.framing == "line" else b""
         return SizeLimit(LARGEST_BODY_BYTES, "bench-spark", forbidden)
     return SizeLimit(LARGEST_BODY_BYTES, "bench-spark")
