@@ -180,7 +180,11 @@ class Store:
         return self._with_handle(name, newest)
 
     def compact(self, name: str) -> None:
-        """Rewrite small files as large ones. No data changes: streaming readers do not notice."""
+        """Rewrite small files as large ones. No data changes: streaming readers do not notice.
+
+        Two of these at once must not be: deltalake (1.6) lets both commit, each takes away the same
+        files and adds a copy of their rows, and all of them are there twice. See `housekeeping.py`.
+        """
 
         def optimize(handle: DeltaTable) -> None:
             handle.update_incremental()

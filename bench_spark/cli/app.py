@@ -16,6 +16,7 @@ import typer
 from bench_spark import __version__
 from bench_spark.cli import (
     broker,
+    cleanup,
     compare,
     demo,
     doctor,
@@ -93,6 +94,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor.doctor,
     "demo": demo.demo,
     "sample": sample.sample,
+    "cleanup": cleanup.cleanup,
 }
 RUN_OR_JUDGE = ("run", "watch", "search-window", "demo", "compare")
 """Commands whose own help tells the exit codes."""

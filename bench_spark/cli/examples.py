@@ -58,6 +58,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sample --process beam.smp --listen 0.0.0.0:9999 --token-file token",
         "sample --pid 4711 --to driver.example.org:9999 --token-file token",
     ),
+    "cleanup": (
+        "cleanup --broker rabbitmq",
+        "cleanup --broker mine.yaml --run-prefix nightly- --delete",
+    ),
     "metrics rebuild": ("metrics rebuild RUN",),
     "suite list": ("suite list",),
     "suite plan": ("suite plan rabbitmq-latency-rate", "suite plan mine.yaml --quick"),

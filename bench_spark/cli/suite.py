@@ -30,6 +30,7 @@ from bench_spark.cli.progress import QuietOption, VerboseOption, suite_displays
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.conf_files import shipped
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
+from bench_spark.identity.preparing import with_records
 from bench_spark.plan import Plan
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.formatting import count, seconds
@@ -92,7 +93,15 @@ SuiteBrokerOption = Annotated[
 QuickOption = Annotated[
     bool, typer.Option("--quick", help="The suite in small: every axis with two or three values.")
 ]
-
+VariantOption = Annotated[
+    str | None,
+    typer.Option(
+        "--variant",
+        metavar="NAME",
+        show_default=False,
+        help="The suite with the settings that it has under this name.",
+    ),
+]
 
 SuiteFormatsOption = Annotated[
     list[str] | None,
@@ -118,12 +127,18 @@ class AskedSuite:
         return f"{self.suite.name}-quick" if self.suite.is_quick else self.suite.name
 
 
-def load(suite: str, broker: str | None, quick: bool, overrides: list[str] | None) -> AskedSuite:
-    loaded = load_suite(suite, quick, overrides or [])
+def load(
+    suite: str,
+    broker: str | None,
+    quick: bool,
+    overrides: list[str] | None = None,
+    variant: str | None = None,
+) -> AskedSuite:
+    loaded = load_suite(suite, quick, overrides or [], variant)
     where = load_broker(broker or loaded.broker or DEFAULT_BROKER)
     for trial in trials_of(loaded):
         if trial.skipped_because is None:
-            fitted(trial.scenario, where)
+            with_records(fitted(trial.scenario, where), where)
     return AskedSuite(loaded, where, resolve_credentials(where))
 
 
@@ -139,9 +154,10 @@ def plan(
     broker: SuiteBrokerOption = None,
     overrides: SetOption = None,
     quick: QuickOption = False,
+    variant: VariantOption = None,
 ) -> None:
     """List the trials of SUITE and how long they take."""
-    asked = load(suite, broker, quick, overrides)
+    asked = load(suite, broker, quick, overrides, variant)
     to_stdout(lambda writer: _write_plan(asked, writer))
 
 
@@ -165,6 +181,7 @@ def run(
     store: StoreOption = DEFAULT_STORE,
     master: MasterOption = None,
     quick: QuickOption = False,
+    variant: VariantOption = None,
     force: Annotated[
         bool,
         typer.Option(
@@ -184,7 +201,7 @@ def run(
     """
     from bench_spark.spark.session import is_submitted, local_session_master
 
-    asked = load(suite, broker, quick, overrides)
+    asked = load(suite, broker, quick, overrides, variant)
     outputs = _outputs(asked, store, formats)
     display, of_trials = suite_displays(quiet, verbose)
     if master is not None:
@@ -231,6 +248,7 @@ def report(
     broker: SuiteBrokerOption = None,
     store: StoreOption = DEFAULT_STORE,
     quick: QuickOption = False,
+    variant: VariantOption = None,
     formats: SuiteFormatsOption = None,
     figures: Annotated[
         Path | None,
@@ -242,7 +260,7 @@ def report(
     ] = None,
 ) -> None:
     """Print the table of SUITE from what its store has."""
-    asked = load(suite, broker, quick, None)
+    asked = load(suite, broker, quick, variant=variant)
     outputs = _outputs(asked, store, formats)
     if figures is not None:
         _make_directory(figures)
@@ -308,7 +326,7 @@ def _run_all(
         return plan_for(scenario, run_id, local) or plan_for_cluster(spark, scenario, run_id)
 
     def run_scenario(scenario: Scenario, place: TrialOf) -> Any:
-        plan = plan_of(fitted(scenario, asked.broker))
+        plan = plan_of(with_records(fitted(scenario, asked.broker), asked.broker))
         with start_of_broker_hinted(asked.broker):
             return engine.run(RunRequest(plan, asked.broker, asked.credentials, live, place))
 
