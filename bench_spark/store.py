@@ -7,12 +7,14 @@ needs a JVM: a commit costs some 10 ms, against seconds for the first ones of Sp
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +29,8 @@ from deltalake import (
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from bench_spark import tables
@@ -36,8 +40,10 @@ from bench_spark.version_checksum import VersionChecksums
 REOPEN_AFTER_COMMITS = 100
 """A reused handle grows slower with every commit (11 ms at first, 206 ms after 1 500)."""
 
-COMPACTED_GROUP_ROWS = 512
+COMPACTED_GROUP_ROWS = {"events": 512}
 """Readers take a file a group at a time, and event rows are big: 512 of them are some 30 MB."""
+SMALL_ROWS_IN_GROUP = 131_072
+"""Of the other tables: in groups of 512 a million messages would take seconds to write."""
 
 MERGE_ATTEMPTS = 8
 """Another process that replaces a run's row at the same moment makes the commit conflict."""
@@ -50,6 +56,33 @@ STREAMED = ("events",)
 """Tables that a streaming query reads: a checksum beside each commit makes that cheaper."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A Parquet file in a table's directory, and what readers may skip it by."""
+
+    path: str
+    size_bytes: int
+    rows: int
+    constants: Mapping[str, str]
+    """Columns that have one value in the whole file."""
+
+    def action(self) -> AddAction:
+        stats = {
+            "numRecords": self.rows,
+            "minValues": dict(self.constants),
+            "maxValues": dict(self.constants),
+            "nullCount": dict.fromkeys(self.constants, 0),
+        }
+        return AddAction(
+            path=self.path,
+            size=self.size_bytes,
+            partition_values={},
+            modification_time=time.time_ns() // 1_000_000,
+            data_change=True,
+            stats=json.dumps(stats),
+        )
 
 
 class Store:
@@ -67,6 +100,11 @@ class Store:
 
     def __repr__(self) -> str:
         return f"Store({self._shown!r})"
+
+    @property
+    def storage_options(self) -> Mapping[str, str] | None:
+        """How others reach the same place; may hold credentials."""
+        return self._storage_options
 
     @property
     def is_local(self) -> bool:
@@ -114,6 +152,37 @@ class Store:
             return True
 
         return self._with_handle(name, commit)
+
+    def add_files(self, name: str, files: Sequence[TableFile], app_id: str, version: int) -> bool:
+        """Make files that lie in a table's directory a part of it; like `append`, at most once per
+        `version` of `app_id`."""
+        once = Transaction(app_id, version)
+
+        def commit(handle: DeltaTable) -> bool:
+            handle.update_incremental()
+            if _is_in(handle, once):
+                return False
+            handle.create_write_transaction(
+                [file.action() for file in files],
+                mode="append",
+                schema=handle.schema(),
+                commit_properties=CommitProperties(app_transactions=[once]),
+            )
+            # The handle does not see what was committed by it in this way.
+            handle.update_incremental()
+            return True
+
+        return self._with_handle(name, commit)
+
+    def remove_unnamed(self, name: str, directory: str, named: Collection[str]) -> int:
+        """Delete files of a directory inside a table's that no commit ever named: what a writer
+        left that ended before it could tell. Returns how many there were."""
+        filesystem = self._table_filesystem(name)
+        found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
+        unnamed = [file.path for file in found if file.is_file and file.path not in named]
+        for path in unnamed:
+            filesystem.delete_file(path)
+        return len(unnamed)
 
     def replace_run(self, row: Mapping[str, Any]) -> None:
         """Put this row into `runs` in place of the one with the same run_id, if there is one."""
@@ -171,7 +240,9 @@ class Store:
         def optimize(handle: DeltaTable) -> None:
             handle.update_incremental()
             handle.optimize.compact(
-                writer_properties=WriterProperties(max_row_group_size=COMPACTED_GROUP_ROWS)
+                writer_properties=WriterProperties(
+                    max_row_group_size=COMPACTED_GROUP_ROWS.get(name, SMALL_ROWS_IN_GROUP)
+                )
             )
 
         self._with_handle(name, optimize)
@@ -195,6 +266,12 @@ class Store:
                 # The handle may be in any state now; the next call opens a new one.
                 table.handle = None
                 raise StoreError(f"store {self._shown}: {name}: {_one_line(error)}") from error
+
+    def _table_filesystem(self, name: str) -> fs.FileSystem:
+        local = self._filesystem(name)
+        if local is not None:
+            return local
+        return fs.PyFileSystem(DeltaStorageHandler(self.table_uri(name), self._storage_options))
 
     def _filesystem(self, name: str) -> fs.FileSystem | None:
         """How pyarrow reads a table's files; None: through deltalake.

@@ -1,6 +1,7 @@
-"""The one writer of the tables `events` and `samples`: rows from all agents.
+"""The one writer of the tables `events`, `messages` and `samples`: rows from all agents.
 
-Events are appended once per second, samples once per run.
+Events are appended once per second, samples once per run. Files of messages are written by the
+agents themselves, and added to their table in the same rhythm.
 
 A single committer means no conflicting commits however many executors there are. Every row is kept
 exactly once: it is known by agent, attempt and number, whether it came over the link or, later, as
@@ -19,10 +20,11 @@ import pyarrow as pa
 
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sampling import seconds_of
+from bench_spark.agent.tracing import MessageFile
 from bench_spark.collector.evidence import AgentSamples
 from bench_spark.errors import BenchError
 from bench_spark.histogram_column import histogram_array
-from bench_spark.store import Store
+from bench_spark.store import Store, TableFile
 from bench_spark.tables import COUNTERS, EVENTS, SAMPLES
 
 COMMIT_SECONDS = 1.0
@@ -44,6 +46,7 @@ class Committer:
         self._waiting: list[tuple[int, int, EventRow]] = []
         self._committing: list[tuple[int, int, EventRow]] = []
         self._next_row: dict[tuple[int, int], int] = {}
+        self._files = _FileQueue(store, run_id)
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._commits = 0
@@ -61,6 +64,15 @@ class Committer:
                     self._next_row[agent, attempt] = row.row_number + 1
                     self._waiting.append((agent, attempt, row))
                     self.rows += 1
+
+    def add_files(self, agent: int, attempt: int, files: Sequence[MessageFile]) -> None:
+        with self._lock:
+            self._files.add(agent, attempt, files)
+
+    @property
+    def message_rows(self) -> int:
+        """In the files that were committed."""
+        return self._files.committed_rows
 
     def close(self) -> None:
         """Commit what is left; raises the error of a commit that failed to the end."""
@@ -83,19 +95,60 @@ class Committer:
         with self._lock:
             if not self._committing:
                 self._committing, self._waiting = self._waiting, []
-        if not self._committing:
-            return
+            self._files.take()
         try:
-            self._store.append(
-                "events",
-                events_table(self._run_id, self._committing),
-                app_id=self._run_id,
-                version=self._commits,
-            )
+            self._commit_events()
+            self._files.commit()
         except BenchError as error:
             self.error = error
             return
         self.error = None
+
+    def _commit_events(self) -> None:
+        if not self._committing:
+            return
+        self._store.append(
+            "events",
+            events_table(self._run_id, self._committing),
+            app_id=self._run_id,
+            version=self._commits,
+        )
+        self._committing = []
+        self._commits += 1
+
+
+class _FileQueue:
+    """Files of messages on their way into the table, each once."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._waiting: list[MessageFile] = []
+        self._committing: list[MessageFile] = []
+        self._next_file: dict[tuple[int, int], int] = {}
+        self._commits = 0
+        self.committed_rows = 0
+
+    def add(self, agent: int, attempt: int, files: Sequence[MessageFile]) -> None:
+        for file in files:
+            # As with rows: an agent numbers its files and tells of them in order.
+            if file.number >= self._next_file.get((agent, attempt), 0):
+                self._next_file[agent, attempt] = file.number + 1
+                self._waiting.append(file)
+
+    def take(self) -> None:
+        if not self._committing:
+            self._committing, self._waiting = self._waiting, []
+
+    def commit(self) -> None:
+        if not self._committing:
+            return
+        added = [
+            TableFile(file.path, file.size_bytes, file.rows, {"run_id": self._run_id})
+            for file in self._committing
+        ]
+        self._store.add_files("messages", added, app_id=self._run_id, version=self._commits)
+        self.committed_rows += sum(file.rows for file in added)
         self._committing = []
         self._commits += 1
 

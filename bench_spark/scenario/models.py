@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from bench_spark.measure.envelope import ENVELOPE_BYTES
 from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.scenario.fields import Conflict, Name, PropertyName, Rate, Section, refuse
 from bench_spark.scenario.kafka_section import Kafka
@@ -36,6 +37,7 @@ from bench_spark.scenario.topologies import (
     size_problem,
     wiring_for,
 )
+from bench_spark.scenario.trace_section import OFF, Trace
 
 _SKIPPED_WINDOWS = 2
 _LONGEST_OPENING_SECONDS = 500
@@ -103,6 +105,10 @@ class Scenario(Section):
     histogram: HistogramRange = Field(default_factory=HistogramRange)
     breakdown: Literal["none", "destination"] = "none"
     """`destination`: event rows per destination (at most 100 per agent)."""
+    trace: Trace = OFF
+    """Rows of single messages in the table `messages`. `all`: of every one, which are joined by
+    their IDs when the run ends. `sample 1/N`: of one in N of each producer, by its number, so that
+    all ends choose the same. `off`: none."""
     tags: dict[PropertyName, str] = Field(default_factory=dict)
     """Free names and values stored with the run, for finding it again by SQL."""
     amqp: Amqp = Field(default_factory=Amqp)
@@ -126,6 +132,7 @@ class Scenario(Section):
                 *self._transaction_conflicts(),
                 *self._sampling_conflicts(),
                 *self._filling_conflicts(),
+                *self._trace_conflicts(),
             ]
         )
         return self
@@ -301,6 +308,19 @@ class Scenario(Section):
             yield Conflict(
                 ("load.fill_first", "load.mode"),
                 f"needs load.mode window: mode {self.load.mode} has no window to fill",
+            )
+
+    def _trace_conflicts(self) -> Iterator[Conflict]:
+        if self.trace == OFF:
+            return
+        if self.only_consumes:
+            problem = f"{self.trace} needs producers: messages of others have no ID"
+            yield Conflict(("trace", "producers"), problem)
+        if self.message.bytes < ENVELOPE_BYTES:
+            yield Conflict(
+                ("trace", "message.bytes"),
+                f"{self.trace} needs message.bytes of at least {ENVELOPE_BYTES}: smaller bodies "
+                "carry no number",
             )
 
     def _placement_conflicts(self) -> list[Conflict]:

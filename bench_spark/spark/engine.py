@@ -46,9 +46,11 @@ from bench_spark.errors import (
     error_of_kind,
 )
 from bench_spark.measure.clock import NANOSECONDS, Clock
+from bench_spark.messages.files import MessageDirectory
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.scenario.trace_section import traced_every
 from bench_spark.spark.environment import driver_environment
 from bench_spark.spark.marker import StoreMarker, store_marker
 from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
@@ -249,6 +251,7 @@ class _Run:
             server.send,
             self._rows_to(committer),
             holds_start=self._request.live,
+            on_files=committer.add_files,
         )
         with self._heed_signals(server, control):
             try:
@@ -291,7 +294,7 @@ class _Run:
         run_id = self._plan.run_id
         # Credentials travel in the closure of the tasks: never in a conf value or a description.
         stage = context.parallelize(range(len(tasks)), len(tasks)).barrier()
-        job = stage.mapPartitions(_in_task(tasks, marker))
+        job = stage.mapPartitions(_in_task(tasks, marker, self._message_directory()))
 
         def collect() -> None:
             context.setJobGroup(run_id, f"bench-spark run {run_id}", interruptOnCancel=False)
@@ -303,6 +306,15 @@ class _Run:
         thread = InheritableThread(target=collect, name="agents", daemon=True)
         thread.start()
         return thread
+
+    def _message_directory(self) -> MessageDirectory | None:
+        """Where agents put rows of single messages; None if they make none."""
+        if not traced_every(self._plan.scenario.trace):
+            return None
+        store = self._store
+        return MessageDirectory(
+            store.table_uri("messages"), store.is_local, storage_options=store.storage_options
+        )
 
     def _warm_metrics(self, server: CollectorServer, control: RunControl) -> None:
         """Get the query going while the agents get ready; the load starts when both are.
@@ -409,6 +421,7 @@ class _Run:
         for result in self._results:
             state = control.agents[result.agent]
             self._rows_to(committer)(result.agent, state.attempt, result.rows)
+            committer.add_files(result.agent, state.attempt, result.files)
             reported = {failure.agent for failure in control.failures}
             if result.failure is not None and result.agent not in reported:
                 control.failures.append(Failure(result.agent, *result.failure))
@@ -523,7 +536,7 @@ def _start_worker(number: int) -> int:
 
 
 def _in_task(
-    tasks: list[AgentTask], marker: StoreMarker | None
+    tasks: list[AgentTask], marker: StoreMarker | None, messages: MessageDirectory | None
 ) -> Callable[[Iterable[int]], Iterable[AgentResult]]:
     def work(numbers: Iterable[int]) -> Iterable[AgentResult]:
         context = BarrierTaskContext.get()
@@ -533,6 +546,7 @@ def _in_task(
                 attempt=context.attemptNumber(),
                 executor=context.getTaskInfos()[number].address,
                 preflight=marker.prove_readable if marker is not None else None,
+                message_writer=messages,
             )
 
     return work

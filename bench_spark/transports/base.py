@@ -118,6 +118,8 @@ class Batch:
     keys: Sequence[bytes] | None = None
     head_bytes: int = 32
     """How many bytes of each head go into the body: 32, or fewer for tiny bodies."""
+    hashes: I64 | None = None
+    """A hash of each message's content without its ID, where that is wanted."""
 
     def __len__(self) -> int:
         return len(self.head)
@@ -131,6 +133,7 @@ class Batch:
             route=self.route[first:],
             keys=None if self.keys is None else self.keys[first:],
             head_bytes=self.head_bytes,
+            hashes=None if self.hashes is None else self.hashes[first:],
         )
 
     def rows(self, places: I64) -> Batch:
@@ -146,6 +149,7 @@ class Batch:
             route=self.route[places],
             keys=None if self.keys is None else of(self.keys),
             head_bytes=self.head_bytes,
+            hashes=None if self.hashes is None else self.hashes[places],
         )
 
 
@@ -189,6 +193,8 @@ class Received:
     token: Any = None
     """What the transport needs to acknowledge exactly these messages: an array with a place for
     each, or None."""
+    hashes: I64 | None = None
+    """A hash of each message's content without its ID, where that is wanted."""
 
     def __len__(self) -> int:
         return len(self.head)
@@ -214,6 +220,7 @@ class Received:
             keys=of(self.keys),
             headers=of(self.headers),
             token=None if self.token is None else self.token[places],
+            hashes=None if self.hashes is None else self.hashes[places],
         )
 
 

@@ -37,6 +37,7 @@ LAYERS = (
         "histogram_column",
         "importing",
         "doctor",
+        "messages",
     },
     {"agent", "plan"},
     {"transports"},
