@@ -14,6 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,6 +37,10 @@ from pyarrow import fs
 from bench_spark import tables
 from bench_spark.errors import StoreError, StoreNotReady
 from bench_spark.version_checksum import VersionChecksums
+
+COMPACT_AFTER_APPENDS = 300
+"""A soak appends to its tables every second: their many small files are made one now and then, so
+that reading and opening a table costs no more in its eighth hour than in its first."""
 
 REOPEN_AFTER_COMMITS = 100
 """A reused handle grows slower with every commit (11 ms at first, 206 ms after 1 500)."""
@@ -151,7 +156,7 @@ class Store:
                 self._checksums[name].write(handle)
             return True
 
-        return self._with_handle(name, commit)
+        return self._counting(name, self._with_handle(name, commit))
 
     def add_files(self, name: str, files: Sequence[TableFile], app_id: str, version: int) -> bool:
         """Make files that lie in a table's directory a part of it; like `append`, at most once per
@@ -172,7 +177,7 @@ class Store:
             handle.update_incremental()
             return True
 
-        return self._with_handle(name, commit)
+        return self._counting(name, self._with_handle(name, commit))
 
     def remove_unnamed(self, name: str, directory: str, named: Collection[str]) -> int:
         """Delete files of a directory inside a table's that no commit ever named: what a writer
@@ -212,13 +217,25 @@ class Store:
         self._with_handle("runs", commit)
 
     def read(
-        self, name: str, columns: list[str] | None = None, **equals: str | int | None
+        self,
+        name: str,
+        columns: list[str] | None = None,
+        between: tuple[str, int, int] | None = None,
+        **equals: str | int | None,
     ) -> pa.Table:
-        """The newest rows of a table, whole, or those whose columns equal the values given."""
+        """The newest rows of a table, whole, or those whose columns equal the values given.
+
+        `between`: a column, and the first and last value that it may have.
+        """
 
         def scan(handle: DeltaTable) -> pa.Table:
             handle.update_incremental()
-            filters = [(column, "=", value) for column, value in equals.items()]
+            filters: list[tuple[str, str, Any]] = [
+                (column, "=", value) for column, value in equals.items()
+            ]
+            if between is not None:
+                column, first, last = between
+                filters += [(column, ">=", first), (column, "<=", last)]
             return handle.to_pyarrow_table(
                 columns=columns, filters=filters or None, filesystem=self._filesystem(name)
             )
@@ -234,6 +251,17 @@ class Store:
 
         return self._with_handle(name, newest)
 
+    def _counting(self, name: str, is_appended: bool) -> bool:
+        """After every so many appends of this process a table is compacted."""
+        table = self._tables[name]
+        if is_appended:
+            table.appends += 1
+        if table.appends >= COMPACT_AFTER_APPENDS:
+            # Whatever comes of it, the rows are in.
+            with suppress(StoreError):
+                self.compact(name)
+        return is_appended
+
     def compact(self, name: str) -> None:
         """Rewrite small files as large ones. No data changes: streaming readers do not notice."""
 
@@ -245,6 +273,7 @@ class Store:
                 )
             )
 
+        self._tables[name].appends = 0
         self._with_handle(name, optimize)
 
     # -- handles ---------------------------------------------------------------------------------
@@ -355,6 +384,8 @@ class _Table:
         self.lock = threading.RLock()
         self.handle: DeltaTable | None = None
         self.commits = 0
+        self.appends = 0
+        """Since it was compacted."""
 
 
 def _is_in(handle: DeltaTable, transaction: Transaction) -> bool:

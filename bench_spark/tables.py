@@ -108,6 +108,15 @@ METRICS = pa.schema(
 )
 """Rolling metrics: one row per run, window and measure; the newest batch of a window counts."""
 
+OBJECTIVE = pa.struct(
+    [
+        pa.field("objective", pa.string()),
+        pa.field("value", pa.float64()),
+        pa.field("met", pa.bool_()),
+    ]
+)
+"""What a run was to reach, and whether it did."""
+
 RUNS = pa.schema(
     [
         ("run_id", pa.string()),
@@ -133,6 +142,7 @@ RUNS = pa.schema(
         ("environment_json", pa.string()),
         ("result_json", pa.string()),
         ("bench_spark_version", pa.string()),
+        ("slo", pa.list_(OBJECTIVE)),
     ]
 )
 """One row per run, with the whole result document in `result_json`."""

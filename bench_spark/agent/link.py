@@ -4,7 +4,8 @@ A thread of its own does the sending and receiving, so that the agent's loop nev
 driver. The loop learns of commands through `descriptor`, which it waits on beside its lanes.
 
 Event rows, and names of files of messages, stay here until the driver has acknowledged them; what
-was not acknowledged when the agent ends goes back as the result of its Spark task, so none depends on this connection alone.
+was not acknowledged when the agent ends goes back as the result of its Spark task, so none depends
+on this connection alone.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ the result of a task.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -70,9 +70,9 @@ class Committer:
             self._files.add(agent, attempt, files)
 
     @property
-    def message_rows(self) -> int:
-        """In the files that were committed."""
-        return self._files.committed_rows
+    def message_paths(self) -> Collection[str]:
+        """Of the files of messages that were committed."""
+        return self._files.paths
 
     def close(self) -> None:
         """Commit what is left; raises the error of a commit that failed to the end."""
@@ -127,7 +127,7 @@ class _FileQueue:
         self._committing: list[MessageFile] = []
         self._next_file: dict[tuple[int, int], int] = {}
         self._commits = 0
-        self.committed_rows = 0
+        self.paths: set[str] = set()
 
     def add(self, agent: int, attempt: int, files: Sequence[MessageFile]) -> None:
         for file in files:
@@ -148,7 +148,7 @@ class _FileQueue:
             for file in self._committing
         ]
         self._store.add_files("messages", added, app_id=self._run_id, version=self._commits)
-        self.committed_rows += sum(file.rows for file in added)
+        self.paths.update(file.path for file in added)
         self._committing = []
         self._commits += 1
 

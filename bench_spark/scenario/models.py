@@ -27,6 +27,7 @@ from bench_spark.scenario.load_sections import (
     Sampling,
 )
 from bench_spark.scenario.mqtt_section import Mqtt
+from bench_spark.scenario.objectives import Objectives
 from bench_spark.scenario.topologies import (
     Sizes,
     Topology,
@@ -109,6 +110,9 @@ class Scenario(Section):
     """Rows of single messages in the table `messages`. `all`: of every one, which are joined by
     their IDs when the run ends. `sample 1/N`: of one in N of each producer, by its number, so that
     all ends choose the same. `off`: none."""
+    slo: Objectives = Field(default_factory=list)
+    """What the run must reach: a list such as `["p99 < 50ms", "counts.lost == 0"]` of conditions on
+    numbers of the result, by path or short name. One that is missed makes the exit code 1."""
     tags: dict[PropertyName, str] = Field(default_factory=dict)
     """Free names and values stored with the run, for finding it again by SQL."""
     amqp: Amqp = Field(default_factory=Amqp)

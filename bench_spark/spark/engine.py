@@ -12,12 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, Protocol
 
+from py4j.protocol import Py4JError
 from pyspark import BarrierTaskContext, InheritableThread
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from bench_spark import __version__
@@ -47,21 +49,25 @@ from bench_spark.errors import (
 )
 from bench_spark.measure.clock import NANOSECONDS, Clock
 from bench_spark.messages.files import MessageDirectory
+from bench_spark.messages.joining import JoinRule
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
-from bench_spark.scenario.trace_section import traced_every
+from bench_spark.scenario.trace_section import ALL, traced_every
 from bench_spark.spark.environment import driver_environment
+from bench_spark.spark.joins import join_messages
 from bench_spark.spark.marker import StoreMarker, store_marker
 from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
 from bench_spark.spark.overhead import SparkOverhead
 from bench_spark.spark.session import free_slots, wait_for_slots
 from bench_spark.spark.ticks import merged_ticks, merged_ticks_here
-from bench_spark.spark.windows import LiveWindow, RunWindows
+from bench_spark.spark.windows import ROLLING_SECONDS, LiveWindow, RunWindows
 from bench_spark.store import Store
 from bench_spark.summary.audit import Check
 from bench_spark.summary.document import RunFacts, RunSummary, summarise
+from bench_spark.summary.objectives import MissedWhileRunning, missed_in_window
 from bench_spark.summary.rows import TrialOf, run_row, summary_rows
+from bench_spark.summary.trace import TraceFacts
 
 SLOTS_TIMEOUT_SECONDS = 10.0
 JOIN_TIMEOUT_SECONDS = 60.0
@@ -99,6 +105,8 @@ class RunRequest:
     trial: TrialOf | None = None
     """What the run is a part of, if it is. Others follow then, so the rolling metrics need not be
     waited for."""
+    stops_on_slo: bool = False
+    """End the run as soon as a rolling window misses an objective of the scenario."""
 
     def row(self, started_at: datetime, **outcome: Any) -> dict[str, Any]:
         """The run's row in `runs`; `outcome` as `run_row` takes it."""
@@ -229,6 +237,7 @@ class _Run:
         self._results: list[AgentResult] = []
         self._job_error: Exception | None = None
         self._interrupted_by: int | None = None
+        self._stopped_by: MissedWhileRunning | None = None
         self._metrics_error: BenchError | None = None
         self._warming: threading.Thread | None = None
 
@@ -270,6 +279,7 @@ class _Run:
                     self._warming.join(CLOSING_SECONDS)
             self._take_back_results(control, committer)
             committer.close()
+            self._remove_orphans(committer)
             self._refuse_if_never_started(control)
             is_small = committer.rows <= SMALL_RUN_ROWS
             return self._sum_up(control, started_at, began_ns, is_small)
@@ -357,6 +367,7 @@ class _Run:
                 window = self._metrics.latest(self._plan.run_id)
                 self._display.counted(control.totals)
                 self._display.update(window, is_draining=control.produced.is_set())
+                self._stop_on_miss(window, control, server)
             else:
                 self._display.opening(self._plan, control.opened_lanes)
             if not job.is_alive():
@@ -365,6 +376,25 @@ class _Run:
                 server.call(lambda: control.stop("not every agent started"))
                 self._spark.sparkContext.cancelJobGroup(self._plan.run_id)
                 return
+
+    def _stop_on_miss(
+        self, window: LiveWindow | None, control: RunControl, server: CollectorServer
+    ) -> None:
+        """End the run at the first whole window of the measured phase that misses an objective."""
+        if not self._request.stops_on_slo or window is None or self._stopped_by is not None:
+            return
+        if control.produced.is_set() or control.stop_reason is not None:
+            return
+        after_seconds = window.window_end_us / 1e6 - (
+            self._timeline(control).measure_start_ns / NANOSECONDS
+        )
+        if after_seconds < ROLLING_SECONDS:
+            return
+        scenario = self._plan.scenario
+        missed = missed_in_window(scenario.slo, window.as_result(), after_seconds)
+        if missed is not None:
+            self._stopped_by = missed
+            server.call(lambda: control.stop(f"objective missed: {missed.objective}"))
 
     def _weigh_spark(self, control: RunControl) -> None:
         """Count Spark's own CPU over the measured phase."""
@@ -429,6 +459,29 @@ class _Run:
             text = str(self._job_error).splitlines()[0][:300]
             control.failures.append(Failure(0, "RunError", f"the Spark stage failed: {text}"))
 
+    def _remove_orphans(self, committer: Committer) -> None:
+        """Files of messages that an agent could not tell of any more."""
+        if traced_every(self._plan.scenario.trace):
+            named = committer.message_paths
+            self._store.remove_unnamed("messages", self._plan.run_id, named)
+
+    def _join_messages(self, control: RunControl) -> tuple[TraceFacts | None, tuple[Check, ...]]:
+        """Every message by its ID, where all are traced; else, or if that fails, what to say."""
+        scenario = self._plan.scenario
+        if scenario.trace != ALL or control.start_at_ns is None:
+            return None, ()
+        self._display.step("joining messages")
+        timeline = self._timeline(control)
+        began = time.monotonic()
+        rule = JoinRule(timeline, scenario.histogram.highest_us, scenario.load.mode == "rate")
+        try:
+            joined = join_messages(self._spark, self._store, self._plan.run_id, rule)
+        except (PySparkException, Py4JError) as error:
+            text = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+            advice = f"bench-spark messages {self._plan.run_id} tries again"
+            return None, (Check("trace", "warn", f"messages were not joined: {text}; {advice}"),)
+        return TraceFacts(joined, timeline, time.monotonic() - began), ()
+
     def _refuse_if_never_started(self, control: RunControl) -> None:
         if control.start_at_ns is not None or self._interrupted_by is not None:
             return
@@ -444,7 +497,8 @@ class _Run:
     ) -> RunSummary:
         self._display.step("summing up")
         notes = self._finish_metrics()
-        facts = self._facts(control, notes)
+        trace, remarks = self._join_messages(control)
+        facts = replace(self._facts(control, (*notes, *remarks)), trace=trace)
         run_id = self._plan.run_id
         ticks = (
             merged_ticks_here(self._store, run_id)
@@ -494,6 +548,7 @@ class _Run:
             confirms=uses_confirms(control),
             failures=tuple(control.failures),
             interrupted_by=self._interrupted_by,
+            stopped_by=self._stopped_by,
             busiest_agent_share=self._health.busiest_share,
             busiest_host_share=self._health.busiest_host_share,
             spark_cores=self._overhead.cores,
