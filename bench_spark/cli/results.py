@@ -52,7 +52,7 @@ def show(
         bool, typer.Option("--exit-code", help="End with the exit code of the run.")
     ] = False,
 ) -> None:
-    """Print the result of a stored run; of one that is not over, or was killed, the result so far."""
+    """Print the result of a stored run, or the result so far of one that goes on or was killed."""
     outputs = parse_formats(formats or ["terminal"], store)
     found = shown_run(existing_store(store), run)
     outputs.write(found.document)

@@ -24,6 +24,7 @@ from bench_spark.agent.tracing import MessageFile
 from bench_spark.collector.evidence import AgentSamples
 from bench_spark.errors import BenchError
 from bench_spark.histogram_column import histogram_array
+from bench_spark.messages.live import DRIVER, LiveFiles
 from bench_spark.store import Store, TableFile
 from bench_spark.tables import COUNTERS, EVENTS, SAMPLES
 
@@ -47,6 +48,7 @@ class Committer:
         self._committing: list[tuple[int, int, EventRow]] = []
         self._next_row: dict[tuple[int, int], int] = {}
         self._files = _FileQueue(store, run_id)
+        self._live_files: LiveFiles | None = None
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._commits = 0
@@ -81,6 +83,7 @@ class Committer:
             self._thread.join()
         self._commit_waiting()
         if self.error is None:
+            # What came meanwhile, and what the last files told.
             self._commit_waiting()
         if self.error is not None:
             raise self.error
@@ -98,11 +101,22 @@ class Committer:
             self._files.take()
         try:
             self._commit_events()
-            self._files.commit()
+            self._note_late_timings(self._files.commit())
         except BenchError as error:
             self.error = error
             return
         self.error = None
+
+    def time_late(self, files: LiveFiles) -> None:
+        """From now on join what agents could not time, as its files are committed."""
+        self._live_files = files
+
+    def _note_late_timings(self, paths: list[str]) -> None:
+        if self._live_files is not None and paths:
+            found = self._live_files.added(paths)
+            with self._lock:
+                self._waiting += [(DRIVER, 0, row) for row in found]
+                self.rows += len(found)
 
     def _commit_events(self) -> None:
         if not self._committing:
@@ -140,17 +154,20 @@ class _FileQueue:
         if not self._committing:
             self._committing, self._waiting = self._waiting, []
 
-    def commit(self) -> None:
+    def commit(self) -> list[str]:
+        """Paths of what was committed."""
         if not self._committing:
-            return
+            return []
         added = [
             TableFile(file.path, file.size_bytes, file.rows, {"run_id": self._run_id})
             for file in self._committing
         ]
         self._store.add_files("messages", added, app_id=self._run_id, version=self._commits)
-        self.paths.update(file.path for file in added)
         self._committing = []
         self._commits += 1
+        paths = [file.path for file in added]
+        self.paths.update(paths)
+        return paths
 
 
 def events_table(run_id: str, rows: list[tuple[int, int, EventRow]]) -> pa.Table:

@@ -50,6 +50,7 @@ from bench_spark.errors import (
 from bench_spark.measure.clock import NANOSECONDS, Clock
 from bench_spark.messages.files import MessageDirectory
 from bench_spark.messages.joining import JoinRule
+from bench_spark.messages.live import LiveFiles, LiveJoin
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.broker import Broker, Credentials
@@ -269,7 +270,7 @@ class _Run:
                     job = self._start_job((str(host), server.port), token, marker)
                     if self._request.live:
                         self._warm_metrics(server, control)
-                    self._watch(control, server, job)
+                    self._watch(control, server, committer, job)
                     self._await_end(job)
             finally:
                 server.close()
@@ -353,7 +354,13 @@ class _Run:
 
     # -- watching --------------------------------------------------------------------------------
 
-    def _watch(self, control: RunControl, server: CollectorServer, job: threading.Thread) -> None:
+    def _watch(
+        self,
+        control: RunControl,
+        server: CollectorServer,
+        committer: Committer,
+        job: threading.Thread,
+    ) -> None:
         what = " and the rolling metrics" if self._request.live else ""
         self._display.step(f"starting {len(control.agents)} agent(s){what}")
         join_deadline = time.monotonic() + JOIN_TIMEOUT_SECONDS
@@ -361,7 +368,7 @@ class _Run:
         while not control.finished.wait(WATCH_SECONDS):
             if control.started.is_set() and not is_started:
                 is_started = True
-                self._begin(control)
+                self._begin(control, committer)
             if is_started:
                 self._weigh_spark(control)
                 window = self._metrics.latest(self._plan.run_id)
@@ -404,8 +411,12 @@ class _Run:
         elif self._clock.now_ns() >= self._timeline(control).measure_start_ns:
             self._overhead.begin()
 
-    def _begin(self, control: RunControl) -> None:
+    def _begin(self, control: RunControl, committer: Committer) -> None:
         timeline = self._timeline(control)
+        messages = self._message_directory()
+        if messages is not None and self._plan.scenario.trace == ALL:
+            join = LiveJoin(self._join_rule(timeline))
+            committer.time_late(LiveFiles(messages.filesystem(), join))
         scenario = self._plan.scenario
         self._metrics.register_run(
             RunWindows(
@@ -473,7 +484,7 @@ class _Run:
         self._display.step("joining messages")
         timeline = self._timeline(control)
         began = time.monotonic()
-        rule = JoinRule(timeline, scenario.histogram.highest_us, scenario.load.mode == "rate")
+        rule = self._join_rule(timeline)
         try:
             joined = join_messages(self._spark, self._store, self._plan.run_id, rule)
         except (PySparkException, Py4JError) as error:
@@ -481,6 +492,10 @@ class _Run:
             advice = f"bench-spark messages {self._plan.run_id} tries again"
             return None, (Check("trace", "warn", f"messages were not joined: {text}; {advice}"),)
         return TraceFacts(joined, timeline, time.monotonic() - began), ()
+
+    def _join_rule(self, timeline: Timeline) -> JoinRule:
+        scenario = self._plan.scenario
+        return JoinRule(timeline, scenario.histogram.highest_us, scenario.load.mode == "rate")
 
     def _refuse_if_never_started(self, control: RunControl) -> None:
         if control.start_at_ns is not None or self._interrupted_by is not None:
