@@ -304,6 +304,7 @@ class _Agent:
                     result.failure = result.failure or _as_failure(tracer.failure)
         totals, pages = self._closing_report(recorder, sampler)
         totals["outages"] = loop.outages.report()
+        totals["trace"] = tracer.report() if tracer is not None else None
         # Without confirms, what a broker had not read when it was hung up on was not lost by it.
         is_read = confirms or not isinstance(producers, Parting) or producers.has_closed_in_order
         totals["is_settled"] = loop.has_detached and is_read

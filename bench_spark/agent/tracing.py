@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
+from resource import RUSAGE_SELF, getrusage
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,6 +31,8 @@ FILE_CHUNKS = 3
 MOST_WAITING_CHUNKS = 64
 """Buffers (5 MB each) that may wait for the writer before the run is given up."""
 FLUSH_NS = NANOSECONDS
+SETTLED_FILES = 5
+"""From the fifth file on the memory of the process should not grow any more."""
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -131,6 +134,9 @@ class Tracer:
         self._free: deque[Rows] = deque()
         self._bell = threading.Event()
         self._is_closing = False
+        self._most_waiting_rows = 0
+        self._files = self._rows_written = 0
+        self._memory_bytes: list[int] = []
         self.failure: BenchError | None = None
         self._thread = threading.Thread(target=self._work, name="tracer", daemon=True)
         self._thread.start()
@@ -230,6 +236,7 @@ class Tracer:
         if now_ns >= self._next_flush_ns:
             self._next_flush_ns = now_ns + FLUSH_NS
             self._hand_over()
+            self._most_waiting_rows = max(self._most_waiting_rows, self._count_waiting())
             if len(self._waiting) > MOST_WAITING_CHUNKS and self.failure is None:
                 self.failure = RunError(
                     "trace: rows of messages are written more slowly than they are made; use "
@@ -242,6 +249,19 @@ class Tracer:
         self._is_closing = True
         self._bell.set()
         self._thread.join()
+
+    def _count_waiting(self) -> int:
+        return sum(len(chunk) for chunk in tuple(self._waiting))
+
+    def report(self) -> dict[str, int]:
+        """How the writing went; to be asked when it is over."""
+        first, last = (self._memory_bytes or [0])[0], (self._memory_bytes or [0])[-1]
+        return {
+            "rows": self._rows_written,
+            "files": self._files,
+            "most_waiting_rows": self._most_waiting_rows,
+            "memory_growth_bytes": last - first,
+        }
 
     def _hand_over(self) -> None:
         if not self._rows:
@@ -273,10 +293,17 @@ class Tracer:
 
     def _write(self, number: int, first_row: int, parts: Sequence[Rows]) -> None:
         try:
-            self._on_file(self._writer.write(number, first_row, parts))
+            file = self._writer.write(number, first_row, parts)
         except BenchError as error:
             # The loop finds it and ends the run; what comes after it is not written.
             self.failure = error
+            return
+        self._on_file(file)
+        self._files += 1
+        self._rows_written += file.rows
+        if self._files >= SETTLED_FILES:
+            peak_bytes = getrusage(RUSAGE_SELF).ru_maxrss * 1024
+            self._memory_bytes = [*self._memory_bytes[:1], peak_bytes]
 
 
 def _put_hashes(rows: Rows, hashes: I64 | None, part: slice) -> None:
