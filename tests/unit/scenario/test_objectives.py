@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -76,9 +77,8 @@ def test_without_consumers_a_statistic_is_of_the_confirmation() -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused_with_what_can(text: str, told: str) -> None:
-    with pytest.raises(ValueError, match=".*") as refused:
+    with pytest.raises(ValueError, match=re.escape(told)):
         parse_objective(text)
-    assert told in str(refused.value)
 
 
 def test_a_scenario_with_a_wrong_objective_is_refused_by_its_key() -> None:
