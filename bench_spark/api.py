@@ -123,7 +123,7 @@ def run(
     loaded = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
     where = broker if isinstance(broker, Broker) else load_broker(broker)
     if tags:
-        loaded = loaded.model_copy(update={"tags": {**loaded.tags, **tags}})
+        loaded = loader.with_tags(loaded, tags, "tags")
     asked = asked_of(loaded, where)
     chosen_id = choose_run_id(run_id, asked.scenario, asked.broker)
     place = default_store() if store is None else os.fspath(store)

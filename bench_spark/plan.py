@@ -209,13 +209,13 @@ def timeline_of(scenario: Scenario, start_ns: int) -> Timeline:
     )
 
 
-def resolve_agents(scenario: Scenario, free_slots: int) -> int:
+def resolve_agents(scenario: Scenario, free_slots: int, executors: int = 1) -> int:
     """How many agents to run: as asked, or for `auto` all that slots and members allow."""
     if scenario.agents != "auto":
         return scenario.agents
     is_split = scenario.placement == "split"
     # Roles apart need two agents; where there is no room for both, the slot check says so.
-    most = max(2 if is_split else 1, free_slots - SLOTS_FOR_STREAMING)
+    most = max(2 if is_split else 1, free_slots - _slots_left_free(free_slots, executors))
     if scenario.load.scope == "per_agent":
         return most
     members = min(scenario.producers, scenario.consumers)
@@ -224,9 +224,17 @@ def resolve_agents(scenario: Scenario, free_slots: int) -> int:
     return min(most, members)
 
 
-def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2) -> Plan:
+def _slots_left_free(free_slots: int, executors: int) -> int:
+    """Slots that `auto` leaves to the rolling metrics: one on every executor that has several.
+
+    So k times the executors have k times the agents, and k times the room to merge their rows.
+    """
+    return executors if free_slots >= 2 * executors else SLOTS_FOR_STREAMING
+
+
+def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2, executors: int = 1) -> Plan:
     """The whole plan; raises ConfigurationError for a load that cannot be split as asked."""
-    effective = _multiplied_out(scenario, resolve_agents(scenario, free_slots))
+    effective = _multiplied_out(scenario, resolve_agents(scenario, free_slots, executors))
     agents = int(effective.agents)
     placed = _place_split(effective) if effective.placement == "split" else _place_paired(effective)
     _refuse_idle_agents(effective, placed)

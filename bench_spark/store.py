@@ -14,7 +14,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -107,11 +106,6 @@ class Store:
         return f"Store({self._shown!r})"
 
     @property
-    def storage_options(self) -> Mapping[str, str] | None:
-        """How others reach the same place; may hold credentials."""
-        return self._storage_options
-
-    @property
     def is_local(self) -> bool:
         return not _URI.match(self.uri)
 
@@ -182,7 +176,7 @@ class Store:
     def remove_unnamed(self, name: str, directory: str, named: Collection[str]) -> int:
         """Delete files of a directory inside a table's that no commit ever named: what a writer
         left that ended before it could tell. Returns how many there were."""
-        filesystem = self._table_filesystem(name)
+        filesystem = self.files(name)
         found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
         unnamed = [file.path for file in found if file.is_file and file.path not in named]
         for path in unnamed:
@@ -227,8 +221,18 @@ class Store:
 
         `between`: a column, and the first and last value that it may have.
         """
+        return self.read_with_version(name, columns, between, **equals)[0]
 
-        def scan(handle: DeltaTable) -> pa.Table:
+    def read_with_version(
+        self,
+        name: str,
+        columns: list[str] | None = None,
+        between: tuple[str, int, int] | None = None,
+        **equals: str | int | None,
+    ) -> tuple[pa.Table, int]:
+        """`read`, and the version of the table that was read."""
+
+        def scan(handle: DeltaTable) -> tuple[pa.Table, int]:
             handle.update_incremental()
             filters: list[tuple[str, str, Any]] = [
                 (column, "=", value) for column, value in equals.items()
@@ -236,11 +240,18 @@ class Store:
             if between is not None:
                 column, first, last = between
                 filters += [(column, ">=", first), (column, "<=", last)]
-            return handle.to_pyarrow_table(
+            rows = handle.to_pyarrow_table(
                 columns=columns, filters=filters or None, filesystem=self._filesystem(name)
             )
+            return rows, int(handle.version())
 
         return self._with_handle(name, scan)
+
+    def files(self, name: str) -> fs.FileSystem:
+        """What a table consists of, its log included; paths begin at the table."""
+        return self._filesystem(name) or fs.PyFileSystem(
+            DeltaStorageHandler(self.table_uri(name), self._storage_options)
+        )
 
     def version(self, name: str) -> int:
         """The newest version of a table, whoever committed it."""
@@ -252,18 +263,20 @@ class Store:
         return self._with_handle(name, newest)
 
     def _counting(self, name: str, is_appended: bool) -> bool:
-        """After every so many appends of this process a table is compacted."""
-        table = self._tables[name]
-        if is_appended:
-            table.appends += 1
-        if table.appends >= COMPACT_AFTER_APPENDS:
-            # Whatever comes of it, the rows are in.
-            with suppress(StoreError):
-                self.compact(name)
+        self._tables[name].appends += is_appended
         return is_appended
 
+    def overdue(self) -> list[str]:
+        """Tables that this process has appended to so often that they should be compacted."""
+        found = self._tables.items()
+        return [name for name, table in found if table.appends >= COMPACT_AFTER_APPENDS]
+
     def compact(self, name: str) -> None:
-        """Rewrite small files as large ones. No data changes: streaming readers do not notice."""
+        """Rewrite small files as large ones. No data changes: streaming readers do not notice.
+
+        Two of these at once must not be: deltalake (1.6) lets both commit, each takes away the same
+        files and adds a copy of their rows, and all of them are there twice. See `housekeeping.py`.
+        """
 
         def optimize(handle: DeltaTable) -> None:
             handle.update_incremental()
@@ -295,12 +308,6 @@ class Store:
                 # The handle may be in any state now; the next call opens a new one.
                 table.handle = None
                 raise StoreError(f"store {self._shown}: {name}: {_one_line(error)}") from error
-
-    def _table_filesystem(self, name: str) -> fs.FileSystem:
-        local = self._filesystem(name)
-        if local is not None:
-            return local
-        return fs.PyFileSystem(DeltaStorageHandler(self.table_uri(name), self._storage_options))
 
     def _filesystem(self, name: str) -> fs.FileSystem | None:
         """How pyarrow reads a table's files; None: through deltalake.

@@ -16,6 +16,7 @@ import typer
 from bench_spark import __version__
 from bench_spark.cli import (
     broker,
+    cleanup,
     compare,
     demo,
     doctor,
@@ -29,6 +30,7 @@ from bench_spark.cli import (
     search,
     suite,
     suite_compare,
+    watch,
 )
 from bench_spark.cli.examples import PROGRAM, epilog, epilog_of_program
 from bench_spark.cli.signals import handled
@@ -87,12 +89,14 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "brokers": files.brokers,
     "runs": results.runs,
     "show": results.show,
+    "watch": watch.watch,
     "compare": compare.compare,
     "messages": messages.messages,
     "sql": results.sql,
     "doctor": doctor.doctor,
     "demo": demo.demo,
     "sample": sample.sample,
+    "cleanup": cleanup.cleanup,
 }
 RUN_OR_JUDGE = ("run", "search-window", "demo", "compare")
 """Commands whose own help tells the exit codes."""

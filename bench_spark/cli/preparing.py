@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from bench_spark.cli.masters import refuse_too_few_slots, refuse_unshared_store,
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan, make_plan
 from bench_spark.scenario.broker import Broker, Credentials, resolve_credentials
-from bench_spark.scenario.loader import check_run_id, load_broker, load_scenario
+from bench_spark.scenario.loader import check_run_id, load_broker, load_scenario, with_tags
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.objectives import parse_objective
 from bench_spark.scenario.shown import shown_value
@@ -24,7 +23,6 @@ SLOTS_TIMEOUT_SECONDS = 10.0
 """How long executors may take to register before `agents: auto` counts them."""
 
 _LONGEST_NAME_IN_RUN_ID = 40
-_LONGEST_TAG = 255
 
 
 @dataclass(frozen=True)
@@ -88,11 +86,14 @@ def plan_for(scenario: Scenario, run_id: str, master: str | None) -> Plan | None
 
 def plan_for_cluster(spark: Any, scenario: Scenario, run_id: str) -> Plan:
     """The plan for as many agents as fit into the executors that are there within some seconds."""
-    from bench_spark.spark.session import wait_for_slots
+    from bench_spark.spark.session import executors, wait_for_all_slots, wait_for_slots
 
-    useful = SLOTS_FOR_STREAMING + scenario.producers + scenario.consumers
-    wanted = sys.maxsize if scenario.load.scope == "per_agent" else useful
-    return make_plan(scenario, run_id, wait_for_slots(spark, wanted, SLOTS_TIMEOUT_SECONDS))
+    if scenario.load.scope == "per_agent":
+        slots = wait_for_all_slots(spark, SLOTS_TIMEOUT_SECONDS)
+    else:
+        useful = SLOTS_FOR_STREAMING + scenario.producers + scenario.consumers
+        slots = wait_for_slots(spark, useful, SLOTS_TIMEOUT_SECONDS)
+    return make_plan(scenario, run_id, slots, executors(spark))
 
 
 def choose_run_id(given: str | None, scenario: Scenario, broker: Broker) -> str:
@@ -116,10 +117,10 @@ def _with_objectives(scenario: Scenario, texts: Sequence[str]) -> Scenario:
 
 def _tagged(scenario: Scenario, texts: Sequence[str]) -> Scenario:
     """The scenario with the tags of the command line over its own."""
-    tags = dict(scenario.tags)
+    tags: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
-        if not equals or not 0 < len(key) <= _LONGEST_TAG:
+        if not equals:
             raise ConfigurationError(f"--tag: {shown_value(text)} is not KEY=VALUE")
         tags[key] = value
-    return scenario.model_copy(update={"tags": tags})
+    return with_tags(scenario, tags, "--tag")

@@ -26,7 +26,7 @@ from bench_spark.cli.options import (
 from bench_spark.cli.output import Formats, Outputs, parse_formats_of, to_stdout, write_bytes
 from bench_spark.cli.preflight import refuse_what_the_broker_cannot, start_of_broker_hinted
 from bench_spark.cli.preparing import plan_for, plan_for_cluster
-from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
+from bench_spark.cli.progress import QuietOption, VerboseOption, suite_displays
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.conf_files import shipped
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
@@ -52,7 +52,7 @@ from bench_spark.suite.progress import (
     refuse_if_changed,
     runs_of_suite,
 )
-from bench_spark.suite.runner import SuiteResult, run_suite
+from bench_spark.suite.runner import OVERHEAD_SECONDS, SuiteResult, run_suite
 from bench_spark.suite.trials import Abilities, SuiteTrials, received_per_second
 from bench_spark.summary.rows import TrialOf
 from bench_spark.transports.registry import fitted
@@ -66,8 +66,6 @@ app = typer.Typer(
     help="Grids of trials around a scenario.", no_args_is_help=True, rich_markup_mode=None
 )
 
-OVERHEAD_SECONDS = 1.0
-"""What a trial takes beyond its load and drain, for the estimate."""
 START_SECONDS = 12.0
 """What Spark takes to start."""
 
@@ -94,7 +92,15 @@ SuiteBrokerOption = Annotated[
 QuickOption = Annotated[
     bool, typer.Option("--quick", help="The suite in small: every axis with two or three values.")
 ]
-
+VariantOption = Annotated[
+    str | None,
+    typer.Option(
+        "--variant",
+        metavar="NAME",
+        show_default=False,
+        help="The suite with the settings that it has under this name.",
+    ),
+]
 
 SuiteFormatsOption = Annotated[
     list[str] | None,
@@ -120,8 +126,14 @@ class AskedSuite:
         return f"{self.suite.name}-quick" if self.suite.is_quick else self.suite.name
 
 
-def load(suite: str, broker: str | None, quick: bool, overrides: list[str] | None) -> AskedSuite:
-    loaded = load_suite(suite, quick, overrides or [])
+def load(
+    suite: str,
+    broker: str | None,
+    quick: bool,
+    overrides: list[str] | None = None,
+    variant: str | None = None,
+) -> AskedSuite:
+    loaded = load_suite(suite, quick, overrides or [], variant)
     where = load_broker(broker or loaded.broker or DEFAULT_BROKER)
     for trial in trials_of(loaded):
         if trial.skipped_because is None:
@@ -141,9 +153,10 @@ def plan(
     broker: SuiteBrokerOption = None,
     overrides: SetOption = None,
     quick: QuickOption = False,
+    variant: VariantOption = None,
 ) -> None:
     """List the trials of SUITE and how long they take."""
-    asked = load(suite, broker, quick, overrides)
+    asked = load(suite, broker, quick, overrides, variant)
     to_stdout(lambda writer: _write_plan(asked, writer))
 
 
@@ -167,6 +180,7 @@ def run(
     store: StoreOption = DEFAULT_STORE,
     master: MasterOption = None,
     quick: QuickOption = False,
+    variant: VariantOption = None,
     force: Annotated[
         bool,
         typer.Option(
@@ -186,9 +200,9 @@ def run(
     """
     from bench_spark.spark.session import is_submitted, local_session_master
 
-    asked = load(suite, broker, quick, overrides)
+    asked = load(suite, broker, quick, overrides, variant)
     outputs = _outputs(asked, store, formats)
-    display = display_of(quiet, verbose, live)
+    display, of_trials = suite_displays(quiet, verbose)
     if master is not None:
         if is_submitted():
             raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
@@ -211,14 +225,17 @@ def run(
     exit_code = 0
     if missing:
         agents_are_here = not is_submitted() and (master or "local").startswith("local")
-        _ask_broker(asked, missing, agents_are_here)
+        for refusal in _ask_broker(asked, missing, agents_are_here):
+            display.step(f"will fail: {refusal}")
         agents = max(_agents_of(trial.scenario) for trial in missing)
         chosen = None if is_submitted() else master or local_session_master(agents)
         with spark_session(chosen, display) as spark:
             refuse_unshared_store(store, spark.sparkContext.master)
-            with _engine(spark, opened, display) as engine:
+            with _engine(spark, opened, of_trials) as engine:
+                display.step("starting workers" + (" and the rolling metrics" if live else ""))
                 engine.warm_up(max(1, agents), live)
-                result = _run_all(spark, engine, asked, opened, done, display, live)
+                displays = (display, of_trials)
+                result = _run_all(spark, engine, asked, opened, done, displays, live)
             exit_code = result.exit_code
     outputs.write(_table(asked, opened))
     raise typer.Exit(exit_code)
@@ -230,6 +247,7 @@ def report(
     broker: SuiteBrokerOption = None,
     store: StoreOption = DEFAULT_STORE,
     quick: QuickOption = False,
+    variant: VariantOption = None,
     formats: SuiteFormatsOption = None,
     figures: Annotated[
         Path | None,
@@ -241,7 +259,7 @@ def report(
     ] = None,
 ) -> None:
     """Print the table of SUITE from what its store has."""
-    asked = load(suite, broker, quick, None)
+    asked = load(suite, broker, quick, variant=variant)
     outputs = _outputs(asked, store, formats)
     if figures is not None:
         _make_directory(figures)
@@ -254,8 +272,8 @@ def report(
 # -- running ---------------------------------------------------------------------------------------
 
 
-def _ask_broker(asked: AskedSuite, trials: Sequence[Trial], agents_are_here: bool) -> None:
-    """Refuse now what the broker would refuse trial by trial.
+def _ask_broker(asked: AskedSuite, trials: Sequence[Trial], agents_are_here: bool) -> list[str]:
+    """Refuse now what the broker would refuse trial by trial; what it refuses of some is returned.
 
     Whether it can be reached is for the agents to say where they run elsewhere, and for the first
     trial where a hook may start it.
@@ -263,10 +281,11 @@ def _ask_broker(asked: AskedSuite, trials: Sequence[Trial], agents_are_here: boo
     named = [(trial.key, trial.scenario) for trial in trials]
     try:
         with start_of_broker_hinted(asked.broker):
-            refuse_what_the_broker_cannot(named, asked.broker, asked.credentials)
+            return refuse_what_the_broker_cannot(named, asked.broker, asked.credentials)
     except BrokerUnreachable:
         if agents_are_here and asked.suite.hooks.before is None:
             raise
+    return []
 
 
 def _agents_of(scenario: Scenario) -> int:
@@ -291,7 +310,7 @@ def _run_all(
     asked: AskedSuite,
     store: Store,
     done: Mapping[str, TrialRun],
-    display: Steps,
+    displays: tuple[Steps, Steps],
     live: bool,
 ) -> SuiteResult:
     from bench_spark.brokers import tools_environment
@@ -306,7 +325,6 @@ def _run_all(
         return plan_for(scenario, run_id, local) or plan_for_cluster(spark, scenario, run_id)
 
     def run_scenario(scenario: Scenario, place: TrialOf) -> Any:
-        display.name_next(f"{asked.stored_name} {place.trial}")
         plan = plan_of(fitted(scenario, asked.broker))
         with start_of_broker_hinted(asked.broker):
             return engine.run(RunRequest(plan, asked.broker, asked.credentials, live, place))
@@ -323,7 +341,8 @@ def _run_all(
     }
     trials = SuiteTrials(asked.suite, asked.stored_name, abilities, throughputs)
     tools = tools_environment(asked.broker)
-    return run_suite(asked.suite, done, trials.run, display.step, tools)
+    display, of_trials = displays
+    return run_suite(asked.suite, done, trials.run, display.step, of_trials.name_next, tools)
 
 
 def _run_id(suite: str) -> str:

@@ -1,7 +1,7 @@
 """The one writer of the tables `events`, `messages` and `samples`: rows from all agents.
 
-Events are appended once per second, samples once per run. Files of messages are written by the
-agents themselves, and added to their table in the same rhythm.
+Events are appended when the rows of a tick have come, once a second or so; samples once per run.
+Files of messages are written by the agents themselves, and added to their table in the same rhythm.
 
 A single committer means no conflicting commits however many executors there are. Every row is kept
 exactly once: it is known by agent, attempt and number, whether it came over the link or, later, as
@@ -11,7 +11,8 @@ the result of a task.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,6 +30,9 @@ from bench_spark.store import Store, TableFile
 from bench_spark.tables import COUNTERS, EVENTS, SAMPLES
 
 COMMIT_SECONDS = 1.0
+"""How long rows wait for others at most."""
+QUIET_SECONDS = 0.1
+"""No row has come for so long: those of a tick are all there, for agents send them together."""
 
 
 def timestamp(ns: int) -> datetime:
@@ -41,9 +45,17 @@ def timestamp(ns: int) -> datetime:
 class Committer:
     """Gathers rows from any thread; commits them in a thread of its own while the run goes on."""
 
-    def __init__(self, store: Store, run_id: str, live: bool = True) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run_id: str,
+        live: bool = True,
+        tidy_up: Callable[[], None] | None = None,
+    ) -> None:
+        """`tidy_up` is called after each commit of a run that goes on."""
         self._store = store
         self._run_id = run_id
+        self._tidy_up = tidy_up
         self._waiting: list[tuple[int, int, EventRow]] = []
         self._committing: list[tuple[int, int, EventRow]] = []
         self._next_row: dict[tuple[int, int], int] = {}
@@ -51,6 +63,7 @@ class Committer:
         self._live_files: LiveFiles | None = None
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        self._has_rows = threading.Event()
         self._commits = 0
         self.rows = 0
         self.error: BenchError | None = None
@@ -66,10 +79,12 @@ class Committer:
                     self._next_row[agent, attempt] = row.row_number + 1
                     self._waiting.append((agent, attempt, row))
                     self.rows += 1
+        self._has_rows.set()
 
     def add_files(self, agent: int, attempt: int, files: Sequence[MessageFile]) -> None:
         with self._lock:
             self._files.add(agent, attempt, files)
+        self._has_rows.set()
 
     @property
     def message_paths(self) -> Collection[str]:
@@ -79,6 +94,7 @@ class Committer:
     def close(self) -> None:
         """Commit what is left; raises the error of a commit that failed to the end."""
         self._stop.set()
+        self._has_rows.set()
         if self._thread.is_alive():
             self._thread.join()
         self._commit_waiting()
@@ -89,8 +105,23 @@ class Committer:
             raise self.error
 
     def _work(self) -> None:
-        while not self._stop.wait(COMMIT_SECONDS):
-            self._commit_waiting()
+        while not self._stop.is_set():
+            if self._has_rows.wait(COMMIT_SECONDS) and not self._stop.is_set():
+                self._gather()
+                self._has_rows.clear()
+                self._commit_waiting()
+                if self.error is not None:
+                    self._stop.wait(COMMIT_SECONDS)
+                elif self._tidy_up is not None:
+                    self._tidy_up()
+
+    def _gather(self) -> None:
+        """Let the rows of a tick come together, so that each is in one commit and soon in it."""
+        deadline = time.monotonic() + COMMIT_SECONDS
+        seen = 0
+        while seen != self.rows and time.monotonic() < deadline:
+            seen = self.rows
+            self._stop.wait(min(QUIET_SECONDS, COMMIT_SECONDS))
 
     def _commit_waiting(self) -> None:
         # A commit that failed is tried again with the very same rows: it may have succeeded after
@@ -104,6 +135,7 @@ class Committer:
             self._note_late_timings(self._files.commit())
         except BenchError as error:
             self.error = error
+            self._has_rows.set()
             return
         self.error = None
 

@@ -191,7 +191,7 @@ class RunControl:
             is_wanted = self.stop_reason is None or command == "inspect"
             if command == "start" and self._holds_start:
                 is_wanted = False
-            if is_wanted and self._all_reached(step) and not self._was_said(command):
+            if is_wanted and not self._was_said(command) and self._all_reached(step):
                 self._say(command)
         if self._all_reached("produced") and self._drain_deadline_ns is None:
             self.produced.set()
@@ -223,8 +223,9 @@ class RunControl:
 
     def _all_reached(self, step: str) -> bool:
         """Whether every agent that still takes part has come to this step."""
-        taking_part = [state for state in self.agents if not state.is_over]
-        return bool(taking_part) and all(step in state.reached for state in taking_part)
+        taking_part = (state for state in self.agents if not state.is_over)
+        reached = [step in state.reached for state in taking_part]
+        return bool(reached) and all(reached)
 
     def _limit_drain(self, length_ns: int) -> None:
         deadline = self._now_ns() + length_ns

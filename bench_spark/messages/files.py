@@ -1,19 +1,19 @@
 """Parquet files of the table `messages`, written where the agent runs.
 
 They are too many rows for the link to the driver: files go straight into the table's directory, and
-only their names travel. What no commit names does not exist for any reader.
+only their names travel. What no commit names does not exist for any reader. Executors load this: no
+deltalake.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from bench_spark.agent.timeline import PHASES
@@ -35,7 +35,6 @@ class MessageDirectory:
 
     table_uri: str
     is_local: bool
-    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
 
     def __call__(self, setup: TraceSetup) -> ParquetMessages:
         return ParquetMessages(setup, self.filesystem())
@@ -43,8 +42,8 @@ class MessageDirectory:
     def filesystem(self) -> fs.FileSystem:
         if self.is_local:
             return fs.SubTreeFileSystem(self.table_uri, fs.LocalFileSystem())
-        options = dict(self.storage_options) if self.storage_options else None
-        return fs.PyFileSystem(DeltaStorageHandler(self.table_uri, options))
+        filesystem, path = fs.FileSystem.from_uri(self.table_uri)
+        return fs.SubTreeFileSystem(path, filesystem)
 
 
 class ParquetMessages:

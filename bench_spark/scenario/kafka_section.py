@@ -40,8 +40,14 @@ class Kafka(Section):
     """Any librdkafka producer property (`acks`, `linger.ms`, `batch.size` ...)."""
     consumer: ClientProperties = Field(default_factory=dict)
     """Any librdkafka consumer property."""
-    keys: Literal["none", "producer", "sequence"] = "none"
-    """Message key: none, the producer's number, or the sequence number."""
+    keys: Literal["none", "producer", "sequence", "uniform", "zipf"] = "none"
+    """Message key: none, the producer's number, the sequence number, or one of `key_count` numbers:
+    `uniform` takes all equally often, `zipf` key k so often that it is (k + 1) to the power of
+    `key_exponent` times rarer than key 0. The topic partition follows from the key."""
+    key_count: int = Field(1000, ge=1, le=10_000_000)
+    """With `keys` uniform or zipf: how many there are."""
+    key_exponent: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] = 1.0
+    """With `keys: zipf`: how uneven they are."""
     transaction_messages: int = Field(0, ge=0, le=10_000_000)
     """Messages per transaction of a producer; 0 turns transactions off. A message is confirmed when
     its transaction is committed, and consumers read committed messages only."""

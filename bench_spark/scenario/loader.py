@@ -6,7 +6,7 @@ in one go. The error never holds a password; see `shown.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,7 +16,13 @@ from bench_spark.conf_files import conf_path, shipped
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario import keys
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.fields import PLAIN_NAME, PLAIN_NAME_RULE, Section
+from bench_spark.scenario.fields import (
+    PLAIN_NAME,
+    PLAIN_NAME_RULE,
+    Section,
+    plain_name,
+    tag_value,
+)
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.nearest import nearest
 from bench_spark.scenario.overrides import Override, apply_overrides, parse_overrides
@@ -47,6 +53,17 @@ def check_run_id(text: str) -> str:
             f"--run-id: {shown_value(text)} is not a plain name; allowed: {PLAIN_NAME_RULE}"
         )
     return text
+
+
+def with_tags(scenario: Scenario, tags: Mapping[str, str], source: str) -> Scenario:
+    """The scenario with these tags over its own; `source` is where they were given."""
+    for name, value in tags.items():
+        for check, text in ((plain_name, name), (tag_value, value)):
+            try:
+                check(text)
+            except ValueError as error:
+                raise ConfigurationError(f"{source}: {shown_value(text)}: {error}") from None
+    return scenario.model_copy(update={"tags": {**scenario.tags, **tags}})
 
 
 class File(NamedTuple):

@@ -1,9 +1,10 @@
 """What a scenario file may say. Frozen values: nothing changes after parsing.
 
 A scenario describes a load and never names a broker; `broker.py` describes a broker and never a
-load, so any scenario runs on any broker. The sections `amqp`, `kafka` and `mqtt` tune one protocol
-and are ignored by the others. Reading files, overrides and error texts live in `loader.py` and the
-modules it uses; the docstring below each key is its explanation in docs/reference.md.
+load, so any scenario runs on any broker. The sections `amqp`, `kafka`, `mqtt`, `http` and `tcp`
+tune one protocol and are ignored by the others. Reading files, overrides and error texts live in
+`loader.py` and the modules it uses; the docstring below each key is its explanation in
+docs/reference.md.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from pydantic import Field, model_validator
 
 from bench_spark.measure.envelope import ENVELOPE_BYTES
 from bench_spark.scenario.amqp_section import Amqp
-from bench_spark.scenario.fields import Conflict, Name, PropertyName, Rate, Section, refuse
+from bench_spark.scenario.fields import Conflict, Name, Rate, Section, TagValue, refuse
+from bench_spark.scenario.http_section import Http
 from bench_spark.scenario.kafka_section import Kafka
 from bench_spark.scenario.load_sections import (
     Consumer,
@@ -28,6 +30,7 @@ from bench_spark.scenario.load_sections import (
 )
 from bench_spark.scenario.mqtt_section import Mqtt
 from bench_spark.scenario.objectives import Objectives
+from bench_spark.scenario.tcp_section import Tcp
 from bench_spark.scenario.topologies import (
     Sizes,
     Topology,
@@ -56,7 +59,8 @@ class Scenario(Section):
     description: str = Field("", max_length=2000)
     """For people."""
     agents: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = 1
-    """Spark tasks that generate load; `auto`: one per free slot."""
+    """Spark tasks that generate load; `auto`: one per free slot, but for one of every executor,
+    which is left to the rolling metrics."""
     topology: Topology | None = None
     """Who receives what. `fan-in`: each consumer receives all messages of destinations of its own.
     `fan-out`: every consumer receives a copy of every message. `straight-run`: a destination for
@@ -113,11 +117,13 @@ class Scenario(Section):
     slo: Objectives = Field(default_factory=list)
     """What the run must reach: a list such as `["p99 < 50ms", "counts.lost == 0"]` of conditions on
     numbers of the result, by path or short name. One that is missed makes the exit code 1."""
-    tags: dict[PropertyName, str] = Field(default_factory=dict)
+    tags: dict[Name, TagValue] = Field(default_factory=dict)
     """Free names and values stored with the run, for finding it again by SQL."""
     amqp: Amqp = Field(default_factory=Amqp)
     kafka: Kafka = Field(default_factory=Kafka)
     mqtt: Mqtt = Field(default_factory=Mqtt)
+    http: Http = Field(default_factory=Http)
+    tcp: Tcp = Field(default_factory=Tcp)
 
     @model_validator(mode="after")
     def _keys_agree(self) -> Scenario:

@@ -165,6 +165,7 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         "audit": verdict_of(checks),
         "connections": _connections(facts),
         "agents": facts.agents,
+        "start_spread_us": _start_spread_us(facts),
         "resources": {
             "busiest_agent_share_of_core": facts.busiest_agent_share,
             "busiest_host_share": facts.busiest_host_share,
@@ -186,6 +187,13 @@ def _connections(facts: RunFacts) -> dict[str, int] | None:
     if not told or None in told:
         return None
     return {role: sum(one[role] for one in told if one) for role in ("producers", "consumers")}
+
+
+def _start_spread_us(facts: RunFacts) -> float | None:
+    """Between the first agent's beginning and the last one's; None if one has never said."""
+    late_us = [agent.get("started_late_us") for agent in facts.agents]
+    known = [one for one in late_us if one is not None]
+    return max(known) - min(known) if known and len(known) == len(late_us) else None
 
 
 def _measured_seconds(facts: RunFacts) -> float:

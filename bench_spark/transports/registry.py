@@ -14,9 +14,17 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.delivery import with_delivery
 from bench_spark.scenario.models import Scenario
-from bench_spark.transports.base import Transport, TransportContext, Wired
+from bench_spark.transports.base import Part, Transport, TransportContext, Wired
 
 ENTRY_POINTS = "bench_spark.transports"
+
+_PARTS = {
+    "amqp": frozenset({Part.BODY, Part.HEADERS}),
+    "kafka": frozenset(Part),
+    "http": frozenset({Part.BODY, Part.HEADERS}),
+    "tcp": frozenset({Part.BODY}),
+    "loopback": frozenset(Part),
+}
 
 TransportFactory = Callable[[TransportContext], Transport]
 
@@ -37,6 +45,18 @@ def fitted(scenario: Scenario, broker: Broker) -> Scenario:
     scenario = with_delivery(scenario, broker.kind)
     refuse_impossible(scenario, broker)
     return scenario
+
+
+def parts_of(broker: Broker, scenario: Scenario) -> frozenset[Part]:
+    """What messages have in this protocol, besides being messages: what may be sent along with a
+    body, and what is handed over where it is asked for. Somebody else's transport says so by an
+    attribute `parts`; without it, bodies are all it has."""
+    if broker.kind == "mqtt":
+        has_headers = scenario.mqtt.version == "5"
+        return frozenset({Part.BODY, Part.HEADERS}) if has_headers else frozenset({Part.BODY})
+    if broker.kind == "other":
+        return frozenset(getattr(_factory(broker), "parts", {Part.BODY}))
+    return _PARTS[broker.kind]
 
 
 def connections_of(scenario: Scenario, broker: Broker, producers: int, consumers: int) -> int:
@@ -74,6 +94,14 @@ def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
         from bench_spark.transports import kafka
 
         kafka.check_properties(scenario, broker)
+    elif broker.kind == "http":
+        from bench_spark.transports.http import transport as http
+
+        http.refuse_impossible(scenario, broker)
+    elif broker.kind == "tcp":
+        from bench_spark.transports.tcp import transport as tcp
+
+        tcp.refuse_impossible(scenario, broker)
     elif broker.kind == "mqtt":
         from bench_spark.transports.mqtt import layout
         from bench_spark.transports.mqtt import naming as mqtt_naming
@@ -97,6 +125,14 @@ def _factory(broker: Broker) -> TransportFactory:
         from bench_spark.transports.mqtt.transport import MqttTransport
 
         return MqttTransport
+    if broker.kind == "http":
+        from bench_spark.transports.http.transport import HttpTransport
+
+        return HttpTransport
+    if broker.kind == "tcp":
+        from bench_spark.transports.tcp.transport import TcpTransport
+
+        return TcpTransport
     if broker.kind == "loopback":
         from bench_spark.transports.loopback import LoopbackTransport
 

@@ -31,6 +31,7 @@ from bench_spark.transports.base import (
     Batch,
     Consumers,
     Destination,
+    Headers,
     Lane,
     Outcomes,
     Part,
@@ -89,6 +90,11 @@ def open_confirming(broker: Broker, in_flight: int = 50, **scenario: Any) -> Tra
     if broker.kind == "mqtt":
         scenario["mqtt"] = {"qos": 1, "in_flight": in_flight}
     return open_transport(broker, **scenario)
+
+
+def transport_scenario(broker: Broker, **scenario: Any) -> Scenario:
+    """What `open_transport` makes its transport from."""
+    return _context(broker, None, scenario).scenario
 
 
 def _context(broker: Broker, run_id: str | None, scenario: dict[str, Any]) -> TransportContext:
@@ -182,6 +188,22 @@ def batch(
         route=np.broadcast_to(np.asarray(route, np.uint16), len(made)).copy(),
         head_bytes=head_bytes,
     )
+
+
+def whole(
+    bodies: Sequence[bytes],
+    keys: Sequence[bytes] | None = None,
+    headers: Sequence[Headers] | None = None,
+    lane: int | Sequence[int] = 0,
+) -> Batch:
+    """Messages that are all somebody's data: nothing of their heads is in them."""
+    made = batch(heads(len(bodies), lane), lane, tails=bodies)
+    return replace(made, head_bytes=0, keys=keys, headers=headers)
+
+
+def column(parts: list[Received], name: str) -> list[Any]:
+    """Of what was collected: `bodies`, `keys` or `headers`."""
+    return [one for part in parts for one in getattr(part, name)]
 
 
 @dataclass

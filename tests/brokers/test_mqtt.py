@@ -409,6 +409,7 @@ def test_a_user_and_password_open_the_door(guarded: OwnMosquitto, version: str) 
 
 
 @pytest.mark.parametrize("user", [f"{USER}:wrong-secret@", ""])
+@pytest.mark.fault(case=5)
 def test_a_wrong_password_is_named_with_host_and_port_and_not_shown(
     guarded: OwnMosquitto, version: str, user: str
 ) -> None:
@@ -597,6 +598,7 @@ def test_a_broker_that_answers_no_ping_is_lost(way: tuple[Proxy, Broker]) -> Non
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.fault(case=1)
 def test_a_load_survives_a_broker_that_is_killed_and_comes_back(tmp_path: Path, qos: int) -> None:
     scenario = Scenario.model_validate(
         {
@@ -604,14 +606,14 @@ def test_a_load_survives_a_broker_that_is_killed_and_comes_back(tmp_path: Path, 
             "consumers": 2,
             "destinations": 2,
             "load": {"rate_per_second": 500},
-            "phases": {"warmup_seconds": 0, "measure_seconds": 3, "drain_seconds": 1},
+            "phases": {"warmup_seconds": 0, "measure_seconds": 2, "drain_seconds": 1},
             "mqtt": {"qos": qos},
         }
     )
     with mosquitto_with(tmp_path, "allow_anonymous true") as own:
 
         def interrupt(_load: Any) -> None:
-            time.sleep(1)
+            time.sleep(0.5)
             own.kill()
             time.sleep(0.3)
             own.start()
@@ -620,8 +622,8 @@ def test_a_load_survives_a_broker_that_is_killed_and_comes_back(tmp_path: Path, 
     assert [result.failure for result in done.results] == [None]
     assert done.total(PRODUCER, "reconnects") == done.total(CONSUMER, "reconnects") == 2
     accounts = done.accounts()
-    assert accounts.sent == 1500
-    assert accounts.received_once > 750
+    assert accounts.sent == 1000
+    assert accounts.received_once > 500
 
 
 # -- many lanes ------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from contract import (
     PLANES,
     batch,
     collect,
+    column,
     consuming,
     data_plane,
     declared,
@@ -33,11 +34,21 @@ from contract import (
     producing,
     running,
     send_all,
+    transport_scenario,
+    whole,
 )
 
 from bench_spark.errors import BrokerUnreachable
 from bench_spark.scenario.broker import Broker
-from bench_spark.transports.base import Destination, OutcomeKind, Part, Signal, SignalKind
+from bench_spark.transports.base import (
+    Destination,
+    Headers,
+    OutcomeKind,
+    Part,
+    Signal,
+    SignalKind,
+)
+from bench_spark.transports.registry import parts_of
 
 AMQP = tuple(f"{name} {plane}" for name in ("rabbitmq", "qpid") for plane in PLANES)
 QUEUES = ("loopback", *AMQP)
@@ -181,6 +192,58 @@ def test_each_message_may_have_its_own_tail(broker: Broker) -> None:
         parts = collect(consumers, 5)
     assert [body[32:] for part in parts for body in part.bodies or ()] == tails
     assert joined(parts, "size").tolist() == [32 + len(tail) for tail in tails]
+
+
+SIZES = [0, 1, 31, 32, 33, 5_000, 70_000, 300_000, 0, 131_072, 7, 262_144, 65_536, 100]
+"""On both sides of an envelope, of a frame, and of what is read at once."""
+
+
+def test_whole_bodies_of_any_size_arrive_in_order_and_outcomes_have_their_heads(
+    broker: Broker,
+) -> None:
+    transport = open_confirming(broker, producers=2)
+    bodies = [os.urandom(size) for size in [*SIZES, *[size % 997 for size in range(0, 20_000, 70)]]]
+    lanes = [0 if size < 14 else size % 2 for size in range(len(bodies))]
+    sent = whole(bodies, lane=lanes)
+    want = frozenset({Part.BODY})
+    with exchanging(transport, producer_lanes=2, want=want) as (producers, consumers):
+        settled = send_all(producers, sent, expected_outcomes=len(bodies))
+        parts = collect(consumers, len(bodies))
+    assert np.array_equal(np.sort(settled.heads, order="sequence"), sent.head)
+    arrived = column(parts, "bodies")
+    assert joined(parts, "size").tolist() == [len(body) for body in arrived]
+    for lane in (0, 1):
+        own = [body for body, of in zip(bodies, lanes, strict=True) if of == lane]
+        # Empty ones and those of a byte look alike, so they are not looked for.
+        told = {body for body in own if len(body) > 6}
+        assert [body for body in arrived if body in told] == [body for body in own if len(body) > 6]
+    assert sorted(arrived) == sorted(bodies)
+
+
+def test_keys_and_headers_arrive_where_the_protocol_has_them(broker: Broker) -> None:
+    transport = open_transport(broker)
+    parts_had = parts_of(broker, transport_scenario(broker))
+    count = 300
+    bodies = [b"%d" % number * (number % 5) for number in range(count)]
+    keys = [b"key-%d" % (number % 7) for number in range(count)]
+    # Some without any, some alike, some with a value that nobody else has.
+    headers: list[Headers] = [
+        {} if number % 3 == 0 else {"id": b"%032x" % (number // 50), "gr\u00fc\u00dfe": b"\xc3\xa4"}
+        for number in range(count)
+    ]
+    sent = whole(
+        bodies,
+        keys if Part.KEY in parts_had else None,
+        headers if Part.HEADERS in parts_had else None,
+    )
+    with exchanging(transport, want=parts_had) as (producers, consumers):
+        send_all(producers, sent)
+        parts = collect(consumers, count)
+    assert column(parts, "bodies") == bodies
+    if Part.KEY in parts_had:
+        assert column(parts, "keys") == keys
+    if Part.HEADERS in parts_had:
+        assert column(parts, "headers") == headers
 
 
 def test_with_confirms_every_message_has_one_outcome_with_its_head(broker: Broker) -> None:

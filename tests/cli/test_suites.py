@@ -99,7 +99,7 @@ def test_a_suite_runs_goes_on_after_a_kill_and_reports(
     assert [row["status"] for row in table] == ["valid"] * 4
     assert float(table[0]["receive_rate"]) == pytest.approx(200, rel=0.2)
 
-    suite_file.write_text(GRID.replace("measure_seconds: 1", "measure_seconds: 1.5"))
+    suite_file.write_text(GRID.replace("measure_seconds: 1", "measure_seconds: 0.8"))
     assert suite("run", suite_file, *where) == EXIT_CONFIGURATION
     assert "suite 'grid' has changed since 4 of its trials were run" in capfd.readouterr().err
     assert suite("run", suite_file, *where, "--force") == EXIT_VALID

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import (
     Consumer,
+    ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
@@ -306,6 +307,19 @@ class Cluster:
         finally:
             reader.close()
         return None if waiting else found
+
+    def groups(self) -> dict[str, bool]:
+        """Consumer groups by name, and whether they are without members."""
+
+        def question() -> dict[str, bool]:
+            future = self._client.list_consumer_groups(request_timeout=self._timeout_seconds)
+            found = self._result(future)
+            if found.errors:
+                raise found.errors[0]
+            idle = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
+            return {one.group_id: one.state in idle for one in found.valid}
+
+        return self._ask(question, "asking for groups: ")
 
     def delete_group(self, group: str) -> None:
         """A group already gone is no error, nor one that still has members: they outlive us."""

@@ -25,6 +25,7 @@ from bench_spark.transports.kafka.columns import Position
 from bench_spark.transports.kafka.confluent_consumer import ConfluentConsumer
 from bench_spark.transports.kafka.consumers import KafkaConsumers
 from bench_spark.transports.kafka.fast_producers import FastProducers
+from bench_spark.transports.kafka.key_choice import key_rule
 from bench_spark.transports.kafka.leftovers import Left, Logs, summed
 from bench_spark.transports.kafka.native_consumer import NativeConsumer
 from bench_spark.transports.kafka.planes import chosen_plane
@@ -169,7 +170,7 @@ class KafkaTransport:
         producers = make_producers(
             lanes,
             producer_properties(self._context),
-            keys=self._scenario.kafka.keys,
+            keys=key_rule(self._scenario.kafka),
             confirms=self.confirms,
             address=self._address,
             now_ns=now_ns,
@@ -185,7 +186,7 @@ class KafkaTransport:
             producer_properties(self._context),
             transactional_ids=[transactional_id(self._context, lane.member) for lane in lanes],
             messages=self._scenario.kafka.transaction_messages,
-            keys=self._scenario.kafka.keys,
+            keys=key_rule(self._scenario.kafka),
             address=self._address,
             now_ns=now_ns,
             reconnect_seconds=self._scenario.reconnect_seconds,

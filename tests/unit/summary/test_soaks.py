@@ -15,6 +15,7 @@ from bench_spark import store as store_module
 from bench_spark.agent.rows import EventRow
 from bench_spark.collector.committer import events_table
 from bench_spark.measure.hdr import Histogram, SparseHistogram, shape_for
+from bench_spark.spark.housekeeping import compact_overdue
 from bench_spark.store import Store
 from bench_spark.summary.totals import TickTotals
 
@@ -57,6 +58,7 @@ def test_a_table_that_is_appended_to_for_long_stays_small_to_open(
     appends = 130
     for number in range(appends):
         store.append("events", interval(number, latency), app_id="soak", version=number)
+        compact_overdue(store, "soak")
         if number % 10 == 9:
             table = DeltaTable(tmp_path / "events")
             files_in_use.append(len(table.file_uris()))
