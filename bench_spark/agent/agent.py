@@ -19,10 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.host import host_facts, is_this_host
 from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import Lanes, LoadLoop
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder, RecorderSetup
+from bench_spark.agent.records import carrying_for
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sampling import Sampler, SamplingRule
 from bench_spark.agent.sizes import BodySizes, body_sizes
@@ -40,6 +42,8 @@ from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.topologies import Wiring
 from bench_spark.scenario.trace_section import traced_every
 from bench_spark.transports.base import (
+    HEAD_ONLY,
+    I64,
     Consumers,
     Destination,
     Lane,
@@ -167,11 +171,12 @@ class _Agent:
         with (
             contextlib.closing(self._transport),
             contextlib.closing(self._waiting),
+            carrying_for(self._assignment, self._link.clock.now_ns) as carrying,
             short_time_slice() as slice_ns,
         ):
             try:
                 destinations = self._prepare(slice_ns)
-                self._carry_load(destinations, result)
+                self._carry_load(destinations, carrying, result)
             except Exception:
                 self._leave_nothing_behind()
                 raise
@@ -235,7 +240,12 @@ class _Agent:
 
     # -- during ----------------------------------------------------------------------------------
 
-    def _carry_load(self, destinations: dict[int, Destination], result: AgentResult) -> None:
+    def _carry_load(
+        self,
+        destinations: dict[int, Destination],
+        carrying: Carrying | None,
+        result: AgentResult,
+    ) -> None:
         now_ns = self._link.clock.now_ns
         consumers: Consumers | None = None
         producers: Producers | None = None
@@ -243,7 +253,9 @@ class _Agent:
         try:
             if self._assignment.consumers:
                 lanes = self._consumer_lanes(destinations)
-                consumers = self._transport.open_consumers(lanes, now_ns)
+                consumers = self._transport.open_consumers(
+                    lanes, now_ns, HEAD_ONLY if carrying is None else carrying.wants
+                )
             if self._assignment.producers:
                 lanes = _lanes_of(self._assignment.producers, destinations)
                 producers = self._transport.open_producers(lanes, now_ns)
@@ -277,6 +289,7 @@ class _Agent:
                 fills_first=fills_first,
                 are_self_limiting=self._has_length_limit(),
                 early_signals=early.collected,
+                carrying=carrying,
             )
             loop = LoadLoop(
                 self._assignment,
@@ -339,6 +352,8 @@ class _Agent:
             has_schedule=scheduled,
             takes_any=scenario.only_consumes,
             reads_timestamps=scenario.message.timestamped,
+            is_carried=not scenario.has_envelopes,
+            first_measured=_as_column(self._assignment.first_measured),
             by_destination=scenario.breakdown == "destination",
         )
 
@@ -389,6 +404,7 @@ class _Agent:
             ),
             subscriptions=tuple(self._subscriptions),
             destinations_by_subscription=tuple(names[one] for one in self._first_destinations),
+            first_measured=self._assignment.first_measured,
         )
         return Tracer(setup, self._message_writer(setup), self._link.send_file)
 
@@ -568,6 +584,10 @@ def _lanes_of(members: tuple[Member, ...], destinations: dict[int, Destination])
         Lane(member.index, tuple(destinations[index] for index in member.destinations))
         for member in members
     ]
+
+
+def _as_column(numbers: tuple[int, ...] | None) -> I64 | None:
+    return None if numbers is None else np.array(numbers, np.int64)
 
 
 def _relabelled(sets: SequenceSets, label: Any) -> bytes:

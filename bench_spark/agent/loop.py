@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.dealing import Dealer, RoundRobin, Windows
 from bench_spark.agent.due import DueBook
 from bench_spark.agent.host import HostLoad
 from bench_spark.agent.link import Link, report
 from bench_spark.agent.outages import QUIET_NS, Outages, Quiet, WriteOff
-from bench_spark.agent.pacer import Schedule
+from bench_spark.agent.pacer import Pacing
 from bench_spark.agent.payload import head_bytes, padding
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
 from bench_spark.agent.rows import EventRow
@@ -88,6 +89,8 @@ class Lanes:
     """Whether the destinations drop what is too much, so that nothing else need bound a backlog."""
     early_signals: Sequence[tuple[str, Signal]] = ()
     """Role and what happened to its lanes before the load began."""
+    carrying: Carrying | None = None
+    """What makes bodies of real records and finds their IDs; None where bodies have envelopes."""
 
 
 class LoadLoop:
@@ -119,6 +122,7 @@ class LoadLoop:
         self._has_enough = False
         """Samples, in all agents."""
         self._is_attached = not lanes.fills_first
+        self._carrying = lanes.carrying
         ends = [end for end in (lanes.producers, lanes.consumers) if end is not None]
         waiting.add(link.descriptor, *(end.descriptor for end in ends))
         scenario = assignment.scenario
@@ -129,6 +133,7 @@ class LoadLoop:
         self._dealer = self._make_dealer()
         self._sizes = sizes
         self._head_bytes = head_bytes(scenario.message)
+        self._is_numbered = self._carrying is not None or self._head_bytes == ENVELOPE_BYTES
         self._padding = padding(scenario.message, seed=assignment.run_tag + assignment.agent)
         self._copies = scenario.wiring.copies
         self._set_size(0)
@@ -436,7 +441,7 @@ class LoadLoop:
             return now + REFUSED_WAIT_NS
         return now if self._send(producers, wanted, None) else self._refused(now)
 
-    def _produce_on_schedule(self, schedule: Schedule, producers: Producers, now: int) -> int:
+    def _produce_on_schedule(self, schedule: Pacing, producers: Producers, now: int) -> int:
         if now >= self._batch_complete_ns:
             due = min(schedule.messages_due(now - self._timeline.start_ns), self._scheduled_total)
             behind = self._stream.ready(due)
@@ -449,7 +454,7 @@ class LoadLoop:
             self._batch_complete_ns = self._next_batch_complete_ns(schedule, due)
         return self._batch_complete_ns
 
-    def _next_batch_complete_ns(self, schedule: Schedule, due: int) -> int:
+    def _next_batch_complete_ns(self, schedule: Pacing, due: int) -> int:
         """When the last message of the next batch is due: until then none of it is sent.
 
         Without that, every arrival that wakes the loop would send what fell due since the last, one
@@ -499,7 +504,7 @@ class LoadLoop:
                 return 0
         return (self._backlog_limit - backlog) // self._copies
 
-    def _send(self, producers: Producers, messages: int, schedule: Schedule | None) -> int:
+    def _send(self, producers: Producers, messages: int, schedule: Pacing | None) -> int:
         """How many were accepted. What full lanes held back is tried without them."""
         while True:
             accepted, makes_way = self._stamp_and_send(producers, messages, schedule)
@@ -507,7 +512,7 @@ class LoadLoop:
                 return accepted
 
     def _stamp_and_send(
-        self, producers: Producers, messages: int, schedule: Schedule | None
+        self, producers: Producers, messages: int, schedule: Pacing | None
     ) -> tuple[int, bool]:
         """How many were accepted, and whether others may be if it is tried again at once. Without a
         schedule, intended is when sent."""
@@ -522,6 +527,8 @@ class LoadLoop:
             route=self._heads.routes(len(lane)),
             head_bytes=self._head_bytes,
         )
+        if self._carrying is not None:
+            self._carrying.prepare(batch)
         if schedule is not None:
             offsets = schedule.intended_of_ns(self._stream.numbers(lane, sequence))
             head["intended_ns"] = offsets + self._timeline.start_ns
@@ -542,7 +549,9 @@ class LoadLoop:
         if accepted:
             insert_ns = self._now_ns() - sent_ns
             self._recorder.insert_duration(sent_ns, insert_ns, accepted)
-            self._recorder.sent(lane[:accepted], head[:accepted])
+            self._recorder.sent(lane[:accepted], head[:accepted], batch.sizes)
+            if self._carrying is not None:
+                self._carrying.accepted(batch, accepted)
             if self._tracer is not None:
                 self._trace_sent(self._tracer, batch, accepted, insert_ns)
             self._dealer.accepted(lane[:accepted])
@@ -553,7 +562,7 @@ class LoadLoop:
         tracer.sent(
             batch.lane[:accepted],
             batch.head[:accepted],
-            self._head_bytes + len(self._tail),
+            self._head_bytes + len(self._tail) if batch.sizes is None else batch.sizes[:accepted],
             insert_ns,
             None if batch.hashes is None else batch.hashes[:accepted],
         )
@@ -562,6 +571,8 @@ class LoadLoop:
 
     def _consume(self, consumers: Consumers) -> None:
         received = consumers.receive(0.0)
+        if self._carrying is not None:
+            received = self._carrying.identify(received)
         if self._taking is not None:
             self._consume_slowly(consumers, self._taking, received)
             return
@@ -594,7 +605,7 @@ class LoadLoop:
         if self._tracer is not None:
             self._tracer.received(received, subscription)
         head, received_ns = received.head, received.received_ns
-        if self._head_bytes == ENVELOPE_BYTES and not self._assignment.scenario.only_consumes:
+        if self._is_numbered and not self._assignment.scenario.only_consumes:
             # What another run left behind gives back no credit.
             is_ours = head["run_tag"] == self._assignment.run_tag
             if not is_ours.all():
@@ -623,6 +634,8 @@ class LoadLoop:
         if not len(outcomes):
             return
         self._recorder.outcomes(outcomes)
+        if self._carrying is not None:
+            self._carrying.answered(outcomes)
         if self._tracer is not None:
             self._tracer.outcomes(outcomes)
         failed = (outcomes.kind == OutcomeKind.REFUSED) | (outcomes.kind == OutcomeKind.RETURNED)

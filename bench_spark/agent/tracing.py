@@ -90,6 +90,9 @@ class TraceSetup:
     subscriptions: tuple[int, ...]
     """Numbers in the whole run of the subscriptions this agent serves."""
     destinations_by_subscription: tuple[str, ...]
+    first_measured: tuple[int, ...] | None = None
+    """Per producer of the run, from which number on its messages belong to the measured phase: for
+    those that say by IDs who they are, and not when they were due."""
 
 
 @dataclass(frozen=True)
@@ -147,21 +150,23 @@ class Tracer:
         self,
         lane: npt.NDArray[np.uint32],
         head: Envelopes,
-        size_bytes: int,
+        sizes: npt.NDArray[np.uint32] | int,
         insert_ns: int,
         hashes: I64 | None = None,
     ) -> None:
-        """Messages accepted by the transport, in one call that took `insert_ns`."""
+        """Messages accepted by the transport, in one call that took `insert_ns`. `sizes`: of all of
+        them, or of each."""
         chosen = self._chosen(head)
         if chosen is not None:
             lane, head = lane[chosen], head[chosen]
+            sizes = sizes if isinstance(sizes, int) else sizes[chosen]
             hashes = None if hashes is None else hashes[chosen]
         for rows, part in self._room_for(len(head)):
             rows["head"] = head[part]
             rows["at_ns"] = rows["head"]["sent_ns"]
             rows["insert_ns"] = insert_ns
             rows["place"] = lane[part]
-            rows["size"] = size_bytes
+            rows["size"] = sizes if isinstance(sizes, int) else sizes[part]
             rows["kind"] = MessageEvent.SENT
             rows["is_ours"] = True
             _put_hashes(rows, hashes, part)

@@ -10,6 +10,7 @@ from typing import Any
 
 from bench_spark.cli.masters import refuse_too_few_slots, refuse_unshared_store, slots_of
 from bench_spark.errors import ConfigurationError
+from bench_spark.identity.preparing import with_records
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan, make_plan
 from bench_spark.scenario.broker import Broker, Credentials, resolve_credentials
 from bench_spark.scenario.loader import check_run_id, load_broker, load_scenario, with_tags
@@ -47,7 +48,7 @@ def load(
 
 def asked_of(scenario: Scenario, broker: Broker) -> Asked:
     """Refuses a scenario that this broker can never carry out, and secrets that are missing."""
-    asked = fitted(scenario, broker)
+    asked = with_records(fitted(scenario, broker), broker)
     for source in broker.resources:
         source.token()  # a token that is missing is said now, and not after the run
     return Asked(asked, broker, resolve_credentials(broker))

@@ -30,6 +30,7 @@ from bench_spark.cli.progress import QuietOption, VerboseOption, suite_displays
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.conf_files import shipped
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
+from bench_spark.identity.preparing import with_records
 from bench_spark.plan import Plan
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.formatting import count, seconds
@@ -137,7 +138,7 @@ def load(
     where = load_broker(broker or loaded.broker or DEFAULT_BROKER)
     for trial in trials_of(loaded):
         if trial.skipped_because is None:
-            fitted(trial.scenario, where)
+            with_records(fitted(trial.scenario, where), where)
     return AskedSuite(loaded, where, resolve_credentials(where))
 
 
@@ -325,7 +326,7 @@ def _run_all(
         return plan_for(scenario, run_id, local) or plan_for_cluster(spark, scenario, run_id)
 
     def run_scenario(scenario: Scenario, place: TrialOf) -> Any:
-        plan = plan_of(fitted(scenario, asked.broker))
+        plan = plan_of(with_records(fitted(scenario, asked.broker), asked.broker))
         with start_of_broker_hinted(asked.broker):
             return engine.run(RunRequest(plan, asked.broker, asked.credentials, live, place))
 

@@ -85,6 +85,10 @@ def message_table(setup: TraceSetup, first_row: int, parts: Sequence[Rows]) -> p
     no_intention = is_nobodys | (intended_ns == 0)
     at_ns = np.ascontiguousarray(rows["at_ns"])
     is_measured = setup.timeline.phase_of(np.where(no_intention, at_ns, intended_ns))
+    if setup.first_measured is not None:
+        of_others = no_intention & ~is_nobodys
+        first = np.array(setup.first_measured, np.int64)[head["producer"][of_others]]
+        is_measured[of_others] = head["sequence"][of_others].astype(np.int64) >= first
     subscriptions = np.array([*setup.subscriptions, 0], np.int32)
     columns = {
         "run_id": _repeated(setup.run_id, count),

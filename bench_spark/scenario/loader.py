@@ -104,6 +104,7 @@ def _is_file(path: Path) -> bool:
 def load_file(model: type[_Model], file: File, override_texts: Sequence[str] = ()) -> _Model:
     """The validated content of a file, named by its stem unless it names itself."""
     document = read_mapping(file)
+    _look_for_data_beside(file, document)
     if PLAIN_NAME.fullmatch(file.path.stem):
         document.setdefault("name", file.path.stem)
     overrides, problems = parse_overrides(model, override_texts)
@@ -120,6 +121,23 @@ def load_file(model: type[_Model], file: File, override_texts: Sequence[str] = (
     if problems:
         raise ConfigurationError("\n".join(map(str, problems)))
     return loaded
+
+
+def _look_for_data_beside(file: File, document: dict[str, Any]) -> None:
+    """A data set that is not where the command is given may be where the scenario's file is."""
+    dataset = document.get("dataset")
+    given = dataset.get("path") if isinstance(dataset, dict) else None
+    if isinstance(given, str) and not _exists(Path(given)):
+        beside = file.path.parent / given
+        if _exists(beside):
+            dataset["path"] = str(beside.resolve())
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # too long for a name, or a NUL inside
+        return False
 
 
 def last_source(file: File, overrides: Sequence[Override], paths: Sequence[keys.Path]) -> str:

@@ -17,8 +17,11 @@ from pydantic import Field, model_validator
 
 from bench_spark.measure.envelope import ENVELOPE_BYTES
 from bench_spark.scenario.amqp_section import Amqp
+from bench_spark.scenario.data_conflicts import data_conflicts
+from bench_spark.scenario.dataset_section import Dataset
 from bench_spark.scenario.fields import Conflict, Name, Rate, Section, TagValue, refuse
 from bench_spark.scenario.http_section import Http
+from bench_spark.scenario.identity_section import ENVELOPE, Identity
 from bench_spark.scenario.kafka_section import Kafka
 from bench_spark.scenario.load_sections import (
     Consumer,
@@ -95,6 +98,8 @@ class Scenario(Section):
     """`paired`: both ends of a destination in one task where possible, so one clock measures.
     `split`: producers and consumers in different tasks."""
     message: Message = Field(default_factory=Message)
+    dataset: Dataset = Field(default_factory=Dataset)
+    identity: Identity = Field(default_factory=Identity)
     load: Load = Field(default_factory=Load)
     sampling: Sampling = Field(default_factory=Sampling)
     consumer: Consumer = Field(default_factory=Consumer)
@@ -143,6 +148,7 @@ class Scenario(Section):
                 *self._sampling_conflicts(),
                 *self._filling_conflicts(),
                 *self._trace_conflicts(),
+                *data_conflicts(self),
             ]
         )
         return self
@@ -157,6 +163,29 @@ class Scenario(Section):
             self.destinations,
             self.subscriptions_per_consumer,
         )
+
+    @property
+    def carrier(self) -> str:
+        """What says which message is which."""
+        return self.identity.carrier or ("prefix" if self.dataset.is_set else ENVELOPE)
+
+    @property
+    def has_envelopes(self) -> bool:
+        """Whether bodies are made for measuring, with the numbers and times in them."""
+        return self.carrier == ENVELOPE
+
+    @property
+    def has_accounts(self) -> bool:
+        """Whether what is sent is also received here, by numbers that messages carry."""
+        is_numbered = not self.has_envelopes or self.message.bytes >= ENVELOPE_BYTES
+        return self.has_both_ends and is_numbered
+
+    @property
+    def largest_body_bytes(self) -> int:
+        """Of all messages; those of a data set are known once it has been read."""
+        if not self.dataset.is_set:
+            return self.message.largest_bytes
+        return max(1, self.dataset.found.largest_body_bytes)
 
     @property
     def skipped_per_producer(self) -> int:
@@ -326,7 +355,7 @@ class Scenario(Section):
         if self.only_consumes:
             problem = f"{self.trace} needs producers: messages of others have no ID"
             yield Conflict(("trace", "producers"), problem)
-        if self.message.bytes < ENVELOPE_BYTES:
+        if self.has_envelopes and self.message.bytes < ENVELOPE_BYTES:
             yield Conflict(
                 ("trace", "message.bytes"),
                 f"{self.trace} needs message.bytes of at least {ENVELOPE_BYTES}: smaller bodies "

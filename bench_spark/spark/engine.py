@@ -59,6 +59,7 @@ from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.trace_section import ALL, traced_every
 from bench_spark.spark.agent_task import in_task, start_worker
 from bench_spark.spark.collector_address import collector_address
+from bench_spark.spark.dataset_rows import DatasetRows
 from bench_spark.spark.environment import driver_environment
 from bench_spark.spark.housekeeping import compact_if_alone, compact_overdue
 from bench_spark.spark.joins import join_messages
@@ -135,11 +136,13 @@ class Engine:
         self._store = store
         self._display = display
         self._metrics: RollingMetrics | None = None
+        self._rows = DatasetRows(spark, store)
         self._unpublished: list[str] = []
         """Trials without live metrics, whose rows are still to be made."""
 
     def close(self) -> None:
         self._publish_trials()
+        self._rows.close()
         if self._metrics is not None:
             self._metrics.close()
 
@@ -163,6 +166,7 @@ class Engine:
         """Run, summarise, store. Raises a PreflightError when the load could not start."""
         began_ns = time.monotonic_ns()
         self._check_slots(request.plan)
+        request = replace(request, plan=self._rows.given_to(request.plan, request.broker))
         metrics = self._ensure_metrics()
         started_at = datetime.now(UTC)
         self._store.replace_run(request.row(started_at))

@@ -46,6 +46,7 @@ _RECEIVING_COUNTS = (
     "acked",
     "redelivered",
     "out_of_order",
+    "corrupted",
     "malformed",
     "foreign",
     "bytes_received",
@@ -218,6 +219,7 @@ def _counts(totals: TickTotals, facts: RunFacts) -> dict[str, int | None]:
         "acked": measured(CONSUMER, "acked"),
         "redelivered": measured(CONSUMER, "redelivered"),
         "out_of_order": measured(CONSUMER, "out_of_order"),
+        "corrupted": _corrupted(totals, facts),
         "malformed": in_all(CONSUMER, "malformed"),
         "foreign": in_all(CONSUMER, "foreign"),
         "errors": in_all(PRODUCER, "errors") + in_all(CONSUMER, "errors"),
@@ -240,6 +242,15 @@ def _counts(totals: TickTotals, facts: RunFacts) -> dict[str, int | None]:
         "lost": accounts.lost,
         "indeterminate": accounts.indeterminate,
     }
+
+
+def _corrupted(totals: TickTotals, facts: RunFacts) -> int | None:
+    """Known where whoever received a message had also sent it, or where all were joined."""
+    if not facts.plan.scenario.identity.content_hash:
+        return None
+    if facts.trace is not None:
+        return facts.trace.joined.total("corrupted")
+    return totals.of_measured(CONSUMER, "corrupted") if facts.plan.is_paired else None
 
 
 def _unconfirmed(totals: TickTotals) -> int:

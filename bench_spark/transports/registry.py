@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from typing import NamedTuple
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.delivery import with_delivery
+from bench_spark.scenario.load_sections import LARGEST_BODY_BYTES
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import Part, Transport, TransportContext, Wired
 
@@ -57,6 +59,24 @@ def parts_of(broker: Broker, scenario: Scenario) -> frozenset[Part]:
     if broker.kind == "other":
         return frozenset(getattr(_factory(broker), "parts", {Part.BODY}))
     return _PARTS[broker.kind]
+
+
+class SizeLimit(NamedTuple):
+    """The largest body that can be sent, and what says so."""
+
+    most_bytes: int
+    reason: str
+
+
+def size_limit(scenario: Scenario, broker: Broker) -> SizeLimit:
+    """As far as it is known without asking the broker."""
+    if broker.kind == "kafka":
+        from bench_spark.transports import kafka
+
+        limit = kafka.size_limit(scenario)
+        if limit is not None:
+            return SizeLimit(*limit)
+    return SizeLimit(LARGEST_BODY_BYTES, "bench-spark")
 
 
 def connections_of(scenario: Scenario, broker: Broker, producers: int, consumers: int) -> int:
