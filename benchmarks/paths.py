@@ -47,7 +47,7 @@ BODY_BYTES = 1000
 HIGHEST_US = 10_000_000
 RECORDS, RECORD_BYTES = 20_000, 500
 
-Work = Callable[[], None]
+Work = Callable[[], object]
 HotPath = Callable[[int], AbstractContextManager[Work]]
 
 

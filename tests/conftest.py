@@ -40,12 +40,10 @@ LONGEST_FIRST = (
     "tests/brokers/test_reconnection.py",
     "tests/cluster",
     "tests/brokers/test_transport_contract.py",
+    "tests/brokers/test_embedded_brokers.py",
     "tests/brokers/test_mqtt.py",
-    "tests/brokers",
-    "tests/cli",
-    "tests/spark",
-    "tests/unit",
 )
+QUICK = "tests/unit"
 
 # Starting Spark and warming it up takes longer than most of these files: two processes take them,
 # so that there are two sessions.
@@ -83,6 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _place(item: pytest.Item) -> int:
+    if item.nodeid.startswith(QUICK):
+        return len(LONGEST_FIRST) + 1
     places = (n for n, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start))
     return next(places, len(LONGEST_FIRST))
 

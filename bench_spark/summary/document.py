@@ -13,7 +13,7 @@ from typing import Any
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.agent.timeline import MEASURE
-from bench_spark.collector.accounts import Accounts
+from bench_spark.collector.accounts import Accounts, completed
 from bench_spark.collector.control import Failure
 from bench_spark.collector.evidence import AgentSamples, Counted
 from bench_spark.errors import (
@@ -116,9 +116,10 @@ class RunSummary:
 
 def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
     """`ticks` in order of time; they are taken as they come, however many there are."""
+    totals = _totals(ticks, facts)
+    facts = replace(facts, accounts=_accounts(totals, facts))
     scenario = facts.plan.scenario
     highest_us = scenario.histogram.highest_us
-    totals = _totals(ticks, facts)
     counts = _counts(totals, facts)
     rates = _rates(totals, facts)
     histograms = totals.histograms()
@@ -201,6 +202,19 @@ def _measured_seconds(facts: RunFacts) -> float:
     if facts.measured_from is None or facts.measured_until is None:
         return 0.0
     return max(0.0, facts.measured_until - facts.measured_from)
+
+
+def _accounts(totals: TickTotals, facts: RunFacts) -> Accounts | None:
+    """As the agents reported them; where one was killed, with what its events say."""
+    accounts = facts.accounts
+    if accounts is None or accounts.is_reported:
+        return accounts
+    return completed(
+        accounts,
+        sent=totals.of_measured(PRODUCER, "sent"),
+        received=totals.of_measured(CONSUMER, "received"),
+        duplicates=totals.of_measured(CONSUMER, "duplicates"),
+    )
 
 
 def _counts(totals: TickTotals, facts: RunFacts) -> dict[str, int | None]:

@@ -24,6 +24,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from fault_records import Seen
 
+from bench_spark.brokers import BrokerStatus
 from bench_spark.cli import main
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker, resolve_credentials
@@ -123,6 +124,30 @@ def test_orphans_in_rabbitmq_are_shown_then_deleted_and_others_stay(
 
 
 @pytest.mark.fault(case=13)
+@pytest.mark.faults_slow
+def test_a_user_with_the_documented_rights_cleans_up(rabbitmq: BrokerStatus, clean: Clean) -> None:
+    def control(*arguments: str) -> None:
+        subprocess.run(
+            [*rabbitmq.broker.rabbitmqctl, "-q", *arguments], check=True, capture_output=True
+        )
+
+    control("add_user", "sweeper", "sweeper")
+    control("set_user_tags", "sweeper", "management")
+    rights = ("^bench-.*", r"^(bench-.*|amq\.default)$", "^bench-.*")
+    control("set_permissions", "-p", "/", "sweeper", *rights)
+    dead = unique("dead")
+    open_transport(rabbitmq.broker, dead).declare([Destination(0)])
+    address = {
+        "uri": f"amqp://sweeper:sweeper@127.0.0.1:{rabbitmq.port}/",
+        "management_uri": f"http://sweeper:sweeper@127.0.0.1:{rabbitmq.ports['management']}",
+    }
+    sweeper = rabbitmq.broker.model_copy(update=address)
+    assert clean(sweeper, "--run-prefix", dead, "--delete") == {f"queue bench-{dead}-0": "orphaned"}
+    assert not has_queue(rabbitmq.broker, f"bench-{dead}-0")
+
+
+@pytest.mark.fault(case=13)
+@pytest.mark.faults_slow
 def test_without_a_management_api_the_store_tells_which_queues_to_look_for(
     qpid_broker: Broker, clean: Clean, tmp_path: Path
 ) -> None:
@@ -142,6 +167,7 @@ def test_without_a_management_api_the_store_tells_which_queues_to_look_for(
 
 
 @pytest.mark.fault(case=13)
+@pytest.mark.faults_slow
 def test_orphans_in_kafka_are_shown_then_deleted_and_others_stay(
     kafka_broker: Broker, clean: Clean
 ) -> None:
