@@ -30,6 +30,7 @@ from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.stamping import HeadBuffer
 from bench_spark.agent.taking import NEVER_NS, Taking
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
+from bench_spark.agent.tracing import Tracer
 from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError, LaneLost, RunError
 from bench_spark.measure.clock import NANOSECONDS, NowNs
@@ -107,8 +108,10 @@ class LoadLoop:
         waiting: Waiting,
         sizes: BodySizes,
         sampler: Sampler | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
-        """`sampler`: what ends the measured phase once it is complete."""
+        """`sampler`: what ends the measured phase once it is complete. `tracer`: what writes single
+        messages down."""
         self._assignment = assignment
         self._timeline = timeline
         self._lanes = lanes
@@ -117,6 +120,7 @@ class LoadLoop:
         self._now_ns = now_ns
         self._waiting = waiting
         self._sampler = sampler
+        self._tracer = tracer
         self._has_told_samples = False
         self._has_enough = False
         """Samples, in all agents."""
@@ -418,6 +422,10 @@ class LoadLoop:
             self._send_progress()
         if now >= self._next_tick_ns:
             self._close_ticks(now)
+        if self._tracer is not None:
+            self._tracer.flush_if_due(now)
+            if self._tracer.failure is not None:
+                self._fail(self._tracer.failure)
         if not self.outages.count_down():
             out = (self._sent - self._freed) * self._copies - self._received
             self._write_off.look(out, self._received, now)
@@ -544,13 +552,25 @@ class LoadLoop:
             # Arrivals go on waking the loop; only the producers' own descriptor is worth a new try.
             self._refused_until_ns = sent_ns + REFUSED_WAIT_NS
         if accepted:
-            self._recorder.insert_duration(sent_ns, self._now_ns() - sent_ns, accepted)
+            insert_ns = self._now_ns() - sent_ns
+            self._recorder.insert_duration(sent_ns, insert_ns, accepted)
             self._recorder.sent(lane[:accepted], head[:accepted], batch.sizes)
             if self._carrying is not None:
                 self._carrying.accepted(batch, accepted)
+            if self._tracer is not None:
+                self._trace_sent(self._tracer, batch, accepted, insert_ns)
             self._dealer.accepted(lane[:accepted])
             self._sent += accepted
         return accepted, makes_way
+
+    def _trace_sent(self, tracer: Tracer, batch: Batch, accepted: int, insert_ns: int) -> None:
+        tracer.sent(
+            batch.lane[:accepted],
+            batch.head[:accepted],
+            self._head_bytes + len(self._tail) if batch.sizes is None else batch.sizes[:accepted],
+            insert_ns,
+            None if batch.hashes is None else batch.hashes[:accepted],
+        )
 
     # -- consuming -------------------------------------------------------------------------------
 
@@ -587,6 +607,8 @@ class LoadLoop:
             return
         subscription = self._lanes.subscription_of[received.lane, received.route]
         self._recorder.received(received, subscription)
+        if self._tracer is not None:
+            self._tracer.received(received, subscription)
         head, received_ns = received.head, received.received_ns
         if self._is_numbered and not self._assignment.scenario.only_consumes:
             # What another run left behind gives back no credit.
@@ -619,6 +641,8 @@ class LoadLoop:
         self._recorder.outcomes(outcomes)
         if self._carrying is not None:
             self._carrying.answered(outcomes)
+        if self._tracer is not None:
+            self._tracer.outcomes(outcomes)
         failed = (outcomes.kind == OutcomeKind.REFUSED) | (outcomes.kind == OutcomeKind.RETURNED)
         if failed.any():
             # A message that came back frees its place in the backlog and in the window.

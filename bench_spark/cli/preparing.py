@@ -15,6 +15,7 @@ from bench_spark.plan import SLOTS_FOR_STREAMING, Plan, make_plan
 from bench_spark.scenario.broker import Broker, Credentials, resolve_credentials
 from bench_spark.scenario.loader import check_run_id, load_broker, load_scenario, with_tags
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.objectives import parse_objective
 from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
 from bench_spark.transports.registry import fitted
@@ -34,8 +35,15 @@ class Asked:
     credentials: Credentials
 
 
-def load(scenario: str, broker: str, overrides: Sequence[str], tags: Sequence[str] = ()) -> Asked:
-    return asked_of(_tagged(load_scenario(scenario, overrides), tags), load_broker(broker))
+def load(
+    scenario: str,
+    broker: str,
+    overrides: Sequence[str],
+    tags: Sequence[str] = (),
+    objectives: Sequence[str] = (),
+) -> Asked:
+    loaded = _tagged(load_scenario(scenario, overrides), tags)
+    return asked_of(_with_objectives(loaded, objectives), load_broker(broker))
 
 
 def asked_of(scenario: Scenario, broker: Broker) -> Asked:
@@ -95,6 +103,17 @@ def choose_run_id(given: str | None, scenario: Scenario, broker: Broker) -> str:
         return check_run_id(given)
     names = (name[:_LONGEST_NAME_IN_RUN_ID] for name in (scenario.name, broker.name))
     return "-".join([*names, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2)])
+
+
+def _with_objectives(scenario: Scenario, texts: Sequence[str]) -> Scenario:
+    """The scenario with the objectives of the command line behind its own."""
+    slo = list(scenario.slo)
+    for text in texts:
+        try:
+            slo.append(parse_objective(text).text)
+        except ValueError as error:
+            raise ConfigurationError(f"--slo: {shown_value(text)}: {error}") from None
+    return scenario.model_copy(update={"slo": slo})
 
 
 def _tagged(scenario: Scenario, texts: Sequence[str]) -> Scenario:
