@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from bench_spark.agent.pacer import Schedule
 from bench_spark.agent.timeline import Timeline
 from bench_spark.errors import ConfigurationError
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.measure.envelope import ENVELOPE_BYTES, run_tag
+from bench_spark.scenario.ends_section import Egress, Ingress
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.topologies import Wiring
 
@@ -278,6 +280,8 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2) -> Plan:
 
 def _what_keeps_apart(scenario: Scenario) -> str:
     """How agents could have groups of their own."""
+    if scenario.has_ends_apart:
+        return "what goes in at an ingress may come out at any egress: use agents: 1"
     if scenario.topology in ("fan-out", "round-robin"):
         return f"topology {scenario.topology} ties all together: use agents: 1"
     what = "consumers" if scenario.topology == "fan-in" else "destinations"
@@ -294,6 +298,7 @@ def _whole_groups(wiring: Wiring, destinations: Iterable[int]) -> list[int]:
     return sorted(index for group in groups for index in wiring.destinations_of_group(group))
 
 
+_End = TypeVar("_End", Ingress, Egress)
 Placed = list[tuple[tuple[Member, ...], tuple[Member, ...]]]
 
 
@@ -305,6 +310,8 @@ def _multiplied_out(scenario: Scenario, agents: int) -> Scenario:
             "producers": scenario.producers * agents,
             "consumers": scenario.consumers * agents,
             "destinations": scenario.destinations * agents,
+            "ingress": [_end_times(end, "producers", agents) for end in scenario.ingress],
+            "egress": [_end_times(end, "consumers", agents) for end in scenario.egress],
             "load": load.model_copy(
                 update={
                     "scope": "total",
@@ -320,6 +327,12 @@ def _multiplied_out(scenario: Scenario, agents: int) -> Scenario:
     return scenario.model_copy(update=update)
 
 
+def _end_times(end: _End, members: str, agents: int) -> _End:
+    counts = {"destinations": end.destinations, members: end.members}
+    told = {key: count * agents for key, count in counts.items() if count is not None}
+    return end.model_copy(update=told)
+
+
 def _producers(wiring: Wiring) -> list[Member]:
     return [
         Member(index, (wiring.destination_of_producer(index),)) for index in range(wiring.producers)
@@ -327,11 +340,9 @@ def _producers(wiring: Wiring) -> list[Member]:
 
 
 def _consumers(wiring: Wiring) -> list[Member]:
-    received = [tuple(wiring.destinations_of_group(group)) for group in range(wiring.groups)]
-    return [
-        Member(index, received[wiring.group_of_consumer(index)])
-        for index in range(wiring.consumers)
-    ]
+    numbers = [wiring.destinations_of_consumer(index) for index in range(wiring.consumers)]
+    received = {of_group: tuple(of_group) for of_group in numbers}  # one for all of a group
+    return [Member(index, received[of_group]) for index, of_group in enumerate(numbers)]
 
 
 def _dealt(members: Sequence[Member], hands: int) -> list[list[Member]]:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from bench_spark.agent.ends import EndsTransport, EndTransport, make_room_for_lanes, open_ends
 from bench_spark.agent.host import host_facts, is_this_host
 from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import Lanes, LoadLoop
@@ -29,13 +30,12 @@ from bench_spark.agent.sizes import BodySizes, body_sizes
 from bench_spark.agent.time_slice import short_time_slice
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.agent.waiting import Waiting
-from bench_spark.descriptors import make_room_for
 from bench_spark.errors import BenchError
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.measure.hdr import shape_for
 from bench_spark.measure.sequences import SequencePages, SequenceSets
 from bench_spark.plan import Assignment, Member, timeline_of
-from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.topologies import Wiring
 from bench_spark.transports.base import (
     Consumers,
@@ -47,11 +47,9 @@ from bench_spark.transports.base import (
     Signal,
     Subscription,
     Transport,
-    TransportContext,
     Wired,
 )
 from bench_spark.transports.pace import OpeningPace
-from bench_spark.transports.registry import connections_of, files_of_connection, make_transport
 
 STEP_TIMEOUT_SECONDS = 120.0
 START_TIMEOUT_SECONDS = 600.0
@@ -64,8 +62,7 @@ class AgentTask:
     """Everything one task needs; travels inside the closure, credentials and all."""
 
     assignment: Assignment
-    broker: Broker
-    credentials: Credentials
+    ends: Ends
     collector: tuple[str, int]
     token: str = field(repr=False)
 
@@ -136,16 +133,16 @@ class _Agent:
         self._executor = executor
         self._link = link
         self._waiting = Waiting()
-        context = TransportContext(
-            task.assignment.run_id,
-            task.assignment.scenario,
-            task.broker,
-            task.credentials,
+        self._ends = open_ends(
+            task.assignment,
+            task.ends,
             attempt,
             pace=_pace_of(task.assignment),
             on_opened=_OpeningNews(link).opened,
         )
-        self._transport: Transport = make_transport(context)
+        self._transport: Transport | EndsTransport = (
+            EndsTransport(self._ends) if task.ends.are_apart else self._ends[0].transport
+        )
         self._declared: tuple[Destination, ...] = ()
 
     def run(self, result: AgentResult) -> None:
@@ -166,33 +163,23 @@ class _Agent:
     # -- before ----------------------------------------------------------------------------------
 
     def _prepare(self, slice_ns: int | None) -> dict[int, Destination]:
-        assignment, broker = self._assignment, self._task.broker
-        lanes = len(assignment.producers), len(assignment.consumers)
-        connections = connections_of(assignment.scenario, broker, *lanes)
-        if connections:
-            make_room_for(connections, files_of_connection(broker))
-        facts = self._transport.probe()
+        make_room_for_lanes(self._ends, self._assignment)
+        brokers = [_probed(one) for one in self._ends]
         host = host_facts() | {
-            "shares_host_with_broker": is_this_host(self._task.broker.host),
+            "shares_host_with_broker": any(is_this_host(one.end.broker.host) for one in self._ends),
             "time_slice_us": slice_ns / 1_000 if slice_ns is not None else None,
         }
         report(
             self._link,
             "probed",
-            broker={
-                "product": facts.product,
-                "version": facts.version,
-                "platform": facts.platform,
-                "capabilities": sorted(facts.capabilities),
-                "client_library": facts.client_library,
-            },
+            brokers=brokers,
             host=host,
             executor=self._executor,
         )
         self._expect("declare")
         wanted = [Destination(index) for index in self._assignment.declares]
         if wanted and self._assignment.scenario.only_consumes:
-            self._declared = self._transport.find(wanted)
+            self._declared = self._ends[0].transport.find(wanted)
         elif wanted:
             self._declared = self._transport.declare(wanted)
         report(
@@ -250,12 +237,11 @@ class _Agent:
             sizes = body_sizes(self._assignment.scenario.message, timeline)
             recorder = Recorder(self._recorder_setup(destinations, sizes), timeline)
             sampler = self._make_sampler(timeline)
-            host, port = self._task.broker.address()
             lanes_open = Lanes(
                 producers=producers,
                 consumers=consumers,
                 subscription_of=self._subscription_of(),
-                broker_address=f"{host}:{port}",
+                addresses=self._addresses(),
                 confirms=confirms,
                 fills_first=fills_first,
                 are_self_limiting=self._has_length_limit(),
@@ -323,7 +309,9 @@ class _Agent:
     def _fills_first(self) -> bool:
         """Where the broker returns what no consumer can take at once, one must be there first."""
         scenario = self._assignment.scenario
-        is_immediate = self._task.broker.kind == "amqp" and scenario.amqp.immediate
+        is_immediate = any(
+            one.end.broker.kind == "amqp" and one.scenario.amqp.immediate for one in self._ends
+        )
         return scenario.load.fill_first and not is_immediate
 
     def _make_sampler(self, timeline: Timeline) -> Sampler | None:
@@ -346,9 +334,21 @@ class _Agent:
         return Sampler(rule, np.array(skipped, dtype=np.int64))
 
     def _has_length_limit(self) -> bool:
-        arguments = self._assignment.scenario.amqp.queue.arguments
         limits = ("x-max-length", "x-max-length-bytes")
-        return self._task.broker.kind == "amqp" and any(name in arguments for name in limits)
+        return any(
+            name in one.scenario.amqp.queue.arguments
+            for one in self._ends
+            if one.end.broker.kind == "amqp"
+            for name in limits
+        )
+
+    def _addresses(self) -> dict[str, str]:
+        """Nothing where a role has several: those name the one that they speak of."""
+        ends = self._task.ends
+        return {
+            role: side[0].address if len(side) == 1 else ""
+            for role, side in ((PRODUCER, ends.ingress), (CONSUMER, ends.egress))
+        }
 
     def _consumer_lanes(self, destinations: dict[int, Destination]) -> list[Lane]:
         wiring = self._assignment.scenario.wiring
@@ -447,7 +447,7 @@ class _Agent:
     def _depths(self, wiring: Wiring) -> dict[int, int | None]:
         """By subscription."""
         if wiring.is_plain:
-            found = self._transport.depths(self._declared)
+            found = self._ends[0].transport.depths(self._declared)
             return {d.index: depth for d, depth in zip(self._declared, found, strict=True)}
         assert isinstance(self._transport, Wired), "the registry has checked"
         declared = {destination.index: destination for destination in self._declared}
@@ -474,6 +474,21 @@ def _pace_of(assignment: Assignment) -> OpeningPace:
     """This agent's share of the rate at which connections are opened."""
     asked = assignment.scenario.connections_per_second
     return OpeningPace(None if asked is None else asked / assignment.agents)
+
+
+def _probed(one: EndTransport) -> dict[str, Any]:
+    """What a broker says of itself."""
+    with one.named():
+        facts = one.transport.probe()
+    return {
+        "role": one.end.role,
+        "name": one.end.broker.name,
+        "product": facts.product,
+        "version": facts.version,
+        "platform": facts.platform,
+        "capabilities": sorted(facts.capabilities),
+        "client_library": facts.client_library,
+    }
 
 
 def _connections(end: Producers | Consumers | None, lanes: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -77,8 +77,8 @@ class Lanes:
     consumers: Consumers | None
     subscription_of: np.ndarray[tuple[int, int], np.dtype[np.int64]]
     """[consumer lane, route] -> subscription number."""
-    broker_address: str
-    """Host and port, for messages to people."""
+    addresses: Mapping[str, str]
+    """By role the broker's host and port, for messages to people."""
     confirms: bool = False
     """Whether every message sent will have an outcome."""
     fills_first: bool = False
@@ -637,7 +637,7 @@ class LoadLoop:
         else:
             self._recorder.error(role, at_ns)
         if not signal.is_reopening:
-            self._fail(self._lost(signal))
+            self._fail(self._lost(signal, role))
             return
         members = self._assignment.producers if role == PRODUCER else self._assignment.consumers
         self.outages.lost(role, lane, members[lane].index, at_ns, signal.reason)
@@ -658,8 +658,8 @@ class LoadLoop:
         elif isinstance(self._dealer, Windows):
             self._dealer.settle_all()
 
-    def _lost(self, signal: Signal) -> LaneLost:
-        address = self._lanes.broker_address
+    def _lost(self, signal: Signal, role: str) -> LaneLost:
+        address = self._lanes.addresses[role]
         named = signal.reason if address in signal.reason else f"{address}: {signal.reason}"
         return LaneLost(named)
 

@@ -13,7 +13,9 @@ from bench_spark.cli.options import (
     DEFAULT_BROKER,
     DEFAULT_STORE,
     BrokerOption,
+    EgressOption,
     FormatsOption,
+    IngressOption,
     MasterOption,
     ScenarioArgument,
     SetOption,
@@ -49,6 +51,8 @@ LOOPBACK = "127.0.0.1"
 def run(
     scenario: ScenarioArgument,
     broker: BrokerOption = DEFAULT_BROKER,
+    ingress: IngressOption = None,
+    egress: EgressOption = None,
     overrides: SetOption = None,
     store: StoreOption = DEFAULT_STORE,
     master: MasterOption = None,
@@ -94,18 +98,19 @@ def run(
 ) -> None:
     """Run SCENARIO on a broker and print the result.
 
-    The broker is the one given by --broker, else by $BENCH_SPARK_BROKER, else kafka. Whatever is
-    wrong with the files or the options is said before Spark starts.
+    The broker is the one given by --broker, else by $BENCH_SPARK_BROKER, else kafka. A system that
+    takes messages at one place and gives them out at another has an --ingress and an --egress.
+    Whatever is wrong with the files or the options is said before Spark starts.
     """
     if trigger_seconds is not None and not live:
         raise ConfigurationError("--trigger-seconds: --no-live makes the metrics afterwards, once")
     shown = display_of(quiet, verbose, live)
     outputs = parse_formats(formats or ["terminal"], store)
     endpoint = _endpoint(prometheus) if prometheus is not None else None
-    asked = load(scenario, broker, overrides or [], tags or [])
-    chosen_id = choose_run_id(run_id, asked.scenario, asked.broker)
+    asked = load(scenario, broker, overrides or [], tags or [], ingress or [], egress or [])
+    chosen_id = choose_run_id(run_id, asked.scenario, asked.ends)
     with (
-        _exporting(shown, endpoint, asked.broker.name) as display,
+        _exporting(shown, endpoint, asked.ends.name) as display,
         launched(asked, chosen_id, store, master, display) as launch,
     ):
         summary = carried_out(launch, asked, display, live, trigger_seconds)
@@ -165,7 +170,7 @@ def launched(
 def _launch(spark: Any, asked: Asked, ready: Ready, display: Steps) -> Launch:
     plan = ready.plan or plan_for_cluster(spark, asked.scenario, ready.run_id)
     text = io.StringIO()
-    write_plan(plan, asked.broker.masked(), text)
+    write_plan(plan, asked.ends.shown, text, asked.ends.all_shown)
     display.detail(f"run {plan.run_id} into {ready.store.uri}\n{text.getvalue()}")
     return Launch(spark, ready.store, plan)
 
@@ -180,10 +185,10 @@ def carried_out(
     """One run on the session that is there."""
     from bench_spark.spark.engine import Engine, RunRequest
 
-    display.name_next(f"{asked.scenario.name} on {asked.broker.name}")
+    display.name_next(f"{asked.scenario.name} on {asked.ends.name}")
     engine = Engine(launch.spark, launch.store, display, trigger_seconds)
     try:
-        with start_of_broker_hinted(asked.broker):
-            return engine.run(RunRequest(launch.plan, asked.broker, asked.credentials, live))
+        with start_of_broker_hinted(asked.ends):
+            return engine.run(RunRequest(launch.plan, asked.ends, live))
     finally:
         engine.close()

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from bench_spark.scenario.amqp_section import Amqp
+from bench_spark.scenario.ends_section import MOST_ENDS, Egress, Ingress, size_conflicts, sizes_of
 from bench_spark.scenario.fields import Conflict, Name, PropertyName, Rate, Section, refuse
 from bench_spark.scenario.kafka_section import Kafka
 from bench_spark.scenario.load_sections import (
@@ -34,6 +35,7 @@ from bench_spark.scenario.topologies import (
     default_destinations,
     default_producers,
     size_problem,
+    through_system,
     wiring_for,
 )
 
@@ -64,6 +66,13 @@ class Scenario(Section):
     consumers of one destination share its messages."""
     topology_scale: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
     """By what the topology's own sizes are multiplied, where they are not given."""
+    ingress: list[Ingress] = Field(default_factory=list, max_length=MOST_ENDS)
+    """Where messages go in, if the system under test is more than a broker: brokers that producers
+    publish to. Unset, with `egress` set: the broker of the command line. Neither set: that broker
+    is both ends."""
+    egress: list[Egress] = Field(default_factory=list, max_length=MOST_ENDS)
+    """Where messages come out again: brokers that consumers receive from. Unset, with `ingress`
+    set: the broker of the command line."""
     producers: int = Field(default_factory=default_producers, ge=0, le=1_000_000)
     """Producers in the whole run (per agent with `load.scope: per_agent`), a connection each. 0:
     the run only consumes, from queues or topics that are there already, whatever is in them."""
@@ -116,6 +125,7 @@ class Scenario(Section):
             refuse([Conflict(("consumers", "producers"), problem)])
         refuse(
             [
+                *self._end_conflicts(),
                 *self._topology_conflicts(),
                 *self._opening_conflicts(),
                 *self._destination_conflicts(),
@@ -131,8 +141,18 @@ class Scenario(Section):
         return self
 
     @property
+    def has_ends_apart(self) -> bool:
+        """Whether messages go in at other places than they come out of."""
+        return bool(self.ingress or self.egress)
+
+    @property
     def wiring(self) -> Wiring:
         """Who is tied to whom."""
+        if self.has_ends_apart:
+            return through_system(
+                sizes_of(self.ingress, self.producers, self.destinations),
+                sizes_of(self.egress, self.consumers, self.destinations),
+            )
         return wiring_for(
             self.topology,
             self.producers,
@@ -161,6 +181,32 @@ class Scenario(Section):
     def has_both_ends(self) -> bool:
         """Whether what is sent is received in the same run, so that it can be accounted for."""
         return bool(self.producers and self.consumers)
+
+    def _end_conflicts(self) -> Iterator[Conflict]:
+        if not self.has_ends_apart:
+            return
+        key = "ingress" if self.ingress else "egress"
+        if not self.has_both_ends:
+            role = "consumers" if self.only_publishes else "producers"
+            yield Conflict((role, key), f"0, but {key} is for messages that come out again")
+            return
+        if self.topology is not None:
+            yield Conflict(
+                ("topology", key),
+                f"{self.topology} does not go with {key}: the system between the ends decides who "
+                "gets what, and every message is to come out once",
+            )
+        if self.breakdown == "destination":
+            yield Conflict(
+                ("breakdown", key),
+                f"destination does not go with {key}: a message may come out of any destination",
+            )
+        yield from size_conflicts(
+            "ingress", "producers", self.ingress, self.producers, self.destinations
+        )
+        yield from size_conflicts(
+            "egress", "consumers", self.egress, self.consumers, self.destinations
+        )
 
     def _topology_conflicts(self) -> Iterator[Conflict]:
         if self.subscriptions_per_consumer > 1 and self.topology != "fan-out":
@@ -204,7 +250,9 @@ class Scenario(Section):
             )
 
     def _destination_conflicts(self) -> Iterator[Conflict]:
-        """Where no topology has its own rules."""
+        """Where no topology has its own rules, and no end."""
+        if self.has_ends_apart:
+            return
         if self.has_both_ends:
             ends = min(self.producers, self.consumers)
             need = "a producer and a consumer"
@@ -219,6 +267,8 @@ class Scenario(Section):
             )
 
     def _name_conflicts(self) -> Iterator[Conflict]:
+        if self.has_ends_apart:
+            return  # each end has names of its own: see `ends.py`
         queues = self.wiring.subscriptions
         for key, name, count, what in (
             ("amqp.queue.name", self.amqp.queue.name, queues, "queues"),
