@@ -71,9 +71,9 @@ class Assignment:
 
     @property
     def schedule(self) -> Schedule | None:
-        """The stream this agent sends in mode `rate`; None where the load has no schedule."""
+        """The stream this agent sends; None where the load has no schedule."""
         load = self.scenario.load
-        if load.mode != "rate" or not self.producers:
+        if not load.has_schedule or not self.producers:
             return None
         share = len(self.producers) / self.scenario.producers
         rate = total_rate_per_second(self.scenario) * share
@@ -197,7 +197,7 @@ def has_open_end(scenario: Scenario) -> bool:
 
 
 def _is_paced(scenario: Scenario) -> bool:
-    return scenario.load.mode == "rate" and not scenario.only_consumes
+    return scenario.load.has_schedule and not scenario.only_consumes
 
 
 def timeline_of(scenario: Scenario, start_ns: int) -> Timeline:
@@ -245,7 +245,9 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2) -> Plan:
             f"{agents} agents share {effective.destinations} destination(s); "
             f"{_what_keeps_apart(effective)}"
         )
-    if effective.load.mode == "window" and effective.producers > 1:
+    if effective.load.mode == "request" or (
+        effective.load.mode == "window" and effective.producers > 1
+    ):
         _refuse_anonymous_bodies(effective)
     if effective.breakdown == "destination":
         _refuse_wide_breakdown(placed)
@@ -396,8 +398,9 @@ def _refuse_idle_agents(scenario: Scenario, placed: Placed) -> None:
 def _refuse_anonymous_bodies(scenario: Scenario) -> None:
     if scenario.message.bytes < ENVELOPE_BYTES:
         raise ConfigurationError(
-            f"message.bytes: {scenario.message.bytes} is too few for load.mode: window with "
-            f"several producers; below {ENVELOPE_BYTES} bytes a message does not say whose it is"
+            f"message.bytes: {scenario.message.bytes} is too few for load.mode: "
+            f"{scenario.load.mode} with several producers; below {ENVELOPE_BYTES} bytes a message "
+            "does not say whose it is"
         )
 
 

@@ -287,7 +287,7 @@ class _Agent:
     ) -> RecorderSetup:
         scenario = self._assignment.scenario
         names = {index: destination.name or "" for index, destination in destinations.items()}
-        scheduled = scenario.load.mode == "rate" and not scenario.only_consumes
+        scheduled = scenario.load.has_schedule and not scenario.only_consumes
         return RecorderSetup(
             shape=shape_for(scenario.histogram.highest_us),
             run_tag=self._assignment.run_tag,

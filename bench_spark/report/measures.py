@@ -48,7 +48,14 @@ COUNTS = (
 )
 """Every count of the document, in the order of a message's life."""
 
-_ORDER = ("latency", "delivery_latency", "confirm_latency", "send_lag", "insert_duration")
+_ORDER = (
+    "latency",
+    "delivery_latency",
+    "confirm_latency",
+    "round_trip",
+    "send_lag",
+    "insert_duration",
+)
 
 
 def in_order(names: Iterable[str]) -> list[str]:

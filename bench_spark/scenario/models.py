@@ -224,11 +224,11 @@ class Scenario(Section):
         wrong = size_problem(self.topology, sizes)
         if wrong is not None:
             yield Conflict((wrong[0], "topology"), wrong[1])
-        if self.load.mode == "window" and self.topology == "fan-out":
+        if self.load.most_awaited and self.topology == "fan-out":
             yield Conflict(
                 ("load.mode", "topology"),
-                "window does not go with topology fan-out: a message gives its place back by "
-                "arriving, and here each arrives many times",
+                f"{self.load.mode} does not go with topology fan-out: a message gives its place "
+                "back by arriving, and here each arrives many times",
             )
         if self.breakdown == "destination" and not self.wiring.is_plain:
             yield Conflict(
@@ -300,11 +300,14 @@ class Scenario(Section):
     def _transaction_conflicts(self) -> Iterator[Conflict]:
         """A load that waits for messages inside transactions that wait for more of them."""
         messages = self.amqp.producer_transaction
-        if self.load.mode == "window" and self.load.in_flight < messages:
+        awaited = self.load.most_awaited
+        if awaited is not None and awaited < messages:
+            is_window = self.load.mode == "window"
+            what = f"{awaited}" if is_window else "request, and so one message of each producer,"
             yield Conflict(
-                ("load.in_flight", "amqp.producer_transaction"),
-                f"{self.load.in_flight} is below amqp.producer_transaction, which is {messages}: "
-                "nothing would ever be committed",
+                ("load.in_flight" if is_window else "load.mode", "amqp.producer_transaction"),
+                f"{what} is below amqp.producer_transaction, which is {messages}: nothing would "
+                "ever be committed",
             )
         limit = self.load.backlog_limit_bytes // self.message.largest_bytes
         together = messages * self.producers
@@ -318,11 +321,11 @@ class Scenario(Section):
     def _sampling_conflicts(self) -> Iterator[Conflict]:
         if not self.sampling.samples:
             return
-        if self.load.mode == "rate":
+        if self.load.has_schedule:
             yield Conflict(
                 ("sampling.samples", "load.mode"),
-                "needs load.mode window or maximum: in mode rate the throughput is what was asked "
-                "for",
+                f"needs load.mode window or maximum: in mode {self.load.mode} the throughput is "
+                "what was asked for",
             )
         if self.load.messages is not None:
             yield Conflict(
@@ -389,12 +392,12 @@ class Scenario(Section):
         role = "consumers" if self.only_publishes else "producers"
         if self.only_publishes and self.consumer.is_slow:
             return [Conflict(("consumer", "consumers"), "slows consumers down, but there are none")]
-        if self.load.mode == "window":
+        if self.load.most_awaited:
             return [
                 Conflict(
                     ("load.mode", role),
-                    f"window needs both ends, but {role} is 0: a message gives its place back by "
-                    "arriving",
+                    f"{self.load.mode} needs both ends, but {role} is 0: a message gives its place "
+                    "back by arriving",
                 )
             ]
         if self.only_publishes and self._is_unbounded_maximum:

@@ -371,7 +371,7 @@ def _audit_input(
     latency = measures.get("latency", {})
     # A run that was cut short says so; its last moments are no measure of the schedule.
     was_cut_short = bool(facts.failures) or facts.interrupted_by is not None
-    has_schedule = scenario.load.mode == "rate" and not scenario.only_consumes
+    has_schedule = scenario.load.has_schedule and not scenario.only_consumes
     is_judged = has_schedule and seconds > 0 and not was_cut_short
     return AuditInput(
         mode=scenario.load.mode,
