@@ -51,7 +51,7 @@ class End:
         an egress may be at one broker."""
         if self.role == "both":
             return run_id
-        return f"{run_id}-{self.role.removesuffix('gress')}{self.place}"
+        return f"{run_id}-{'in' if self.role == 'ingress' else 'out'}{self.place}"
 
     def masked(self) -> dict[str, Any]:
         return {"role": self.role, **self.broker.masked()}
