@@ -26,6 +26,7 @@ RUN uv venv --python 3.11 /opt/bench-spark/venv \
 
 COPY --from=build /jars /opt/bench-spark/jars
 COPY jobs /opt/bench-spark/jobs
+COPY conf /opt/bench-spark/conf
 # The base has no conf directory; Spark puts this one on the class path, so both files are found.
 COPY spark-defaults.conf conf/log4j2.properties /opt/spark/conf/
 

@@ -1,13 +1,13 @@
 # Every target prepares what it needs; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench wheel clean
+.PHONY: help setup demo test test-faults check format audit bench wheel archive clean
 
 BIN := .venv/bin
 SOURCES := bench_spark jobs tests tools benchmarks
 TESTS ?= tests
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## .venv with pinned dependencies, jars and Spark's class archive; quick when done
 	@tools/setup.sh
@@ -19,6 +19,12 @@ test: ## all tests, with real brokers and Spark (TESTS=tests/unit: some of them;
 	@tools/setup.sh --brokers
 	@tools/test.sh $(TESTS)
 
+test-faults: ## every fault of docs/reliability.md, and its table from what was seen; 20 minutes (CASE=9: one)
+	@tools/setup.sh --brokers
+	@$(if $(CASE),,rm -f build/faults.json)
+	@$(BIN)/python -m pytest -m 'fault$(if $(CASE),(case=$(CASE)))' --fault-results build/faults.json $(TESTS)
+	@$(BIN)/python tools/fault_table.py build/faults.json
+
 check: setup ## formatting, lint, types and the quick tests
 	$(BIN)/ruff format --check $(wildcard $(SOURCES))
 	$(BIN)/ruff check $(wildcard $(SOURCES))
@@ -29,12 +35,23 @@ format: setup ## put the code into the form that `make check` wants
 	$(BIN)/ruff format $(wildcard $(SOURCES))
 	$(BIN)/ruff check --fix $(wildcard $(SOURCES))
 
+audit: setup ## known vulnerabilities of the pinned packages, by pip-audit; needs the network
+	python3 -m venv build/audit
+	build/audit/bin/pip install --quiet pip-audit
+	$(BIN)/python -m pip freeze --exclude-editable > build/audit/packages.txt
+	build/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement build/audit/packages.txt
+
 bench: ## bench-spark beside other tools into benchmarks/RESULTS.md; 25 minutes (LINE=...: one line)
 	@tools/setup.sh --brokers
 	@$(BIN)/python -m benchmarks $(if $(LINE),--line $(LINE))
 
 wheel: setup ## an installable wheel in dist/
+	@rm -f dist/bench_spark-*.whl
 	$(BIN)/python -m build --wheel --no-isolation
+
+archive: wheel ## Python, wheel and dependencies for spark-submit --archives (FOR=executors: less)
+	$(BIN)/python tools/pack_environment.py dist/bench_spark-*.whl \
+		$(if $(FOR),--for-$(FOR) --out dist/bench-spark-$(FOR).tar.gz)
 
 clean: ## remove what was built in this checkout (results and the jar cache stay)
 	rm -rf .venv build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis spark-warehouse

@@ -126,7 +126,7 @@ def run(
     """
     loaded = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
     if tags:
-        loaded = loaded.model_copy(update={"tags": {**loaded.tags, **tags}})
+        loaded = loader.with_tags(loaded, tags, "tags")
     if broker is not None and (ingress or loaded.ingress) and (egress or loaded.egress):
         raise ConfigurationError("broker: would not be used, as ingress and egress name others")
     named = None if broker is None else _given(broker)

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from bench_spark.agent.pacer import Schedule
+from bench_spark.agent.pacer import Pacing, Schedule
+from bench_spark.agent.recorded import RecordedSchedule, recording_at
 from bench_spark.agent.timeline import Timeline
 from bench_spark.errors import ConfigurationError
 from bench_spark.measure.clock import NANOSECONDS
@@ -57,6 +58,11 @@ class Assignment:
     messages: int | None
     """This agent's share of `load.messages`: to send or, in a run that only consumes, to
     receive."""
+    rows_at: str | None = None
+    """The directory with the rows of `dataset.table`, once they were put there."""
+    first_measured: tuple[int, ...] | None = None
+    """Per producer of the run, the number of its first message in the measured phase: for agents
+    that receive messages of others, which say by IDs who they are and not when they were due."""
 
     @property
     def destinations(self) -> tuple[int, ...]:
@@ -70,16 +76,24 @@ class Assignment:
         return tuple(sub for group in groups for sub in wiring.subscriptions_of_group(group))
 
     @property
-    def schedule(self) -> Schedule | None:
-        """The stream this agent sends; None where the load has no schedule."""
-        load = self.scenario.load
+    def schedule(self) -> Pacing | None:
+        """The stream this agent sends; None where the load has no schedule, or where it is that of
+        a table which has not been read yet."""
+        load, dataset = self.scenario.load, self.scenario.dataset
         if not load.has_schedule or not self.producers:
             return None
+        if dataset.is_recorded:
+            return None if self.rows_at is None else self._recorded_schedule(self.rows_at)
         share = len(self.producers) / self.scenario.producers
         rate = total_rate_per_second(self.scenario) * share
         period_ns = NANOSECONDS / rate
         changes = ((at_ns, total * share) for at_ns, total in _rate_changes(self.scenario))
         return Schedule(rate, period_ns * self.agent / self.agents, tuple(changes))
+
+    def _recorded_schedule(self, rows_at: str) -> RecordedSchedule:
+        members = tuple(member.index for member in self.producers)
+        recording = recording_at(rows_at, self.scenario.dataset.repeat)
+        return RecordedSchedule(recording, members, self.scenario.producers)
 
     @property
     def measure_seconds(self) -> float:
@@ -145,9 +159,48 @@ class Plan:
         return self.load_seconds + self.scenario.phases.drain_seconds
 
     @property
+    def is_paired(self) -> bool:
+        """Whether every agent receives just what it has sent."""
+        is_split = any(one.shares_destinations for one in self.assignments)
+        return self.scenario.has_both_ends and not is_split
+
+    @property
     def has_accounts(self) -> bool:
-        """Whether what is sent is also received here, by numbers that the bodies can carry."""
-        return self.scenario.has_both_ends and self.scenario.message.bytes >= ENVELOPE_BYTES
+        """Whether what is sent is also received here, by numbers that messages carry."""
+        return self.scenario.has_accounts
+
+
+def with_rows(plan: Plan, scenario: Scenario, rows_at: str) -> Plan:
+    """The same members with the scenario as it is once its table was read, and where its rows
+    are."""
+    if scenario.dataset.is_recorded:
+        scenario = _at_the_recorded_pace(scenario, rows_at)
+    made = make_plan(scenario, plan.run_id)
+    assignments = [replace(one, rows_at=rows_at) for one in made.assignments]
+    if any(one.first_measured is not None for one in assignments):
+        assignments = _with_phases_by_number(assignments)
+    return replace(made, assignments=tuple(assignments))
+
+
+def _at_the_recorded_pace(scenario: Scenario, rows_at: str) -> Scenario:
+    """Recorded traffic has its own rate, and without repeating its own length."""
+    recording = recording_at(rows_at, scenario.dataset.repeat)
+    phases = scenario.phases
+    if not scenario.dataset.repeat:
+        milliseconds = recording.last_ns // 1_000_000 + 1
+        phases = phases.model_copy(update={"measure_seconds": milliseconds / 1000})
+    start_ns = round(phases.warmup_seconds * NANOSECONDS)
+    end_ns = start_ns + round(phases.measure_seconds * NANOSECONDS)
+    rows = recording.rows_before(end_ns) - recording.rows_before(start_ns)
+    if not rows:
+        raise ConfigurationError(
+            "dataset.columns.interval: no row is due in the measured phase; lengthen "
+            "phases.measure_seconds, or raise dataset.replay.speed"
+        )
+    load = scenario.load.model_copy(
+        update={"scope": "total", "rate_per_second": rows / phases.measure_seconds}
+    )
+    return scenario.model_copy(update={"phases": phases, "load": load})
 
 
 def total_rate_per_second(scenario: Scenario) -> float:
@@ -211,13 +264,13 @@ def timeline_of(scenario: Scenario, start_ns: int) -> Timeline:
     )
 
 
-def resolve_agents(scenario: Scenario, free_slots: int) -> int:
+def resolve_agents(scenario: Scenario, free_slots: int, executors: int = 1) -> int:
     """How many agents to run: as asked, or for `auto` all that slots and members allow."""
     if scenario.agents != "auto":
         return scenario.agents
     is_split = scenario.placement == "split"
     # Roles apart need two agents; where there is no room for both, the slot check says so.
-    most = max(2 if is_split else 1, free_slots - SLOTS_FOR_STREAMING)
+    most = max(2 if is_split else 1, free_slots - _slots_left_free(free_slots, executors))
     if scenario.load.scope == "per_agent":
         return most
     members = min(scenario.producers, scenario.consumers)
@@ -226,9 +279,17 @@ def resolve_agents(scenario: Scenario, free_slots: int) -> int:
     return min(most, members)
 
 
-def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2) -> Plan:
+def _slots_left_free(free_slots: int, executors: int) -> int:
+    """Slots that `auto` leaves to the rolling metrics: one on every executor that has several.
+
+    So k times the executors have k times the agents, and k times the room to merge their rows.
+    """
+    return executors if free_slots >= 2 * executors else SLOTS_FOR_STREAMING
+
+
+def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2, executors: int = 1) -> Plan:
     """The whole plan; raises ConfigurationError for a load that cannot be split as asked."""
-    effective = _multiplied_out(scenario, resolve_agents(scenario, free_slots))
+    effective = _multiplied_out(scenario, resolve_agents(scenario, free_slots, executors))
     agents = int(effective.agents)
     placed = _place_split(effective) if effective.placement == "split" else _place_paired(effective)
     _refuse_idle_agents(effective, placed)
@@ -244,6 +305,12 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2) -> Plan:
             "sampling.samples: needs both ends of a destination in one agent, but "
             f"{agents} agents share {effective.destinations} destination(s); "
             f"{_what_keeps_apart(effective)}"
+        )
+    if shared and effective.carrier == "acknowledgement":
+        raise ConfigurationError(
+            "identity.carrier: acknowledgement needs both ends of a destination in one agent, "
+            f"which gets the answers, but {agents} agents share {effective.destinations} "
+            f"destination(s); {_what_keeps_apart(effective)}"
         )
     if effective.load.mode == "request" or (
         effective.load.mode == "window" and effective.producers > 1
@@ -277,7 +344,31 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2) -> Plan:
             )
         )
         declared.update(touched)
+    if shared and not effective.has_envelopes:
+        _refuse_unknown_phases(effective)
+        assignments = _with_phases_by_number(assignments)
     return Plan(run_id, effective, tuple(assignments))
+
+
+def _refuse_unknown_phases(scenario: Scenario) -> None:
+    if scenario.load.mode != "rate" and scenario.phases.warmup_seconds:
+        raise ConfigurationError(
+            f"phases.warmup_seconds: with identity.carrier {scenario.carrier} and agents that "
+            f"receive what others send, load.mode {scenario.load.mode} cannot tell which messages "
+            "are of the warm-up; use 0"
+        )
+
+
+def _with_phases_by_number(assignments: Sequence[Assignment]) -> list[Assignment]:
+    """On a schedule it is known beforehand which message of a producer is the first that counts."""
+    first = [0] * assignments[0].scenario.producers
+    warmup_ns = round(assignments[0].scenario.phases.warmup_seconds * NANOSECONDS)
+    for assignment in assignments:
+        schedule, lanes = assignment.schedule, len(assignment.producers)
+        before = 0 if schedule is None else schedule.messages_before(warmup_ns)
+        for lane, member in enumerate(assignment.producers):
+            first[member.index] = len(range(lane, before, lanes))
+    return [replace(one, first_measured=tuple(first)) for one in assignments]
 
 
 def _what_keeps_apart(scenario: Scenario) -> str:
@@ -371,6 +462,9 @@ def _place_paired(scenario: Scenario) -> Placed:
             )
             for host, share in zip(hosts, _dealt(together, len(hosts)), strict=True):
                 role[host].extend(share)
+    if scenario.dataset.is_set:
+        # In order of their numbers, as the records are dealt.
+        producers = [sorted(made, key=lambda member: member.index) for made in producers]
     return [(tuple(made), tuple(used)) for made, used in zip(producers, consumers, strict=True)]
 
 
@@ -396,7 +490,7 @@ def _refuse_idle_agents(scenario: Scenario, placed: Placed) -> None:
 
 
 def _refuse_anonymous_bodies(scenario: Scenario) -> None:
-    if scenario.message.bytes < ENVELOPE_BYTES:
+    if scenario.has_envelopes and scenario.message.bytes < ENVELOPE_BYTES:
         raise ConfigurationError(
             f"message.bytes: {scenario.message.bytes} is too few for load.mode: "
             f"{scenario.load.mode} with several producers; below {ENVELOPE_BYTES} bytes a message "
@@ -430,10 +524,19 @@ def _message_shares(scenario: Scenario, placed: Placed) -> list[int | None]:
     messages = scenario.load.messages
     if messages is None:
         return [None] * len(placed)
+    if scenario.dataset.is_set and not scenario.dataset.repeat:
+        return [_records_of(producers, scenario) for producers, _ in placed]
     counts = [
         len(consumers if scenario.only_consumes else producers) for producers, consumers in placed
     ]
     return list(_proportional(messages, counts))
+
+
+def _records_of(producers: Sequence[Member], scenario: Scenario) -> int:
+    """How many records these producers have, of which each takes every so-manieth: together they
+    send each once."""
+    records, step = scenario.dataset.found.records, scenario.producers
+    return sum(len(range(producer.index, records, step)) for producer in producers)
 
 
 def _proportional(total: int, weights: Iterable[int]) -> Iterable[int]:

@@ -27,6 +27,7 @@ from deltalake import (
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from bench_spark import tables
@@ -146,15 +147,28 @@ class Store:
         self, name: str, columns: list[str] | None = None, **equals: str | int | None
     ) -> pa.Table:
         """The newest rows of a table, whole, or those whose columns equal the values given."""
+        return self.read_with_version(name, columns, **equals)[0]
 
-        def scan(handle: DeltaTable) -> pa.Table:
+    def read_with_version(
+        self, name: str, columns: list[str] | None = None, **equals: str | int | None
+    ) -> tuple[pa.Table, int]:
+        """`read`, and the version of the table that was read."""
+
+        def scan(handle: DeltaTable) -> tuple[pa.Table, int]:
             handle.update_incremental()
             filters = [(column, "=", value) for column, value in equals.items()]
-            return handle.to_pyarrow_table(
+            rows = handle.to_pyarrow_table(
                 columns=columns, filters=filters or None, filesystem=self._filesystem(name)
             )
+            return rows, int(handle.version())
 
         return self._with_handle(name, scan)
+
+    def files(self, name: str) -> fs.FileSystem:
+        """What a table consists of, its log included; paths begin at the table."""
+        return self._filesystem(name) or fs.PyFileSystem(
+            DeltaStorageHandler(self.table_uri(name), self._storage_options)
+        )
 
     def version(self, name: str) -> int:
         """The newest version of a table, whoever committed it."""
@@ -166,7 +180,11 @@ class Store:
         return self._with_handle(name, newest)
 
     def compact(self, name: str) -> None:
-        """Rewrite small files as large ones. No data changes: streaming readers do not notice."""
+        """Rewrite small files as large ones. No data changes: streaming readers do not notice.
+
+        Two of these at once must not be: deltalake (1.6) lets both commit, each takes away the same
+        files and adds a copy of their rows, and all of them are there twice. See `housekeeping.py`.
+        """
 
         def optimize(handle: DeltaTable) -> None:
             handle.update_incremental()

@@ -41,6 +41,7 @@ COUNTERS = (
     "bytes",
     "reconnects",
     "disconnected_ns",
+    "corrupted",
 )
 """Counters of one event row; they add up over rows."""
 

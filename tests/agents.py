@@ -78,7 +78,7 @@ class Load:
 def start_load(plan: Plan, broker: Broker | Ends) -> Load:
     """Start every agent of the plan in a thread; `Load.wait` ends it."""
     token, clock = new_token(), Clock.local()
-    server = CollectorServer("127.0.0.1", token, len(plan.assignments), clock)
+    server = CollectorServer(("127.0.0.1", 0), token, len(plan.assignments), clock)
     rows: list[tuple[int, EventRow]] = []
 
     def keep(agent: int, attempt: int, new: list[EventRow]) -> None:

@@ -1,15 +1,16 @@
 """What all tests share: one broker of each kind and one Spark session, started when first needed.
 
 Brokers that the collected tests ask for start side by side, so the session waits for the slowest
-only. Where several processes share the tests (`make test`), each has brokers and a session of its
-own, so that a test that stops or counts something disturbs no other, and starts a broker only when
-one of its tests asks for it. A broker that is not installed (RabbitMQ, Mosquitto) skips its tests
-and says why.
+only. Where several processes share the tests (`make test`), each has brokers of its own, so that a
+test that stops or counts something disturbs no other, and starts a broker only when one of its
+tests asks for it; what needs Spark is done by two of them. A broker that is not installed
+(RabbitMQ, Mosquitto) skips its tests and says why.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,26 +26,53 @@ from bench_spark.errors import EnvironmentNotReady
 from bench_spark.scenario.broker import Broker
 from bench_spark.store import Store
 
+pytest_plugins = ["fault_records"]
+
 KINDS = ("rabbitmq", "qpid", "kafka")
 _INSTALLED = {"rabbitmq": installed_programs, "mosquitto": installed_program}
 """Brokers of packages, and how to know whether they are there."""
 
-# Several processes take one file after the other: what waits longest goes first, what is left at
+# Several processes take one file after the other: what takes longest goes first, what is left at
 # the end is quick.
 LONGEST_FIRST = (
-    "tests/brokers/test_reconnection.py",
-    "tests/brokers/test_transport_contract.py",
     "tests/cli/test_runs_on_real_brokers.py",
+    "tests/cli/test_reports_of_runs.py",
+    "tests/brokers/test_reconnection.py",
     "tests/cluster",
-    "tests/brokers",
-    "tests/cli",
-    "tests/spark",
-    "tests/unit",
+    "tests/brokers/test_transport_contract.py",
+    "tests/brokers/test_embedded_brokers.py",
+    "tests/brokers/test_mqtt.py",
+)
+QUICK = "tests/unit"
+
+# Starting Spark and warming it up takes longer than most of these files: two processes take them,
+# so that there are two sessions.
+ON_ONE_SESSION = (
+    (
+        "tests/cli/test_runs_on_real_brokers.py",
+        "tests/cli/test_search_command.py",
+        "tests/cli/test_suites.py",
+    ),
+    ("tests/cli/test_reports_of_runs.py", "tests/cli/test_documentation.py", "tests/spark/"),
 )
 
 SHARED_OUT = "PYTEST_XDIST_WORKER" in os.environ
 
 _wanted = pytest.StashKey[list[str]]()
+
+
+def pytest_configure() -> None:
+    # A shell ignores Ctrl-C for what it starts in the background, and programs that tests start and
+    # interrupt would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m alone` selects very few: it need not import all the others first."""
+    if config.option.markexpr != "alone" or collection_path.suffix != ".py":
+        return None
+    return True if "mark.alone" not in collection_path.read_text() else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,8 +81,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _place(item: pytest.Item) -> int:
+    if item.nodeid.startswith(QUICK):
+        return len(LONGEST_FIRST) + 1
     places = (n for n, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start))
     return next(places, len(LONGEST_FIRST))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadFileScheduling
+
+    class FilesAndSessions(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            sessions = (files[0] for files in ON_ONE_SESSION if nodeid.startswith(files))
+            return next(sessions, super()._split_scope(nodeid))
+
+    return FilesAndSessions(config, log)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

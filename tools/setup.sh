@@ -92,6 +92,7 @@ ensure_test_packages() {
     is_installed rabbitmq installed_programs || missing+=(rabbitmq-server)
     is_installed mosquitto installed_program || missing+=(mosquitto)
     is_command chromium chromium-browser google-chrome || missing+=(chromium)
+    is_command ip || missing+=(iproute2)
     if [ ${#missing[@]} = 0 ]; then
         return
     fi

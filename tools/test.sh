@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # All tests that the arguments name, as fast as two cores allow: several processes share them out, then
 # those that need the machine to themselves (mark `alone`) run one after the other.
-# WORKERS=1: everything in one process.
+# WORKERS=1: everything in one process. Tests marked `faults_slow` are for `make test-faults`.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-# Tests of brokers wait about as much as they compute, so two processes share two cores well. A file's
-# tests stay together; files go out in the order of tests/conftest.py, the longest first.
-workers=${WORKERS:-2}
+# Tests of brokers wait more than they compute, so three processes share two cores well. A file's tests
+# stay together; files go out in the order of tests/conftest.py, the longest first.
+workers=${WORKERS:-3}
 readonly NOTHING_SELECTED=5
 
 run() {
@@ -17,11 +17,11 @@ run() {
 }
 
 if [ "$workers" = 1 ]; then
-    run "$@"
+    run -m "not faults_slow" "$@"
     exit
 fi
-run -m "not alone" --numprocesses "$workers" --dist loadfile --no-loadscope-reorder "$@"
+run -m "not alone and not faults_slow" --numprocesses "$workers" --dist loadfile --no-loadscope-reorder "$@"
 together=$?
-run -m alone "$@"
+run -m "alone and not faults_slow" "$@"
 alone=$?
 [ "$together" = 0 ] && [ "$alone" = 0 ]

@@ -19,11 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.ends import EndsTransport, EndTransport, make_room_for_lanes, open_ends
 from bench_spark.agent.host import host_facts, is_this_host
 from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import Lanes, LoadLoop
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder, RecorderSetup
+from bench_spark.agent.records import carrying_for
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sampling import Sampler, SamplingRule
 from bench_spark.agent.sizes import BodySizes, body_sizes
@@ -38,6 +40,8 @@ from bench_spark.plan import Assignment, Member, timeline_of
 from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.topologies import Wiring
 from bench_spark.transports.base import (
+    HEAD_ONLY,
+    I64,
     Consumers,
     Destination,
     Lane,
@@ -149,11 +153,12 @@ class _Agent:
         with (
             contextlib.closing(self._transport),
             contextlib.closing(self._waiting),
+            carrying_for(self._assignment, self._link.clock.now_ns) as carrying,
             short_time_slice() as slice_ns,
         ):
             try:
                 destinations = self._prepare(slice_ns)
-                self._carry_load(destinations, result)
+                self._carry_load(destinations, carrying, result)
             except Exception:
                 self._leave_nothing_behind()
                 raise
@@ -207,14 +212,21 @@ class _Agent:
 
     # -- during ----------------------------------------------------------------------------------
 
-    def _carry_load(self, destinations: dict[int, Destination], result: AgentResult) -> None:
+    def _carry_load(
+        self,
+        destinations: dict[int, Destination],
+        carrying: Carrying | None,
+        result: AgentResult,
+    ) -> None:
         now_ns = self._link.clock.now_ns
         consumers: Consumers | None = None
         producers: Producers | None = None
         try:
             if self._assignment.consumers:
                 lanes = self._consumer_lanes(destinations)
-                consumers = self._transport.open_consumers(lanes, now_ns)
+                consumers = self._transport.open_consumers(
+                    lanes, now_ns, HEAD_ONLY if carrying is None else carrying.wants
+                )
             if self._assignment.producers:
                 lanes = _lanes_of(self._assignment.producers, destinations)
                 producers = self._transport.open_producers(lanes, now_ns)
@@ -246,6 +258,7 @@ class _Agent:
                 fills_first=fills_first,
                 are_self_limiting=self._has_length_limit(),
                 early_signals=early.collected,
+                carrying=carrying,
             )
             loop = LoadLoop(
                 self._assignment,
@@ -302,6 +315,8 @@ class _Agent:
             has_schedule=scheduled,
             takes_any=scenario.only_consumes,
             reads_timestamps=scenario.message.timestamped,
+            is_carried=not scenario.has_envelopes,
+            first_measured=_as_column(self._assignment.first_measured),
             by_destination=scenario.breakdown == "destination",
         )
 
@@ -536,6 +551,10 @@ def _lanes_of(members: tuple[Member, ...], destinations: dict[int, Destination])
         Lane(member.index, tuple(destinations[index] for index in member.destinations))
         for member in members
     ]
+
+
+def _as_column(numbers: tuple[int, ...] | None) -> I64 | None:
+    return None if numbers is None else np.array(numbers, np.int64)
 
 
 def _relabelled(sets: SequenceSets, label: Any) -> bytes:

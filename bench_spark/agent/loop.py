@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.dealing import Dealer, RoundRobin, Stream, Windows
 from bench_spark.agent.due import DueBook
 from bench_spark.agent.host import HostLoad
 from bench_spark.agent.link import Link, report
 from bench_spark.agent.outages import QUIET_NS, Outages, Quiet, WriteOff
-from bench_spark.agent.pacer import Schedule
+from bench_spark.agent.pacer import Pacing
 from bench_spark.agent.payload import head_bytes, padding
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
 from bench_spark.agent.releasing import Releasing
@@ -89,6 +90,8 @@ class Lanes:
     """Whether the destinations drop what is too much, so that nothing else need bound a backlog."""
     early_signals: Sequence[tuple[str, Signal]] = ()
     """Role and what happened to its lanes before the load began."""
+    carrying: Carrying | None = None
+    """What makes bodies of real records and finds their IDs; None where bodies have envelopes."""
 
 
 class LoadLoop:
@@ -117,6 +120,7 @@ class LoadLoop:
         self._has_enough = False
         """Samples, in all agents."""
         self._is_attached = not lanes.fills_first
+        self._carrying = lanes.carrying
         ends = [end for end in (lanes.producers, lanes.consumers) if end is not None]
         waiting.add(link.descriptor, *(end.descriptor for end in ends))
         scenario = assignment.scenario
@@ -128,6 +132,7 @@ class LoadLoop:
         self._releasing = self._make_releasing()
         self._sizes = sizes
         self._head_bytes = head_bytes(scenario.message)
+        self._is_numbered = self._carrying is not None or self._head_bytes == ENVELOPE_BYTES
         self._padding = padding(scenario.message, seed=assignment.run_tag + assignment.agent)
         self._copies = scenario.wiring.copies
         self._set_size(0)
@@ -452,7 +457,7 @@ class LoadLoop:
             return now + REFUSED_WAIT_NS
         return now if self._send(producers, wanted, None) else self._refused(now)
 
-    def _produce_on_schedule(self, schedule: Schedule, producers: Producers, now: int) -> int:
+    def _produce_on_schedule(self, schedule: Pacing, producers: Producers, now: int) -> int:
         if now >= self._batch_complete_ns:
             due = min(schedule.messages_due(now - self._timeline.start_ns), self._scheduled_total)
             behind = self._stream.ready(due)
@@ -465,7 +470,7 @@ class LoadLoop:
             self._batch_complete_ns = self._next_batch_complete_ns(schedule, due)
         return self._batch_complete_ns
 
-    def _next_batch_complete_ns(self, schedule: Schedule, due: int) -> int:
+    def _next_batch_complete_ns(self, schedule: Pacing, due: int) -> int:
         """When the last message of the next batch is due: until then none of it is sent.
 
         Without that, every arrival that wakes the loop would send what fell due since the last, one
@@ -515,7 +520,7 @@ class LoadLoop:
                 return 0
         return (self._backlog_limit - backlog) // self._copies
 
-    def _send(self, producers: Producers, messages: int, schedule: Schedule | None) -> int:
+    def _send(self, producers: Producers, messages: int, schedule: Pacing | None) -> int:
         """How many were accepted. What full lanes held back is tried without them."""
         while True:
             accepted, makes_way = self._stamp_and_send(producers, messages, schedule)
@@ -523,7 +528,7 @@ class LoadLoop:
                 return accepted
 
     def _stamp_and_send(
-        self, producers: Producers, messages: int, schedule: Schedule | None
+        self, producers: Producers, messages: int, schedule: Pacing | None
     ) -> tuple[int, bool]:
         """How many were accepted, and whether others may be if it is tried again at once. Without a
         schedule, intended is when sent."""
@@ -538,6 +543,8 @@ class LoadLoop:
             route=self._heads.routes(len(lane)),
             head_bytes=self._head_bytes,
         )
+        if self._carrying is not None:
+            self._carrying.prepare(batch)
         if schedule is not None:
             offsets = schedule.intended_of_ns(self._stream.numbers(lane, sequence))
             head["intended_ns"] = offsets + self._timeline.start_ns
@@ -557,7 +564,9 @@ class LoadLoop:
             self._refused_until_ns = sent_ns + REFUSED_WAIT_NS
         if accepted:
             self._recorder.insert_duration(sent_ns, self._now_ns() - sent_ns, accepted)
-            self._recorder.sent(lane[:accepted], head[:accepted])
+            self._recorder.sent(lane[:accepted], head[:accepted], batch.sizes)
+            if self._carrying is not None:
+                self._carrying.accepted(batch, accepted)
             self._dealer.accepted(lane[:accepted])
             if isinstance(self._dealer, Requests):
                 self._dealer.sent(lane[:accepted], head[:accepted])
@@ -568,6 +577,8 @@ class LoadLoop:
 
     def _consume(self, consumers: Consumers) -> None:
         received = consumers.receive(0.0)
+        if self._carrying is not None:
+            received = self._carrying.identify(received)
         if self._taking is not None:
             self._consume_slowly(consumers, self._taking, received)
             return
@@ -598,7 +609,7 @@ class LoadLoop:
         subscription = self._lanes.subscription_of[received.lane, received.route]
         self._recorder.received(received, subscription)
         head, received_ns = received.head, received.received_ns
-        if self._head_bytes == ENVELOPE_BYTES and not self._assignment.scenario.only_consumes:
+        if self._is_numbered and not self._assignment.scenario.only_consumes:
             # What another run left behind gives back no credit.
             is_ours = head["run_tag"] == self._assignment.run_tag
             if not is_ours.all():
@@ -629,6 +640,8 @@ class LoadLoop:
         if not len(outcomes):
             return
         self._recorder.outcomes(outcomes)
+        if self._carrying is not None:
+            self._carrying.answered(outcomes)
         failed = (outcomes.kind == OutcomeKind.REFUSED) | (outcomes.kind == OutcomeKind.RETURNED)
         if failed.any():
             # A message that came back frees its place in the backlog and in the window.

@@ -16,6 +16,7 @@ import typer
 from bench_spark import __version__
 from bench_spark.cli import (
     broker,
+    cleanup,
     compare,
     demo,
     doctor,
@@ -28,6 +29,7 @@ from bench_spark.cli import (
     search,
     suite,
     suite_compare,
+    watch,
 )
 from bench_spark.cli.examples import PROGRAM, epilog, epilog_of_program
 from bench_spark.cli.signals import handled
@@ -86,13 +88,15 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "brokers": files.brokers,
     "runs": results.runs,
     "show": results.show,
+    "watch": watch.watch,
     "compare": compare.compare,
     "sql": results.sql,
     "doctor": doctor.doctor,
     "demo": demo.demo,
     "sample": sample.sample,
+    "cleanup": cleanup.cleanup,
 }
-RUN_OR_JUDGE = ("run", "search-window", "demo", "compare")
+RUN_OR_JUDGE = ("run", "watch", "search-window", "demo", "compare")
 """Commands whose own help tells the exit codes."""
 
 for name, command in COMMANDS.items():

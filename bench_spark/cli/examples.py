@@ -22,6 +22,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "run steady --broker mine.yaml --set load.rate_per_second=5000",
         "run mine.yaml --broker kafka --format json > result.json",
         "run steady --broker kafka --format terminal --format html=report.html",
+        "run steady --broker kafka --dashboard 8080",
         "run steady --master spark://host:7077 --store s3://bucket/bench --set agents=4",
     ),
     "search-window": (
@@ -42,6 +43,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "brokers": ("brokers",),
     "runs": ("runs", "runs --format json"),
     "show": ("show RUN", "show RUN --format csv=result.csv", "show RUN --exit-code"),
+    "watch": ("watch", "watch RUN --store s3://bucket/bench", "watch RUN --dashboard 8080"),
     "compare": (
         "compare BASELINE CANDIDATE",
         'compare base-1,base-2 new-1,new-2 --fail-if "p99 > 1.10x" --fail-if "lost > 0"',
@@ -55,6 +57,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "sample": (
         "sample --process beam.smp --listen 0.0.0.0:9999 --token-file token",
         "sample --pid 4711 --to driver.example.org:9999 --token-file token",
+    ),
+    "cleanup": (
+        "cleanup --broker rabbitmq",
+        "cleanup --broker mine.yaml --run-prefix nightly- --delete",
     ),
     "metrics rebuild": ("metrics rebuild RUN",),
     "suite list": ("suite list",),

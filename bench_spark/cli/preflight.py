@@ -32,12 +32,14 @@ def start_of_broker_hinted(ends: Ends) -> Iterator[None]:
         ) from error
 
 
-def refuse_what_the_broker_cannot(trials: Iterable[tuple[str, Scenario]], ends: Ends) -> None:
+def refuse_what_the_broker_cannot(trials: Iterable[tuple[str, Scenario]], ends: Ends) -> list[str]:
     """Ask each broker from here, once for each kind of trial, what it can do.
 
-    `trials` are names and scenarios. The first that the broker would refuse is raised by its name:
-    a table with holes is no answer to what a suite asks.
+    `trials` are names and scenarios. If the broker would refuse all of them, the first is raised by
+    its name: nothing needs to be started for that. If it would refuse some, what it says of those
+    is returned, a line for each kind: they will fail by themselves, and leave a hole in the table.
     """
+    refused: dict[str, str] = {}
     asked: set[tuple[str, str]] = set()
     for (name, scenario), end in product(trials, ends.every):
         at_end = scenario_at(scenario, end)
@@ -50,5 +52,9 @@ def refuse_what_the_broker_cannot(trials: Iterable[tuple[str, Scenario]], ends: 
         try:
             with closing(make_transport(context)) as transport:
                 transport.probe()
-        except BrokerRefused as refused:
-            raise BrokerRefused(f"trial {name}: {refused}") from refused
+        except BrokerRefused as error:
+            refused[kind] = f"trial {name}: {error}"
+    told = list(refused.values())
+    if asked and len(refused) == len(asked):
+        raise BrokerRefused(told[0])
+    return told

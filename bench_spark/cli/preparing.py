@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,11 +13,12 @@ from click.core import ParameterSource
 
 from bench_spark.cli.masters import refuse_too_few_slots, refuse_unshared_store, slots_of
 from bench_spark.errors import ConfigurationError
+from bench_spark.identity.preparing import with_records_at
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan, make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.ends_loader import Given, with_ends
-from bench_spark.scenario.loader import check_run_id, load_scenario
+from bench_spark.scenario.loader import check_run_id, load_scenario, with_tags
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
@@ -28,7 +28,6 @@ SLOTS_TIMEOUT_SECONDS = 10.0
 """How long executors may take to register before `agents: auto` counts them."""
 
 _LONGEST_NAME_IN_RUN_ID = 40
-_LONGEST_TAG = 255
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def asked_of(
 ) -> Asked:
     """Refuses a scenario that these brokers can never carry out, and secrets that are missing."""
     named, ends = with_ends(scenario, broker, ingress, egress)
-    asked = fitted_to(named, ends)
+    asked = with_records_at(fitted_to(named, ends), ends)
     for end in ends.once:
         for source in end.broker.resources:
             source.token()  # a token that is missing is said now, and not after the run
@@ -115,11 +114,14 @@ def plan_for(scenario: Scenario, run_id: str, master: str | None) -> Plan | None
 
 def plan_for_cluster(spark: Any, scenario: Scenario, run_id: str) -> Plan:
     """The plan for as many agents as fit into the executors that are there within some seconds."""
-    from bench_spark.spark.session import wait_for_slots
+    from bench_spark.spark.session import executors, wait_for_all_slots, wait_for_slots
 
-    useful = SLOTS_FOR_STREAMING + scenario.producers + scenario.consumers
-    wanted = sys.maxsize if scenario.load.scope == "per_agent" else useful
-    return make_plan(scenario, run_id, wait_for_slots(spark, wanted, SLOTS_TIMEOUT_SECONDS))
+    if scenario.load.scope == "per_agent":
+        slots = wait_for_all_slots(spark, SLOTS_TIMEOUT_SECONDS)
+    else:
+        useful = SLOTS_FOR_STREAMING + scenario.producers + scenario.consumers
+        slots = wait_for_slots(spark, useful, SLOTS_TIMEOUT_SECONDS)
+    return make_plan(scenario, run_id, slots, executors(spark))
 
 
 def choose_run_id(given: str | None, scenario: Scenario, broker: Broker | Ends) -> str:
@@ -132,10 +134,10 @@ def choose_run_id(given: str | None, scenario: Scenario, broker: Broker | Ends) 
 
 def _tagged(scenario: Scenario, texts: Sequence[str]) -> Scenario:
     """The scenario with the tags of the command line over its own."""
-    tags = dict(scenario.tags)
+    tags: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
-        if not equals or not 0 < len(key) <= _LONGEST_TAG:
+        if not equals:
             raise ConfigurationError(f"--tag: {shown_value(text)} is not KEY=VALUE")
         tags[key] = value
-    return scenario.model_copy(update={"tags": tags})
+    return with_tags(scenario, tags, "--tag")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.report.live import Steps, Verbosity, display_for
+from bench_spark.report.live import Steps, Verbosity, display_for, display_for_trials
 
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress: the result and errors only.")
@@ -27,3 +27,12 @@ def verbosity_of(quiet: bool, verbose: bool) -> Verbosity:
 
 def display_of(quiet: bool, verbose: bool, live: bool = True) -> Steps:
     return display_for(sys.stderr, live, verbosity_of(quiet, verbose))
+
+
+def suite_displays(quiet: bool, verbose: bool) -> tuple[Steps, Steps]:
+    """For a suite and for each of its trials: of these a terminal shows where they are, and a log
+    only what became of them, unless everything is wanted."""
+    own = display_of(quiet, verbose, live=False)
+    if quiet or verbose:
+        return own, display_of(quiet, verbose)
+    return own, display_for_trials(sys.stderr)

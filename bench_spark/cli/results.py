@@ -69,8 +69,8 @@ def sql(
 ) -> None:
     """Answer a query over the store's tables and views.
 
-    Tables: runs, events, metrics, summary. Views: metrics_latest, latency_by_interval,
-    latency_spec, c2_table, e6_table.
+    Tables: runs, events, metrics, summary, samples, resources. Views: metrics_latest,
+    latency_by_interval, latency_spec, c2_table, broker_costs, e6_table.
     """
     opened = existing_store(store)
     with spark_session(LOCAL_MASTER, display_of(quiet, verbose, live=False)) as spark:

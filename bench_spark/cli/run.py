@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from bench_spark.cli.endpoints import (
+    DashboardOption,
+    PrometheusOption,
+    dashboard_at,
+    endpoint_of,
+    exporting,
+    html_command,
+)
 from bench_spark.cli.options import (
     DEFAULT_BROKER,
     DEFAULT_STORE,
@@ -35,17 +43,13 @@ from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan
-from bench_spark.report.exporter import Exporter, ExportingDisplay
 from bench_spark.report.live import Steps
 from bench_spark.report.plan_text import write_plan
-from bench_spark.scenario.resources import host_and_port
-from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
 
 if TYPE_CHECKING:
     from bench_spark.summary.document import RunSummary
-
-LOOPBACK = "127.0.0.1"
+    from bench_spark.watch.dashboard import Dashboard
 
 
 def run(
@@ -85,14 +89,8 @@ def run(
         list[str] | None,
         typer.Option("--tag", metavar="KEY=VALUE", help="Stored with the run; repeatable."),
     ] = None,
-    prometheus: Annotated[
-        str | None,
-        typer.Option(
-            "--prometheus",
-            metavar="[HOST:]PORT",
-            help="Serve the running trial at /metrics, on 127.0.0.1 unless HOST is given.",
-        ),
-    ] = None,
+    prometheus: PrometheusOption = None,
+    dashboard: DashboardOption = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -104,39 +102,23 @@ def run(
     """
     if trigger_seconds is not None and not live:
         raise ConfigurationError("--trigger-seconds: --no-live makes the metrics afterwards, once")
+    if dashboard is not None and not live:
+        raise ConfigurationError("--dashboard: --no-live makes its metrics afterwards, once")
     shown = display_of(quiet, verbose, live)
     outputs = parse_formats(formats or ["terminal"], store)
-    endpoint = _endpoint(prometheus) if prometheus is not None else None
+    metrics_at = endpoint_of("--prometheus", prometheus)
+    page_at = endpoint_of("--dashboard", dashboard)
     asked = load(scenario, broker, overrides or [], tags or [], ingress or [], egress or [])
     chosen_id = choose_run_id(run_id, asked.scenario, asked.ends)
     with (
-        _exporting(shown, endpoint, asked.ends.name) as display,
+        exporting(shown, metrics_at, asked.ends.name) as display,
+        dashboard_at(page_at, display) as page,
         launched(asked, chosen_id, store, master, display) as launch,
+        _shown_on(page, launch, html_command(chosen_id, store)),
     ):
         summary = carried_out(launch, asked, display, live, trigger_seconds)
         outputs.write(summary.document)
     raise typer.Exit(summary.exit_code)
-
-
-def _endpoint(text: str) -> tuple[str, int]:
-    try:
-        return host_and_port(text if ":" in text else f"{LOOPBACK}:{text}")
-    except ValueError:
-        raise ConfigurationError(
-            f"--prometheus: {shown_value(text)} is not allowed; allowed: PORT or HOST:PORT"
-        ) from None
-
-
-@contextmanager
-def _exporting(display: Steps, endpoint: tuple[str, int] | None, broker: str) -> Iterator[Steps]:
-    if endpoint is None:
-        yield display
-        return
-    exporter = Exporter(*endpoint)
-    try:
-        yield ExportingDisplay(display, exporter, broker)
-    finally:
-        exporter.close()
 
 
 class Launch(NamedTuple):
@@ -145,6 +127,23 @@ class Launch(NamedTuple):
     spark: Any
     store: Store
     plan: Plan
+
+
+@contextmanager
+def _shown_on(page: Dashboard | None, launch: Launch, show_again: str) -> Iterator[None]:
+    if page is None:
+        yield
+        return
+    from bench_spark.watch.dashboard import FollowingThread
+    from bench_spark.watch.followed_run import FollowedRun
+
+    # A store of its own: the run's handles are busy with appending.
+    followed = FollowedRun(Store(launch.store.uri), launch.plan.run_id)
+    following = FollowingThread(page, followed, show_again)
+    try:
+        yield
+    finally:
+        following.close()
 
 
 @contextmanager

@@ -28,10 +28,11 @@ from bench_spark.cli.options import (
 from bench_spark.cli.output import Formats, Outputs, parse_formats_of, to_stdout, write_bytes
 from bench_spark.cli.preflight import refuse_what_the_broker_cannot, start_of_broker_hinted
 from bench_spark.cli.preparing import plan_for, plan_for_cluster, refuse_idle_broker
-from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
+from bench_spark.cli.progress import QuietOption, VerboseOption, suite_displays
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.conf_files import shipped
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
+from bench_spark.identity.preparing import with_records_at
 from bench_spark.plan import Plan
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.formatting import count, seconds
@@ -54,7 +55,7 @@ from bench_spark.suite.progress import (
     refuse_if_changed,
     runs_of_suite,
 )
-from bench_spark.suite.runner import SuiteResult, run_suite
+from bench_spark.suite.runner import OVERHEAD_SECONDS, SuiteResult, run_suite
 from bench_spark.suite.trials import Abilities, SuiteTrials, received_per_second
 from bench_spark.summary.rows import TrialOf
 from bench_spark.transports.registry import fitted_to
@@ -68,8 +69,6 @@ app = typer.Typer(
     help="Grids of trials around a scenario.", no_args_is_help=True, rich_markup_mode=None
 )
 
-OVERHEAD_SECONDS = 1.0
-"""What a trial takes beyond its load and drain, for the estimate."""
 START_SECONDS = 12.0
 """What Spark takes to start."""
 
@@ -96,7 +95,15 @@ SuiteBrokerOption = Annotated[
 QuickOption = Annotated[
     bool, typer.Option("--quick", help="The suite in small: every axis with two or three values.")
 ]
-
+VariantOption = Annotated[
+    str | None,
+    typer.Option(
+        "--variant",
+        metavar="NAME",
+        show_default=False,
+        help="The suite with the settings that it has under this name.",
+    ),
+]
 
 SuiteFormatsOption = Annotated[
     list[str] | None,
@@ -126,18 +133,19 @@ class AskedSuite:
         if ends.are_apart:
             sides = ([end.broker for end in side] for side in (ends.ingress, ends.egress))
             scenario, _ = with_ends(scenario, None, *sides)
-        return fitted_to(scenario, ends)
+        return with_records_at(fitted_to(scenario, ends), ends)
 
 
 def load(
     suite: str,
     broker: str | None,
     quick: bool,
-    overrides: list[str] | None,
+    overrides: list[str] | None = None,
+    variant: str | None = None,
     ingress: list[str] | None = None,
     egress: list[str] | None = None,
 ) -> AskedSuite:
-    loaded = load_suite(suite, quick, overrides or [])
+    loaded = load_suite(suite, quick, overrides or [], variant)
     refuse_idle_broker(loaded.base, ingress, egress)
     where = broker or loaded.broker or DEFAULT_BROKER
     _, ends = with_ends(loaded.base, where, ingress or [], egress or [])
@@ -162,9 +170,10 @@ def plan(
     egress: EgressOption = None,
     overrides: SetOption = None,
     quick: QuickOption = False,
+    variant: VariantOption = None,
 ) -> None:
     """List the trials of SUITE and how long they take."""
-    asked = load(suite, broker, quick, overrides, ingress, egress)
+    asked = load(suite, broker, quick, overrides, variant, ingress, egress)
     to_stdout(lambda writer: _write_plan(asked, writer))
 
 
@@ -188,6 +197,7 @@ def run(
     store: StoreOption = DEFAULT_STORE,
     master: MasterOption = None,
     quick: QuickOption = False,
+    variant: VariantOption = None,
     force: Annotated[
         bool,
         typer.Option(
@@ -207,9 +217,9 @@ def run(
     """
     from bench_spark.spark.session import is_submitted, local_session_master
 
-    asked = load(suite, broker, quick, overrides, ingress, egress)
+    asked = load(suite, broker, quick, overrides, variant, ingress, egress)
     outputs = _outputs(asked, store, formats)
-    display = display_of(quiet, verbose, live)
+    display, of_trials = suite_displays(quiet, verbose)
     if master is not None:
         if is_submitted():
             raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
@@ -232,14 +242,17 @@ def run(
     exit_code = 0
     if missing:
         agents_are_here = not is_submitted() and (master or "local").startswith("local")
-        _ask_broker(asked, missing, agents_are_here)
+        for refusal in _ask_broker(asked, missing, agents_are_here):
+            display.step(f"will fail: {refusal}")
         agents = max(_agents_of(trial.scenario) for trial in missing)
         chosen = None if is_submitted() else master or local_session_master(agents)
         with spark_session(chosen, display) as spark:
             refuse_unshared_store(store, spark.sparkContext.master)
-            with _engine(spark, opened, display) as engine:
+            with _engine(spark, opened, of_trials) as engine:
+                display.step("starting workers" + (" and the rolling metrics" if live else ""))
                 engine.warm_up(max(1, agents), live)
-                result = _run_all(spark, engine, asked, opened, done, display, live)
+                displays = (display, of_trials)
+                result = _run_all(spark, engine, asked, opened, done, displays, live)
             exit_code = result.exit_code
     outputs.write(_table(asked, opened))
     raise typer.Exit(exit_code)
@@ -253,6 +266,7 @@ def report(
     egress: EgressOption = None,
     store: StoreOption = DEFAULT_STORE,
     quick: QuickOption = False,
+    variant: VariantOption = None,
     formats: SuiteFormatsOption = None,
     figures: Annotated[
         Path | None,
@@ -264,7 +278,7 @@ def report(
     ] = None,
 ) -> None:
     """Print the table of SUITE from what its store has."""
-    asked = load(suite, broker, quick, None, ingress, egress)
+    asked = load(suite, broker, quick, None, variant, ingress, egress)
     outputs = _outputs(asked, store, formats)
     if figures is not None:
         _make_directory(figures)
@@ -277,8 +291,8 @@ def report(
 # -- running ---------------------------------------------------------------------------------------
 
 
-def _ask_broker(asked: AskedSuite, trials: Sequence[Trial], agents_are_here: bool) -> None:
-    """Refuse now what the broker would refuse trial by trial.
+def _ask_broker(asked: AskedSuite, trials: Sequence[Trial], agents_are_here: bool) -> list[str]:
+    """Refuse now what the broker would refuse trial by trial; what it refuses of some is returned.
 
     Whether it can be reached is for the agents to say where they run elsewhere, and for the first
     trial where a hook may start it.
@@ -286,10 +300,11 @@ def _ask_broker(asked: AskedSuite, trials: Sequence[Trial], agents_are_here: boo
     named = [(trial.key, asked.fitted(trial.scenario)) for trial in trials]
     try:
         with start_of_broker_hinted(asked.ends):
-            refuse_what_the_broker_cannot(named, asked.ends)
+            return refuse_what_the_broker_cannot(named, asked.ends)
     except BrokerUnreachable:
         if agents_are_here and asked.suite.hooks.before is None:
             raise
+    return []
 
 
 def _agents_of(scenario: Scenario) -> int:
@@ -314,7 +329,7 @@ def _run_all(
     asked: AskedSuite,
     store: Store,
     done: Mapping[str, TrialRun],
-    display: Steps,
+    displays: tuple[Steps, Steps],
     live: bool,
 ) -> SuiteResult:
     from bench_spark.brokers import tools_environment
@@ -329,7 +344,6 @@ def _run_all(
         return plan_for(scenario, run_id, local) or plan_for_cluster(spark, scenario, run_id)
 
     def run_scenario(scenario: Scenario, place: TrialOf) -> Any:
-        display.name_next(f"{asked.stored_name} {place.trial}")
         plan = plan_of(asked.fitted(scenario))
         with start_of_broker_hinted(asked.ends):
             return engine.run(RunRequest(plan, asked.ends, live, place))
@@ -348,7 +362,8 @@ def _run_all(
     tools = {
         key: text for end in asked.ends.once for key, text in tools_environment(end.broker).items()
     }
-    return run_suite(asked.suite, done, trials.run, display.step, tools)
+    display, of_trials = displays
+    return run_suite(asked.suite, done, trials.run, display.step, of_trials.name_next, tools)
 
 
 def _run_id(suite: str) -> str:

@@ -16,7 +16,14 @@ from bench_spark.cli.compare import (
 from bench_spark.cli.options import DEFAULT_STORE, StoreOption
 from bench_spark.cli.output import Formats, parse_formats_of
 from bench_spark.cli.stored import existing_store
-from bench_spark.cli.suite import AskedSuite, QuickOption, SuiteArgument, SuiteBrokerOption, load
+from bench_spark.cli.suite import (
+    AskedSuite,
+    QuickOption,
+    SuiteArgument,
+    SuiteBrokerOption,
+    VariantOption,
+    load,
+)
 from bench_spark.compare.comparison import Group, comparison_document
 from bench_spark.compare.gates import parse_gate
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
@@ -27,6 +34,8 @@ from bench_spark.report.suite_comparison import write_suite_comparison
 from bench_spark.scenario.suite import Suite, Trial, trials_of, value_text
 from bench_spark.store import Store
 from bench_spark.suite.progress import TrialRun, is_finished, runs_of_suite
+
+NO_VARIANT = "none"
 
 FORMATS = Formats[Document](
     {
@@ -58,6 +67,16 @@ def compare(
         ),
     ] = None,
     quick: QuickOption = False,
+    variant: VariantOption = None,
+    baseline_variant: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline-variant",
+            metavar="NAME",
+            show_default=False,
+            help="The baseline is this variant of the suite, or `none`; unset: the same variant.",
+        ),
+    ] = None,
     fail_if: FailIfOption = None,
     strict: StrictOption = False,
     formats: ComparisonFormatsOption = None,
@@ -68,13 +87,14 @@ def compare(
     """
     outputs = parse_formats_of(FORMATS, formats or ["terminal"])
     gates = [parse_gate(text) for text in fail_if or []]
-    if baseline_broker is None and baseline_store is None:
+    if baseline_broker is None and baseline_store is None and baseline_variant is None:
         raise ConfigurationError(
-            "suite compare: give --baseline-broker, --baseline-store or both: with neither the "
-            "suite would be compared with itself"
+            "suite compare: give --baseline-broker, --baseline-store or --baseline-variant: with "
+            "none of them the suite would be compared with itself"
         )
-    candidate = load(suite, broker, quick, None)
-    baseline = load(suite, baseline_broker or broker, quick, None)
+    candidate = load(suite, broker, quick, variant=variant)
+    before_as = None if baseline_variant == NO_VARIANT else baseline_variant or variant
+    baseline = load(suite, baseline_broker or broker, quick, variant=before_as)
     before = _Side(baseline, existing_store(baseline_store or store), "baseline")
     after = _Side(candidate, existing_store(store), "candidate")
     shared = [name for name in before.trials if name in after.trials]
@@ -83,6 +103,8 @@ def compare(
             f"suite compare: {candidate.stored_name}: no combination was measured on both sides"
         )
     title = f"{candidate.stored_name}: {after.where} against {before.where}"
+    if baseline.stored_name != candidate.stored_name:
+        title += f" of {baseline.stored_name}"
     pairs = ((before.group(name), after.group(name)) for name in shared)
     document = dict(comparison_document(title, pairs, gates, strict))
     document["unmatched"] = list(_unmatched(candidate.suite, before, after))

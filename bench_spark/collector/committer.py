@@ -1,6 +1,6 @@
 """The one writer of the tables `events` and `samples`: rows from all agents.
 
-Events are appended once per second, samples once per run.
+Events are appended when the rows of a tick have come, once a second or so; samples once per run.
 
 A single committer means no conflicting commits however many executors there are. Every row is kept
 exactly once: it is known by agent, attempt and number, whether it came over the link or, later, as
@@ -10,6 +10,7 @@ the result of a task.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -26,6 +27,9 @@ from bench_spark.store import Store
 from bench_spark.tables import COUNTERS, EVENTS, SAMPLES
 
 COMMIT_SECONDS = 1.0
+"""How long rows wait for others at most."""
+QUIET_SECONDS = 0.1
+"""No row has come for so long: those of a tick are all there, for agents send them together."""
 
 
 def timestamp(ns: int) -> datetime:
@@ -46,6 +50,7 @@ class Committer:
         self._next_row: dict[tuple[int, int], int] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        self._has_rows = threading.Event()
         self._commits = 0
         self.rows = 0
         self.error: BenchError | None = None
@@ -61,10 +66,12 @@ class Committer:
                     self._next_row[agent, attempt] = row.row_number + 1
                     self._waiting.append((agent, attempt, row))
                     self.rows += 1
+        self._has_rows.set()
 
     def close(self) -> None:
         """Commit what is left; raises the error of a commit that failed to the end."""
         self._stop.set()
+        self._has_rows.set()
         if self._thread.is_alive():
             self._thread.join()
         self._commit_waiting()
@@ -74,8 +81,21 @@ class Committer:
             raise self.error
 
     def _work(self) -> None:
-        while not self._stop.wait(COMMIT_SECONDS):
-            self._commit_waiting()
+        while not self._stop.is_set():
+            if self._has_rows.wait(COMMIT_SECONDS) and not self._stop.is_set():
+                self._gather()
+                self._has_rows.clear()
+                self._commit_waiting()
+                if self.error is not None:
+                    self._stop.wait(COMMIT_SECONDS)
+
+    def _gather(self) -> None:
+        """Let the rows of a tick come together, so that each is in one commit and soon in it."""
+        deadline = time.monotonic() + COMMIT_SECONDS
+        seen = 0
+        while seen != self.rows and time.monotonic() < deadline:
+            seen = self.rows
+            self._stop.wait(min(QUIET_SECONDS, COMMIT_SECONDS))
 
     def _commit_waiting(self) -> None:
         # A commit that failed is tried again with the very same rows: it may have succeeded after
@@ -94,6 +114,7 @@ class Committer:
             )
         except BenchError as error:
             self.error = error
+            self._has_rows.set()
             return
         self.error = None
         self._committing = []

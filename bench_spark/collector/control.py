@@ -82,6 +82,7 @@ class RunControl:
         self.drained_at_ns: int | None = None
         """When the last message had arrived, or was no longer waited for."""
         self.stop_reason: str | None = None
+        self.stopped_at_ns: int | None = None
         self.all_joined = threading.Event()
         self.started = threading.Event()
         self.produced = threading.Event()
@@ -166,6 +167,7 @@ class RunControl:
         if self.stop_reason is not None:
             return
         self.stop_reason = reason
+        self.stopped_at_ns = self._now_ns()
         for agent in range(len(self.agents)):
             self._send(agent, {"type": "stop", "reason": reason})
         self._limit_drain(STOPPED_DRAIN_NS)
@@ -189,7 +191,7 @@ class RunControl:
             is_wanted = self.stop_reason is None or command == "inspect"
             if command == "start" and self._holds_start:
                 is_wanted = False
-            if is_wanted and self._all_reached(step) and not self._was_said(command):
+            if is_wanted and not self._was_said(command) and self._all_reached(step):
                 self._say(command)
         if self._all_reached("produced") and self._drain_deadline_ns is None:
             self.produced.set()
@@ -221,8 +223,9 @@ class RunControl:
 
     def _all_reached(self, step: str) -> bool:
         """Whether every agent that still takes part has come to this step."""
-        taking_part = [state for state in self.agents if not state.is_over]
-        return bool(taking_part) and all(step in state.reached for state in taking_part)
+        taking_part = (state for state in self.agents if not state.is_over)
+        reached = [step in state.reached for state in taking_part]
+        return bool(reached) and all(reached)
 
     def _limit_drain(self, length_ns: int) -> None:
         deadline = self._now_ns() + length_ns

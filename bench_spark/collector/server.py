@@ -26,6 +26,7 @@ from bench_spark.agent.wire import (
     is_right_answer,
     new_challenge,
 )
+from bench_spark.errors import EnvironmentNotReady
 from bench_spark.measure.clock import Clock, boot_id
 
 HANDSHAKE_SECONDS = 5.0
@@ -55,12 +56,23 @@ class _Peer:
     outgoing: bytearray = field(default_factory=bytearray)
 
 
+def _listener(address: tuple[str, int]) -> socket.socket:
+    try:
+        return socket.create_server(address, backlog=1024)
+    except OSError as error:
+        host, port = address
+        raise EnvironmentNotReady(
+            f"the collector cannot listen on {host}, port {port}: {error.strerror}"
+        ) from error
+
+
 class CollectorServer:
-    def __init__(self, bind_host: str, token: str, agents: int, clock: Clock) -> None:
+    def __init__(self, address: tuple[str, int], token: str, agents: int, clock: Clock) -> None:
+        """`address`: where to listen; port 0 is any free one. Raises EnvironmentNotReady."""
         self._token = token
         self._agents = agents
         self._clock = clock
-        self._listener = socket.create_server((bind_host, 0), backlog=1024)
+        self._listener = _listener(address)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._selector = selectors.DefaultSelector()

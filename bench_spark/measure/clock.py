@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NANOSECONDS = 1_000_000_000
+SHORTEST_STEP_NS = 100_000_000
+"""Smaller jumps of the wall clock between two looks are not told from being held up."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -62,12 +64,53 @@ def best_offset(exchanges: list[tuple[int, int, int]]) -> ClockOffset:
     return ClockOffset(offset_ns=answered - (asked + heard) // 2, bound_ns=(heard - asked + 1) // 2)
 
 
+NowNs = Callable[[], int]
+
+
+@dataclass(frozen=True)
+class WallStep:
+    """A jump of the wall clock: when it was noticed, on the run's clock, and how far it went."""
+
+    at_ns: int
+    by_ns: int
+
+
+class WallClockWatch:
+    """Notices when somebody sets the host's wall clock while a run goes on.
+
+    The run's own clock does not follow, so nothing that is measured moves; but times in the tables
+    then differ from what the wall clock says, and whoever compares them with a broker's log should
+    know. A clock that is corrected slowly, as NTP does it, is no step.
+    """
+
+    def __init__(self, now_ns: NowNs, wall_ns: NowNs | None = None) -> None:
+        self._now_ns = now_ns
+        self._wall_ns = wall_ns or _wall_ns
+        self._ahead_ns: int | None = None
+        self.steps: list[WallStep] = []
+        self.look()
+
+    def look(self) -> None:
+        """To be called several times a second."""
+        before = self._now_ns()
+        wall = self._wall_ns()
+        after = self._now_ns()
+        if after - before > SHORTEST_STEP_NS // 10:
+            return  # held up between the readings: they say nothing
+        ahead_ns = wall - (before + after) // 2
+        step_ns = 0 if self._ahead_ns is None else ahead_ns - self._ahead_ns
+        if abs(step_ns) >= SHORTEST_STEP_NS:
+            self.steps.append(WallStep(after, step_ns))
+        self._ahead_ns = ahead_ns
+
+
+def _wall_ns() -> int:
+    return time.time_ns()
+
+
 def boot_id() -> str | None:
     """Identifies the running kernel: equal on two processes means they share a monotonic clock."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
         return None
-
-
-NowNs = Callable[[], int]

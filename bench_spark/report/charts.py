@@ -6,42 +6,31 @@ by vl-convert (`chart_files.py`). Colours come with `chart_theme.py`.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+from bench_spark.report.chart_parts import (
+    TOLD_SECOND,
+    Kind,
+    Line,
+    Row,
+    chart,
+    colour,
+    line_layers,
+    outside_of,
+    plotted,
+    scaled,
+    shade,
+    time_axis,
+    tooltip_title,
+    y_encoding,
+)
 from bench_spark.report.chart_theme import Spec
 
-Row = Mapping[str, Any]
-Kind = Literal["duration", "rate", "share", "bytes", "bytes_per_second", "number"]
-
-HEIGHT = 220
-Y_AXIS_WIDTH = 66
-"""The same in all charts: their time axes are to lie under each other."""
-MOST_LOG_TICKS = 8
-
-UNITS: Mapping[Kind, str] = {
-    "duration": "",
-    "rate": "msg/s",
-    "share": "%",
-    "bytes": "MB",
-    "bytes_per_second": "MB/s",
-    "number": "",
-}
-_SCALES: Mapping[Kind, float] = {"share": 100.0, "bytes": 1e-6, "bytes_per_second": 1e-6}
 _DISTRIBUTION_TICKS = {0.0: "0 %", 0.30103: "50 %", 1.0: "90 %", 2.0: "99 %"} | {
     3.0: "99.9 %",
     4.0: "99.99 %",
 }
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of a chart: a field of its rows, and what the legend calls it."""
-
-    field: str
-    label: str
 
 
 def over_time(
@@ -56,24 +45,10 @@ def over_time(
 
     `span` is the time axis, which all charts of a page share.
     """
-    x = {
-        "field": "second",
-        "type": "quantitative",
-        "scale": {"domain": list(span), "nice": False},
-        "axis": {"title": "seconds of the measured phase", "grid": False, "tickCount": 8},
-    }
-    outside = [
-        {"from": start, "to": end}
-        for start, end in ((span[0], measured[0]), (measured[1], span[1]))
-        if end > start
-    ]
-    shade = {
-        "data": {"values": outside},
-        "mark": {"type": "rect", "style": "outside", "aria": False},
-        "encoding": {"x": x | {"field": "from"}, "x2": {"field": "to"}},
-    }
-    drawn = _lines(rows, lines, x, kind, tooltip_of_x={"field": "second", "format": ".1f"})
-    return _chart(title, [*([shade] if outside else []), *drawn])
+    x = time_axis({"domain": list(span)})
+    outside = outside_of(span, measured)
+    shaded = [shade({"values": outside}, x)] if outside else []
+    return chart(title, [*shaded, *_lines(rows, lines, x, kind, TOLD_SECOND)])
 
 
 def distribution(title: str, rows: Sequence[Row], lines: Sequence[Line]) -> Spec:
@@ -95,7 +70,16 @@ def distribution(title: str, rows: Sequence[Row], lines: Sequence[Line]) -> Spec
         },
     }
     tooltip = {"field": "percentile", "format": ".5~g", "title": "percentile"}
-    return _chart(title, _lines(rows, lines, x, "duration", tooltip_of_x=tooltip))
+    return chart(title, _lines(rows, lines, x, "duration", tooltip))
+
+
+def _lines(
+    rows: Sequence[Row], lines: Sequence[Line], x: Spec, kind: Kind, tooltip_of_x: Spec
+) -> list[Spec]:
+    known = plotted(rows, lines, (x["field"], tooltip_of_x["field"]), kind)
+    values = [value for row in known for key, value in row.items() if key.startswith("y")]
+    y = y_encoding("value", kind, values)
+    return line_layers({"values": known}, lines, x, y, kind, tooltip_of_x, str(len(known)))
 
 
 def against(
@@ -123,19 +107,19 @@ def against(
         x["axis"]["labelAngle"] = 0 if sum(map(len, texts)) < 60 else -40
     values = [
         {**row, "x": row["x"] if numbers else str(row["x"])}
-        | {name: _scaled(row[name], kind) for name in ("y", "low", "high")}
+        | {name: scaled(row[name], kind) for name in ("y", "low", "high")}
         for row in rows
     ]
-    y = _y_encoding("y", kind, [row[name] for row in values for name in ("low", "high")])
+    y = y_encoding("y", kind, [row[name] for row in values for name in ("low", "high")])
     # A line that is called like the whole figure needs no legend.
     names = [name for name in series if series != [y_title]]
-    colour = {"color": _colour("series", names)} if names else {}
+    coloured = {"color": colour("series", names)} if names else {}
     tooltip = [
-        {"field": "x", "title": _tooltip_title(x_title)},
+        {"field": "x", "title": tooltip_title(x_title)},
         *([{"field": "series", "title": "series"}] if names else []),
-        {"field": "text", "title": _tooltip_title(y_title)},
+        {"field": "text", "title": tooltip_title(y_title)},
     ]
-    shared = {"x": x, **colour}
+    shared = {"x": x, **coloured}
     spread = [row for row in values if row["low"] != row["high"]]
     extent = {
         "data": {"values": spread},
@@ -152,10 +136,9 @@ def against(
     }
     layers = [line, *([extent] if spread else []), points]
     if marked:
-        named = [{**row, "y": _scaled(row["y"], kind)} for row in marked]
+        named = [{**row, "y": scaled(row["y"], kind)} for row in marked]
         layers += _marks(named, {"x": x, "y": y})
-    chart = _chart(title, layers)
-    return chart | {"data": {"values": values}, "usermeta": {"legend": names}}
+    return chart(title, layers) | {"data": {"values": values}, "usermeta": {"legend": names}}
 
 
 def _marks(rows: Sequence[Row], place: Spec) -> list[Spec]:
@@ -210,140 +193,7 @@ def changes(title: str, rows: Sequence[Row]) -> Spec:
             "encoding": {"x": x, "y": y, "tooltip": tooltip},
         },
     ]
-    return _chart(title, layers) | {"data": {"values": known}, "height": 26 * len(known)}
-
-
-def _chart(title: str, layers: Sequence[Spec]) -> Spec:
-    labels = next(
-        (layer["usermeta"]["legend"] for layer in layers if "usermeta" in layer), list[str]()
-    )
-    return {
-        "width": "container",
-        "height": HEIGHT,
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "padding": {"left": 0, "right": 12, "top": 4, "bottom": 4},
-        "description": title,
-        "usermeta": {"legend": labels},
-        "layer": [
-            {key: value for key, value in layer.items() if key != "usermeta"} for layer in layers
-        ],
-    }
-
-
-def _lines(
-    rows: Sequence[Row], lines: Sequence[Line], x: Spec, kind: Kind, tooltip_of_x: Spec
-) -> list[Spec]:
-    """The lines, and a cursor that tells the values of all of them."""
-    labels = [line.label for line in lines]
-    # Not by their labels: to Vega, `p99.9` is the field `9` of the field `p99`.
-    keys = [f"y{number}" for number in range(len(lines))]
-    told_by_x = (x["field"], tooltip_of_x["field"])
-    known = [
-        {name: row[name] for name in told_by_x}
-        | {key: _scaled(row.get(line.field), kind) for key, line in zip(keys, lines, strict=True)}
-        for row in rows
-    ]
-    values = [row[key] for row in known for key in keys]
-    label_of = ", ".join(
-        f"{key}: {_quoted(label)}" for key, label in zip(keys, labels, strict=True)
-    )
-    drawn = {
-        "data": {"values": known},
-        "usermeta": {"legend": labels},
-        "transform": [
-            {"fold": keys, "as": ["key", "value"]},
-            {"filter": "isValid(datum.value)"},
-            {"calculate": f"{{{label_of}}}[datum.key]", "as": "line"},
-        ],
-        "mark": {"type": "line", "strokeWidth": 1.75, "clip": True},
-        "encoding": {
-            "x": x,
-            "y": _y_encoding("value", kind, values),
-            "color": _colour("line", labels),
-        },
-    }
-    texts = [
-        {"calculate": _text_expression(f"datum.{key}", kind), "as": f"{key}_text"} for key in keys
-    ]
-    tooltip = [{"title": x["axis"]["title"], **tooltip_of_x, "type": "quantitative"}]
-    tooltip += [
-        {"field": f"{key}_text", "type": "nominal", "title": _tooltip_title(label)}
-        for key, label in zip(keys, labels, strict=True)
-    ]
-    # What the pointer meets: bands side by side, unseen. (Of Vega-Lite's own search for the nearest
-    # point the tooltip loses all fields that are texts.)
-    band = {"type": "rule", "opacity": 0, "aria": False}
-    hover = {
-        "data": {"values": known},
-        "transform": texts,
-        "mark": band | {"strokeWidth": {"expr": f"max(3, width / {max(1, len(known))})"}},
-        "params": [{"name": "cursor", "select": _pointed_at(x["field"])}],
-        "encoding": {"x": x, "tooltip": tooltip},
-    }
-    shown = {"condition": {"param": "cursor", "empty": False, "value": 0.7}, "value": 0}
-    cursor = {
-        "data": {"values": known},
-        "mark": {"type": "rule", "style": "cursor", "aria": False},
-        "encoding": {"x": x, "opacity": shown},
-    }
-    return [drawn, cursor, hover]
-
-
-def _pointed_at(field: str) -> Spec:
-    select: Spec = {"type": "point", "fields": [field]}
-    return select | {"on": "pointerover", "clear": "pointerout"}
-
-
-def _colour(field: str, names: Sequence[str]) -> Spec:
-    return {"field": field, "type": "nominal", "scale": {"domain": list(names)}, "sort": None}
-
-
-def _y_encoding(field: str, kind: Kind, values: Iterable[float | None]) -> Spec:
-    """Without a title: what is drawn is in the caption, where it can be read without turning."""
-    known = [value for value in values if value is not None]
-    axis: Spec = {
-        "title": None,
-        "minExtent": Y_AXIS_WIDTH,
-        "maxExtent": Y_AXIS_WIDTH,
-        "tickCount": 5,
-    }
-    encoding: Spec = {"field": field, "type": "quantitative", "axis": axis}
-    if kind == "duration":
-        ticks = log_ticks(known)
-        shown = (
-            ticks if len(ticks) <= MOST_LOG_TICKS else [tick for tick in ticks if _is_power(tick)]
-        )
-        label = _duration_expression("datum.value")
-        axis |= {"values": shown, "tickCount": len(shown), "labelExpr": label}
-        domain = [ticks[0], ticks[-1]]
-        return encoding | {"scale": {"type": "log", "domain": domain, "nice": False}}
-    axis["labelExpr"] = "format(datum.value, '~s')" if kind == "rate" else "datum.label"
-    axis["format"] = ",.4~r"
-    return encoding | {"scale": {"zero": True, "domainMin": 0, "nice": True}}
-
-
-def log_ticks(values: Iterable[float]) -> list[float]:
-    """1, 2, 5, 10, 20 ... from the last that is not above the values to the first not below."""
-    known = [max(1.0, value) for value in values]
-    low, high = min(known, default=1.0), max(known, default=10.0)
-    # One more at each end: logarithms of numbers just below a power are rounded to it.
-    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
-    steps = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
-    first = max(place for place, step in enumerate(steps) if step <= low)
-    last = next(place for place, step in enumerate(steps) if step >= high)
-    return steps[first : max(last, first + 1) + 1]
-
-
-def _is_power(tick: float) -> bool:
-    return math.log10(tick).is_integer()
-
-
-def _scaled(value: float | None, kind: Kind) -> float | None:
-    if value is None:
-        return None
-    if kind == "duration":
-        return max(1.0, value)  # the axis is logarithmic, and clocks tell whole microseconds
-    return float(f"{value * _SCALES.get(kind, 1.0):.6g}")
+    return chart(title, layers) | {"data": {"values": known}, "height": 26 * len(known)}
 
 
 def _are_numbers(values: Iterable[Any]) -> bool:
@@ -358,30 +208,3 @@ def _number_scale(values: Sequence[float]) -> Spec:
     if is_wide:
         return {"type": "log", "domain": domain, "nice": False}
     return {"zero": False, "domain": domain, "nice": False, "padding": 12}
-
-
-def _text_expression(value: str, kind: Kind) -> str:
-    if kind == "duration":
-        told = _duration_expression(value)
-    else:
-        told = f"format({value}, ',.4~r') + {_quoted(' ' + UNITS[kind] if UNITS[kind] else '')}"
-    return f"isValid({value}) ? {told} : '-'"
-
-
-def _duration_expression(value: str) -> str:
-    return (
-        f"{value} >= 1e6 ? format({value} / 1e6, '.3~r') + ' s' : "
-        f"{value} >= 1e3 ? format({value} / 1e3, '.3~r') + ' ms' : "
-        f"format({value}, '.3~r') + ' us'"
-    )
-
-
-def _tooltip_title(text: str) -> str:
-    """Vega-Lite writes titles of tooltips into an expression, and escapes only some of them."""
-    return " ".join(text.split()).replace("\\", "/").replace('"', "'")
-
-
-def _quoted(text: str) -> str:
-    """A text inside a Vega expression, whose strings are JavaScript's."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
-    return f"'{escaped}'"

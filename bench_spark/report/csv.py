@@ -11,8 +11,8 @@ Columns, in this order (units end their names; an empty cell is an unknown value
     lower_bounds      which of these to read as >=, separated by spaces
     send_rate receive_rate expected delivery_rate
     due unsent sent confirmed unconfirmed refused returned received received_once duplicates
-    left_in_broker lost indeterminate acked redelivered out_of_order malformed foreign errors
-    reconnects
+    left_in_broker lost indeterminate acked redelivered out_of_order corrupted malformed foreign
+    errors reconnects
     bytes_sent bytes_received
 
 The last two groups are the run's and repeat in each of its rows. A run that measured nothing has

@@ -99,6 +99,11 @@ def content_of(scenario: Mapping[str, Any]) -> str:
     if not scenario["producers"]:
         return load
     message = scenario["message"]
+    # Runs stored before there were data sets have none.
+    found = scenario.get("dataset", {}).get("found", {})
+    if found.get("records"):
+        records = plural(found["records"], "record")
+        return f"{records}, {byte_size(message['bytes'])} on average, {load}"
     # Runs stored before there were steps have none.
     sizes = [step["bytes"] for step in message.get("steps", ())] or [message["bytes"]]
     return f"{', then '.join(map(byte_size, sizes))}, {load}"

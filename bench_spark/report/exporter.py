@@ -6,19 +6,14 @@ them, and it hands everything on.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 from bench_spark.agent.timeline import Timeline
-from bench_spark.errors import EnvironmentNotReady
 from bench_spark.plan import Plan
 from bench_spark.report.exposition import CONTENT_TYPE, Trial, exposition
 from bench_spark.report.live import Steps, Window, progress_of
-
-REQUEST_SECONDS = 5.0
+from bench_spark.report.serving import Answer, Question, Served
 
 
 class Exporter:
@@ -26,31 +21,19 @@ class Exporter:
 
     def __init__(self, host: str, port: int) -> None:
         self.trial: Trial | None = None
-        exporter = self
-
-        class Handler(_MetricsHandler):
-            def text(self) -> str:
-                return exposition(exporter.trial)
-
-        try:
-            self._server = _Server((host, port), Handler)
-        except OSError as error:
-            raise EnvironmentNotReady(
-                f"--prometheus: cannot listen at {host}:{port}: {error.strerror}"
-            ) from error
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="prometheus", daemon=True
-        )
-        self._thread.start()
+        self._served = Served("--prometheus", host, port, self._answer)
 
     @property
     def port(self) -> int:
-        return int(self._server.server_address[1])
+        return self._served.port
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._served.close()
+
+    def _answer(self, question: Question) -> Answer | None:
+        if question.path != "/metrics":
+            return None
+        return Answer(exposition(self.trial).encode(), CONTENT_TYPE)
 
 
 class ExportingDisplay(Steps):
@@ -79,10 +62,16 @@ class ExportingDisplay(Steps):
             self._exporter.trial = self._trial(plan)
         self._display.opening(plan, opened)
 
-    def started(self, plan: Plan, timeline: Timeline, now_ns: Callable[[], int]) -> None:
+    def started(
+        self,
+        plan: Plan,
+        timeline: Timeline,
+        now_ns: Callable[[], int],
+        window: Window | None = None,
+    ) -> None:
         self._plan, self._timeline, self._now_ns = plan, timeline, now_ns
         self._exporter.trial = self._trial(plan)
-        self._display.started(plan, timeline, now_ns)
+        self._display.started(plan, timeline, now_ns, window)
 
     def counted(self, totals: Mapping[str, int]) -> None:
         self._totals = dict(totals)
@@ -104,33 +93,3 @@ class ExportingDisplay(Steps):
     def _trial(self, plan: Plan) -> Trial:
         scenario = plan.scenario
         return Trial(plan.run_id, scenario.name, self._broker, scenario.tags)
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_: Any) -> None:
-        """A scraper that hangs up is nothing to write home about."""
-
-
-class _MetricsHandler(BaseHTTPRequestHandler):
-    timeout = REQUEST_SECONDS
-    server_version = "bench-spark"
-    sys_version = ""
-
-    def text(self) -> str:
-        raise NotImplementedError
-
-    def do_GET(self) -> None:
-        if self.path.partition("?")[0] != "/metrics":
-            self.send_error(404, "there is /metrics only")
-            return
-        body = self.text().encode()
-        self.send_response(200)
-        self.send_header("Content-Type", CONTENT_TYPE)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Standard error belongs to the progress of the run."""

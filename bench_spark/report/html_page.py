@@ -7,7 +7,7 @@ allows only what is written in it, and no code made from text.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 
@@ -63,36 +63,38 @@ def page(
     links = [
         tag("li", tag("a", section.title, href=f"#{section.identifier}")) for section in sections
     ]
-    body = tag(
-        "body",
+    body = [
         tag("a", "Skip to the result", href="#result", class_="skip"),
         tag("header", head, tag("nav", tag("ul", links), aria_label="Sections")),
-        tag("main", [_section(section) for section in sections], id="result"),
+        tag("main", [section_of(section) for section in sections], id="result"),
         tag("footer", tag("p", f"Written by bench-spark {__version__}.", class_="faint")),
         data_element("charts", charts),
-        [tag("script", Markup(text)) for text in _scripts(charts)],
-    )
+    ]
+    library = [browser_library()] if charts else []
+    return whole(title, body, [*library, asset("drawing.js"), asset("report.js")])
+
+
+def whole(
+    title: str, body: Child, scripts: Sequence[str], policy: str = POLICY, style: str = ""
+) -> Markup:
+    """A document with everything that it needs inside."""
+    head = [
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", title),
+        tag("style", Markup(asset("report.css") + style)),
+    ]
+    run = [tag("script", Markup(text)) for text in scripts]
     return Markup(
-        "<!DOCTYPE html>\n" + tag("html", tag("head", list(_head(title))), body, lang="en") + "\n"
+        "<!DOCTYPE html>\n"
+        + tag("html", tag("head", head), tag("body", body, run), lang="en")
+        + "\n"
     )
 
 
-def _head(title: str) -> Iterator[Markup]:
-    yield tag("meta", charset="utf-8")
-    yield tag("meta", http_equiv="Content-Security-Policy", content=POLICY)
-    yield tag("meta", name="viewport", content="width=device-width, initial-scale=1")
-    yield tag("meta", name="referrer", content="no-referrer")
-    yield tag("title", title)
-    yield tag("style", Markup(_asset("report.css")))
-
-
-def _scripts(charts: Mapping[str, Spec]) -> Iterator[str]:
-    if charts:
-        yield browser_library()
-    yield _asset("report.js")
-
-
-def _section(section: Section) -> Markup:
+def section_of(section: Section) -> Markup:
     heading = tag("h2", section.title, id=f"{section.identifier}-title")
     return tag(
         "section",
@@ -103,7 +105,7 @@ def _section(section: Section) -> Markup:
     )
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return resources.files("bench_spark.report").joinpath("assets", name).read_text()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from bench_spark.report import charts, descriptions
-from bench_spark.report.charts import Line
+from bench_spark.report.chart_parts import Line
 from bench_spark.report.formatting import (
     UNKNOWN,
     count,
@@ -18,7 +18,7 @@ from bench_spark.report.formatting import (
     share,
     words,
 )
-from bench_spark.report.html_over_time import MEASURES_OVER_TIME, over_time
+from bench_spark.report.html_over_time import over_time
 from bench_spark.report.html_page import Charts, Section, page, query_list, status_badge, tiles
 from bench_spark.report.markup import Child, Markup, table, tag
 from bench_spark.report.measures import (
@@ -32,6 +32,7 @@ from bench_spark.report.measures import (
 )
 from bench_spark.report.queries import queries_of_run
 from bench_spark.report.resources import resource_lines
+from bench_spark.report.time_charts import MEASURES_OVER_TIME
 from bench_spark.report.timeline import Row, RunReport
 
 _DISTRIBUTION_TABLE = (50.0, 90.0, 99.0, 99.9, 99.99)
@@ -42,7 +43,7 @@ def write_run_html(report: RunReport, store: str, writer: TextIO) -> None:
     document = report.document
     drawn = Charts()
     sections = [
-        Section("audit", "Can it be trusted?", _audit(document)),
+        Section("audit", "Can it be trusted?", audit(document)),
         *_measured(report, drawn),
         Section("scenario", "Scenario and environment", list(_surroundings(document))),
         Section("sql", "The numbers by SQL", query_list(list(queries_of_run(document)), store)),
@@ -55,7 +56,7 @@ def _measured(report: RunReport, drawn: Charts) -> Iterator[Section]:
     document = report.document
     if not document.get("counts"):
         return
-    yield Section("headline", "Result", _headline(document))
+    yield Section("headline", "Result", headline(document))
     if report.timeline is not None:
         charted = list(over_time(report.timeline, drawn))
         if charted:
@@ -82,7 +83,8 @@ def _head(title: str, report: RunReport) -> Markup:
     )
 
 
-def _audit(document: Document) -> Child:
+def audit(document: Document) -> Child:
+    """Whether to trust the run."""
     checks = (document.get("audit") or {}).get("checks", [])
     told = {check["text"] for check in checks}
     # The reasons repeat the checks that failed; what else is among them comes from the agents.
@@ -103,7 +105,8 @@ def _verdict(verdict: str) -> Markup:
     return tag("span", verdict, class_=verdict)
 
 
-def _headline(document: Document) -> Markup:
+def headline(document: Document) -> Markup:
+    """What a run came to, in a few numbers."""
     counts, rates = document["counts"], document["rates"]
     numbers: list[tuple[str, str | None]] = [
         ("received, msg/s", _known(rates["receive_rate"], rate)),

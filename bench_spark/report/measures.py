@@ -39,6 +39,7 @@ COUNTS = (
     "acked",
     "redelivered",
     "out_of_order",
+    "corrupted",
     "malformed",
     "foreign",
     "errors",

@@ -74,6 +74,8 @@ def _duration(plan: Plan) -> str:
 
 
 def _expected(plan: Plan) -> str:
+    if plan.expected_messages is None and plan.scenario.dataset.is_recorded:
+        return "as many messages as were recorded: Spark reads the table when the run begins"
     if plan.expected_messages is None and plan.scenario.only_consumes:
         return "whatever the broker gives"
     if plan.expected_messages is None:

@@ -53,12 +53,16 @@ _TOLD_IF_ANY = (
     "acked",
     "redelivered",
     "out_of_order",
+    "corrupted",
     "malformed",
     "foreign",
     "errors",
     "reconnects",
 )
 """Counts that are worth a word of their own only when something happened."""
+
+_ON_REQUEST = ("corrupted",)
+"""Counts that nobody misses who has not asked for them."""
 
 _THROUGHPUT_COLUMNS = (
     ("median_per_second", "median"),
@@ -199,8 +203,9 @@ def _headline_measure(document: Document) -> str:
 def _counts(document: Document) -> Iterator[ConsoleRenderable]:
     counts = document["counts"]
     quiet = [name for name in _TOLD_IF_ANY if counts.get(name) == 0]
-    unknown = [name for name in COUNTS if counts.get(name) is None]
-    told = [name for name in COUNTS if name not in quiet and name not in unknown]
+    absent = [name for name in COUNTS if counts.get(name) is None]
+    unknown = [name for name in absent if name not in _ON_REQUEST]
+    told = [name for name in COUNTS if name not in quiet and name not in absent]
     if _only_publishes(document) or _only_consumes(document):
         unknown = []  # what the other end would have counted is not missed here
     lines = [("counts", ", ".join(f"{words(name)} {count(counts[name])}" for name in told))]

@@ -26,12 +26,29 @@ class AmqpQueue(Section):
     auto_delete: bool = False
     """The broker deletes the queue when its last consumer leaves."""
     arguments: ClientProperties = Field(default_factory=dict)
-    """Queue arguments such as `x-max-length: 10000`, passed as they are."""
+    """Queue arguments such as `x-max-length: 10000`, passed as they are. `x-queue-type: quorum` and
+    `x-queue-type: stream` need `durable`."""
 
     @model_validator(mode="after")
     def _one_name(self) -> AmqpQueue:
         if self.server_named and self.name is not None:
             refuse([Conflict(("server_named", "name"), "excludes name; give one of the two")])
+        return self
+
+    @property
+    def type(self) -> str:
+        """As the argument `x-queue-type` says."""
+        return str(self.arguments.get("x-queue-type", "classic"))
+
+    @property
+    def is_stream(self) -> bool:
+        return self.type == "stream"
+
+    @model_validator(mode="after")
+    def _replicated_types_are_durable(self) -> AmqpQueue:
+        if self.type in ("quorum", "stream") and (not self.durable or self.auto_delete):
+            problem = f"x-queue-type: {self.type} needs durable: true and no auto_delete"
+            refuse([Conflict(("arguments", "durable", "auto_delete"), problem)])
         return self
 
 
@@ -118,6 +135,10 @@ class Amqp(Section):
     prefetch: int | None = Field(None, ge=0, le=65535)
     """Unacknowledged messages per consumer, 0 for no limit; unset: twice `ack_every` or
     `consumer_transaction`, at least 200."""
+    consumer_arguments: ClientProperties = Field(default_factory=dict)
+    """Arguments of consumers such as `x-priority: 10`, passed as they are. For a stream
+    `x-stream-offset`: `first`, `last`, `next` or a number; unset: `next`, what is published from
+    then on."""
     heartbeat_seconds: int = Field(30, ge=0, le=3600)
     """How often both sides prove that they are alive; 0 turns heartbeats off."""
     plane: Literal["fast", "pika"] = "fast"
@@ -129,6 +150,17 @@ class Amqp(Section):
         if self.ack == "manual" and self.prefetch and self.prefetch < self.ack_every:
             below = f"{self.prefetch} is below ack_every, which is {self.ack_every}"
             refuse([Conflict(("prefetch", "ack_every"), f"{below}: nothing would be acknowledged")])
+        return self
+
+    @model_validator(mode="after")
+    def _streams_are_acknowledged(self) -> Amqp:
+        """Acknowledgements are a stream's flow control: it insists on them and on a prefetch."""
+        if self.queue.is_stream and (self.ack == "auto" or self.prefetch == 0):
+            problem = "x-queue-type: stream needs ack: manual and a prefetch"
+            refuse([Conflict(("queue.arguments", "ack", "prefetch"), problem)])
+        if self.queue.is_stream and self.consumer_transaction:
+            problem = "does not go with x-queue-type: stream, which forgets no message"
+            refuse([Conflict(("consumer_transaction", "queue.arguments"), problem)])
         return self
 
     @model_validator(mode="after")

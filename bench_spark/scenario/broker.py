@@ -27,7 +27,18 @@ from bench_spark.scenario.secrets import (
     uri_problem,
 )
 
-DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671, "mqtt": 1883, "mqtts": 8883, "loopback": 0}
+DEFAULT_PORTS = {
+    "amqp": 5672,
+    "amqps": 5671,
+    "mqtt": 1883,
+    "mqtts": 8883,
+    "http": 80,
+    "https": 443,
+    "loopback": 0,
+}
+_ENCRYPTED = ("amqps", "mqtts", "https", "tcps")
+_LISTENING = ("http", "tcp")
+"""Kinds whose consumers may listen, at any free port too."""
 
 FLOW_SOURCE = "flow"
 """The source in `resources` that holds what the management API says."""
@@ -69,14 +80,15 @@ class Broker(Section):
 
     name: Name = "unnamed"
     """What results call this broker; unset: the file's name."""
-    kind: Literal["amqp", "kafka", "mqtt", "loopback", "other"]
-    """The protocol to speak. `loopback` is no broker: it measures the generator's own limit.
-    `other` is spoken by somebody else's transport, which `transport` names."""
+    kind: Literal["amqp", "kafka", "mqtt", "http", "tcp", "loopback", "other"]
+    """The protocol to speak. `http` and `tcp` are for systems without a broker in front or behind.
+    `loopback` is no broker: it measures the generator's own limit. `other` is spoken by somebody
+    else's transport, which `transport` names."""
     transport: Name | None = None
     """Kind `other`: the entry point of a transport that is installed beside bench-spark."""
     uri: str | None = None
-    """amqp://host:port/vhost, amqps://..., mqtt://host:port, mqtts://... A password in it is
-    accepted and masked."""
+    """amqp://host:port/vhost, mqtt://host:port, http://host:port/path, tcp://host:port; with TLS
+    amqps://, mqtts://, https://, tcps://. A password in it is accepted and masked."""
     bootstrap_servers: str | None = None
     """Kafka: host:port, several separated by commas."""
     username: str | None = None
@@ -124,7 +136,13 @@ class Broker(Section):
         if self.uri and needed == "uri":
             own_scheme = urllib.parse.urlsplit(self.uri).scheme
             schemes = (own_scheme,) if self.kind == "other" else (self.kind, self.kind + "s")
-            problem = uri_problem(self.uri, schemes)
+            problem = uri_problem(
+                self.uri,
+                schemes,
+                allows_query=self.kind == "http",
+                allows_port_0=self.kind in _LISTENING,
+                needs_port=self.kind == "tcp",
+            )
             if problem:
                 yield Conflict(("uri",), problem)
         if self.bootstrap_servers and needed == "bootstrap_servers":
@@ -139,6 +157,10 @@ class Broker(Section):
     def _login_conflicts(self) -> Iterable[Conflict]:
         if self.password_env and self.password_file:
             yield Conflict(("password_env", "password_file"), "excludes password_file")
+        if self.kind == "tcp":
+            for key in ("username", "password_env", "password_file"):
+                if getattr(self, key) is not None:
+                    yield Conflict((key, "kind"), "does not go with kind tcp, which has no login")
         if self.kind != "kafka" and self.properties:
             yield Conflict(("properties", "kind"), f"does not go with kind {self.kind}")
         if self.kind != "amqp" and self.rabbitmqctl:
@@ -170,14 +192,11 @@ class Broker(Section):
         if self.uri is None:
             return "loopback", 0
         parts = urllib.parse.urlsplit(self.uri)
-        return parts.hostname or "localhost", parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
+        return parts.hostname or "localhost", port_of(parts)
 
     @property
     def uses_tls(self) -> bool:
-        return self.tls is not None or urllib.parse.urlsplit(self.uri or "").scheme in (
-            "amqps",
-            "mqtts",
-        )
+        return self.tls is not None or urllib.parse.urlsplit(self.uri or "").scheme in _ENCRYPTED
 
     @property
     def virtual_host(self) -> str:
@@ -200,6 +219,11 @@ class Broker(Section):
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         """`repr` and `str` end up in logs and in test reports."""
         yield from self.masked().items()
+
+
+def port_of(uri: urllib.parse.SplitResult) -> int:
+    """The port of an address, or that of its scheme."""
+    return DEFAULT_PORTS.get(uri.scheme, 0) if uri.port is None else uri.port
 
 
 class Credentials(Section):

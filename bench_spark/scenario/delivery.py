@@ -30,6 +30,11 @@ DEFAULT_TRANSACTION_MESSAGES = 100
 _QOS = {AT_MOST_ONCE: 0, AT_LEAST_ONCE: 1, EXACTLY_ONCE: 2}
 _ACKS_KEYS = ("acks", "request.required.acks")
 _ALL = ("all", "-1")
+_FIXED = {
+    "http": ((AT_LEAST_ONCE,), "HTTP gives: every request is answered, and may be repeated"),
+    "tcp": ((AT_MOST_ONCE,), "TCP gives: nothing says that a message was taken"),
+}
+"""Protocols that have no choice."""
 
 
 class _Contradiction(NamedTuple):
@@ -42,6 +47,13 @@ def with_delivery(scenario: Scenario, kind: str) -> Scenario:
     """The scenario with the keys that its `delivery` stands for on that kind of broker."""
     delivery = scenario.delivery
     if delivery is None or kind == "loopback":  # memory loses and repeats nothing
+        return scenario
+    if kind in _FIXED:
+        allowed, why = _FIXED[kind]
+        if delivery not in allowed:
+            raise ConfigurationError(
+                f"delivery: {delivery} is not what {why}; allowed: {', '.join(allowed)}"
+            )
         return scenario
     if kind == "amqp" and delivery == EXACTLY_ONCE:
         raise ConfigurationError(

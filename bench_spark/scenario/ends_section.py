@@ -14,12 +14,14 @@ from pydantic import Field
 
 from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.scenario.fields import Conflict, Section
+from bench_spark.scenario.http_section import Http
 from bench_spark.scenario.kafka_section import Kafka
 from bench_spark.scenario.keys import EXPLAINED_ELSEWHERE
 from bench_spark.scenario.mqtt_section import Mqtt
+from bench_spark.scenario.tcp_section import Tcp
 from bench_spark.scenario.topologies import EndSizes
 
-PROTOCOLS = ("amqp", "kafka", "mqtt")
+PROTOCOLS = ("amqp", "kafka", "mqtt", "http", "tcp")
 """Sections that an end may have of its own."""
 
 MOST_ENDS = 100
@@ -39,6 +41,10 @@ class _End(Section):
     """Keys of `kafka` that are different at this end."""
     mqtt: Annotated[Mqtt | None, EXPLAINED_ELSEWHERE] = None
     """Keys of `mqtt` that are different at this end."""
+    http: Annotated[Http | None, EXPLAINED_ELSEWHERE] = None
+    """Keys of `http` that are different at this end."""
+    tcp: Annotated[Tcp | None, EXPLAINED_ELSEWHERE] = None
+    """Keys of `tcp` that are different at this end."""
 
     @property
     def members(self) -> int | None:

@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 PLAIN_NAME_RULE = "letters, digits, '.', '_' and '-', at most 120, the first a letter or digit"
 _WIRE_NAME_BYTES = 200
+_TAG_CHARACTERS = 1000
 
 
 class Conflict(NamedTuple):
@@ -56,7 +57,14 @@ def _plain_value(value: object) -> object:
     return value
 
 
+def tag_value(value: str) -> str:
+    if len(value) > _TAG_CHARACTERS or not value.isprintable():
+        raise ValueError(f"allowed: printable text of at most {_TAG_CHARACTERS} characters")
+    return value
+
+
 Name = Annotated[str, AfterValidator(plain_name)]
+TagValue = Annotated[str, AfterValidator(tag_value)]
 WireName = Annotated[str, AfterValidator(_wire_name)]
 Seconds = Annotated[float, Field(ge=0, le=30 * 86400, allow_inf_nan=False)]
 Rate = Annotated[float, Field(gt=0, le=100_000_000, allow_inf_nan=False)]

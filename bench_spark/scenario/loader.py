@@ -6,7 +6,7 @@ in one go. The error never holds a password; see `shown.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,7 +16,13 @@ from bench_spark.conf_files import conf_path, shipped
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario import keys
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.fields import PLAIN_NAME, PLAIN_NAME_RULE, Section
+from bench_spark.scenario.fields import (
+    PLAIN_NAME,
+    PLAIN_NAME_RULE,
+    Section,
+    plain_name,
+    tag_value,
+)
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.nearest import nearest
 from bench_spark.scenario.overrides import Override, apply_overrides, parse_overrides
@@ -84,6 +90,17 @@ def check_run_id(text: str) -> str:
     return text
 
 
+def with_tags(scenario: Scenario, tags: Mapping[str, str], source: str) -> Scenario:
+    """The scenario with these tags over its own; `source` is where they were given."""
+    for name, value in tags.items():
+        for check, text in ((plain_name, name), (tag_value, value)):
+            try:
+                check(text)
+            except ValueError as error:
+                raise ConfigurationError(f"{source}: {shown_value(text)}: {error}") from None
+    return scenario.model_copy(update={"tags": {**scenario.tags, **tags}})
+
+
 class File(NamedTuple):
     path: Path
     shown: str
@@ -122,6 +139,7 @@ def _is_file(path: Path) -> bool:
 def load_file(model: type[_Model], file: File, override_texts: Sequence[str] = ()) -> _Model:
     """The validated content of a file, named by its stem unless it names itself."""
     document = read_mapping(file)
+    _look_for_data_beside(file, document)
     if PLAIN_NAME.fullmatch(file.path.stem):
         document.setdefault("name", file.path.stem)
     overrides, problems = parse_overrides(model, override_texts)
@@ -138,6 +156,23 @@ def load_file(model: type[_Model], file: File, override_texts: Sequence[str] = (
     if problems:
         raise ConfigurationError("\n".join(map(str, problems)))
     return loaded
+
+
+def _look_for_data_beside(file: File, document: dict[str, Any]) -> None:
+    """A data set that is not where the command is given may be where the scenario's file is."""
+    dataset = document.get("dataset")
+    given = dataset.get("path") if isinstance(dataset, dict) else None
+    if isinstance(given, str) and not _exists(Path(given)):
+        beside = file.path.parent / given
+        if _exists(beside):
+            dataset["path"] = str(beside.resolve())
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # too long for a name, or a NUL inside
+        return False
 
 
 def last_source(file: File, overrides: Sequence[Override], paths: Sequence[keys.Path]) -> str:

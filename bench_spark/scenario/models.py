@@ -1,9 +1,10 @@
 """What a scenario file may say. Frozen values: nothing changes after parsing.
 
 A scenario describes a load and never names a broker; `broker.py` describes a broker and never a
-load, so any scenario runs on any broker. The sections `amqp`, `kafka` and `mqtt` tune one protocol
-and are ignored by the others. Reading files, overrides and error texts live in `loader.py` and the
-modules it uses; the docstring below each key is its explanation in docs/reference.md.
+load, so any scenario runs on any broker. The sections `amqp`, `kafka`, `mqtt`, `http` and `tcp`
+tune one protocol and are ignored by the others. Reading files, overrides and error texts live in
+`loader.py` and the modules it uses; the docstring below each key is its explanation in
+docs/reference.md.
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from bench_spark.measure.envelope import ENVELOPE_BYTES
 from bench_spark.scenario.amqp_section import Amqp
+from bench_spark.scenario.data_conflicts import data_conflicts
+from bench_spark.scenario.dataset_section import Dataset
 from bench_spark.scenario.ends_section import MOST_ENDS, Egress, Ingress, size_conflicts, sizes_of
-from bench_spark.scenario.fields import Conflict, Name, PropertyName, Rate, Section, refuse
+from bench_spark.scenario.fields import Conflict, Name, Rate, Section, TagValue, refuse
+from bench_spark.scenario.http_section import Http
+from bench_spark.scenario.identity_section import ENVELOPE, Identity
 from bench_spark.scenario.kafka_section import Kafka
 from bench_spark.scenario.load_sections import (
     Consumer,
@@ -27,6 +33,7 @@ from bench_spark.scenario.load_sections import (
     Sampling,
 )
 from bench_spark.scenario.mqtt_section import Mqtt
+from bench_spark.scenario.tcp_section import Tcp
 from bench_spark.scenario.topologies import (
     Sizes,
     Topology,
@@ -55,7 +62,8 @@ class Scenario(Section):
     description: str = Field("", max_length=2000)
     """For people."""
     agents: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = 1
-    """Spark tasks that generate load; `auto`: one per free slot."""
+    """Spark tasks that generate load; `auto`: one per free slot, but for one of every executor,
+    which is left to the rolling metrics."""
     topology: Topology | None = None
     """Who receives what. `fan-in`: each consumer receives all messages of destinations of its own.
     `fan-out`: every consumer receives a copy of every message. `straight-run`: a destination for
@@ -97,6 +105,8 @@ class Scenario(Section):
     """`paired`: both ends of a destination in one task where possible, so one clock measures.
     `split`: producers and consumers in different tasks."""
     message: Message = Field(default_factory=Message)
+    dataset: Dataset = Field(default_factory=Dataset)
+    identity: Identity = Field(default_factory=Identity)
     load: Load = Field(default_factory=Load)
     sampling: Sampling = Field(default_factory=Sampling)
     consumer: Consumer = Field(default_factory=Consumer)
@@ -112,11 +122,13 @@ class Scenario(Section):
     histogram: HistogramRange = Field(default_factory=HistogramRange)
     breakdown: Literal["none", "destination"] = "none"
     """`destination`: event rows per destination (at most 100 per agent)."""
-    tags: dict[PropertyName, str] = Field(default_factory=dict)
+    tags: dict[Name, TagValue] = Field(default_factory=dict)
     """Free names and values stored with the run, for finding it again by SQL."""
     amqp: Amqp = Field(default_factory=Amqp)
     kafka: Kafka = Field(default_factory=Kafka)
     mqtt: Mqtt = Field(default_factory=Mqtt)
+    http: Http = Field(default_factory=Http)
+    tcp: Tcp = Field(default_factory=Tcp)
 
     @model_validator(mode="after")
     def _keys_agree(self) -> Scenario:
@@ -136,6 +148,7 @@ class Scenario(Section):
                 *self._transaction_conflicts(),
                 *self._sampling_conflicts(),
                 *self._filling_conflicts(),
+                *data_conflicts(self),
             ]
         )
         return self
@@ -160,6 +173,29 @@ class Scenario(Section):
             self.destinations,
             self.subscriptions_per_consumer,
         )
+
+    @property
+    def carrier(self) -> str:
+        """What says which message is which."""
+        return self.identity.carrier or ("prefix" if self.dataset.is_set else ENVELOPE)
+
+    @property
+    def has_envelopes(self) -> bool:
+        """Whether bodies are made for measuring, with the numbers and times in them."""
+        return self.carrier == ENVELOPE
+
+    @property
+    def has_accounts(self) -> bool:
+        """Whether what is sent is also received here, by numbers that messages carry."""
+        is_numbered = not self.has_envelopes or self.message.bytes >= ENVELOPE_BYTES
+        return self.has_both_ends and is_numbered
+
+    @property
+    def largest_body_bytes(self) -> int:
+        """Of all messages; those of a data set are known once it has been read."""
+        if not self.dataset.is_set:
+            return self.message.largest_bytes
+        return max(1, self.dataset.found.largest_body_bytes)
 
     @property
     def skipped_per_producer(self) -> int:

@@ -40,18 +40,27 @@ def environment_name(value: str) -> str:
     return value
 
 
-def uri_problem(uri: str, schemes: Iterable[str], allows_query: bool = False) -> str | None:
+def uri_problem(
+    uri: str,
+    schemes: Iterable[str],
+    *,
+    allows_query: bool = False,
+    allows_port_0: bool = False,
+    needs_port: bool = False,
+) -> str | None:
     """What is wrong with a URI, in words that hold nothing of it: it may contain a password."""
     try:
         parts = urllib.parse.urlsplit(uri)
-        port_is_valid = parts.port is None or parts.port > 0
+        port = parts.port
     except ValueError:
         return "is no valid URI; escape special characters of user and password, as in %40 for @"
     if parts.scheme not in schemes:
         return "must start with " + " or ".join(f"{scheme}://" for scheme in schemes)
     if not parts.hostname:
         return f"names no host; write {parts.scheme}://HOST:PORT"
-    if not port_is_valid:
+    if port is None and needs_port:
+        return f"names no port; write {parts.scheme}://HOST:PORT"
+    if port == 0 and not allows_port_0:
         return "has port 0; allowed: 1 to 65535"
     if parts.fragment or (parts.query and not allows_query):
         return "has a '?' or '#' part, which is not supported; in a password write %3F or %23"

@@ -193,16 +193,18 @@ def _what_decides(scenario: Scenario) -> dict[str, Any]:
 
 
 def estimated_seconds(suite: Suite, overhead_per_trial_seconds: float) -> float:
-    """How long the suite takes if every load lasts as long as it says; hooks are not counted.
-
-    A search is counted with as many loads as it may try.
-    """
+    """How long the suite takes if every load lasts as long as it says; hooks are not counted."""
     return sum(
-        (_load_seconds(trial.scenario) + overhead_per_trial_seconds)
-        * (suite.search.most_trials if trial.search == SUSTAINED else 1)
+        estimated_trial_seconds(suite, trial, overhead_per_trial_seconds)
         for trial in trials_of(suite)
         if trial.skipped_because is None
     )
+
+
+def estimated_trial_seconds(suite: Suite, trial: Trial, overhead_seconds: float) -> float:
+    """A search is counted with as many loads as it may try."""
+    loads = suite.search.most_trials if trial.search == SUSTAINED else 1
+    return loads * (_load_seconds(trial.scenario) + overhead_seconds)
 
 
 def hook_arguments(command: Sequence[str], trial: Trial) -> list[str]:

@@ -117,6 +117,15 @@ class Quick(Section):
     """Repetitions of each trial."""
 
 
+class Variant(Section):
+    """The same suite with other settings, for `--variant`."""
+
+    axes: dict[PropertyName, AxisText] = Field(default_factory=dict)
+    """Axes of the suite that have other values here."""
+    set: dict[PropertyName, AnyValue] = Field(default_factory=dict)
+    """Scenario keys, dotted, on top of the suite's own `set`."""
+
+
 class Column(Section):
     """A column of the report."""
 
@@ -207,4 +216,6 @@ class SuiteFile(Section):
     """Combinations that are left out, and why."""
     search: Search = Field(default_factory=Search)
     quick: Quick = Field(default_factory=Quick)
+    variants: dict[Name, Variant] = Field(default_factory=dict)
+    """The same grid with other settings, each under a name; its results are kept apart."""
     report: Report = Field(default_factory=Report)

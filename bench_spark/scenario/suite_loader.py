@@ -25,8 +25,10 @@ from bench_spark.scenario.loader import (
     with_brokers_located,
 )
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.nearest import nearest
 from bench_spark.scenario.overrides import Override, apply_overrides, parse_overrides
 from bench_spark.scenario.problems import Problem, problems_of
+from bench_spark.scenario.shown import shown_value
 from bench_spark.scenario.suite import (
     MAX,
     RATE,
@@ -57,9 +59,15 @@ MOST_TRIALS = 20_000
 _MOST_PROBLEMS = 20
 
 
-def load_suite(reference: str, quick: bool = False, overrides: Sequence[str] = ()) -> Suite:
-    """The suite of a path or a shipped name; with `quick`, as its section `quick` says. The
-    `overrides` (`KEY=VALUE`) go to its base scenario. Raises ConfigurationError."""
+def load_suite(
+    reference: str,
+    quick: bool = False,
+    overrides: Sequence[str] = (),
+    variant: str | None = None,
+) -> Suite:
+    """The suite of a path or a shipped name; with `quick`, as its section `quick` says, and of
+    `variants` the one asked for. The `overrides` (`KEY=VALUE`) go to its base scenario. Raises
+    ConfigurationError."""
     file = locate("suites", reference)
     text = load_file(SuiteFile, file)
     problems: list[Problem] = []
@@ -67,6 +75,10 @@ def load_suite(reference: str, quick: bool = False, overrides: Sequence[str] = (
     def complain(key: str, problem: str) -> None:
         problems.append(Problem(file.shown, key, problem))
 
+    _check_variants(text, complain)
+    if variant is not None:
+        _refuse_unknown_variant(variant, text, file)
+        text = _varied(text, variant)
     whole = [axis_of(name, axis, text.parameters, complain) for name, axis in text.axes.items()]
     small = _quick_axes(text, whole, complain)
     axes = small if quick else whole
@@ -107,6 +119,41 @@ def load_suite(reference: str, quick: bool = False, overrides: Sequence[str] = (
         search=text.search,
         report=report,
         is_quick=quick,
+    )
+
+
+def _check_variants(text: SuiteFile, complain: Complain) -> None:
+    """Also of those that nobody asks for now."""
+    for name, variant in text.variants.items():
+        for axis in variant.axes:
+            is_known(f"variants.{name}.axes", "axis", axis, list(text.axes), complain)
+        for dotted in variant.set:
+            path = scenario_path(dotted)
+            if isinstance(path, str):
+                complain(f"variants.{name}.set.{dotted}", path)
+
+
+def _refuse_unknown_variant(variant: str, text: SuiteFile, file: File) -> None:
+    if variant in text.variants:
+        return
+    guess = nearest(variant, text.variants)
+    hint = f"did you mean {guess}?" if guess else f"allowed: {', '.join(text.variants) or 'none'}"
+    raise ConfigurationError(
+        f"--variant: {shown_value(variant)} is no variant of {file.shown}; {hint}"
+    )
+
+
+def _varied(text: SuiteFile, name: str) -> SuiteFile:
+    """The suite's text as this variant has it."""
+    variant = text.variants[name]
+    title = text.report.title or text.name
+    return text.model_copy(
+        update={
+            "name": f"{text.name}-{name}",
+            "axes": text.axes | variant.axes,
+            "set": text.set | variant.set,
+            "report": text.report.model_copy(update={"title": f"{title}: {name}"}),
+        }
     )
 
 

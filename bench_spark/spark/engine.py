@@ -10,18 +10,19 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from pyspark import BarrierTaskContext, InheritableThread
+from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from bench_spark import __version__
-from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
+from bench_spark.agent.agent import AgentResult, AgentTask
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.wire import new_token
@@ -42,14 +43,19 @@ from bench_spark.errors import (
     EXIT_TERMINATED,
     BenchError,
     RunError,
+    StoreError,
     TooFewSlots,
     error_of_kind,
 )
-from bench_spark.measure.clock import NANOSECONDS, Clock
+from bench_spark.measure.clock import NANOSECONDS, Clock, WallClockWatch, WallStep
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.ends import Ends
+from bench_spark.spark.agent_task import in_task, start_worker
+from bench_spark.spark.collector_address import collector_address
+from bench_spark.spark.dataset_rows import DatasetRows
 from bench_spark.spark.environment import driver_environment
+from bench_spark.spark.housekeeping import compact_if_alone
 from bench_spark.spark.marker import StoreMarker, store_marker
 from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
 from bench_spark.spark.overhead import SparkOverhead
@@ -121,24 +127,25 @@ class Engine:
         self._store = store
         self._display = display
         self._metrics: RollingMetrics | None = None
+        self._rows = DatasetRows(spark, store)
         self._unpublished: list[str] = []
         """Trials without live metrics, whose rows are still to be made."""
 
     def close(self) -> None:
         self._publish_trials()
+        self._rows.close()
         if self._metrics is not None:
             self._metrics.close()
 
     def warm_up(self, agents: int, live: bool) -> None:
         """Start once what the first of many runs would else wait for, and the others not: the
         Python workers of so many agents, and with `live` the rolling metrics."""
-        self._display.step("starting workers" + (" and the rolling metrics" if live else ""))
         context = self._spark.sparkContext
 
         def start_workers() -> None:
             # Whatever is wrong with them, the first run meets it too, and says it.
             with suppress(Exception):
-                context.parallelize(range(agents), agents).map(_start_worker).count()
+                context.parallelize(range(agents), agents).map(start_worker).count()
 
         job = InheritableThread(target=start_workers, name="workers", daemon=True)
         job.start()
@@ -150,6 +157,9 @@ class Engine:
         """Run, summarise, store. Raises a PreflightError when the load could not start."""
         began_ns = time.monotonic_ns()
         self._check_slots(request.plan)
+        request = replace(
+            request, plan=self._rows.given_to(request.plan, request.ends.ingress[0].broker)
+        )
         metrics = self._ensure_metrics()
         started_at = datetime.now(UTC)
         self._store.replace_run(request.row(started_at))
@@ -157,7 +167,9 @@ class Engine:
         try:
             summary = run.carry_out(started_at, began_ns)
         except BenchError as error:
-            self._store.replace_run(request.row(started_at, failure=error))
+            # A store that fails as well must not hide why the run did.
+            with suppress(StoreError):
+                self._store.replace_run(request.row(started_at, failure=error))
             raise
         if request.trial is not None and not request.live:
             self._unpublished.append(request.plan.run_id)
@@ -217,6 +229,7 @@ class _Run:
         self._plan = request.plan
         self._metrics = metrics
         self._clock = Clock.local()
+        self._wall_clock = WallClockWatch(self._clock.now_ns)
         self._health = AgentHealth()
         self._overhead = SparkOverhead()
         self._monitor = Monitor(
@@ -233,15 +246,11 @@ class _Run:
 
     def carry_out(self, started_at: datetime, began_ns: int) -> RunSummary:
         """`began_ns`: on the monotonic clock, when the first was done for this run."""
-        context = self._spark.sparkContext
-        is_local = _master(self._spark).startswith("local")
-        host = "127.0.0.1" if is_local else context.getConf().get("spark.driver.host")
+        master = _master(self._spark)
+        address = collector_address(master, self._spark.sparkContext.getConf().get)
         token = new_token()
         server = CollectorServer(
-            "127.0.0.1" if is_local else "0.0.0.0",  # noqa: S104 (executors are elsewhere)
-            token,
-            len(self._plan.assignments),
-            self._clock,
+            (address.listens_on, address.port), token, len(self._plan.assignments), self._clock
         )
         committer = Committer(self._store, self._plan.run_id, live=self._request.live)
         control = RunControl(
@@ -254,8 +263,8 @@ class _Run:
         with self._heed_signals(server, control):
             try:
                 server.start(control)
-                with store_marker(self._store, is_local) as marker:
-                    job = self._start_job((str(host), server.port), token, marker)
+                with store_marker(self._directory_to_share(master)) as marker:
+                    job = self._start_job((address.called, server.port), token, marker)
                     if self._request.live:
                         self._warm_metrics(server, control)
                     self._watch(control, server, job)
@@ -271,6 +280,12 @@ class _Run:
             self._refuse_if_never_started(control)
             is_small = committer.rows <= SMALL_RUN_ROWS
             return self._sum_up(control, started_at, began_ns, is_small)
+
+    def _directory_to_share(self, master: str) -> Path | None:
+        """Where the store is a directory, and the executors are on other machines."""
+        uri = self._store.uri.removeprefix("file://")
+        is_directory = self._store.is_local or uri != self._store.uri
+        return Path(uri) if is_directory and not master.startswith("local") else None
 
     def _await_end(self, job: threading.Thread) -> None:
         """The agents have said goodbye: their tasks end by themselves, or else are ended."""
@@ -292,7 +307,7 @@ class _Run:
         run_id = self._plan.run_id
         # Credentials travel in the closure of the tasks: never in a conf value or a description.
         stage = context.parallelize(range(len(tasks)), len(tasks)).barrier()
-        job = stage.mapPartitions(_in_task(tasks, marker))
+        job = stage.mapPartitions(in_task(tasks, marker))
 
         def collect() -> None:
             context.setJobGroup(run_id, f"bench-spark run {run_id}", interruptOnCancel=False)
@@ -338,6 +353,7 @@ class _Run:
         join_deadline = time.monotonic() + JOIN_TIMEOUT_SECONDS
         is_started = False
         while not control.finished.wait(WATCH_SECONDS):
+            self._wall_clock.look()
             if control.started.is_set() and not is_started:
                 is_started = True
                 self._begin(control)
@@ -442,7 +458,7 @@ class _Run:
         summary = summarise(ticks, facts)
         commit_samples(self._store, run_id, facts.samples)
         self._store.append("summary", summary_rows(self._plan, summary))
-        self._store.compact("events")
+        compact_if_alone(self._store, run_id)
         summary = summary.with_overhead(_overhead_seconds(control, began_ns))
         self._store.replace_run(
             self._request.row(
@@ -490,7 +506,11 @@ class _Run:
             environment=self._environment(control),
             counted=counted_while_measured(self._plan, control),
             samples=samples_of(self._plan, control),
-            notes=(*notes, *(Check("resources", "warn", it) for it in self._monitor.problems())),
+            notes=(
+                *notes,
+                *(Check("resources", "warn", it) for it in self._monitor.problems()),
+                *(_told_step(step, measured_from) for step in self._wall_clock.steps),
+            ),
             broker_resources=self._monitor.document(),
             agents=[
                 agent_entry(control, agent, self._health) for agent in range(len(control.agents))
@@ -508,6 +528,18 @@ class _Run:
         }
 
 
+def _told_step(step: WallStep, measured_from: float | None) -> Check:
+    when = "before the measured phase"
+    if measured_from is not None and step.at_ns / NANOSECONDS >= measured_from:
+        when = f"{step.at_ns / NANOSECONDS - measured_from:.0f} s into the measured phase"
+    return Check(
+        "wall_clock",
+        "warn",
+        f"the driver's wall clock was set {step.by_ns / NANOSECONDS:+.1f} s, {when}; the run's own "
+        "clock did not follow: pacing and latencies hold, times in the tables are of before",
+    )
+
+
 def _overhead_seconds(control: RunControl, began_ns: int) -> float | None:
     """How long a run has taken until now beside warm-up, measured phase and drain."""
     if control.start_at_ns is None or control.drained_at_ns is None:
@@ -518,24 +550,3 @@ def _overhead_seconds(control: RunControl, began_ns: int) -> float | None:
 
 def _master(spark: SparkSession) -> str:
     return spark.sparkContext.master or ""
-
-
-def _start_worker(number: int) -> int:
-    """In an executor: the worker that has loaded this has loaded the agent, and is used again."""
-    return number
-
-
-def _in_task(
-    tasks: list[AgentTask], marker: StoreMarker | None
-) -> Callable[[Iterable[int]], Iterable[AgentResult]]:
-    def work(numbers: Iterable[int]) -> Iterable[AgentResult]:
-        context = BarrierTaskContext.get()
-        for number in numbers:
-            yield run_agent(
-                tasks[number],
-                attempt=context.attemptNumber(),
-                executor=context.getTaskInfos()[number].address,
-                preflight=marker.prove_readable if marker is not None else None,
-            )
-
-    return work

@@ -1,7 +1,9 @@
 """Proof that every executor sees the same store as the driver.
 
 On a cluster a local path names a different directory on every machine. The driver leaves a marker
-with a random content in the store, and every agent reads it before it touches the broker.
+with a random content in the store, and every agent reads it before it touches the broker. A URI of
+an object store or HDFS is the same place everywhere, and an agent's Python has no credentials for
+it: there the rolling metrics prove, before the load, that Spark's executors can read it.
 """
 
 from __future__ import annotations
@@ -11,25 +13,21 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-
-from pyarrow import fs
+from pathlib import Path
 
 from bench_spark.errors import StoreNotReady
-from bench_spark.store import Store
 
 
 @dataclass(frozen=True)
 class StoreMarker:
-    uri: str
+    path: Path
     content: str
 
     def prove_readable(self) -> None:
         """Raises StoreNotReady on a machine that does not see the driver's store."""
         host = socket.gethostname()
         try:
-            filesystem, path = fs.FileSystem.from_uri(self.uri)
-            with filesystem.open_input_stream(path) as stream:
-                found = stream.read().decode()
+            found = self.path.read_text()
         except (OSError, ValueError) as error:
             raise StoreNotReady(
                 f"the executor on {host} cannot read the store ({type(error).__name__}): with a "
@@ -40,18 +38,14 @@ class StoreMarker:
 
 
 @contextmanager
-def store_marker(store: Store, is_local_master: bool) -> Iterator[StoreMarker | None]:
-    """A marker in the store while the agents start; None where all share one machine."""
-    if is_local_master:
+def store_marker(directory: Path | None) -> Iterator[StoreMarker | None]:
+    """A marker in the store while the agents start; None: there is no directory to share."""
+    if directory is None:
         yield None
         return
-    name = f"_marker-{secrets.token_hex(8)}"
-    uri = f"file://{store.uri}/{name}" if store.is_local else f"{store.uri}/{name}"
-    marker = StoreMarker(uri, secrets.token_hex(16))
-    filesystem, path = fs.FileSystem.from_uri(uri)
-    with filesystem.open_output_stream(path) as stream:
-        stream.write(marker.content.encode())
+    marker = StoreMarker(directory / f"_marker-{secrets.token_hex(8)}", secrets.token_hex(16))
+    marker.path.write_text(marker.content)
     try:
         yield marker
     finally:
-        filesystem.delete_file(path)
+        marker.path.unlink(missing_ok=True)

@@ -26,6 +26,10 @@ from bench_spark.java import require_java
 LOCAL_SPARE_SLOTS = 2
 """Slots beside the agents on this machine: the rolling metrics need one and use two."""
 
+ALL_THERE_SECONDS = 3.0
+"""No executor has registered for so long: more are not expected. (Where their number is asked for,
+as on YARN and Kubernetes, Spark has waited for them before.)"""
+
 _SPARKS_OWN_REDACTION = "(?i)secret|password|token|access[.]?key"
 _OUR_REDACTION = r"credential|passwd|sasl|://[^/\s:@]*:[^/\s@]+@"
 """Names of settings, and any value that holds a URI with a password in it."""
@@ -99,10 +103,30 @@ def free_slots(spark: SparkSession) -> int:
     return int(context.maxNumConcurrentTasks(profile))
 
 
+def executors(spark: SparkSession) -> int:
+    """How many executors are there now; on this machine the driver is the only one."""
+    known = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
+    return max(1, int(known) - 1)  # the driver's own block manager is one of them
+
+
 def wait_for_slots(spark: SparkSession, wanted: int, timeout_seconds: float) -> int:
     """`free_slots`, once there are as many as wanted: a cluster's executors register one by one."""
     deadline = time.monotonic() + timeout_seconds
     while (slots := free_slots(spark)) < wanted and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return slots
+
+
+def wait_for_all_slots(spark: SparkSession, timeout_seconds: float) -> int:
+    """`free_slots`, once there are some and no more have come for a while."""
+    deadline = time.monotonic() + timeout_seconds
+    slots, unchanged_since = 0, time.monotonic()
+    while time.monotonic() < deadline:
+        now = free_slots(spark)
+        if now != slots:
+            slots, unchanged_since = now, time.monotonic()
+        elif slots and time.monotonic() - unchanged_since > ALL_THERE_SECONDS:
+            break
         time.sleep(0.2)
     return slots
 

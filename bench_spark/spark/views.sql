@@ -47,16 +47,57 @@ SELECT r.run_id, r.suite, r.trial, r.scenario, r.broker, r.status,
 FROM runs r JOIN summary s
   ON s.run_id = r.run_id AND s.aggregation = 'interval_max' AND s.measure = 'latency';
 
--- E6: the mean over the intervals, of the latency and of the producer's confirmation.
+-- What each run cost its broker in the measured phase. Two sources on one machine may be about the
+-- same processes: the busiest counts. CPU is the mean over the machines, bytes are their sum.
+CREATE OR REPLACE TEMPORARY VIEW broker_costs AS
+SELECT run_id,
+       100 * avg(user_of_machine) AS cpu_user_percent,
+       100 * avg(system_of_machine) AS cpu_system_percent,
+       100 * avg(user_of_core) AS cpu_user_percent_of_core,
+       100 * avg(system_of_core) AS cpu_system_percent_of_core,
+       sum(written_bytes) / 1e6 AS disk_mb, sum(device_written_bytes) / 1e6 AS device_mb
+FROM (
+  SELECT run_id, host, max(user_of_machine) AS user_of_machine,
+         max(system_of_machine) AS system_of_machine, max(user_of_core) AS user_of_core,
+         max(system_of_core) AS system_of_core, max(written_bytes) AS written_bytes,
+         max(device_written_bytes) AS device_written_bytes
+  FROM (
+    SELECT run_id, host, source,
+           sum(cpu_user_share_of_machine * interval_seconds)
+             / sum(CASE WHEN cpu_user_share_of_machine IS NOT NULL THEN interval_seconds END)
+             AS user_of_machine,
+           sum(cpu_system_share_of_machine * interval_seconds)
+             / sum(CASE WHEN cpu_system_share_of_machine IS NOT NULL THEN interval_seconds END)
+             AS system_of_machine,
+           sum(cpu_user_share_of_core * interval_seconds)
+             / sum(CASE WHEN cpu_user_share_of_core IS NOT NULL THEN interval_seconds END)
+             AS user_of_core,
+           sum(cpu_system_share_of_core * interval_seconds)
+             / sum(CASE WHEN cpu_system_share_of_core IS NOT NULL THEN interval_seconds END)
+             AS system_of_core,
+           sum(written_bytes) AS written_bytes, sum(device_written_bytes) AS device_written_bytes
+    FROM resources WHERE phase = 'measure' GROUP BY run_id, host, source)
+  GROUP BY run_id, host)
+GROUP BY run_id;
+
+-- E6: the mean over the intervals, of the latency and of the producer's confirmation, and what it
+-- cost the broker. `queue` is the number of queues or topics that consumers receive from;
+-- `parameters` are the values of the suite's axes.
 CREATE OR REPLACE TEMPORARY VIEW e6_table AS
-SELECT r.run_id, r.suite, r.trial, r.scenario, r.broker, r.status,
-       CAST(get_json_object(r.scenario_json, '$.destinations') AS INT) AS queue,
+SELECT r.run_id, r.suite, r.trial, r.scenario, r.broker, r.status, r.parameters,
+       CASE get_json_object(r.scenario_json, '$.topology')
+         WHEN 'fan-out' THEN CAST(get_json_object(r.scenario_json, '$.consumers') AS INT)
+           * CAST(get_json_object(r.scenario_json, '$.subscriptions_per_consumer') AS INT)
+         ELSE CAST(get_json_object(r.scenario_json, '$.destinations') AS INT) END AS queue,
        r.rates['send_rate'] AS sent_per_second, r.rates['receive_rate'] AS received_per_second,
        l.min_us, l.mean_us AS avg_us, l.p95_us, l.p99_us,
        c.min_us AS confirm_min_us, c.mean_us AS confirm_avg_us, c.p95_us AS confirm_p95_us,
-       c.p99_us AS confirm_p99_us, r.started_at
+       c.p99_us AS confirm_p99_us,
+       b.disk_mb, b.device_mb, b.cpu_user_percent, b.cpu_system_percent,
+       b.cpu_user_percent_of_core, b.cpu_system_percent_of_core, r.started_at
 FROM runs r
-JOIN summary l
+LEFT JOIN summary l
   ON l.run_id = r.run_id AND l.aggregation = 'interval_mean' AND l.measure = 'latency'
 LEFT JOIN summary c
-  ON c.run_id = r.run_id AND c.aggregation = 'interval_mean' AND c.measure = 'confirm_latency';
+  ON c.run_id = r.run_id AND c.aggregation = 'interval_mean' AND c.measure = 'confirm_latency'
+LEFT JOIN broker_costs b ON b.run_id = r.run_id;

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from bench_spark.errors import (
     EXIT_DATA_LOST,
@@ -16,11 +17,23 @@ from bench_spark.errors import (
     BenchError,
     HookFailed,
 )
-from bench_spark.scenario.suite import Suite, Trial, hook_arguments, hook_environment, trials_of
+from bench_spark.report.formatting import one_line
+from bench_spark.scenario.suite import (
+    Suite,
+    Trial,
+    estimated_trial_seconds,
+    hook_arguments,
+    hook_environment,
+    trials_of,
+)
 from bench_spark.suite.hooks import run_hook
 from bench_spark.suite.progress import TrialRun, is_finished
+from bench_spark.suite.time_left import TimeLeft
 
 SIGNALLED = (EXIT_INTERRUPTED, EXIT_TERMINATED)
+
+OVERHEAD_SECONDS = 1.0
+"""What a trial takes beyond its load and drain, for estimates."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +43,8 @@ class Outcome:
     trial: Trial
     exit_code: int
     seconds: float
-    reason: str = ""
+    text: str = ""
+    """Its result in a line, or why there is none."""
 
 
 @dataclass
@@ -50,8 +64,15 @@ class SuiteResult:
         return EXIT_VALID if codes <= {EXIT_VALID} else EXIT_DEGRADED
 
 
-RunTrial = Callable[[Trial], int]
-"""Runs a trial and returns its exit code; raises a BenchError when it could not start."""
+class TrialEnd(NamedTuple):
+    """How a trial that ran has ended."""
+
+    exit_code: int
+    text: str
+
+
+RunTrial = Callable[[Trial], TrialEnd]
+"""Raises a BenchError when the trial could not start."""
 Say = Callable[[str], None]
 
 
@@ -60,16 +81,25 @@ def run_suite(
     done: Mapping[str, TrialRun],
     run_trial: RunTrial,
     say: Say,
+    name_next: Say,
     tools: Mapping[str, str] | None = None,
 ) -> SuiteResult:
     """Run what is missing. A trial that fails costs only itself; a signal ends the suite.
 
-    `tools` are variables for the hooks that name the broker's own programs; whoever has set one
-    already knows better.
+    `say` is told a line when a trial is over, `name_next` what to call the one that begins. `tools`
+    are variables for the hooks that name the broker's own programs; whoever has set one already
+    knows better.
     """
     tools = {name: text for name, text in (tools or {}).items() if name not in os.environ}
     result = SuiteResult()
     trials = trials_of(suite)
+    left = TimeLeft(
+        {
+            trial.key: estimated_trial_seconds(suite, trial, OVERHEAD_SECONDS)
+            for trial in trials
+            if trial.skipped_because is None and not is_finished(trial.key, done)
+        }
+    )
     for trial in trials:
         place = f"trial {trial.number} of {len(trials)}"
         if trial.skipped_because is not None:
@@ -79,11 +109,11 @@ def run_suite(
         if is_finished(trial.key, done):
             result.kept += 1
             continue
-        say(f"{place}: {trial.key}")
+        name_next(f"{place}, {left.text}")
         outcome = _run_one(suite, trial, run_trial, tools)
         result.outcomes.append(outcome)
-        if outcome.reason:
-            say(f"{place}: {outcome.reason}")
+        left.took(trial.key, outcome.seconds)
+        say(f"{place}: {trial.key}: {one_line(outcome.text)}; {left.text}")
         if outcome.exit_code in SIGNALLED:
             break
     return result
@@ -91,17 +121,17 @@ def run_suite(
 
 def _run_one(suite: Suite, trial: Trial, run_trial: RunTrial, tools: Mapping[str, str]) -> Outcome:
     started = time.monotonic()
-    exit_code, reason = EXIT_VALID, ""
+    exit_code, text = EXIT_VALID, ""
     try:
         _hook(suite, trial, "before", suite.hooks.before, tools)
-        exit_code = run_trial(trial)
+        exit_code, text = run_trial(trial)
     except BenchError as error:
-        exit_code, reason = error.exit_code, str(error)
+        exit_code, text = error.exit_code, f"failed, {error}"
     try:
         _hook(suite, trial, "after", suite.hooks.after, tools)
     except HookFailed as error:
-        exit_code, reason = exit_code or error.exit_code, reason or str(error)
-    return Outcome(trial, exit_code, time.monotonic() - started, reason)
+        exit_code, text = exit_code or error.exit_code, f"{text}; {error}"
+    return Outcome(trial, exit_code, time.monotonic() - started, text)
 
 
 def _hook(

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bench_spark.errors import EXIT_VALID, RunError
+from bench_spark.report.formatting import duration, rate
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.suite import MAX, SUSTAINED, Suite, Trial, suite_digest, value_text
 from bench_spark.search.sustained import Bounds, Kept, Sustained, find_sustained, judge_rate
 from bench_spark.search.ticks import measured_ticks
 from bench_spark.suite.progress import DIGEST_TAG, KEY_TAG, NOTE_TAG, SEARCH_TAG
-from bench_spark.suite.runner import SIGNALLED
+from bench_spark.suite.runner import SIGNALLED, TrialEnd
 from bench_spark.summary.document import Document, RunSummary, Tick
 from bench_spark.summary.rows import TrialOf
 
@@ -54,14 +55,13 @@ class SuiteTrials:
     def __post_init__(self) -> None:
         self._digest = suite_digest(self.suite)
 
-    def run(self, trial: Trial) -> int:
-        """The exit code of the trial."""
+    def run(self, trial: Trial) -> TrialEnd:
         if trial.search == SUSTAINED:
             return self._search(trial)
         summary = self._load(trial, trial.scenario, {KEY_TAG: trial.key})
         if trial.search == MAX:
             self.throughputs[trial.key] = received_per_second(summary.document)
-        return summary.exit_code
+        return TrialEnd(summary.exit_code, result_text(summary.document))
 
     def _load(self, trial: Trial, scenario: Scenario, tags: Mapping[str, str]) -> RunSummary:
         parameters = {name: value_text(value) for name, value in trial.parameters.items()}
@@ -72,7 +72,7 @@ class SuiteTrials:
 
     # -- the highest rate that is kept -----------------------------------------------------------
 
-    def _search(self, trial: Trial) -> int:
+    def _search(self, trial: Trial) -> TrialEnd:
         start = self.throughputs.get(trial.found_from or "")
         if not start:
             raise RunError(f"the search has no throughput to start from: {trial.found_from}")
@@ -93,9 +93,9 @@ class SuiteTrials:
         try:
             found = find_sustained(start, run_at_rate, self._bounds())
         except _Interrupted as interrupted:
-            return interrupted.exit_code
+            return TrialEnd(interrupted.exit_code, "interrupted")
         self._adopt(trial, found, runs)
-        return EXIT_VALID
+        return TrialEnd(EXIT_VALID, found.text)
 
     def _bounds(self) -> Bounds:
         search = self.suite.search
@@ -118,3 +118,18 @@ class SuiteTrials:
 def received_per_second(document: Document) -> float:
     """The throughput that a search starts from, of messages: copies are not counted."""
     return float(document["rates"]["receive_rate"] or 0.0) / (document.get("copies") or 1)
+
+
+def result_text(document: Document) -> str:
+    """The result of a load in a line."""
+    rates = document["rates"]
+    measured = document.get("measures", {})
+    p99_us = measured.get("latency", measured.get("confirm_latency", {})).get("p99_us")
+    received = rates["receive_rate"]
+    told = [
+        document["status"],
+        f"{rate(rates.get('send_rate') if received is None else received)} msg/s",
+        *([f"P99 {duration(p99_us)}"] if p99_us is not None else []),
+        *document.get("reasons", ())[:1],
+    ]
+    return ", ".join(told)

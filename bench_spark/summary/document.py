@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.agent.timeline import MEASURE
-from bench_spark.collector.accounts import Accounts
+from bench_spark.collector.accounts import Accounts, completed
 from bench_spark.collector.control import Failure
 from bench_spark.collector.evidence import AgentSamples, Counted
 from bench_spark.errors import (
@@ -43,6 +43,7 @@ _RECEIVING_COUNTS = (
     "acked",
     "redelivered",
     "out_of_order",
+    "corrupted",
     "malformed",
     "foreign",
     "bytes_received",
@@ -133,6 +134,7 @@ class RunSummary:
 
 def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
     ticks = list(ticks)
+    facts = replace(facts, accounts=_accounts(ticks, facts))
     scenario = facts.plan.scenario
     highest_us = scenario.histogram.highest_us
     counts = _counts(ticks, facts)
@@ -181,6 +183,7 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         "audit": verdict_of(checks),
         "connections": _connections(facts),
         "agents": facts.agents,
+        "start_spread_us": _start_spread_us(facts),
         "resources": {
             "busiest_agent_share_of_core": facts.busiest_agent_share,
             "busiest_host_share": facts.busiest_host_share,
@@ -200,6 +203,13 @@ def _connections(facts: RunFacts) -> dict[str, int] | None:
     return {role: sum(one[role] for one in told if one) for role in ("producers", "consumers")}
 
 
+def _start_spread_us(facts: RunFacts) -> float | None:
+    """Between the first agent's beginning and the last one's; None if one has never said."""
+    late_us = [agent.get("started_late_us") for agent in facts.agents]
+    known = [one for one in late_us if one is not None]
+    return max(known) - min(known) if known and len(known) == len(late_us) else None
+
+
 def _measured_seconds(facts: RunFacts) -> float:
     if facts.measured_from is None or facts.measured_until is None:
         return 0.0
@@ -208,6 +218,20 @@ def _measured_seconds(facts: RunFacts) -> float:
 
 def _sum(ticks: Iterable[Tick], role: str, counter: str) -> int:
     return sum(tick.counter(counter) for tick in ticks if tick.role == role)
+
+
+def _accounts(ticks: list[Tick], facts: RunFacts) -> Accounts | None:
+    """As the agents reported them; where one was killed, with what its events say."""
+    accounts = facts.accounts
+    if accounts is None or accounts.is_reported:
+        return accounts
+    measured = [tick for tick in ticks if tick.phase == MEASURE]
+    return completed(
+        accounts,
+        sent=_sum(measured, PRODUCER, "sent"),
+        received=_sum(measured, CONSUMER, "received"),
+        duplicates=_sum(measured, CONSUMER, "duplicates"),
+    )
 
 
 def _counts(ticks: list[Tick], facts: RunFacts) -> dict[str, int | None]:
@@ -226,6 +250,7 @@ def _counts(ticks: list[Tick], facts: RunFacts) -> dict[str, int | None]:
         "acked": _sum(measured, CONSUMER, "acked"),
         "redelivered": _sum(measured, CONSUMER, "redelivered"),
         "out_of_order": _sum(measured, CONSUMER, "out_of_order"),
+        "corrupted": _corrupted(measured, facts.plan),
         "malformed": _sum(ticks, CONSUMER, "malformed"),
         "foreign": _sum(ticks, CONSUMER, "foreign"),
         "errors": _sum(ticks, PRODUCER, "errors") + _sum(ticks, CONSUMER, "errors"),
@@ -248,6 +273,13 @@ def _counts(ticks: list[Tick], facts: RunFacts) -> dict[str, int | None]:
         "lost": accounts.lost,
         "indeterminate": accounts.indeterminate,
     }
+
+
+def _corrupted(measured: list[Tick], plan: Plan) -> int | None:
+    """Known where whoever received a message had also sent it."""
+    if not plan.scenario.identity.content_hash or not plan.is_paired:
+        return None
+    return _sum(measured, CONSUMER, "corrupted")
 
 
 def _unconfirmed(measured: list[Tick]) -> int:

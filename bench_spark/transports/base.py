@@ -24,10 +24,11 @@ destinations that this run declared and the broker has forgotten are declared ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Any, Protocol, runtime_checkable
+from itertools import repeat
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,7 @@ U32 = npt.NDArray[np.uint32]
 U16 = npt.NDArray[np.uint16]
 U8 = npt.NDArray[np.uint8]
 Bool = npt.NDArray[np.bool_]
+ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ class BrokerFacts:
 
 
 class Part(Enum):
+    """What a message has besides its head. Which of them a protocol has: `registry.parts_of`."""
+
     BODY = "body"
     KEY = "key"
     HEADERS = "headers"
@@ -102,10 +106,16 @@ class Part(Enum):
 
 HEAD_ONLY: frozenset[Part] = frozenset()
 
+Headers = Mapping[str, bytes]
+"""Of one message: values by name. Text is UTF-8; where a name comes twice, its last value."""
+
 
 @dataclass
 class Batch:
     """Messages to send, in order. Body = head (cut to the body's size) + tail.
+
+    With `head_bytes` 0 the tails are whole bodies. The heads still say which message is which, and
+    come back in its outcome.
 
     The arrays are the agent's: it uses them again after `send`, so a transport keeps copies.
     """
@@ -117,7 +127,13 @@ class Batch:
     route: U16
     keys: Sequence[bytes] | None = None
     head_bytes: int = 32
-    """How many bytes of each head go into the body: 32, or fewer for tiny bodies."""
+    """How many bytes of each head go into the body: 32, fewer for tiny bodies, or none."""
+    headers: Sequence[Headers] | None = None
+    """Only for protocols that have them (`Part.HEADERS`); MQTT takes text only."""
+    sizes: U32 | None = None
+    """Of the bodies, for the agent's own books, where they differ."""
+    hashes: I64 | None = None
+    """Of the bodies' contents, likewise, where they are asked for."""
 
     def __len__(self) -> int:
         return len(self.head)
@@ -131,12 +147,13 @@ class Batch:
             route=self.route[first:],
             keys=None if self.keys is None else self.keys[first:],
             head_bytes=self.head_bytes,
+            headers=None if self.headers is None else self.headers[first:],
         )
 
     def rows(self, places: I64) -> Batch:
         """Some of these messages, in that order (copies)."""
 
-        def of(column: Sequence[bytes]) -> Sequence[bytes]:
+        def of(column: Sequence[ItemT]) -> Sequence[ItemT]:
             return [column[place] for place in places.tolist()]
 
         return Batch(
@@ -146,6 +163,7 @@ class Batch:
             route=self.route[places],
             keys=None if self.keys is None else of(self.keys),
             head_bytes=self.head_bytes,
+            headers=None if self.headers is None else of(self.headers),
         )
 
 
@@ -164,6 +182,9 @@ class Outcomes:
     lane: U32
     kind: U8
     head: Envelopes
+    answers: Sequence[bytes] | None = None
+    """What the peer answered to each, where the protocol has answers and the scenario wants them;
+    empty where there was none."""
 
     def __len__(self) -> int:
         return len(self.head)
@@ -185,10 +206,14 @@ class Received:
     redelivered: Bool
     bodies: Sequence[bytes] | None = None
     keys: Sequence[bytes | None] | None = None
-    headers: Sequence[Any] | None = None
+    headers: Sequence[Headers] | None = None
     token: Any = None
     """What the transport needs to acknowledge exactly these messages: an array with a place for
     each, or None."""
+    hashes: I64 | None = None
+    """Of the bodies' contents, put there by the agent where they are asked for."""
+    corrupted: Bool | None = None
+    """Likewise: whose content is not what this agent sent."""
 
     def __len__(self) -> int:
         return len(self.head)
@@ -214,6 +239,8 @@ class Received:
             keys=of(self.keys),
             headers=of(self.headers),
             token=None if self.token is None else self.token[places],
+            hashes=None if self.hashes is None else self.hashes[places],
+            corrupted=None if self.corrupted is None else self.corrupted[places],
         )
 
 
@@ -230,8 +257,15 @@ def joined(parts: Sequence[Received]) -> Received:
         head=np.concatenate([part.head for part in parts]),
         size=np.concatenate([part.size for part in parts]),
         redelivered=np.concatenate([part.redelivered for part in parts]),
-        token=None if parts[0].token is None else np.concatenate([part.token for part in parts]),
+        token=_chained([part.token for part in parts]),
+        hashes=_chained([part.hashes for part in parts]),
+        corrupted=_chained([part.corrupted for part in parts]),
     )
+
+
+def _chained(columns: Sequence[Any]) -> Any:
+    """A column that all parts have or none of them."""
+    return None if columns[0] is None else np.concatenate(columns)
 
 
 def no_outcomes() -> Outcomes:
@@ -251,7 +285,19 @@ def joined_outcomes(parts: Sequence[Outcomes]) -> Outcomes:
         lane=np.concatenate([one.lane for one in parts]),
         kind=np.concatenate([one.kind for one in parts]),
         head=joined_envelopes([one.head for one in parts]),
+        answers=_joined_answers(parts),
     )
+
+
+def _joined_answers(parts: Sequence[Outcomes]) -> list[bytes] | None:
+    if all(one.answers is None for one in parts):
+        return None
+    empty = repeat(b"")
+    return [
+        answer
+        for one in parts
+        for answer, _ in zip(one.answers or empty, range(len(one)), strict=False)
+    ]
 
 
 def nothing_received() -> Received:

@@ -15,8 +15,9 @@ from __future__ import annotations
 import os
 import select
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,12 @@ import numpy.typing as npt
 import bench_spark
 from bench_spark.errors import BrokerRefused, ConfigurationError
 from bench_spark.measure.clock import NowNs
-from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, envelope_bytes
+from bench_spark.measure.envelope import (
+    ENVELOPE_BYTES,
+    Envelopes,
+    envelope_bytes,
+    leading_envelopes,
+)
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.topologies import Wiring
 from bench_spark.transports.base import (
@@ -34,6 +40,7 @@ from bench_spark.transports.base import (
     Batch,
     BrokerFacts,
     Destination,
+    Headers,
     Lane,
     OutcomeKind,
     Outcomes,
@@ -84,11 +91,13 @@ class _Bell:
 
 @dataclass
 class _Chunk:
-    """Messages of one batch that went to one queue; tails are shared with the sender."""
+    """Messages of one batch that went to one queue; all but heads are shared with the sender."""
 
     head: Envelopes
     size: U32
     tail: bytes | Sequence[bytes]
+    keys: Sequence[bytes] | None = None
+    headers: Sequence[Headers] | None = None
 
     def __len__(self) -> int:
         return len(self.head)
@@ -96,7 +105,7 @@ class _Chunk:
     def bodies(self) -> list[bytes]:
         tails = [self.tail] * len(self) if isinstance(self.tail, bytes) else self.tail
         return [
-            row.tobytes()[: size - len(tail)] + tail
+            row.tobytes()[: size - len(tail)] + tail if size > len(tail) else tail
             for row, size, tail in zip(
                 envelope_bytes(self.head), self.size.tolist(), tails, strict=True
             )
@@ -374,14 +383,19 @@ class LoopbackProducers:
 def _chunk(batch: Batch, places: slice | npt.NDArray[np.int64]) -> _Chunk:
     """A copy of these messages' heads, cut as they would be in a body; tails are not copied."""
     head = np.array(batch.head[places])
-    if batch.head_bytes < ENVELOPE_BYTES:
+    if 0 < batch.head_bytes < ENVELOPE_BYTES:
         envelope_bytes(head)[:, batch.head_bytes :] = 0
-    if isinstance(batch.tail, bytes):
+    is_plain = isinstance(batch.tail, bytes) and batch.head_bytes > 0
+    if is_plain and batch.keys is None and batch.headers is None:
         size = np.full(len(head), batch.head_bytes + len(batch.tail), np.uint32)
         return _Chunk(head, size, batch.tail)
-    tails = [batch.tail[place] for place in np.arange(len(batch))[places]]
+    own = batch.rows(np.arange(len(batch))[places])
+    tails = [own.tail] * len(own) if isinstance(own.tail, bytes) else own.tail
     lengths = np.fromiter(map(len, tails), np.uint32, len(tails))
-    return _Chunk(head, lengths + np.uint32(batch.head_bytes), tails)
+    size = lengths + np.uint32(batch.head_bytes)
+    if not batch.head_bytes:
+        head = leading_envelopes(tails)
+    return _Chunk(head, size, own.tail, own.keys, own.headers)
 
 
 def _joined(columns: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
@@ -453,7 +467,6 @@ class LoopbackConsumers:
             return nothing_received()
         if len(parts) == 1:
             return parts[0]
-        bodies = [body for part in parts for body in part.bodies or ()]
         return Received(
             received_ns=np.concatenate([part.received_ns for part in parts]),
             lane=np.concatenate([part.lane for part in parts]),
@@ -461,8 +474,14 @@ class LoopbackConsumers:
             head=np.concatenate([part.head for part in parts]),
             size=np.concatenate([part.size for part in parts]),
             redelivered=np.concatenate([part.redelivered for part in parts]),
-            bodies=bodies if Part.BODY in self._want else None,
+            bodies=self._wanted(Part.BODY, [part.bodies or () for part in parts]),
+            keys=self._wanted(Part.KEY, [part.keys or () for part in parts]),
+            headers=self._wanted(Part.HEADERS, [part.headers or () for part in parts]),
         )
+
+    def _wanted(self, part: Part, columns: Iterable[Sequence[Any]]) -> list[Any] | None:
+        """One behind the other; None where nobody wants them."""
+        return list(chain.from_iterable(columns)) if part in self._want else None
 
     def _deal(self, inlet: _Inlet, received_ns: int) -> Received:
         chunks = inlet.queue.take_all()
@@ -477,9 +496,9 @@ class LoopbackConsumers:
             head=_joined([chunk.head for chunk in chunks]),
             size=_joined([chunk.size for chunk in chunks]),
             redelivered=np.zeros(count, np.bool_),
-            bodies=[body for chunk in chunks for body in chunk.bodies()]
-            if Part.BODY in self._want
-            else None,
+            bodies=self._wanted(Part.BODY, (chunk.bodies() for chunk in chunks)),
+            keys=self._wanted(Part.KEY, (one.keys or [None] * len(one) for one in chunks)),
+            headers=self._wanted(Part.HEADERS, (one.headers or [{}] * len(one) for one in chunks)),
         )
 
     def acknowledge(self, received: Received) -> int:

@@ -10,17 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.delivery import with_delivery
 from bench_spark.scenario.ends import Ends, scenario_at
 from bench_spark.scenario.ends_section import PROTOCOLS
+from bench_spark.scenario.load_sections import LARGEST_BODY_BYTES
 from bench_spark.scenario.models import Scenario
-from bench_spark.transports.base import Transport, TransportContext, Wired
+from bench_spark.transports.base import Part, Transport, TransportContext, Wired
 
 ENTRY_POINTS = "bench_spark.transports"
+
+_PARTS = {
+    "amqp": frozenset({Part.BODY, Part.HEADERS}),
+    "kafka": frozenset(Part),
+    "http": frozenset({Part.BODY, Part.HEADERS}),
+    "tcp": frozenset({Part.BODY}),
+    "loopback": frozenset(Part),
+}
 
 TransportFactory = Callable[[TransportContext], Transport]
 
@@ -71,6 +80,36 @@ def fitted_to(scenario: Scenario, ends: Ends) -> Scenario:
     return scenario.model_copy(update=own)
 
 
+def parts_of(broker: Broker, scenario: Scenario) -> frozenset[Part]:
+    """What messages have in this protocol, besides being messages: what may be sent along with a
+    body, and what is handed over where it is asked for. Somebody else's transport says so by an
+    attribute `parts`; without it, bodies are all it has."""
+    if broker.kind == "mqtt":
+        has_headers = scenario.mqtt.version == "5"
+        return frozenset({Part.BODY, Part.HEADERS}) if has_headers else frozenset({Part.BODY})
+    if broker.kind == "other":
+        return frozenset(getattr(_factory(broker), "parts", {Part.BODY}))
+    return _PARTS[broker.kind]
+
+
+class SizeLimit(NamedTuple):
+    """The largest body that can be sent, and what says so."""
+
+    most_bytes: int
+    reason: str
+
+
+def size_limit(scenario: Scenario, broker: Broker) -> SizeLimit:
+    """As far as it is known without asking the broker."""
+    if broker.kind == "kafka":
+        from bench_spark.transports import kafka
+
+        limit = kafka.size_limit(scenario)
+        if limit is not None:
+            return SizeLimit(*limit)
+    return SizeLimit(LARGEST_BODY_BYTES, "bench-spark")
+
+
 def connections_of(scenario: Scenario, broker: Broker, producers: int, consumers: int) -> int:
     """How many connections so many lanes of one agent have."""
     if broker.kind == "loopback":
@@ -106,6 +145,14 @@ def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
         from bench_spark.transports import kafka
 
         kafka.check_properties(scenario, broker)
+    elif broker.kind == "http":
+        from bench_spark.transports.http import transport as http
+
+        http.refuse_impossible(scenario, broker)
+    elif broker.kind == "tcp":
+        from bench_spark.transports.tcp import transport as tcp
+
+        tcp.refuse_impossible(scenario, broker)
     elif broker.kind == "mqtt":
         from bench_spark.transports.mqtt import layout
         from bench_spark.transports.mqtt import naming as mqtt_naming
@@ -129,6 +176,14 @@ def _factory(broker: Broker) -> TransportFactory:
         from bench_spark.transports.mqtt.transport import MqttTransport
 
         return MqttTransport
+    if broker.kind == "http":
+        from bench_spark.transports.http.transport import HttpTransport
+
+        return HttpTransport
+    if broker.kind == "tcp":
+        from bench_spark.transports.tcp.transport import TcpTransport
+
+        return TcpTransport
     if broker.kind == "loopback":
         from bench_spark.transports.loopback import LoopbackTransport
 

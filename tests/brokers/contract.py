@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from bench_spark.transports.base import (
     Batch,
     Consumers,
     Destination,
+    Headers,
     Lane,
     Outcomes,
     Part,
@@ -53,6 +55,7 @@ KAFKA_PLANES = ("fast", "confluent")
 
 _run_numbers = itertools.count()
 _plane: ContextVar[str] = ContextVar("plane", default=PLANES[0])
+_consumer_uri: ContextVar[str | None] = ContextVar("consumer_uri", default=None)
 _mqtt_version: ContextVar[str] = ContextVar("mqtt_version", default="3.1.1")
 
 
@@ -76,6 +79,22 @@ def mqtt_version(name: str) -> Iterator[None]:
         _mqtt_version.reset(token)
 
 
+@contextmanager
+def consumer_uri(uri: str) -> Iterator[None]:
+    """Consumers of HTTP and TCP opened meanwhile listen here."""
+    token = _consumer_uri.set(uri)
+    try:
+        yield
+    finally:
+        _consumer_uri.reset(token)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
 def open_transport(broker: Broker, run_id: str | None = None, **scenario: Any) -> Transport:
     return make_transport(_context(broker, run_id, scenario))
 
@@ -91,9 +110,19 @@ def open_confirming(broker: Broker, in_flight: int = 50, **scenario: Any) -> Tra
     return open_transport(broker, **scenario)
 
 
+def transport_scenario(broker: Broker, **scenario: Any) -> Scenario:
+    """What `open_transport` makes its transport from."""
+    return _context(broker, None, scenario).scenario
+
+
 def _context(broker: Broker, run_id: str | None, scenario: dict[str, Any]) -> TransportContext:
     if broker.kind in ("amqp", "kafka"):
         scenario[broker.kind] = {"plane": _plane.get(), **scenario.get(broker.kind, {})}
+    if broker.kind in ("http", "tcp"):
+        scenario[broker.kind] = {
+            "consumer_uri": _consumer_uri.get(),
+            **scenario.get(broker.kind, {}),
+        }
     scenario["mqtt"] = {"version": _mqtt_version.get(), **scenario.get("mqtt", {})}
     return TransportContext(
         run_id=run_id or f"contract-{time.time_ns()}-{next(_run_numbers)}",
@@ -182,6 +211,22 @@ def batch(
         route=np.broadcast_to(np.asarray(route, np.uint16), len(made)).copy(),
         head_bytes=head_bytes,
     )
+
+
+def whole(
+    bodies: Sequence[bytes],
+    keys: Sequence[bytes] | None = None,
+    headers: Sequence[Headers] | None = None,
+    lane: int | Sequence[int] = 0,
+) -> Batch:
+    """Messages that are all somebody's data: nothing of their heads is in them."""
+    made = batch(heads(len(bodies), lane), lane, tails=bodies)
+    return replace(made, head_bytes=0, keys=keys, headers=headers)
+
+
+def column(parts: list[Received], name: str) -> list[Any]:
+    """Of what was collected: `bodies`, `keys` or `headers`."""
+    return [one for part in parts for one in getattr(part, name)]
 
 
 @dataclass

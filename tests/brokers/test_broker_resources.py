@@ -93,10 +93,10 @@ def evaluated(rabbitmq: BrokerStatus, application: str, name: str) -> str:
 
 
 def watched(broker: Broker, credentials: Credentials, run_id: str, store: Store) -> Monitor:
-    """A monitor over a load at full speed through one queue, which RabbitMQ slows down."""
+    """A monitor over a load of which RabbitMQ's management plugin has time to learn."""
     scenario = Scenario.model_validate(
         {
-            "load": {"mode": "maximum"},
+            "load": {"rate_per_second": 3000},
             "phases": {"warmup_seconds": 6.0, "measure_seconds": 5.0, "drain_seconds": 1.0},
             "message": {"bytes": 200},
         }

@@ -18,6 +18,7 @@ from bench_spark.scenario.models import Scenario
 
 @pytest.mark.slow
 @pytest.mark.alone
+@pytest.mark.fault(case=4)
 def test_a_frozen_broker_shows_in_the_latency_from_the_due_time() -> None:
     """Frozen for 2 s of 10, the messages due meanwhile wait from 0 to 2 s, evenly.
 

@@ -395,6 +395,7 @@ def test_a_login_over_tls_carries_the_load(
         collect(consumers, 100)
 
 
+@pytest.mark.fault(case=5)
 def test_a_wrong_password_names_the_user_and_stays_secret(
     guarded_broker: Broker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -201,6 +201,7 @@ def test_messages_of_any_origin_and_size_are_received(broker: Broker) -> None:
         user.delete(name)
 
 
+@pytest.mark.fault(case=5)
 def test_a_missing_destination_is_named_and_not_made(broker: Broker) -> None:
     name = unique("missing")
     load = consume(unique("take"), broker, name, 1)

@@ -32,8 +32,10 @@ from contract import (
 from proxy import Proxy, proxied
 
 from bench_spark import brokers
+from bench_spark.agent import loop as loop_module
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.brokers.base import free_ports
+from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
@@ -216,6 +218,7 @@ def test_a_queue_named_by_the_broker_that_is_gone_is_lost_for_good_by_name(
 
 
 @pytest.mark.usefixtures("plane")
+@pytest.mark.fault(case=6)
 def test_a_queue_deleted_in_mid_run_is_not_declared_again(rabbitmq_broker: Broker) -> None:
     transport = open_transport(rabbitmq_broker)
     made = transport.declare([Destination(0)])
@@ -252,6 +255,7 @@ def test_a_connection_that_the_broker_closes_without_blame_comes_back(
 
 
 @pytest.mark.usefixtures("plane")
+@pytest.mark.fault(case=5)
 def test_a_login_refused_on_the_way_back_ends_the_trying(rabbitmq_broker: Broker) -> None:
     user = f"leaver-{time.time_ns()}"
     manage(rabbitmq_broker, "PUT", f"users/{user}", {"password": "geheim", "tags": ""})
@@ -366,12 +370,12 @@ def any_way(request: pytest.FixtureRequest) -> Iterator[tuple[Proxy, Broker, str
 
 def plan_of(plane: str, **keys: Any) -> Plan:
     keys["amqp"] = {"plane": plane} | keys.get("amqp", {})
-    phases = {"warmup_seconds": 0.5, "measure_seconds": 3, "drain_seconds": 2}
+    phases = {"warmup_seconds": 0.3, "measure_seconds": 2, "drain_seconds": 2}
     scenario = Scenario.model_validate({"phases": phases} | keys)
     return make_plan(scenario, f"reconnection-{time.time_ns()}")
 
 
-def cutting(proxy: Proxy, down_seconds: float = 1.0, after_seconds: float = 1.0) -> Any:
+def cutting(proxy: Proxy, down_seconds: float = 0.7, after_seconds: float = 0.7) -> Any:
     def cut(load: Load) -> None:
         time.sleep(after_seconds)
         proxy.shut()
@@ -382,11 +386,27 @@ def cutting(proxy: Proxy, down_seconds: float = 1.0, after_seconds: float = 1.0)
     return cut
 
 
+def progress_of(load: Load, name: str) -> int:
+    return int(load.control.agents[0].progress.get(name, 0))
+
+
+def go_on_after(load: Load, reopened: int) -> None:
+    """Wait until so many lanes are back and carry messages, and end the run then."""
+    assert eventually(lambda: progress_of(load, "reopened") == reopened)
+    before = progress_of(load, "received_once")
+    assert eventually(lambda: progress_of(load, "received_once") > before + 100)
+    load.stop()
+
+
+UNTIL_STOPPED = {"warmup_seconds": 0, "measure_seconds": 120, "drain_seconds": 2}
+
+
 def reconnects(load: Load) -> int:
     return sum(load.total_of_all_phases(role, "reconnects") for role in (PRODUCER, CONSUMER))
 
 
 @pytest.mark.parametrize("confirms", [0, 100])
+@pytest.mark.fault(case=1)
 def test_a_schedule_goes_on_and_every_message_is_accounted_for(
     any_way: tuple[Proxy, Broker, str], confirms: int
 ) -> None:
@@ -399,11 +419,11 @@ def test_a_schedule_goes_on_and_every_message_is_accounted_for(
     assert reconnects(load) == 4
     assert load.total_of_all_phases(PRODUCER, "errors") == 2
     # Due meanwhile, sent late, never forgotten.
-    assert load.total(PRODUCER, "due") == 3000
-    assert load.total(PRODUCER, "sent") == accounts.sent == 3000
-    assert load.histogram("send_lag").max_us > 900_000
+    assert load.total(PRODUCER, "due") == 2000
+    assert load.total(PRODUCER, "sent") == accounts.sent == 2000
+    assert load.histogram("send_lag").max_us > 600_000
     assert accounts.closes
-    assert accounts.received_once >= 2800
+    assert accounts.received_once >= 1800
     if confirms:
         assert accounts.lost == 0
     else:
@@ -413,7 +433,7 @@ def test_a_schedule_goes_on_and_every_message_is_accounted_for(
         (row.role, row.tick) for _, row in load.rows if row.counters.get("disconnected_ns", 0) > 0
     }
     assert {role for role, _ in gap} == {PRODUCER, CONSUMER}
-    assert load.total_of_all_phases(PRODUCER, "disconnected_ns") > 2 * 1_000_000_000
+    assert load.total_of_all_phases(PRODUCER, "disconnected_ns") > 2 * 700_000_000
     [entry] = [state.reports["closed"]["outages"] for state in load.control.agents]
     assert [(one["role"], one["member"], one["losses"], one["reopened"]) for one in entry] == [
         (CONSUMER, 0, 1, 1),
@@ -423,6 +443,7 @@ def test_a_schedule_goes_on_and_every_message_is_accounted_for(
     ]
 
 
+@pytest.mark.fault(case=2)
 def test_unacknowledged_messages_come_again_and_are_told_apart(
     any_way: tuple[Proxy, Broker, str],
 ) -> None:
@@ -445,11 +466,11 @@ def test_other_lanes_stay_in_time_while_one_is_down(rabbitmq_broker: Broker) -> 
     with proxied(rabbitmq_broker) as (proxy, broker):
 
         def cut_one(load: Load) -> None:
-            time.sleep(1.0)
+            time.sleep(0.7)
             proxy.shut()
             # The consumer's connection came first, then those of the producers.
             proxy.cut(1)
-            time.sleep(1.2)
+            time.sleep(0.8)
             proxy.open()
 
         plan = plan_of(plane, producers=4, load={"rate_per_second": 1000})
@@ -458,11 +479,11 @@ def test_other_lanes_stay_in_time_while_one_is_down(rabbitmq_broker: Broker) -> 
     assert load.control.failures == []
     assert reconnects(load) == 1
     assert accounts.closes
-    assert load.total(PRODUCER, "sent") == load.total(PRODUCER, "due") == 3000
-    # A quarter of the messages of 1.2 of 3 seconds waited; all others went out in time.
+    assert load.total(PRODUCER, "sent") == load.total(PRODUCER, "due") == 2000
+    # A quarter of the messages of 0.8 of 2 seconds waited; all others went out in time.
     lag = load.histogram("send_lag")
     late = int(lag.counts[lag.values_us > 300_000].sum())
-    assert 100 < late < 700
+    assert 70 < late < 470
 
 
 @pytest.mark.parametrize("consumer_too", [False, True])
@@ -470,34 +491,29 @@ def test_a_window_goes_on_after_a_cut(
     any_way: tuple[Proxy, Broker, str], consumer_too: bool
 ) -> None:
     proxy, broker, plane = any_way
-    received: list[int] = []
 
     def cut(load: Load) -> None:
-        time.sleep(1.0)
+        assert eventually(lambda: progress_of(load, "received_once") > 100)
         proxy.shut()
         proxy.cut(*([] if consumer_too else [1]))
-        time.sleep(0.5)
+        time.sleep(0.3)
         proxy.open()
-        assert eventually(lambda: load.control.agents[0].progress.get("reopened", 0) > 0)
-        received.append(load.control.agents[0].progress["received_once"])
+        go_on_after(load, reopened=2 if consumer_too else 1)
 
-    plan = plan_of(plane, load={"mode": "window", "in_flight": 20})
+    plan = plan_of(plane, phases=UNTIL_STOPPED, load={"mode": "window", "in_flight": 20})
     load = run_load(plan, broker, cut)
     assert load.control.failures == []
     assert load.accounts().closes
-    assert load.control.agents[0].progress["received_once"] > received[0] + 100
 
 
 def test_a_maximum_whose_backlog_was_lost_goes_on(any_way: tuple[Proxy, Broker, str]) -> None:
     """The queue goes with its consumer, and all that was in it."""
     proxy, broker, plane = any_way
-    received: list[int] = []
 
     def cut(load: Load) -> None:
-        time.sleep(1.0)
-        cutting(proxy, down_seconds=0.5, after_seconds=0.0)(load)
-        assert eventually(lambda: load.control.agents[0].progress.get("reopened", 0) == 2)
-        received.append(load.control.agents[0].progress["received_once"])
+        assert eventually(lambda: progress_of(load, "received_once") > 100)
+        cutting(proxy, down_seconds=0.3, after_seconds=0)(load)
+        go_on_after(load, reopened=BOTH_ENDS_REOPENED)
 
     amqp = {
         "queue": {"auto_delete": True},
@@ -506,12 +522,11 @@ def test_a_maximum_whose_backlog_was_lost_goes_on(any_way: tuple[Proxy, Broker, 
         "ack_every": 1,
     }
     load_keys = {"mode": "maximum", "backlog_limit_bytes": 200_000}
-    plan = plan_of(plane, load=load_keys, amqp=amqp, message={"bytes": 1000})
+    message = {"bytes": 1000}
+    plan = plan_of(plane, phases=UNTIL_STOPPED, load=load_keys, amqp=amqp, message=message)
     load = run_load(plan, broker, cut)
     assert load.control.failures == []
-    accounts = load.accounts()
-    assert accounts.closes
-    assert load.control.agents[0].progress["received_once"] > received[0] + 100
+    assert load.accounts().closes
 
 
 def test_with_no_time_to_reconnect_a_lost_lane_ends_the_run(
@@ -532,11 +547,11 @@ def test_a_broker_that_stays_away_fails_the_run_and_keeps_what_was_measured(
     proxy, broker, plane = any_way
 
     def cut(load: Load) -> None:
-        time.sleep(1.0)
+        assert eventually(lambda: progress_of(load, "sent") > 200)
         proxy.shut()
         proxy.cut()
 
-    phases = {"warmup_seconds": 0.5, "measure_seconds": 60, "drain_seconds": 4}
+    phases = {"warmup_seconds": 0, "measure_seconds": 60, "drain_seconds": 4}
     keys = {"phases": phases, "reconnect_seconds": 1.0, "load": {"rate_per_second": 500}}
     load = run_load(plan_of(plane, **keys), broker, cut)
     [failure] = load.control.failures
@@ -567,29 +582,32 @@ def test_lanes_down_at_the_end_have_the_drain_to_come_back(rabbitmq_broker: Brok
         assert load.accounts().closes
 
 
+@pytest.mark.fault(case=1)
 def test_a_broker_that_is_killed_and_started_again_gets_its_queues_back(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # However long the broker takes to come back: what was due meanwhile is sent then.
+    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 60 * NANOSECONDS)
     plane = PLANES[0]
     [port] = free_ports(1)
     status = brokers.start("qpid", state=tmp_path, port=port)
     try:
 
         def restart(load: Load) -> None:
-            time.sleep(1.0)
+            assert eventually(lambda: progress_of(load, "received_once") > 100)
             assert status.pid is not None
             os.kill(status.pid, signal.SIGKILL)
             brokers.stop("qpid", state=tmp_path)  # what is left of it
             brokers.start("qpid", state=tmp_path, port=port)
-            assert eventually(lambda: load.control.agents[0].progress.get("reopened", 0) == 2)
+            assert eventually(lambda: progress_of(load, "reopened") == BOTH_ENDS_REOPENED)
 
-        phases = {"warmup_seconds": 0, "measure_seconds": 15, "drain_seconds": 3}
+        phases = {"warmup_seconds": 0, "measure_seconds": 3, "drain_seconds": 3}
         plan = plan_of(plane, phases=phases, load={"rate_per_second": 300}, amqp={"confirms": 100})
         load = run_load(plan, status.broker, restart)
         assert load.control.failures == []
         accounts = load.accounts()
         assert accounts.closes
-        assert accounts.sent == load.total(PRODUCER, "due") == 4500
-        assert accounts.received_once > 3000
+        assert accounts.sent == load.total(PRODUCER, "due") == 900
+        assert accounts.received_once > 600
     finally:
         brokers.stop("qpid", state=tmp_path)

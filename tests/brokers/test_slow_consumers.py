@@ -59,6 +59,7 @@ def test_no_consumer_takes_more_than_its_rate_and_all_is_received_in_the_end(
     assert load.histogram("latency").max_us >= 800_000, "waiting is part of the latency"
 
 
+@pytest.mark.fault(case=19)
 def test_unacknowledged_messages_stay_in_the_broker(amqp_broker: Broker) -> None:
     load = slow_load(
         amqp_broker,

@@ -160,6 +160,7 @@ def test_bad_input_is_refused_before_spark_starts(bench: Program, what: str) -> 
 
 
 @pytest.mark.parametrize("what", ["an unknown scenario", "too few slots"])
+@pytest.mark.fault(case=11)
 def test_an_error_is_one_line_that_names_the_program(bench: Program, what: str) -> None:
     lines = bench(*BAD_INPUT[what][0]).err.splitlines()
     assert len(lines) == 1

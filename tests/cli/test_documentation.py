@@ -6,12 +6,12 @@ failing here.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,6 +29,7 @@ from bench_spark import brokers
 from bench_spark.cli import main
 from bench_spark.cli.app import Settings, app
 from bench_spark.errors import EnvironmentNotReady
+from bench_spark.identity.preparing import with_records
 from bench_spark.plan import make_plan
 from bench_spark.report.measures import COUNTS
 from bench_spark.scenario.broker import Broker, Credentials
@@ -36,12 +37,11 @@ from bench_spark.scenario.loader import load_broker, load_scenario
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.suite import Suite
 from bench_spark.scenario.suite_loader import load_suite
-from bench_spark.spark.session import build_session, local_session_master
 from bench_spark.spark.sql import create_views, run_query, view_statements
 from bench_spark.store import Store
 from bench_spark.tables import TABLES
 from bench_spark.transports.base import TransportContext
-from bench_spark.transports.registry import ENTRY_POINTS, make_transport
+from bench_spark.transports.registry import make_transport
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -338,6 +338,30 @@ def test_the_example_transport_carries_a_load_when_installed_as_shown(
     assert load.histogram("latency").count == 500
 
 
+def test_the_example_carrier_carries_ids_when_installed_as_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = {block.file: block.text for name in ("python", "toml") for block in blocks(name)}
+    (tmp_path / "last_line.py").write_text(shown["last_line.py"])
+    install(tmp_path, tomllib.loads(shown["last_line.toml"])["project"])
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "records.txt").write_text("one\ntwo\n")
+    scenario = Scenario.model_validate(
+        {
+            "dataset": {"path": str(tmp_path / "records.txt")},
+            "identity": {"carrier": "last-line", "content_hash": True},
+            "load": {"rate_per_second": 1000, "messages": 100},
+            "phases": {"warmup_seconds": 0},
+        }
+    )
+    broker = Broker(kind="loopback")
+    load = run_load(make_plan(with_records(scenario, broker), "example-carrier"), broker)
+    assert [result.failure for result in load.results] == [None]
+    assert load.accounts().received_once == 100
+    assert load.total("consumer", "corrupted") == 0
+    assert load.total("consumer", "bytes") == 100 * (3 + 3 + 32)
+
+
 def install(directory: Path, project: dict[str, object]) -> None:
     """What pip would write of such a project: enough for entry points to be found."""
     info = directory / f"{str(project['name']).replace('-', '_')}-{project['version']}.dist-info"
@@ -345,16 +369,20 @@ def install(directory: Path, project: dict[str, object]) -> None:
     (info / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
     groups = project["entry-points"]
     assert isinstance(groups, dict)
-    offered = "".join(f"{kind} = {target}\n" for kind, target in groups[ENTRY_POINTS].items())
-    (info / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\n{offered}")
+    lines = (
+        line
+        for group, offered in groups.items()
+        for line in (f"[{group}]", *(f"{kind} = {target}" for kind, target in offered.items()))
+    )
+    (info / "entry_points.txt").write_text("\n".join(lines))
 
 
 # -- a short real run, and what can be asked of its store ------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def readers_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The README's first run on loopback, shortened, in a process of its own.
+def readers_store(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
+    """The README's first run on loopback, shortened, on the session that all tests share.
 
     With this process in place of a broker's, so that there are rows in `resources`.
     """
@@ -366,32 +394,16 @@ def readers_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("reader")
     (directory / "loopback.yaml").write_text(f"kind: loopback\nresources: [pid: {os.getpid()}]\n")
     watched = ["loopback.yaml" if word == "loopback" else word for word in shown]
-    program = Path(sys.executable).with_name("bench-spark")
     shorter = ["--set", "phases.warmup_seconds=0.5", "--set", "phases.measure_seconds=2"]
     slower = ["--set", "load.rate_per_second=500", "--run-id", "RUN"]
-    done = subprocess.run(
-        [program, *watched, *shorter, *slower],
-        cwd=directory,
-        env=os.environ | {"BENCH_SPARK_STORE": str(directory / "bench-store")},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    # 4: a busy machine may not keep the rate, and the run says so; it is complete all the same.
-    assert done.returncode in (0, 4), done.stderr
-    assert "steady on loopback" in done.stdout
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as reader, contextlib.redirect_stdout(said):
+        reader.chdir(directory)
+        reader.setenv("BENCH_SPARK_STORE", str(directory / "bench-store"))
+        # 4: a busy machine may not keep the rate, and the run says so; it is complete all the same.
+        assert main([*watched, *shorter, *slower]) in (0, 4)
+    assert "steady on loopback" in said.getvalue()
     return directory
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """The session that is there, else one of our own."""
-    existing = SparkSession.getActiveSession()
-    session = existing or build_session(local_session_master(agents=1), "documentation")
-    yield session
-    if existing is None:
-        session.stop()
 
 
 @pytest.mark.slow
@@ -428,8 +440,10 @@ def test_every_query_shown_is_answered(readers_store: Path, spark: SparkSession)
         "resources": {"run_id": "RUN", "source": "embedded", "rss_bytes": 1_000_000},
     }.items():
         store.append(table, pa.Table.from_pylist([row], schema=TABLES[table]))
-    for query in QUERIES:
-        assert run_query(spark, store, query).num_rows, query
+    assert run_query(spark, store, QUERIES[0]).num_rows, QUERIES[0]
+    # The views are there now: as the command does it, they would be made for each query again.
+    for query in QUERIES[1:]:
+        assert spark.sql(query).toArrow().num_rows, query
 
 
 @pytest.mark.slow

@@ -76,6 +76,7 @@ def test_the_rest_of_the_pages_are_quiet_too(page: Page, files: dict[str, Path])
 
 
 @pytest.mark.parametrize("name", ["run_hostile", "suite_hostile", "comparison_hostile"])
+@pytest.mark.fault(case=17)
 def test_hostile_names_do_nothing(page: Page, files: dict[str, Path], name: str) -> None:
     show(page, files[name], 1280, "light")
     assert page.evaluate("window.hurt") is None

@@ -35,6 +35,7 @@ def wait_for_jvm(session: int) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.fault(case=12)
 def test_an_interrupted_start_leaves_nothing_behind(
     number: signal.Signals, code: int, tmp_path: Path
 ) -> None:

@@ -18,13 +18,13 @@ from bench_spark.store import Store
 
 LOAD = (
     *("--set", "load.rate_per_second=2000", "--set", "phases.warmup_seconds=0.5"),
-    *("--set", "phases.measure_seconds=3", "--set", "agents=2", "--set", "producers=2"),
+    *("--set", "phases.measure_seconds=2", "--set", "agents=2", "--set", "producers=2"),
     *("--set", "consumers=2", "--set", "destinations=2"),
 )
 SUITE = """
 name: grid
 base:
-  phases: {warmup_seconds: 0.2, measure_seconds: 1, drain_seconds: 2}
+  phases: {warmup_seconds: 0.1, measure_seconds: 0.6, drain_seconds: 2}
 axes:
   load.rate_per_second: [200, 400]
 report:

@@ -25,8 +25,8 @@ from bench_spark.cli import main
 from bench_spark.scenario.broker import Broker
 
 QUICK = (
-    *("--set", "load.rate_per_second=1000", "--set", "phases.warmup_seconds=1"),
-    *("--set", "phases.measure_seconds=3"),
+    *("--set", "load.rate_per_second=1000", "--set", "phases.warmup_seconds=0.5"),
+    *("--set", "phases.measure_seconds=2"),
 )
 
 Run = Callable[..., tuple[int, str, str]]
@@ -81,17 +81,17 @@ def test_the_same_scenario_runs_on_every_broker(
     assert code == 0, err
     document = json.loads(out)
     counts = document["counts"]
-    assert counts["sent"] == counts["received_once"] == document["expected"] == 3000
+    assert counts["sent"] == counts["received_once"] == document["expected"] == 2000
     assert counts["lost"] == counts["duplicates"] == counts["unsent"] == 0
-    assert document["measures"]["latency"]["count"] == 3000
+    assert document["measures"]["latency"]["count"] == 2000
     assert document["delivery_rate"] == 1.0
-    assert document["spec"]["messages_received"] == 3000
+    assert document["spec"]["messages_received"] == 2000
     assert {agent["agent"] for agent in document["agents"]} == {0, 1}
     assert "measure" in err
     assert "guest" not in out.replace("guest:***@", "")
 
     events = DeltaTable(str(tmp_path / "store" / "events")).to_pandas()
-    assert events[events.phase == "measure"].sent.sum() == 3000
+    assert events[events.phase == "measure"].sent.sum() == 2000
     metrics = DeltaTable(str(tmp_path / "store" / "metrics")).to_pandas()
     assert set(metrics.window) == {"rolling", "interval"}
 
@@ -100,10 +100,6 @@ def test_the_same_scenario_runs_on_every_broker(
     assert json.loads(out) == document
     code, out, _ = run("runs", "--store", store)
     assert "first" in out
-    query = "SELECT run_id, messages_received FROM latency_spec"
-    code, out, _ = run("sql", query, "--store", store, "--format", "json")
-    assert code == 0
-    assert json.loads(out) == [{"run_id": "first", "messages_received": 3000}]
 
 
 @pytest.mark.parametrize("mode", ["maximum", "window"])
@@ -205,20 +201,26 @@ def test_one_run_publishes_and_the_next_consumes(
     assert "taken" in out
 
 
-def test_split_placement_measures_between_two_agents(
+def test_split_placement_measures_between_two_agents_and_sql_answers_for_them(
     run: Run, qpid_broker: Broker, tmp_path: Path
 ) -> None:
+    store = str(tmp_path / "store")
     code, out, err = run(
         "run",
         "steady",
-        *("--broker", file_of(tmp_path, qpid_broker), "--store", str(tmp_path / "store")),
+        *("--broker", file_of(tmp_path, qpid_broker), "--store", store, "--run-id", "split"),
         *("--format", "json", *QUICK, "--set", "agents=2", "--set", "placement=split"),
     )
     assert code == 0, err
     document = json.loads(out)
-    assert document["counts"]["received_once"] == 3000
-    assert [agent["sent"] for agent in document["agents"]] == [4000, 0]
-    assert [agent["received_once"] for agent in document["agents"]] == [0, 4000]
+    assert document["counts"]["received_once"] == 2000
+    assert [agent["sent"] for agent in document["agents"]] == [2500, 0]
+    assert [agent["received_once"] for agent in document["agents"]] == [0, 2500]
+
+    query = "SELECT run_id, messages_received FROM latency_spec"
+    code, out, _ = run("sql", query, "--store", store, "--format", "json")
+    assert code == 0
+    assert json.loads(out) == [{"run_id": "split", "messages_received": 2000}]
 
 
 def closed_port() -> int:
@@ -260,7 +262,8 @@ def test_a_silent_peer_is_given_up_on(run: Run, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         uri = f"amqp://guest:canary@127.0.0.1:{port}/"
-        broker = broker_file(tmp_path, name="silent", kind="amqp", uri=uri)
+        keys = {"name": "silent", "kind": "amqp", "uri": uri, "connect_timeout_seconds": 2}
+        broker = broker_file(tmp_path, **keys)
         check_refused(run, tmp_path, broker, f"127.0.0.1:{port}")
 
 
@@ -278,6 +281,7 @@ def test_a_missing_virtual_host_is_named(run: Run, rabbitmq_broker: Broker, tmp_
     check_refused(run, tmp_path, broker, "nowhere")
 
 
+@pytest.mark.fault(case=1)
 def test_a_broker_killed_in_mid_run_leaves_what_was_measured(run: Run, tmp_path: Path) -> None:
     with brokers.embedded("qpid") as started:
         status = started["qpid"]
@@ -302,7 +306,7 @@ def test_a_broker_killed_in_mid_run_leaves_what_was_measured(run: Run, tmp_path:
             "steady",
             *("--broker", file_of(tmp_path, status.broker), "--store", str(tmp_path / "store")),
             *("--format", "json", *QUICK, "--set", "phases.measure_seconds=30"),
-            *("--set", "reconnect_seconds=5"),
+            *("--set", "reconnect_seconds=1"),
         )
         killer.join()
     assert code == 4, err
@@ -315,13 +319,14 @@ def test_a_broker_killed_in_mid_run_leaves_what_was_measured(run: Run, tmp_path:
     assert "Traceback" not in err
 
 
+@pytest.mark.fault(case=12)
 def test_ctrl_c_keeps_the_partial_result_and_leaves_no_queue(
     rabbitmq_broker: Broker, tmp_path: Path
 ) -> None:
     """A real process, because the signal is what is tested; its output goes through a pipe."""
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "bench_spark.cli", "run", "steady"),
+            *(Path(sys.executable).with_name("bench-spark"), "run", "steady"),
             *("--broker", file_of(tmp_path, rabbitmq_broker), "--store", str(tmp_path / "store")),
             *("--run-id", "cut-short", "--format", "json", *QUICK),
             *("--set", "phases.measure_seconds=300"),

@@ -22,7 +22,7 @@ from bench_spark.store import Store
 from bench_spark.summary.document import RunSummary
 
 QUICK = (
-    *("--set", "phases.warmup_seconds=0.2", "--set", "phases.measure_seconds=1"),
+    *("--set", "phases.warmup_seconds=0.1", "--set", "phases.measure_seconds=0.5"),
     *("--set", "phases.drain_seconds=2"),
 )
 

@@ -3,125 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 from deltalake import DeltaTable
-
-from bench_spark import jars
-
-ROOT = Path(__file__).parents[2]
-QUIET = ROOT / "conf" / "log4j2.properties"
-SPARK_HOME = Path(pyspark.__file__).parent
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def environment() -> dict[str, str]:
-    return os.environ | {
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-    }
-
-
-def start(log: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            [str(SPARK_HOME / "bin" / "spark-class"), *arguments],
-            env=environment(),
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+from standalone import JOBS, standalone_cluster, submit
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A master and two workers of two cores each; yields the master's URL."""
-    directory = tmp_path_factory.mktemp("cluster")
-    port, web_port = free_port(), free_port()
-    master = f"spark://127.0.0.1:{port}"
-    address = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web_port)]
-    processes = [start(directory / "master.log", "org.apache.spark.deploy.master.Master", *address)]
-    for number in range(2):
-        options = ["--host", "127.0.0.1", "--cores", "2", "--memory", "1g", "--webui-port", "0"]
-        processes.append(
-            start(
-                directory / f"worker{number}.log",
-                "org.apache.spark.deploy.worker.Worker",
-                *options,
-                "--work-dir",
-                str(directory / f"work{number}"),
-                master,
-            )
-        )
-    try:
-        wait_for_workers(web_port, 2)
-        yield master
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait(20)
-
-
-def wait_for_workers(web_port: int, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{web_port}/json/", timeout=2) as answer:
-                if json.load(answer)["aliveworkers"] == count:
-                    return
-        except OSError:
-            pass  # The master is still starting.
-        time.sleep(0.3)
-    raise AssertionError("the workers did not register")
-
-
-def submit(master: str, job: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            str(SPARK_HOME / "bin" / "spark-submit"),
-            "--master",
-            master,
-            "--properties-file",
-            str(ROOT / "spark-defaults.conf"),
-            "--executor-cores",
-            "2",
-            "--executor-memory",
-            "512m",
-            "--conf",
-            "spark.driver.host=127.0.0.1",
-            "--conf",
-            "spark.driver.extraClassPath=" + ":".join(map(str, jars.delta_jars())),
-            "--conf",
-            "spark.executor.extraClassPath=" + ":".join(map(str, jars.delta_jars())),
-            "--conf",
-            f"spark.driver.extraJavaOptions=-Dlog4j2.configurationFile=file:{QUIET}",
-            str(ROOT / "jobs" / job),
-            *arguments,
-        ],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    """A master and two workers; yields the master's URL."""
+    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started.master
 
 
 def test_two_executors_on_two_workers_each_carry_out_their_assignment(
@@ -130,7 +25,7 @@ def test_two_executors_on_two_workers_each_carry_out_their_assignment(
     store, result = tmp_path / "store", tmp_path / "result.json"
     done = submit(
         cluster,
-        "run_scenario.py",
+        JOBS / "run_scenario.py",
         "steady",
         *("--broker", "loopback", "--store", str(store), "--run-id", "on-a-cluster"),
         *("--format", f"json={result}", "--set", "agents=2", "--set", "producers=3"),
@@ -154,16 +49,6 @@ def test_two_executors_on_two_workers_each_carry_out_their_assignment(
     assert sent == received == {0: 6000, 1: 3000}
 
 
-def test_a_store_that_the_executors_do_not_share_is_refused(cluster: str, tmp_path: Path) -> None:
-    done = submit(
-        cluster, "run_scenario.py", "steady", "--broker", "loopback", "--store", "bench-store"
-    )
-    said = done.stdout + done.stderr  # spark-submit joins the two streams of a Python driver.
-    assert done.returncode == 3, said
-    assert "every machine shares" in said
-    assert "Traceback" not in said
-
-
 SUITE = """
 name: grid
 base:
@@ -176,18 +61,57 @@ axes:
   load.rate_per_second: [200, 400]
 """
 
+SEVERAL_JOBS = """
+import json, runpy, sys
 
-def test_a_suite_runs_on_a_cluster(cluster: str, tmp_path: Path) -> None:
-    file, store = tmp_path / "grid.yaml", tmp_path / "store"
-    file.write_text(SUITE)
-    done = submit(
-        cluster,
-        "run_suite.py",
-        str(file),
-        *("--broker", "loopback", "--store", str(store), "--format", "csv"),
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    runs = DeltaTable(str(store / "runs")).to_pandas()
+codes = []
+for job, *arguments in json.loads(sys.argv[1]):
+    sys.argv = [job, *arguments]
+    print(f"JOB {job}", flush=True)
+    try:
+        runpy.run_path(job, run_name="__main__")
+    except SystemExit as ended:
+        codes.append(ended.code)
+print(f"CODES {codes}")
+sys.exit(codes[-1])
+"""
+"""A driver that does what several submitted jobs would do, one after the other, each with an
+application of its own. The JVM of a driver is most of what a short job costs."""
+
+
+@pytest.fixture(scope="module")
+def several(
+    cluster: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A suite, a search and a run that is refused: the directory they wrote to, and what they
+    said."""
+    directory = tmp_path_factory.mktemp("several")
+    (directory / "several.py").write_text(SEVERAL_JOBS)
+    (directory / "grid.yaml").write_text(SUITE)
+    quick = ("phases.warmup_seconds=0.5", "phases.measure_seconds=1", "phases.drain_seconds=2")
+    jobs = [
+        [
+            *("run_suite.py", str(directory / "grid.yaml"), "--broker", "loopback"),
+            *("--store", str(directory / "suites"), "--format", "csv"),
+        ],
+        [
+            *("search_window.py", "window", "--broker", "loopback", "--highest", "2"),
+            *("--store", str(directory / "windows"), "--base", "2"),
+            *("--format", f"json={directory / 'best.json'}"),
+            *(f"--set={override}" for override in quick),
+        ],
+        ["run_scenario.py", "steady", "--broker", "loopback", "--store", "bench-store"],
+    ]
+    named = [[str(JOBS / job), *arguments] for job, *arguments in jobs]
+    return directory, submit(cluster, directory / "several.py", json.dumps(named))
+
+
+def test_a_suite_runs_on_a_cluster(
+    several: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    directory, done = several
+    assert "CODES [0, 0, 3]" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
+    runs = DeltaTable(str(directory / "suites" / "runs")).to_pandas()
     assert sorted(runs.trial) == [1, 2]
     assert set(runs.status) == {"valid"}
     hosts = json.loads(runs.result_json[0])["agents"]
@@ -195,17 +119,20 @@ def test_a_suite_runs_on_a_cluster(cluster: str, tmp_path: Path) -> None:
     assert "load.rate_per_second,status," in done.stdout
 
 
-def test_the_best_window_is_searched_on_a_cluster(cluster: str, tmp_path: Path) -> None:
-    result = tmp_path / "best.json"
-    done = submit(
-        cluster,
-        "search_window.py",
-        "window",
-        *("--broker", "loopback", "--store", str(tmp_path / "store"), "--highest", "2"),
-        *("--base", "2", "--format", f"json={result}", "--set", "phases.warmup_seconds=0.5"),
-        *("--set", "phases.measure_seconds=1", "--set", "phases.drain_seconds=2"),
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    document = json.loads(result.read_text())
+def test_the_best_window_is_searched_on_a_cluster(
+    several: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    document = json.loads((several[0] / "best.json").read_text())
     assert {trial["in_flight"] for trial in document["trials"]} <= {1, 2}
     assert {trial["status"] for trial in document["trials"]} == {"valid"}
+
+
+def test_a_store_that_the_executors_do_not_share_is_refused(
+    several: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    _, done = several
+    # spark-submit joins the two streams of a Python driver, and ends as it did.
+    said = (done.stdout + done.stderr).partition("run_scenario.py")[2]
+    assert done.returncode == 3, said
+    assert "every machine shares" in said
+    assert "Traceback" not in said

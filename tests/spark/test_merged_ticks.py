@@ -38,7 +38,7 @@ def assert_merged(spark: SparkSession, store: Store, run_id: str, rows: list[Row
 def test_rows_written_twice_count_once_in_one_file_or_in_two(
     spark: SparkSession, store: Store
 ) -> None:
-    load = Load("twice", TIMELINE)
+    load = Load("twice", TIMELINE, values=3_000)
     ticks = [load.tick(range(3), tick) for tick in range(6)]
     split = [load.row(0, "consumer", 4)]
     rows = [row for tick in ticks for row in tick] + split

@@ -149,10 +149,11 @@ def test_windows_equal_hdrhistogram_with_late_split_repeated_and_foreign_rows(
     assert latest.measures["latency"]["p99_us"] == newest["p99_us"]
 
 
+@pytest.mark.fault(case=14)
 def test_a_killed_query_goes_on_from_its_checkpoint_and_stays_exact(
     spark: SparkSession, store: Store, metrics: RollingMetrics
 ) -> None:
-    load = Load("restarted", TIMELINE, seed=2)
+    load = Load("restarted", TIMELINE, seed=2, values=2_000)
     ticks = [load.tick(range(2), tick) for tick in range(TICKS)]
     late = [load.row(0, "consumer", 1), load.row(1, "producer", 5)]
     metrics.register_run(windows_of("restarted"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from pyspark.sql import SparkSession
 
 from bench_spark.spark.session import free_slots, local_session_master, wait_for_slots
@@ -17,6 +18,7 @@ def test_a_local_session_has_room_for_the_agents_and_the_rolling_metrics(
     assert wait_for_slots(spark, wanted=6, timeout_seconds=0.3) == 5
 
 
+@pytest.mark.fault(case=18)
 def test_settings_with_secrets_are_redacted_by_name_and_by_value(spark: SparkSession) -> None:
     redacted = re.compile(spark.conf.get("spark.redaction.regex") or "")
     for shown in ("spark.my.password", "spark.sasl.jaas", "amqp://user:pw@host/"):

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from bench_spark.errors import ConfigurationError
 from bench_spark.spark.sql import create_views, run_query, view_statements
 from bench_spark.store import Store
-from bench_spark.tables import METRICS, SUMMARY, TABLES
+from bench_spark.tables import METRICS, RESOURCES, SUMMARY, TABLES
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -69,7 +69,7 @@ def test_every_table_and_view_answers_by_name(spark: SparkSession, filled: Store
     create_views(spark, filled)
     for name in TABLES:
         assert spark.table(name).columns == TABLES[name].names
-    assert len(view_statements()) == 5
+    assert len(view_statements()) == 6
 
 
 def test_latency_spec_has_the_fields_of_the_specification(
@@ -106,6 +106,50 @@ def test_the_documents_tables_take_their_own_aggregation(
             "p95_us": 60.5,
             "confirm_avg_us": 3.5,
             "confirm_p99_us": 9.0,
+        }
+    ]
+
+
+def resource(source: str, host: str, second: int, **values: Any) -> dict[str, Any]:
+    return {
+        "run_id": "r1",
+        "at": STARTED + timedelta(seconds=second),
+        "source": source,
+        "host": host,
+        "phase": "measure",
+        "interval_seconds": 1.0,
+    } | values
+
+
+def test_what_a_run_cost_its_broker_is_beside_its_latency(
+    spark: SparkSession, filled: Store
+) -> None:
+    def used(user: float, written: int) -> dict[str, Any]:
+        return {"cpu_user_share_of_machine": user, "written_bytes": written}
+
+    rows = [
+        resource("node", "a", 0, phase="warmup", **used(1.0, 9_000_000)),
+        resource("node", "a", 1, **used(0.2, 3_000_000)),
+        resource("node", "a", 2, **used(0.4, 1_000_000)),
+        # The same machine once more, seen by another source that was read more rarely.
+        resource("process", "a", 2, interval_seconds=2.0, **used(0.1, 2_000_000)),
+        resource("node", "b", 1, **used(0.5, 500_000)),
+        # A reading that failed weighs nothing.
+        resource("node", "b", 2, problem="unreachable"),
+    ]
+    filled.append("resources", pa.Table.from_pylist(rows, schema=RESOURCES))
+    found = run_query(
+        spark,
+        filled,
+        "SELECT avg_us, disk_mb, device_mb, cpu_user_percent, cpu_system_percent FROM e6_table",
+    ).to_pylist()
+    assert found == [
+        {
+            "avg_us": 6.0,
+            "disk_mb": 4.5,
+            "device_mb": None,
+            "cpu_user_percent": pytest.approx(100 * (0.3 + 0.5) / 2),
+            "cpu_system_percent": None,
         }
     ]
 

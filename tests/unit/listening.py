@@ -75,7 +75,7 @@ class Collector:
 @contextmanager
 def collecting(agents: int = 2, clock: Clock | None = None) -> Iterator[Collector]:
     token, clock = new_token(), clock or Clock.local()
-    server = CollectorServer("127.0.0.1", token, agents, clock)
+    server = CollectorServer(("127.0.0.1", 0), token, agents, clock)
     collector = Collector(server, Listener(), token, clock)
     server.start(collector.listener)
     try:

@@ -292,6 +292,19 @@ def test_auto_takes_what_slots_and_members_allow(
     assert resolve_agents(scenario(**keys), free_slots) == agents
 
 
+@pytest.mark.parametrize(
+    ("free_slots", "executors", "agents"),
+    [(2, 1, 1), (4, 2, 2), (8, 4, 4), (12, 4, 8), (5, 4, 4), (4, 4, 3), (1, 1, 1)],
+)
+def test_auto_leaves_a_slot_of_every_executor_that_has_several_to_the_rolling_metrics(
+    free_slots: int, executors: int, agents: int
+) -> None:
+    asked = scenario(agents="auto", load={"scope": "per_agent", "rate_per_second": 100})
+    plan = make_plan(asked, "run-1", free_slots, executors)
+    assert len(plan.assignments) == agents
+    assert plan.scenario.load.rate_per_second == 100 * agents
+
+
 def test_auto_and_split_never_leave_the_producers_out() -> None:
     plan = make_plan(scenario(agents="auto", placement="split"), "run-1", free_slots=2)
     assert [(len(a.producers), len(a.consumers)) for a in plan.assignments] == [(1, 0), (0, 1)]

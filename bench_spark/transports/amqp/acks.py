@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pika.spec
 
 from bench_spark.transports.amqp.frames import RETURN, method_frame
+from bench_spark.transports.amqp.message_headers import returned_head
 from bench_spark.transports.amqp.parsing import Content
 from bench_spark.transports.amqp.settlement import Settlement
 from bench_spark.transports.sockets.runs import FEW, ReadBuffer, RowShape, Stretch
@@ -75,7 +76,7 @@ class Confirmations:
         # A delivery cannot be meant for a producer: nothing is consumed here.
         if content.method_id == RETURN:
             self._settle_collected(at_ns)
-            self._settlement.returned(content.body, at_ns)
+            self._settlement.returned(returned_head(content.message_id, content.body), at_ns)
 
     def on_read_end(self, at_ns: int) -> None:
         self._settle_collected(at_ns)

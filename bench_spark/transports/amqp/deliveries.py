@@ -1,18 +1,16 @@
 """Decoding what a consumer is sent: alike messages together, any other one by one. Pure.
 
-After two messages that agree in everything but delivery tag, redelivered, routing key and body, the
-next are expected to agree too: they then have the same length, and every byte but those four is
-known.
+After two messages that agree in everything but delivery tag, redelivered, routing key, their number
+in a stream and body, the next are expected to agree too: they then have the same length, and every
+byte but those five is known.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import pika.spec
 
 from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.transports.amqp.frames import (
@@ -25,8 +23,8 @@ from bench_spark.transports.amqp.frames import (
     frame_start,
 )
 from bench_spark.transports.amqp.parsing import BadFrame, Content
-from bench_spark.transports.base import U8, Received
-from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.base import U8, Headers, Received
+from bench_spark.transports.sockets.arrivals import NO_HEADERS, Arrivals
 from bench_spark.transports.sockets.runs import AlikeMessages, Constant, ReadBuffer, RowShape
 
 LONGEST_ALIKE_BYTES = 64 * 1024
@@ -36,7 +34,11 @@ _TAG_AND_REDELIVERED = struct.Struct(">QB")
 _CONSUMER_TAG_AT = 5
 """In a deliver's content: behind class, method and the tag's length."""
 
-_Likeness = tuple[bytes, bytes, int, bytes, tuple[int, ...]]
+_STREAM_OFFSET = b"\x0fx-stream-offsetl"
+"""RabbitMQ's header of a message from a stream: name and type; 64 bits follow."""
+_STREAM_OFFSET_BYTES = 8
+
+_Likeness = tuple[bytes, bytes, int, bytes, bytes, tuple[int, ...]]
 
 
 class Deliveries(AlikeMessages["_Alike"]):
@@ -121,7 +123,7 @@ class Deliveries(AlikeMessages["_Alike"]):
         tag_at = _tag_at(content.method)
         tag, bits = _TAG_AND_REDELIVERED.unpack_from(content.method, tag_at)
         route = self._route(content.method)
-        headers = _headers(content) if self._arrivals.wants_headers else None
+        headers = content.headers if self._arrivals.wants_headers else NO_HEADERS
         self._arrivals.add_row(
             (
                 at_ns,
@@ -135,7 +137,9 @@ class Deliveries(AlikeMessages["_Alike"]):
             )
         )
         likeness = _likeness(content, tag_at)
-        if likeness == self._last_likeness:
+        # Headers that are wanted must be each message's own.
+        has_own_headers = headers is not None and _STREAM_OFFSET in content.header
+        if likeness == self._last_likeness and not has_own_headers:
             self._expect(content, route, headers)
         self._last_likeness = likeness
 
@@ -145,7 +149,7 @@ class Deliveries(AlikeMessages["_Alike"]):
         except KeyError:
             raise BadFrame("a delivery for a consumer that is not ours") from None
 
-    def _expect(self, content: Content, route: int, headers: Any) -> None:
+    def _expect(self, content: Content, route: int, headers: Headers) -> None:
         alike = _Alike(self._channel, content, route, headers)
         if alike.shape.row_bytes <= LONGEST_ALIKE_BYTES and alike.has_whole_envelope:
             self._alike = alike
@@ -160,7 +164,7 @@ class Deliveries(AlikeMessages["_Alike"]):
 class _Alike:
     """What messages have in common, and where in their frames they differ."""
 
-    def __init__(self, channel: int, content: Content, route: int, headers: Any) -> None:
+    def __init__(self, channel: int, content: Content, route: int, headers: Headers) -> None:
         self.route = route
         self.headers = headers
         self.body_bytes = content.size
@@ -168,13 +172,16 @@ class _Alike:
         tag_at = _tag_at(method)
         exchange_at, key_at = tag_at + _TAG_AND_REDELIVERED.size, _key_at(method)
         before = frame_start(METHOD, channel, len(method)) + method[:tag_at]
-        after = END_MARK + frame_start(HEADER, channel, len(header)) + header + END_MARK
+        header_start = END_MARK + frame_start(HEADER, channel, len(header))
+        known, offset_end = _around_stream_offset(header)
         self.tag_at = len(before)
         constants: list[Constant] = [
             (0, before),
             (FRAME_START_BYTES + exchange_at, method[exchange_at:key_at]),
         ]
         at = FRAME_START_BYTES + len(method)
+        constants.append((at, header_start + header[:known]))
+        at, after = at + len(header_start) + offset_end, header[offset_end:] + END_MARK
         self._pieces: list[tuple[int, int]] = []
         for size in content.piece_sizes:
             after += frame_start(BODY, channel, size)
@@ -202,6 +209,15 @@ class _Alike:
         return b"".join(row[first:end] for first, end in self._pieces)
 
 
+def _around_stream_offset(header: bytes) -> tuple[int, int]:
+    """Where a message's number in its stream begins and ends; without one, the header's end."""
+    name_at = header.find(_STREAM_OFFSET)
+    if name_at < 0:
+        return len(header), len(header)
+    begin = name_at + len(_STREAM_OFFSET)
+    return begin, begin + _STREAM_OFFSET_BYTES
+
+
 def _tag_at(method: bytes) -> int:
     """Where a deliver's delivery tag is: behind the consumer tag."""
     return _CONSUMER_TAG_AT + method[_CONSUMER_TAG_AT - 1]
@@ -214,15 +230,13 @@ def _key_at(method: bytes) -> int:
 
 
 def _likeness(content: Content, tag_at: int) -> _Likeness:
-    method = content.method
+    method, header = content.method, content.header
+    known, offset_end = _around_stream_offset(header)
     return (
         method[:tag_at],
         method[tag_at + _TAG_AND_REDELIVERED.size : _key_at(method)],
         len(method),
-        content.header,
+        header[:known],
+        header[offset_end:],
         tuple(content.piece_sizes),
     )
-
-
-def _headers(content: Content) -> Any:
-    return pika.spec.BasicProperties().decode(content.properties).headers

@@ -76,7 +76,12 @@ class FastConsumers(AcknowledgingLanes[FastLane], FastLanes):
         for route, destination in enumerate(lane.lane.destinations):
             tag = consumer_tag(lane.lane, route)
             lane.connection.send_method(
-                spec.Consume(queue=destination.name or "", consumer_tag=tag, no_ack=is_auto)
+                spec.Consume(
+                    queue=destination.name or "",
+                    consumer_tag=tag,
+                    no_ack=is_auto,
+                    arguments=dict(self._amqp.consumer_arguments),
+                )
             )
 
     def _cancel(self, lane: FastLane, route: int) -> None:

@@ -18,6 +18,7 @@ from bench_spark.transports.amqp.connection import AmqpConnection, Handover
 from bench_spark.transports.amqp.fast_lanes import FastLane, FastLanes
 from bench_spark.transports.amqp.frames import method_frame
 from bench_spark.transports.amqp.key_choice import KeyChoice
+from bench_spark.transports.amqp.message_headers import message_ids
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.protocol import OpenChannel
@@ -142,8 +143,8 @@ class FastProducers(
     def _data(self, frames: Sequence[PublishFrames], load: Load) -> bytes | memoryview:
         routes, tails = load.routes, load.tails
         digits = None if self._key_choice is None else self._key_choice.digits(load.heads)
-        if not isinstance(tails, bytes):
-            return _each_with_its_tail(frames, load, tails, digits)
+        if not load.is_of_one_kind or not isinstance(tails, bytes):
+            return _one_by_one(frames, load, digits, self._amqp.may_return)
         if len(frames) == 1 or not np.count_nonzero(routes != routes[0]):
             block = self._blocks.of(frames[routes[0]], tails, load.head_bytes)
             return block.stamped(load.rows, digits)
@@ -192,13 +193,20 @@ class FastProducers(
         self._signals.append(Signal(SignalKind.UNBLOCKED, at_ns, lane.number))
 
 
-def _each_with_its_tail(
-    frames: Sequence[PublishFrames], load: Load, tails: Sequence[bytes], key_digits: U8 | None
+def _one_by_one(
+    frames: Sequence[PublishFrames], load: Load, key_digits: U8 | None, may_return: bool
 ) -> bytes:
-    heads = load.rows[:, : load.head_bytes]
+    """Messages that differ in more than their heads."""
     digits = itertools.repeat(b"") if key_digits is None else (row.tobytes() for row in key_digits)
-    # `digits` may have no end, so the shortest column decides.
+    headers = itertools.repeat(None) if load.headers is None else load.headers
+    is_named = may_return and not load.head_bytes
+    names = message_ids(load.rows) if is_named else itertools.repeat(b"")
+    # Some of these columns may have no end, so the shortest one decides.
     return b"".join(
-        frames[route].message(head.tobytes() + tail, ends)
-        for head, route, tail, ends in zip(heads, load.routes.tolist(), tails, digits, strict=False)
+        itertools.chain.from_iterable(
+            frames[route].pieces(body, ends, own, name)
+            for body, route, ends, own, name in zip(
+                load.bodies(), load.routes.tolist(), digits, headers, names, strict=False
+            )
+        )
     )

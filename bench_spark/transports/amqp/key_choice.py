@@ -10,13 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from bench_spark.measure.envelope import Envelopes
+from bench_spark.measure.mixing import mixed
 from bench_spark.transports.base import I64, U8
-
-_PRODUCER_STEP = np.uint64(0x9E37_79B9_7F4A_7C15)
-_MIXERS = (
-    (np.uint64(30), np.uint64(0xBF58_476D_1CE4_E5B9)),
-    (np.uint64(27), np.uint64(0x94D0_49BB_1331_11EB)),
-)
 
 
 class KeyChoice:
@@ -28,14 +23,8 @@ class KeyChoice:
         self._digits: U8 = np.frombuffer(texts, np.uint8).reshape(keys, digits)
 
     def numbers(self, heads: Envelopes) -> I64:
-        """The number of each message's key: evenly spread, in no order (splitmix64's mixing)."""
-        mixed = (heads["producer"] + np.uint64(1)) * _PRODUCER_STEP + heads["sequence"]
-        mixed *= _PRODUCER_STEP
-        for shift, factor in _MIXERS:
-            mixed ^= mixed >> shift
-            mixed *= factor
-        mixed ^= mixed >> np.uint64(31)
-        numbers: I64 = (mixed % self._keys).astype(np.int64)
+        """The number of each message's key: evenly spread, in no order."""
+        numbers: I64 = (mixed(heads) % self._keys).astype(np.int64)
         return numbers
 
     def digits(self, heads: Envelopes) -> U8:

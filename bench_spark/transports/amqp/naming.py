@@ -79,8 +79,11 @@ def refuse_impossible(scenario: Scenario) -> None:
         ("amqp.queue.arguments", amqp.queue.arguments),
         ("amqp.exchange.binding_arguments", amqp.exchange.binding_arguments),
         ("amqp.headers", amqp.headers),
+        ("amqp.consumer_arguments", amqp.consumer_arguments),
     ):
         _refuse_fractions(section, values)
+    if amqp.queue.is_stream:
+        _refuse_sharing_a_stream(scenario)
     if scenario.only_consumes and amqp.queue.name is None:
         raise ConfigurationError(
             "amqp.queue.name: missing; a run without producers consumes from queues that are there "
@@ -90,6 +93,21 @@ def refuse_impossible(scenario: Scenario) -> None:
         _refuse_topology(scenario)
     elif has_several_destinations(scenario):
         _refuse_shared_names(amqp)
+
+
+def _refuse_sharing_a_stream(scenario: Scenario) -> None:
+    wiring = scenario.wiring
+    if wiring.is_plain and scenario.consumers > scenario.destinations:
+        raise ConfigurationError(
+            "amqp.queue.arguments: x-queue-type: stream gives each of its consumers all messages, "
+            f"but {scenario.consumers} consumers would share {scenario.destinations} "
+            "destination(s); use as many destinations, or topology: fan-out"
+        )
+    if scenario.topology == "round-robin":
+        raise ConfigurationError(
+            "amqp.queue.arguments: x-queue-type: stream gives each of its consumers all messages; "
+            "topology round-robin shares them out"
+        )
 
 
 def _refuse_topology(scenario: Scenario) -> None:

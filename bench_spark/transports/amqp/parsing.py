@@ -31,6 +31,8 @@ from bench_spark.transports.amqp.frames import (
     NACK,
     RETURN,
 )
+from bench_spark.transports.amqp.message_headers import header_bytes
+from bench_spark.transports.base import Headers
 from bench_spark.transports.sockets.runs import ReadBuffer
 
 _METHOD_ID = struct.Struct(">I")
@@ -65,8 +67,18 @@ class Content:
         self.piece_sizes: list[int] = []
 
     @property
-    def properties(self) -> bytes:
-        return self.header[_PROPERTIES_AT:]
+    def properties(self) -> Any:
+        """As pika decodes them."""
+        return pika.spec.BasicProperties().decode(self.header[_PROPERTIES_AT:])
+
+    @property
+    def headers(self) -> Headers:
+        return header_bytes(self.properties.headers)
+
+    @property
+    def message_id(self) -> str | None:
+        found: str | None = self.properties.message_id
+        return found
 
     @property
     def body(self) -> bytes:

@@ -14,14 +14,16 @@ import numpy as np
 import pika.spec
 
 from bench_spark.measure.clock import NowNs
-from bench_spark.measure.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, Envelopes
+from bench_spark.measure.envelope import leading_envelopes
 from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp.acknowledging import AcknowledgingLanes, consumer_tag
+from bench_spark.transports.amqp.message_headers import header_bytes
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.pika_lanes import PikaLane, PikaLanes
 from bench_spark.transports.amqp.transactions import U64
-from bench_spark.transports.base import Lane, Part, Received, nothing_received
+from bench_spark.transports.base import Headers, Lane, Part, Received, nothing_received
 from bench_spark.transports.sockets import generations
+from bench_spark.transports.sockets.arrivals import NO_HEADERS
 from bench_spark.transports.sockets.reopening import ReopeningRule
 
 
@@ -36,8 +38,9 @@ class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):
         rule: ReopeningRule | None = None,
     ) -> None:
         super().__init__(access, amqp, lanes, now_ns, rule)
-        self._want = want
-        self._rows: list[tuple[int, int, int, int, bool, bytes, Any]] = []
+        self._wants_bodies = Part.BODY in want
+        self._wants_headers = Part.HEADERS in want
+        self._rows: list[tuple[int, int, int, int, bool, bytes, Headers]] = []
         self._acks: dict[int, _AckGroup] = {}
         """By lane."""
 
@@ -57,6 +60,7 @@ class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):
                 functools.partial(self._on_message, lane, route),
                 auto_ack=self._amqp.ack == "auto",
                 consumer_tag=consumer_tag(lane.lane, route),
+                arguments=dict(self._amqp.consumer_arguments),
                 callback=functools.partial(self._answered, lane),
             )
 
@@ -88,11 +92,11 @@ class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):
             received_ns=np.array(received_ns, np.int64),
             lane=np.array(lane, np.uint32),
             route=np.array(route, np.uint16),
-            head=_heads_of(bodies),
+            head=leading_envelopes(bodies),
             size=np.fromiter(map(len, bodies), np.uint32, len(bodies)),
             redelivered=np.array(redelivered, np.bool_),
-            bodies=bodies if Part.BODY in self._want else None,
-            headers=headers if Part.HEADERS in self._want else None,
+            bodies=bodies if self._wants_bodies else None,
+            headers=headers if self._wants_headers else None,
             token=np.array(tags, np.uint64),
         )
 
@@ -116,7 +120,7 @@ class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):
                 method.delivery_tag + generations.mark(lane.generation),
                 method.redelivered,
                 body,
-                properties.headers,
+                header_bytes(properties.headers) if self._wants_headers else NO_HEADERS,
             )
         )
 
@@ -193,12 +197,6 @@ class _AckGroup:
     def clear(self) -> int:
         count, self.count = self.count, 0
         return count
-
-
-def _heads_of(bodies: Sequence[bytes]) -> Envelopes:
-    """The first 32 bytes of each body, with zeros where a body is shorter."""
-    joined = bytearray().join(body[:ENVELOPE_BYTES].ljust(ENVELOPE_BYTES, b"\0") for body in bodies)
-    return np.frombuffer(joined, dtype=ENVELOPE_DTYPE)
 
 
 def _ignore(_frame: Any) -> None:

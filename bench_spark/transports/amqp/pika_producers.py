@@ -16,12 +16,13 @@ from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.connection import AmqpConnection
 from bench_spark.transports.amqp.key_choice import KeyChoice
+from bench_spark.transports.amqp.message_headers import header_values, returned_head
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.pika_lanes import PikaLane, PikaLanes
 from bench_spark.transports.amqp.publishing import message_properties
 from bench_spark.transports.amqp.settlement import Settlement
 from bench_spark.transports.amqp.settling import SettlingLanes
-from bench_spark.transports.base import Batch, Destination, Lane, Signal, SignalKind
+from bench_spark.transports.base import Batch, Destination, Headers, Lane, Signal, SignalKind
 from bench_spark.transports.sockets.reopening import ReopeningRule
 
 UNSENT_LIMIT_BYTES = 64 * 1024
@@ -100,17 +101,20 @@ class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
         tails = itertools.repeat(batch.tail) if isinstance(batch.tail, bytes) else batch.tail
         choice = self._key_choice
         keys = itertools.repeat(0) if choice is None else choice.numbers(batch.head).tolist()
+        headers = itertools.repeat(None) if batch.headers is None else batch.headers
+        is_named = self._amqp.may_return and not batch.head_bytes
         touched: set[int] = set()
         accepted = 0
-        # Two columns may have no end, so the shortest one decides.
-        for number, place, key, tail in zip(
-            batch.lane.tolist(), batch.route.tolist(), keys, tails, strict=False
+        # Some columns may have no end, so the shortest one decides.
+        for number, place, key, tail, own in zip(
+            batch.lane.tolist(), batch.route.tolist(), keys, tails, headers, strict=False
         ):
             lane, outbox = self._opened[number], self._outboxes[number]
             if not self._can_take(lane, outbox):
                 break
             route = outbox.routes[place]
             start = accepted * ENVELOPE_BYTES
+            name = heads[start : start + ENVELOPE_BYTES].hex() if is_named else None
             # What pika's basic_publish does, which has no `immediate`.
             lane.channel._send_method(
                 pika.spec.Basic.Publish(
@@ -119,7 +123,10 @@ class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
                     mandatory=self._amqp.mandatory,
                     immediate=self._amqp.immediate,
                 ),
-                (route.properties, heads[start : start + batch.head_bytes] + tail),
+                (
+                    self._properties(route, own, name),
+                    heads[start : start + batch.head_bytes] + tail,
+                ),
             )
             outbox.taken.append(accepted)
             touched.add(number)
@@ -127,6 +134,16 @@ class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
         for number in touched:
             self._hand_over(batch, self._opened[number], self._outboxes[number])
         return accepted
+
+    def _properties(self, route: _Route, own: Headers | None, message_id: str | None) -> Any:
+        if own is None and message_id is None:
+            return route.properties
+        common = route.properties.headers or {}
+        return message_properties(
+            persistent=self._amqp.persistent,
+            headers={**common, **header_values(own or {})},
+            message_id=message_id,
+        )
 
     def _can_take(self, lane: PikaLane, outbox: _Outbox) -> bool:
         if lane.is_lost or outbox.is_blocked or self._is_closing:
@@ -165,10 +182,11 @@ class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
         outbox: _Outbox,
         _channel: Any,
         _method: Any,
-        _properties: Any,
+        properties: Any,
         body: bytes,
     ) -> None:
-        outbox.settlement.returned(body, lane.connection.read_ns)
+        head = returned_head(properties.message_id, body)
+        outbox.settlement.returned(head, lane.connection.read_ns)
 
     # -- back-pressure -----------------------------------------------------------------------------
 

@@ -7,26 +7,17 @@ queues of those names that were there before.
 
 from __future__ import annotations
 
-import base64
-import json
 import re
-import ssl
-import urllib.error
-import urllib.parse
-import urllib.request
 from typing import Any
 
-from bench_spark.errors import BrokerRefused, BrokerUnreachable, ConfigurationError, LoginRefused
+from bench_spark.errors import BrokerRefused, ConfigurationError, LoginRefused
 from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
+from bench_spark.transports.amqp.management import Management, quoted
 from bench_spark.transports.amqp.naming import NUMBER_MARK
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.base import TransportContext
-
-_NOT_FOUND = 404
-_LOGIN_REFUSED = (401, 403)
-_LONGEST_REASON = 300
 
 
 def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
@@ -61,21 +52,11 @@ class RunPolicy:
     """The policy of one run; the same for all its agents, whoever comes first."""
 
     def __init__(self, context: TransportContext, access: Access) -> None:
-        assert context.broker.management_uri is not None
         amqp = context.scenario.amqp
         assert amqp.policy is not None
-        parts = urllib.parse.urlsplit(context.broker.management_uri)
-        self._host = f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
-        vhost, name = (
-            urllib.parse.quote(text, safe="")
-            for text in (access.virtual_host, f"bench-{context.run_id}")
-        )
-        api = f"{parts.scheme}://{self._host}{parts.path.rstrip('/')}/api"
-        self._url = f"{api}/policies/{vhost}/{name}"
-        self._nodes_url = f"{api}/nodes?columns=running"
-        self._authorization = _basic(parts, access)
-        self._timeout_seconds = access.timeout_seconds
-        self._tls_context = access.tls_context or ssl.create_default_context()
+        self._management = Management(context.broker, access, "amqp.policy")
+        name = f"bench-{context.run_id}"
+        self._path = f"policies/{quoted(access.virtual_host)}/{quoted(name)}"
         self._body: dict[str, Any] = {
             "pattern": pattern_of(amqp, context.run_id),
             "definition": dict(amqp.policy.definition),
@@ -85,18 +66,18 @@ class RunPolicy:
         self._is_set = False
 
     def __repr__(self) -> str:
-        return f"RunPolicy({self._body['pattern']} at {self._host})"
+        return f"RunPolicy({self._body['pattern']} at {self._management.host})"
 
     def set(self) -> None:
         self._refuse_too_many_copies()
         self._is_set = True
-        self._ask("PUT", self._url, json.dumps(self._body).encode())
+        self._management.put(self._path, self._body)
 
     def remove(self) -> None:
         """Only what this agent has set; another agent may have removed it already."""
         if self._is_set:
             self._is_set = False
-            self._ask("DELETE", self._url, may_be_missing=True)
+            self._management.delete(self._path)
 
     def _refuse_too_many_copies(self) -> None:
         """RabbitMQ would make as many copies as it has nodes, and say nothing."""
@@ -105,61 +86,13 @@ class RunPolicy:
         if definition.get("ha-mode") != "exactly" or not isinstance(copies, int) or copies < 2:
             return
         try:
-            nodes = json.loads(self._ask("GET", self._nodes_url))
+            nodes = self._management.get("nodes?columns=running")
         except LoginRefused:
             return  # a user may set policies and not be allowed to see the nodes
         running = sum(bool(node.get("running")) for node in nodes)
         if copies > running:
             raise BrokerRefused(
-                f"{self._host}: amqp.policy.definition.ha-params: {copies} copies of a queue need "
-                f"as many nodes, and {running} of this cluster {'is' if running == 1 else 'are'} "
-                "running"
+                f"{self._management.host}: amqp.policy.definition.ha-params: {copies} copies of a "
+                f"queue need as many nodes, and {running} of this cluster "
+                f"{'is' if running == 1 else 'are'} running"
             )
-
-    def _ask(
-        self, method: str, url: str, body: bytes | None = None, may_be_missing: bool = False
-    ) -> bytes:
-        request = urllib.request.Request(  # noqa: S310 - the broker file allows http and https only
-            url,
-            data=body,
-            method=method,
-            headers={"Authorization": self._authorization, "Content-Type": "application/json"},
-        )
-        # Brokers are spoken to directly, whatever proxy the shell has for the web.
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}),
-            urllib.request.HTTPSHandler(context=self._tls_context),
-        )
-        where = f"{self._host}: amqp.policy"
-        try:
-            with opener.open(request, timeout=self._timeout_seconds) as answer:
-                return bytes(answer.read())
-        except urllib.error.HTTPError as error:
-            if error.code == _NOT_FOUND and may_be_missing:
-                return b""
-            kind = LoginRefused if error.code in _LOGIN_REFUSED else BrokerRefused
-            raise kind(f"{where}: {error.code} {_reason(error)}") from None
-        except OSError as error:
-            reason = getattr(error, "reason", error)
-            raise BrokerUnreachable(f"{where}: {reason}") from None
-
-
-def _basic(parts: urllib.parse.SplitResult, access: Access) -> str:
-    """The login in management_uri, if there is one, else the broker's own."""
-    user, password = parts.username, parts.password
-    if user is None:
-        credentials: Any = access.parameters.credentials
-        user, password = credentials.username, credentials.password
-    else:
-        user, password = urllib.parse.unquote(user), urllib.parse.unquote(password or "")
-    return "Basic " + base64.b64encode(f"{user}:{password or ''}".encode()).decode()
-
-
-def _reason(error: urllib.error.HTTPError) -> str:
-    """RabbitMQ's own words for a refusal, which name what is wrong with a definition."""
-    text = error.read(4096).decode(errors="replace")
-    try:
-        text = str(json.loads(text)["reason"])
-    except (ValueError, KeyError, TypeError):
-        text = error.reason
-    return " ".join(str(text).split())[:_LONGEST_REASON]

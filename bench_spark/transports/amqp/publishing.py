@@ -9,13 +9,20 @@ import numpy as np
 import pika.spec
 
 from bench_spark.transports.amqp.frames import (
+    BODY,
+    END_MARK,
     FRAME_EXTRA_BYTES,
     FRAME_START_BYTES,
     body_frame,
+    frame_start,
     header_frame,
     method_frame,
 )
-from bench_spark.transports.base import U8
+from bench_spark.transports.amqp.message_headers import MessageHeader
+from bench_spark.transports.base import U8, Headers
+
+MOST_STARTS = 4096
+"""Beginnings of messages that are kept, by the size of the body."""
 
 _TRANSIENT, _PERSISTENT = 1, 2
 _KEY_AT = FRAME_START_BYTES + 4 + 2 + 1 + 1
@@ -23,11 +30,14 @@ _KEY_AT = FRAME_START_BYTES + 4 + 2 + 1 + 1
 lengths of exchange and key."""
 
 
-def message_properties(*, persistent: bool, headers: Mapping[str, Any] | None) -> Any:
+def message_properties(
+    *, persistent: bool, headers: Mapping[str, Any] | None, message_id: str | None = None
+) -> Any:
     """All that a message says of itself: what is not asked for stays unset."""
     return pika.spec.BasicProperties(
         delivery_mode=_PERSISTENT if persistent else _TRANSIENT,
         headers=dict(headers) if headers else None,
+        message_id=message_id,
     )
 
 
@@ -57,7 +67,10 @@ class PublishFrames:
             ),
         )
         self._properties = message_properties(persistent=persistent, headers=headers)
+        mode = _PERSISTENT if persistent else _TRANSIENT
+        self._own_header = MessageHeader(channel, mode, headers)
         self._piece_bytes = frame_max - FRAME_EXTRA_BYTES
+        self._starts: dict[int, bytes] = {}
         start = self._start(0)
         self.body_at = len(start) + FRAME_START_BYTES
         """Where in a message's bytes its body begins."""
@@ -68,19 +81,53 @@ class PublishFrames:
         return self._method + header_frame(self._channel, body_bytes, self._properties)
 
     def message(self, body: bytes, key_digits: bytes = b"") -> bytes:
-        """All frames of one message; a body larger than a frame is split.
+        """All frames of one message; `key_digits` replace the last characters of the routing
+        key."""
+        return b"".join(self.pieces(body, key_digits))
 
-        `key_digits` replace the last characters of the routing key.
-        """
-        pieces = [
-            body_frame(self._channel, body[first : first + self._piece_bytes])
-            for first in range(0, len(body), self._piece_bytes)
-        ]
-        start = self._start(len(body))
+    def pieces(
+        self,
+        body: bytes,
+        key_digits: bytes = b"",
+        headers: Headers | None = None,
+        message_id: bytes = b"",
+    ) -> tuple[bytes, ...]:
+        """The same, to be joined with those of others; a body larger than a frame is split."""
+        if headers is None and not message_id:
+            start = self._start_of(len(body))
+        else:
+            start = self._method + self._own_header.frame(len(body), headers, message_id)
+            start += self._body_start(len(body))
         if key_digits:
             key_end = self.key_end
             start = start[: key_end - len(key_digits)] + key_digits + start[key_end:]
-        return b"".join((start, *pieces))
+        if not body:
+            return (start,)
+        if len(body) <= self._piece_bytes:
+            return start, body, END_MARK
+        return (
+            start,
+            *(
+                body_frame(self._channel, body[first : first + self._piece_bytes])
+                for first in range(0, len(body), self._piece_bytes)
+            ),
+        )
+
+    def _start_of(self, body_bytes: int) -> bytes:
+        """What comes before a body of that size."""
+        start = self._starts.get(body_bytes)
+        if start is None:
+            if len(self._starts) >= MOST_STARTS:
+                self._starts.clear()
+            start = self._start(body_bytes) + self._body_start(body_bytes)
+            self._starts[body_bytes] = start
+        return start
+
+    def _body_start(self, body_bytes: int) -> bytes:
+        """Of a body's only frame; empty where it has none or several."""
+        if not 0 < body_bytes <= self._piece_bytes:
+            return b""
+        return frame_start(BODY, self._channel, body_bytes)
 
 
 class MessageBlock:

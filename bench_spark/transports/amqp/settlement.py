@@ -61,8 +61,9 @@ class Settlement:
         return open_count + sum(len(one) for one in self._held)
 
     def sent(self, heads: Envelopes, head_bytes: int) -> None:
-        """These were published; their bodies begin with so many bytes of their heads."""
-        self._head_bytes = head_bytes
+        """These were published; their bodies begin with so many bytes of their heads. Those that
+        have none of it bring the whole head back by another way."""
+        self._head_bytes = head_bytes or ENVELOPE_BYTES
         if self._ledger is not None:
             self._ledger.sent(heads)
 

@@ -15,8 +15,13 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Message
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, Envelopes
-from bench_spark.transports.base import U16, U32, Part
+from bench_spark.measure.envelope import (
+    ENVELOPE_BYTES,
+    ENVELOPE_DTYPE,
+    Envelopes,
+    leading_envelopes,
+)
+from bench_spark.transports.base import U16, U32, Bool, Headers, Part
 
 _Read = Callable[[Message], Any]
 _VALUE: _Read = Message.value
@@ -41,16 +46,16 @@ class Columns:
     """Where reading goes on after these messages."""
     bodies: list[bytes] | None = None
     keys: list[bytes | None] | None = None
-    headers: list[Any] | None = None
+    headers: list[Headers] | None = None
+    redelivered: Bool | None = None
+    """None: nothing was."""
 
 
 def heads_of(bodies: Sequence[bytes], shortest_bytes: int) -> Envelopes:
     """The first 32 bytes of each body as envelopes, zeros where a body ends before."""
-    if shortest_bytes >= ENVELOPE_BYTES:
-        joined = b"".join(map(_HEAD, bodies))
-    else:
-        joined = b"".join([body[:ENVELOPE_BYTES].ljust(ENVELOPE_BYTES, b"\0") for body in bodies])
-    return np.frombuffer(joined, dtype=ENVELOPE_DTYPE)
+    if shortest_bytes < ENVELOPE_BYTES:
+        return leading_envelopes(bodies)
+    return np.frombuffer(b"".join(map(_HEAD, bodies)), dtype=ENVELOPE_DTYPE)
 
 
 def bodies_of(messages: Sequence[Message]) -> tuple[list[bytes], U32]:
@@ -79,8 +84,16 @@ def columns_of(
         next_offsets=_next_offsets(messages, route),
         bodies=bodies if Part.BODY in want else None,
         keys=list(map(_KEY, messages)) if Part.KEY in want else None,
-        headers=list(map(_HEADERS, messages)) if Part.HEADERS in want else None,
+        headers=[dict(map(_filled, each or ())) for each in map(_HEADERS, messages)]
+        if Part.HEADERS in want
+        else None,
     )
+
+
+def _filled(header: tuple[str, bytes | None]) -> tuple[str, bytes]:
+    """Kafka has headers without a value."""
+    name, value = header
+    return name, value or b""
 
 
 def _next_offsets(messages: Sequence[Message], route: U16) -> dict[Position, int]:

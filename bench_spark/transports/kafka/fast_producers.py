@@ -1,14 +1,15 @@
 """Producers of the fast plane: batches in, delivery reports out, by librdkafka's own interface.
 
 **Sending.** One call of `produce_batch` hands over the messages of a batch that have the same
-client and topic. Where a batch has several of them, its messages are sorted by them if all are
-certain to be taken; if the client's queue may get full they go in order, run by run, so that what
-was accepted is always a prefix.
+client and topic; those with headers need a call each. Where a batch has several clients or topics,
+its messages are sorted by them if all are certain to be taken; if the client's queue may get full
+they go in order, run by run, so that what was accepted is always a prefix.
 
 **Delivery reports** are events in the client's queue, of as many messages as were in a request. All
 that wait are decoded together: the message's lane is the number that was sent along with it, its
-head is read from the body. Their time is taken as each event is taken from the queue: the moment
-that the plane of confluent-kafka takes in its callback.
+head is read from the body (where that does not hold it: `unsettled.py`). Their time is taken as
+each event is taken from the queue: the moment that the plane of confluent-kafka takes in its
+callback.
 
 **No thread** is needed for that: librdkafka writes to the bell's pipe when its queue stops being
 empty. Only the question whether a cluster is still there blocks. A thread asks it while there is
@@ -31,6 +32,7 @@ from bench_spark.measure.clock import NowNs
 from bench_spark.transports.base import (
     I64,
     Batch,
+    Headers,
     Lane,
     OutcomeKind,
     Outcomes,
@@ -38,7 +40,9 @@ from bench_spark.transports.base import (
     joined_outcomes,
 )
 from bench_spark.transports.kafka.bell import Bell
+from bench_spark.transports.kafka.header_arguments import HeaderArguments
 from bench_spark.transports.kafka.health import Health, reason_of
+from bench_spark.transports.kafka.key_choice import KeyRule
 from bench_spark.transports.kafka.librdkafka import (
     ANY_PARTITION,
     COPY_PAYLOAD,
@@ -56,6 +60,7 @@ from bench_spark.transports.kafka.native_client import NativeClient
 from bench_spark.transports.kafka.outbox import Keyring, Outbox
 from bench_spark.transports.kafka.producers import MOST_CLIENTS, outcome_kind
 from bench_spark.transports.kafka.settings import Properties
+from bench_spark.transports.kafka.unsettled import Unsettled
 
 _MOST_EVENTS = 200
 _MOST_REPORTS = 20_000
@@ -71,8 +76,16 @@ _LOOK_UP_SECONDS = 0.1
 class _Client:
     """One librdkafka producer and the lanes it serves."""
 
-    def __init__(self, properties: Properties, health: Health, now_ns: NowNs, bell: Bell) -> None:
+    def __init__(
+        self,
+        properties: Properties,
+        health: Health,
+        now_ns: NowNs,
+        bell: Bell,
+        unsettled: Unsettled,
+    ) -> None:
         self.health = health
+        self._unsettled = unsettled
         self._now_ns = now_ns
         self._bell = bell
         self._native = NativeClient(PRODUCER, properties, _listen)
@@ -116,6 +129,27 @@ class _Client:
                 topic, ANY_PARTITION, COPY_PAYLOAD, laid.ctypes.data, len(laid)
             )
         )
+
+    def produce_with_headers(self, topic: int, laid: Any, headers: Sequence[Headers]) -> int:
+        """The same for messages that have headers, which takes a call for each; it ends with the
+        first for which there is no room."""
+        arguments = HeaderArguments(topic, laid, headers)
+        produce, handle = self._library.produceva, self._native.handle
+        taken = 0
+        for place, (address, count) in enumerate(
+            zip(arguments.addresses, arguments.counts, strict=True)
+        ):
+            error = produce(handle, address, count)
+            if not error:
+                taken += 1
+                continue
+            code = self._library.error_code(error)
+            self._library.error_destroy(error)
+            laid["error"][place] = code
+            if code == KafkaError._QUEUE_FULL:
+                laid["error"][place:] = code
+                break
+        return taken
 
     # -- listening -------------------------------------------------------------------------------
 
@@ -183,7 +217,7 @@ class _Client:
             at_ns=np.repeat(np.array(times, dtype=np.int64), counts),
             lane=messages.opaque.astype(np.uint32),
             kind=kind,
-            head=messages.heads(),
+            head=self._unsettled.heads_of(messages),
         )
 
     # -- whether the cluster is there ------------------------------------------------------------
@@ -258,7 +292,7 @@ class FastProducers:
         lanes: Sequence[Lane],
         properties: Properties,
         *,
-        keys: str,
+        keys: KeyRule,
         confirms: bool,
         address: str,
         now_ns: NowNs,
@@ -268,7 +302,8 @@ class FastProducers:
         self._confirms = confirms
         self._now_ns = now_ns
         self._bell = Bell()
-        self._outbox = Outbox(Keyring(keys, lanes))
+        self._unsettled = Unsettled(has_reports=confirms)
+        self._outbox = Outbox(Keyring(keys, lanes), self._unsettled)
         self._accepted = 0
         self._settled = 0
         self._parts: list[Outcomes] = []
@@ -279,7 +314,9 @@ class FastProducers:
             Health(range(first, len(lanes), count), address, now_ns, self._bell, reconnect_seconds)
             for first in range(count)
         ]
-        self._clients = [_Client(properties, health, now_ns, self._bell) for health in healths]
+        self._clients = [
+            _Client(properties, health, now_ns, self._bell, self._unsettled) for health in healths
+        ]
         self._targets: list[tuple[_Client, int]] = []
         """The clients and topics that messages may be for."""
         self._target_of = self._numbered_targets(lanes)
@@ -357,10 +394,15 @@ class FastProducers:
         while accepted < len(batch):
             rest = batch.starting_at(accepted)
             laid = self._outbox.lay_out(rest)
-            if client.produce(topic, laid) == len(laid):
+            if rest.headers is None:
+                produced = client.produce(topic, laid)
+            else:
+                produced = client.produce_with_headers(topic, laid, rest.headers[: len(laid)])
+            if produced == len(laid):
                 accepted += len(laid)
                 continue
             error = laid["error"]
+            self._unsettled.forget(laid["opaque"][error != 0])
             is_full = error == KafkaError._QUEUE_FULL
             taken = int(is_full.argmax()) if is_full.any() else len(laid)
             self._refuse(rest.rows(np.flatnonzero(error[:taken])))

@@ -77,6 +77,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "topic_name": (c_char_p, (c_void_p,)),
     "topic_destroy": (None, (c_void_p,)),
     "produce_batch": (c_int, (c_void_p, c_int32, c_int, c_void_p, c_int)),
+    "produceva": (c_void_p, (c_void_p, c_void_p, c_size_t)),
     "outq_len": (c_int, (c_void_p,)),
     "flush": (c_int, (c_void_p, c_int)),
     "purge": (c_int, (c_void_p, c_int)),

@@ -14,7 +14,9 @@ import numpy.typing as npt
 
 from bench_spark.measure.envelope import ENVELOPE_BYTES, envelope_bytes
 from bench_spark.transports.base import I64, Batch, Lane
+from bench_spark.transports.kafka.key_choice import KeyRule
 from bench_spark.transports.kafka.messages import MESSAGE_DTYPE
+from bench_spark.transports.kafka.unsettled import Unsettled
 
 BLOCK_BYTES = 256 << 10
 MOST_ROWS = 1024
@@ -26,8 +28,9 @@ Laid = npt.NDArray[np.void]
 class Outbox:
     """Room for as many messages as are handed over by one call."""
 
-    def __init__(self, keys: Keyring) -> None:
+    def __init__(self, keys: Keyring, unsettled: Unsettled) -> None:
         self._keys = keys
+        self._unsettled = unsettled
         self._tail: bytes | None = None
         self._head_bytes = 0
         self._block = np.zeros((0, 0), dtype=np.uint8)
@@ -44,13 +47,13 @@ class Outbox:
             self._block[: len(rows), :width] = heads[:, :width]
         else:
             rows = self._lay_out_each(batch, batch.tail[:MOST_ROWS])
-        rows["opaque"] = batch.lane[: len(rows)]
+        rows["opaque"] = self._unsettled.opaques(batch, len(rows))
         self._keys.put_into(rows, batch)
         return rows
 
     def _make_block(self, tail: bytes, head_bytes: int) -> None:
         body_bytes = head_bytes + len(tail)
-        count = min(max(1, BLOCK_BYTES // body_bytes), MOST_ROWS)
+        count = min(max(1, BLOCK_BYTES // max(1, body_bytes)), MOST_ROWS)
         self._tail, self._head_bytes = tail, head_bytes
         self._block = np.zeros((count, body_bytes), dtype=np.uint8)
         self._block[:, head_bytes:] = np.frombuffer(tail, dtype=np.uint8)
@@ -65,26 +68,33 @@ class Outbox:
         sizes = np.fromiter(map(len, tails), dtype=np.int64, count=len(tails)) + width
         fitting = int(np.searchsorted(np.cumsum(sizes), BLOCK_BYTES, side="right"))
         count = max(1, fitting)
-        heads = np.ascontiguousarray(batch.head[:count]).tobytes()
-        joined = b"".join(
-            part
-            for start, tail in zip(range(0, len(heads), ENVELOPE_BYTES), tails, strict=False)
-            for part in (heads[start : start + width], tail)
-        )
-        self._block = np.frombuffer(joined, dtype=np.uint8)
+        # One byte more, so that even an empty body has an address: without one it is a tombstone.
+        self._block = np.frombuffer(_joined_bodies(batch, tails[:count]) + b"\0", dtype=np.uint8)
         rows = np.zeros(count, dtype=MESSAGE_DTYPE)
         rows["payload"] = self._block.ctypes.data + _starts(sizes[:count])
         rows["payload_bytes"] = sizes[:count]
         return rows
 
 
+def _joined_bodies(batch: Batch, tails: Sequence[bytes]) -> bytes:
+    if not batch.head_bytes:
+        return b"".join(tails)
+    heads = np.ascontiguousarray(batch.head[: len(tails)]).tobytes()
+    starts = range(0, len(heads), ENVELOPE_BYTES)
+    return b"".join(
+        part
+        for start, tail in zip(starts, tails, strict=True)
+        for part in (heads[start : start + batch.head_bytes], tail)
+    )
+
+
 class Keyring:
     """The keys of messages, by the rule of `kafka.keys`."""
 
-    def __init__(self, rule: str, lanes: Sequence[Lane]) -> None:
+    def __init__(self, rule: KeyRule, lanes: Sequence[Lane]) -> None:
         self._rule = rule
         members = [str(lane.member).encode() for lane in lanes]
-        self._members, starts, self._member_bytes = _one_behind_the_other(members)
+        self._members, starts, self._member_bytes = one_behind_the_other(members)
         self._member_addresses = self._members.ctypes.data + starts
         self._kept: npt.NDArray[np.uint8] = self._members
         """The memory that rows point to."""
@@ -94,20 +104,20 @@ class Keyring:
         addresses: I64 | int
         sizes: I64 | int
         if batch.keys is not None:
-            self._kept, starts, sizes = _one_behind_the_other(batch.keys[:count])
+            self._kept, starts, sizes = one_behind_the_other(batch.keys[:count])
             addresses = self._kept.ctypes.data + starts
-        elif self._rule == "producer":
+        elif self._rule.kind == "producer":
             lanes = batch.lane[:count]
             addresses, sizes = self._member_addresses[lanes], self._member_bytes[lanes]
-        elif self._rule == "sequence":
-            self._kept, starts, sizes = _decimals(batch.head["sequence"][:count])
+        elif self._rule.is_numbered:
+            self._kept, starts, sizes = _decimals(self._rule.numbers(batch.head[:count]))
             addresses = self._kept.ctypes.data + starts
         else:
             addresses, sizes = 0, 0
         rows["key"], rows["key_bytes"] = addresses, sizes
 
 
-def _one_behind_the_other(
+def one_behind_the_other(
     texts: Sequence[bytes],
 ) -> tuple[npt.NDArray[np.uint8], I64, I64]:
     """All in one piece of memory, where in it each starts, and its size."""

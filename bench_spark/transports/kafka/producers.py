@@ -41,6 +41,7 @@ from bench_spark.transports.base import (
 from bench_spark.transports.kafka.bell import Bell
 from bench_spark.transports.kafka.columns import bodies_of, heads_of
 from bench_spark.transports.kafka.health import Health, reason_of
+from bench_spark.transports.kafka.key_choice import KeyRule
 from bench_spark.transports.kafka.quiet_log import QuietLog
 from bench_spark.transports.kafka.settings import Properties
 
@@ -102,23 +103,25 @@ def bodies_to_send(batch: Batch) -> list[bytes]:
     width, tail = batch.head_bytes, batch.tail
     if isinstance(tail, bytes):
         return [heads[start : start + width] + tail for start in starts]
+    if not width:
+        return list(tail)
     return [heads[start : start + width] + own for start, own in zip(starts, tail, strict=True)]
 
 
 class Keys:
     """The keys of messages, by the rule of `kafka.keys`."""
 
-    def __init__(self, rule: str, lanes: Sequence[Lane]) -> None:
+    def __init__(self, rule: KeyRule, lanes: Sequence[Lane]) -> None:
         self._rule = rule
         self._of_member = [str(lane.member).encode() for lane in lanes]
 
     def of(self, batch: Batch) -> Iterable[bytes | None]:
         if batch.keys is not None:
             return batch.keys
-        if self._rule == "producer":
+        if self._rule.kind == "producer":
             return map(self._of_member.__getitem__, batch.lane.tolist())
-        if self._rule == "sequence":
-            return [b"%d" % number for number in batch.head["sequence"].tolist()]
+        if self._rule.is_numbered:
+            return [b"%d" % number for number in self._rule.numbers(batch.head).tolist()]
         return repeat(None)
 
 
@@ -150,6 +153,15 @@ class _Client:
 
         def keep(error: KafkaError | None, message: Message) -> None:
             append((now_ns(), lane, error, message))
+
+        return keep
+
+    def on_delivery_of(self, lane: int, head: bytes) -> Callable[[KafkaError | None, Any], None]:
+        """The same for one message, whose body does not hold its head."""
+        append, now_ns = self.reports.append, self._now_ns
+
+        def keep(error: KafkaError | None, _message: Message) -> None:
+            append((now_ns(), lane, error, Message(value=head)))
 
         return keep
 
@@ -213,7 +225,7 @@ class KafkaProducers:
         lanes: Sequence[Lane],
         properties: Properties,
         *,
-        keys: str,
+        keys: KeyRule,
         confirms: bool,
         address: str,
         now_ns: NowNs,
@@ -267,6 +279,14 @@ class KafkaProducers:
     # -- sending ---------------------------------------------------------------------------------
 
     def send(self, batch: Batch) -> int:
+        is_plain = batch.head_bytes >= ENVELOPE_BYTES and batch.headers is None
+        accepted = self._send_plain(batch) if is_plain else self._send_each(batch)
+        self._accepted += accepted
+        for client in self._clients:
+            client.serve()
+        return accepted
+
+    def _send_plain(self, batch: Batch) -> int:
         accepted = 0
         messages = zip(
             self._senders_for(batch), bodies_to_send(batch), self._keys.of(batch), strict=False
@@ -277,11 +297,34 @@ class KafkaProducers:
             except BufferError:
                 break
             except KafkaException as error:
-                self._refuse(batch, accepted, body, error.args[0])
+                self._refuse(batch, accepted, error.args[0])
             accepted += 1
-        self._accepted += accepted
-        for client in self._clients:
-            client.serve()
+        return accepted
+
+    def _send_each(self, batch: Batch) -> int:
+        """Messages with headers of their own, or without their heads in their bodies."""
+        accepted = 0
+        heads = np.ascontiguousarray(batch.head).tobytes()
+        headers = repeat(None) if batch.headers is None else batch.headers
+        messages = zip(
+            batch.lane.tolist(),
+            self._senders_for(batch),
+            bodies_to_send(batch),
+            self._keys.of(batch),
+            headers,
+            strict=False,
+        )
+        for lane, (produce, topic, _), body, key, own in messages:
+            start = accepted * ENVELOPE_BYTES
+            client = self._clients[lane % len(self._clients)]
+            report = client.on_delivery_of(lane, heads[start : start + ENVELOPE_BYTES])
+            try:
+                produce(topic, body, key, _ANY_PARTITION, report, headers=own)
+            except BufferError:
+                break
+            except KafkaException as error:
+                self._refuse(batch, accepted, error.args[0])
+            accepted += 1
         return accepted
 
     def _senders_for(self, batch: Batch) -> Iterable[_Sender]:
@@ -293,10 +336,11 @@ class KafkaProducers:
             for lane, route in zip(batch.lane.tolist(), batch.route.tolist(), strict=True)
         ]
 
-    def _refuse(self, batch: Batch, index: int, body: bytes, error: KafkaError) -> None:
+    def _refuse(self, batch: Batch, index: int, error: KafkaError) -> None:
         """A message that the library itself will not take: its outcome is known at once."""
         lane = int(batch.lane[index])
-        self._refused_at_once.append((self._now_ns(), lane, error, Message(value=body)))
+        head = Message(value=batch.head[index : index + 1].tobytes())
+        self._refused_at_once.append((self._now_ns(), lane, error, head))
         self._bell.ring()
 
     def commit(self) -> None:

@@ -22,6 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -31,6 +32,7 @@ from bench_spark.measure.clock import NowNs
 from bench_spark.measure.envelope import Envelopes
 from bench_spark.transports.base import (
     Batch,
+    Headers,
     Lane,
     OutcomeKind,
     Outcomes,
@@ -39,6 +41,7 @@ from bench_spark.transports.base import (
 )
 from bench_spark.transports.kafka.bell import Bell
 from bench_spark.transports.kafka.health import Health, reason_of
+from bench_spark.transports.kafka.key_choice import KeyRule
 from bench_spark.transports.kafka.producers import Keys, bodies_to_send
 from bench_spark.transports.kafka.quiet_log import QuietLog
 from bench_spark.transports.kafka.settings import Properties
@@ -107,13 +110,18 @@ class _Transactor:
     def room(self) -> int:
         return self._messages - self._taken if self.is_open else 0
 
-    def produce(self, topic: str, body: bytes, key: bytes | None) -> KafkaError | None:
+    def produce(
+        self, topic: str, body: bytes, key: bytes | None, headers: Headers | None
+    ) -> KafkaError | None:
         """Hand over one message; the library's no, if it will not take this one.
 
         Raises BufferError if it must wait, and _MustEnd if only ending the transaction helps.
         """
         try:
-            self._producer.produce(topic, body, key, _ANY_PARTITION)
+            if headers is None:
+                self._producer.produce(topic, body, key, _ANY_PARTITION)
+            else:
+                self._producer.produce(topic, body, key, _ANY_PARTITION, headers=dict(headers))
         except BufferError:
             self._producer.poll(0)  # makes room of what has been delivered meanwhile
             raise
@@ -291,7 +299,7 @@ class TransactionalProducers:
         *,
         transactional_ids: Sequence[str],
         messages: int,
-        keys: str,
+        keys: KeyRule,
         address: str,
         now_ns: NowNs,
         reconnect_seconds: float,
@@ -341,13 +349,14 @@ class TransactionalProducers:
         broken: _Transactor | None = None
         taken: dict[int, list[int]] = {}
         lanes, routes = batch.lane.tolist(), batch.route.tolist()
-        messages = zip(lanes, routes, bodies_to_send(batch), self._keys.of(batch), strict=False)
-        for lane, route, body, key in messages:
+        headers = repeat(None) if batch.headers is None else batch.headers
+        bodies, keys = bodies_to_send(batch), self._keys.of(batch)
+        for lane, route, body, key, own in zip(lanes, routes, bodies, keys, headers, strict=False):
             transactor = self._transactors[lane]
             if not transactor.room:
                 break
             try:
-                refusal = transactor.produce(self._topics[lane][route], body, key)
+                refusal = transactor.produce(self._topics[lane][route], body, key, own)
             except BufferError:
                 break
             except _MustEnd:

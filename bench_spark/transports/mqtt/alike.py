@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
-from bench_spark.transports.base import U8
+from bench_spark.transports.base import U8, Headers
 from bench_spark.transports.mqtt.packets import length_bytes
 from bench_spark.transports.mqtt.parsing import Message, qos_of
+from bench_spark.transports.sockets.arrivals import NO_HEADERS
 from bench_spark.transports.sockets.runs import Constant, RowShape
 
 Likeness = tuple[int, bytes, bytes, int]
@@ -19,9 +20,10 @@ def likeness_of(message: Message) -> Likeness:
 class Alike:
     """What messages have in common, and where in their packets they differ."""
 
-    def __init__(self, likeness: Likeness, route: int) -> None:
+    def __init__(self, likeness: Likeness, route: int, headers: Headers = NO_HEADERS) -> None:
         first_byte, topic, properties, self.payload_bytes = likeness
         self.route = route
+        self.headers = headers
         self.qos = qos_of(first_byte)
         name = len(topic).to_bytes(2) + topic
         identifier_bytes = 2 if self.qos else 0

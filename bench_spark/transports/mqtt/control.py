@@ -72,6 +72,10 @@ class Control:
             not self._has_ended
         )
 
+    def listen(self, seconds: float) -> None:
+        """Take what arrives in that time."""
+        self._loop.run_until(lambda: self._has_ended, seconds)
+
     @property
     def _has_ended(self) -> bool:
         return self.connection.failure is not None

@@ -14,13 +14,13 @@ from collections.abc import Callable
 import numpy as np
 
 from bench_spark.measure.envelope import ENVELOPE_BYTES
-from bench_spark.transports.base import U8, U16, Bool, Received
+from bench_spark.transports.base import U8, U16, Bool, Headers, Received
 from bench_spark.transports.mqtt.acks import AckRuns, identifiers_at, identifiers_in
 from bench_spark.transports.mqtt.alike import Alike, Likeness, likeness_of
-from bench_spark.transports.mqtt.packets import PUBREL, BadPacket
+from bench_spark.transports.mqtt.packets import PUBREL, BadPacket, read_user_properties
 from bench_spark.transports.mqtt.parsing import LONGEST_WHOLE_BYTES, Message
 from bench_spark.transports.mqtt.tokens import token
-from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.arrivals import NO_HEADERS, Arrivals
 from bench_spark.transports.sockets.runs import AlikeMessages, ReadBuffer
 
 _NO_IDENTIFIERS: U16 = np.zeros(0, np.uint16)
@@ -118,6 +118,7 @@ class Deliveries(AlikeMessages[Alike]):
             False,
             alike.payload_bytes,
             bytes(buffer.raw[first:end]),
+            alike.headers,
         )
 
     def _add_many(self, alike: Alike, rows: U8, at_ns: int) -> None:
@@ -151,7 +152,7 @@ class Deliveries(AlikeMessages[Alike]):
                 bodies=[row[alike.payload_at :].tobytes() for row in rows]
                 if wants_bodies
                 else None,
-                headers=[None] * count if self._arrivals.wants_headers else None,
+                headers=[alike.headers] * count if self._arrivals.wants_headers else None,
                 token=tokens,
             )
         )
@@ -163,6 +164,7 @@ class Deliveries(AlikeMessages[Alike]):
         if route is None:
             raise BadPacket("a message of a topic that was not subscribed to")
         qos = message.qos
+        headers = self._headers_of(message)
         if self._is_new(qos, message.identifier):
             self._add_row(
                 at_ns,
@@ -171,6 +173,7 @@ class Deliveries(AlikeMessages[Alike]):
                 message.is_duplicate,
                 message.size,
                 message.body,
+                headers,
             )
         # One that is marked as a duplicate is an exception: the next will not be like it.
         if message.is_duplicate:
@@ -178,7 +181,7 @@ class Deliveries(AlikeMessages[Alike]):
         likeness = likeness_of(message)
         self._on_likeness(likeness, route)
         if likeness == self._last_likeness:
-            alike = Alike(likeness, route)
+            alike = Alike(likeness, route, headers)
             if alike.shape.row_bytes <= LONGEST_WHOLE_BYTES:
                 self._alike = alike
         self._last_likeness = likeness
@@ -212,8 +215,20 @@ class Deliveries(AlikeMessages[Alike]):
         self._on_repeated(identifiers)
         return False
 
+    def _headers_of(self, message: Message) -> Headers:
+        if not self._arrivals.wants_headers or not message.properties:
+            return NO_HEADERS
+        return read_user_properties(message.properties)
+
     def _add_row(
-        self, at_ns: int, route: int, token: int, is_duplicate: bool, size: int, body: bytes
+        self,
+        at_ns: int,
+        route: int,
+        token: int,
+        is_duplicate: bool,
+        size: int,
+        body: bytes,
+        headers: Headers,
     ) -> None:
         self._arrivals.add_row(
             (
@@ -224,6 +239,6 @@ class Deliveries(AlikeMessages[Alike]):
                 int(is_duplicate),
                 size,
                 body,
-                None,
+                headers,
             )
         )

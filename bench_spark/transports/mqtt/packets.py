@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bench_spark.errors import ConfigurationError
+
 CONNECT: Final = 0x10
 CONNACK: Final = 0x20
 PUBLISH: Final = 0x30
@@ -47,6 +49,7 @@ RECEIVE_MAXIMUM: Final = 0x21
 MAXIMUM_QOS: Final = 0x24
 RETAIN_AVAILABLE: Final = 0x25
 MAXIMUM_PACKET_SIZE: Final = 0x27
+USER_PROPERTY: Final = 0x26
 WILDCARD_AVAILABLE: Final = 0x28
 SHARED_AVAILABLE: Final = 0x2A
 
@@ -173,15 +176,48 @@ class Login:
 
 
 def publish_start(
-    version: str, topic: str, qos: int, retain: bool, payload_bytes: int
+    version: str, topic: str, qos: int, retain: bool, payload_bytes: int, properties: bytes = b""
 ) -> tuple[bytes, int]:
-    """All of a message before its payload, with packet identifier 0; and where that is."""
+    """All of a message before its payload, with packet identifier 0; and where that is.
+
+    `properties`: those of version 5, without their length."""
     name = text(topic)
     identifier = b"\0\0" if qos else b""
-    properties = b"\0" if version == "5" else b""
+    if version == "5":
+        properties = length_bytes(len(properties)) + properties
     length = len(name) + len(identifier) + len(properties) + payload_bytes
     first = bytes([PUBLISH | qos << 1 | (RETAIN if retain else 0)]) + length_bytes(length)
     return first + name + identifier + properties, len(first) + len(name)
+
+
+def user_properties(headers: Mapping[str, bytes]) -> bytes:
+    """Headers, in the words of version 5. They are text, and a broker hangs up on anything else."""
+    for name, value in headers.items():
+        if not (value.isascii() or _is_text(value)):
+            raise ConfigurationError(
+                f"header {name!r}: {value[:40]!r} is no UTF-8 text, and MQTT has no other headers"
+            )
+    return b"".join(
+        bytes([USER_PROPERTY]) + text(name) + binary(value) for name, value in headers.items()
+    )
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def read_user_properties(properties: bytes) -> dict[str, bytes]:
+    """The headers among a message's properties, which begin with their length."""
+    found: dict[str, bytes] = {}
+    for identifier, value in _each_property(properties, 0)[0]:
+        if identifier == USER_PROPERTY:
+            name, content = value
+            found[name] = content.encode()
+    return found
 
 
 def subscribe(version: str, identifier: int, filters: Sequence[str], qos: int) -> bytes:
@@ -268,6 +304,12 @@ def identifier_of(body: bytes) -> int:
 
 def read_properties(body: bytes, at: int) -> tuple[dict[int, Any], int]:
     """Properties by identifier (of those that repeat, the last), and where they end."""
+    properties, end = _each_property(body, at)
+    return dict(properties), end
+
+
+def _each_property(body: bytes, at: int) -> tuple[list[tuple[int, Any]], int]:
+    """Identifier and value of each, and where they end."""
     found = read_length(body, at, len(body))
     if found is None:
         raise BadPacket("a packet that ends in its properties")
@@ -275,11 +317,12 @@ def read_properties(body: bytes, at: int) -> tuple[dict[int, Any], int]:
     end = at + length
     if end > len(body):
         raise BadPacket("properties that are longer than their packet")
-    properties: dict[int, Any] = {}
+    properties: list[tuple[int, Any]] = []
     try:
         while at < end:
             identifier = body[at]
-            properties[identifier], at = _READERS[identifier](body, at + 1)
+            value, at = _READERS[identifier](body, at + 1)
+            properties.append((identifier, value))
     except (KeyError, IndexError, struct.error, UnicodeDecodeError) as error:
         raise BadPacket(f"properties that are not understood ({error!r})") from error
     if at != end:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
-from bench_spark.transports.base import U8, U16
-from bench_spark.transports.mqtt.packets import publish_start
+from bench_spark.transports.base import U8, U16, Headers
+from bench_spark.transports.mqtt.packets import publish_start, user_properties
 from bench_spark.transports.sockets.sending import Load
 
 MOST_BLOCKS = 4096
+MOST_STARTS = 4096
+"""Beginnings of messages that are kept, by the size of the payload."""
 
 
 class PublishPackets:
@@ -21,17 +24,37 @@ class PublishPackets:
         self._topic = topic
         self._qos = qos
         self._retain = retain
+        self._starts: dict[int, tuple[bytes, int]] = {}
 
-    def start(self, payload_bytes: int) -> tuple[bytes, int]:
+    def start(self, payload_bytes: int, properties: bytes = b"") -> tuple[bytes, int]:
         """All before the payload, and where in it the packet identifier is."""
-        return publish_start(self._version, self._topic, self._qos, self._retain, payload_bytes)
+        return publish_start(
+            self._version, self._topic, self._qos, self._retain, payload_bytes, properties
+        )
 
     def message(self, payload: bytes, identifier: int = 0) -> bytes:
-        start, identifier_at = self.start(len(payload))
+        return b"".join(self.pieces(payload, identifier))
+
+    def pieces(
+        self, payload: bytes, identifier: int = 0, headers: Headers | None = None
+    ) -> tuple[bytes, bytes]:
+        """A message, to be joined with others."""
+        if headers:
+            start, identifier_at = self.start(len(payload), user_properties(headers))
+        else:
+            start, identifier_at = self._start_of(len(payload))
         if self._qos:
             number = identifier.to_bytes(2)
             start = start[:identifier_at] + number + start[identifier_at + 2 :]
-        return start + payload
+        return start, payload
+
+    def _start_of(self, payload_bytes: int) -> tuple[bytes, int]:
+        found = self._starts.get(payload_bytes)
+        if found is None:
+            if len(self._starts) >= MOST_STARTS:
+                self._starts.clear()
+            found = self._starts[payload_bytes] = self.start(payload_bytes)
+        return found
 
 
 class MessageBlock:
@@ -78,8 +101,8 @@ class Blocks:
     ) -> bytes | memoryview:
         """The bytes of these messages; `packets` by route. Good until the next call."""
         routes, tails = load.routes, load.tails
-        if not isinstance(tails, bytes):
-            return _each_with_its_tail(packets, load, tails, identifiers)
+        if not load.is_of_one_kind or not isinstance(tails, bytes):
+            return _one_by_one(packets, load, identifiers)
         if len(packets) == 1 or not np.count_nonzero(routes != routes[0]):
             block = self._of(packets[routes[0]], tails, load.head_bytes)
             return block.stamped(load.rows, identifiers)
@@ -114,17 +137,16 @@ class Blocks:
         return b"".join(pieces)
 
 
-def _each_with_its_tail(
-    packets: Sequence[PublishPackets],
-    load: Load,
-    tails: Sequence[bytes],
-    identifiers: U16 | None,
-) -> bytes:
-    heads = load.rows[:, : load.head_bytes]
-    numbers = [0] * len(heads) if identifiers is None else identifiers.tolist()
+def _one_by_one(packets: Sequence[PublishPackets], load: Load, identifiers: U16 | None) -> bytes:
+    """Messages that differ in more than their heads."""
+    numbers = itertools.repeat(0) if identifiers is None else identifiers.tolist()
+    headers = itertools.repeat(None) if load.headers is None else load.headers
+    # Two columns may have no end, so the shortest one decides.
     return b"".join(
-        packets[route].message(head.tobytes() + tail, number)
-        for head, route, tail, number in zip(
-            heads, load.routes.tolist(), tails, numbers, strict=True
+        itertools.chain.from_iterable(
+            packets[route].pieces(body, number, own)
+            for body, route, number, own in zip(
+                load.bodies(), load.routes.tolist(), numbers, headers, strict=False
+            )
         )
     )

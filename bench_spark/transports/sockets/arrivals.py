@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, joined_envelopes
-from bench_spark.transports.base import Part, Received, nothing_received
+from bench_spark.measure.envelope import joined_envelopes, leading_envelopes
+from bench_spark.transports.base import Headers, Part, Received, nothing_received
 
-Row = tuple[int, int, int, int, int, int, bytes, Any]
+Row = tuple[int, int, int, int, int, int, bytes, Headers]
 """When, lane, route, delivery tag, redelivered (a bit), size, body, headers."""
+NO_HEADERS: Headers = {}
 
 
 class Arrivals:
@@ -50,13 +51,12 @@ class Arrivals:
             return
         rows, self._rows = self._rows, []
         at_ns, lane, route, tags, redelivered, sizes, bodies, headers = zip(*rows, strict=True)
-        heads = [body[:ENVELOPE_BYTES].ljust(ENVELOPE_BYTES, b"\0") for body in bodies]
         self._parts.append(
             Received(
                 received_ns=np.array(at_ns, np.int64),
                 lane=np.array(lane, np.uint32),
                 route=np.array(route, np.uint16),
-                head=np.frombuffer(bytearray().join(heads), dtype=ENVELOPE_DTYPE),
+                head=leading_envelopes(bodies),
                 size=np.array(sizes, np.uint32),
                 redelivered=np.array(redelivered, np.bool_),
                 bodies=bodies if self.wants_bodies else None,

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
 from bench_spark.measure.envelope import Envelopes, envelope_bytes
-from bench_spark.transports.base import I64, U8, U16, Batch
+from bench_spark.transports.base import I64, U8, U16, Batch, Headers
 from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.sockets.lanes import Lanes, LaneT
 from bench_spark.transports.sockets.line import DialogueT, OpenedT
@@ -28,15 +29,32 @@ class Load:
     routes: U16
     tails: bytes | Sequence[bytes]
     head_bytes: int
+    headers: Sequence[Headers] | None = None
 
     @classmethod
     def of(cls, batch: Batch, order: I64 | None = None) -> Load:
-        heads, routes, tails = batch.head, batch.route, batch.tail
+        heads, routes, tails, headers = batch.head, batch.route, batch.tail, batch.headers
         if order is not None:
             heads, routes = heads[order], routes[order]
-            tails = tails if isinstance(tails, bytes) else [tails[place] for place in order]
+            if not isinstance(tails, bytes):
+                tails = [tails[place] for place in order.tolist()]
+            if headers is not None:
+                headers = [headers[place] for place in order.tolist()]
         rows = envelope_bytes(np.ascontiguousarray(heads))
-        return cls(heads, rows, routes, tails, batch.head_bytes)
+        return cls(heads, rows, routes, tails, batch.head_bytes, headers)
+
+    @property
+    def is_of_one_kind(self) -> bool:
+        """Whether bodies differ in their heads only, and nothing else differs."""
+        return isinstance(self.tails, bytes) and self.headers is None and self.head_bytes > 0
+
+    def bodies(self) -> list[bytes]:
+        tails = repeat(self.tails) if isinstance(self.tails, bytes) else self.tails
+        if not self.head_bytes:
+            return [tail for tail, _ in zip(tails, self.rows, strict=False)]
+        heads = self.rows[:, : self.head_bytes]
+        # A tail that all share has no end, so the heads decide.
+        return [head.tobytes() + tail for head, tail in zip(heads, tails, strict=False)]
 
     def part(self, start: int, end: int) -> Load:
         """Some of these messages (views, no copies of heads)."""
@@ -46,6 +64,7 @@ class Load:
             self.routes[start:end],
             self.tails if isinstance(self.tails, bytes) else self.tails[start:end],
             self.head_bytes,
+            None if self.headers is None else self.headers[start:end],
         )
 
 
@@ -92,10 +111,10 @@ class SendingLanes(Lanes[LaneT, DialogueT, OpenedT]):
         if room <= 0:
             return 0
         load = Load.of(batch)
-        most = _messages_per_write(batch)
+        portions = _Portions(batch)
         accepted = 0
         while room > 0 and accepted < len(batch):
-            end = min(len(batch), accepted + min(most, room))
+            end = portions.end(accepted, min(len(batch), accepted + room))
             self._write(lane, load.part(accepted, end))
             accepted = end
             room = self._room(lane)
@@ -106,10 +125,10 @@ class SendingLanes(Lanes[LaneT, DialogueT, OpenedT]):
         if self._room(self._opened[batch.lane[0]]) <= 0:
             return 0  # before the work of grouping: full lanes are tried again and again
         groups = by_lane(batch.lane)
-        most = _messages_per_write(batch)
+        portions = _Portions(batch, groups.order)
         accepted = len(batch)
         for number, start, end in groups:
-            room = max(0, min(most, self._room(self._opened[number])))
+            room = max(0, min(portions.end(start, end) - start, self._room(self._opened[number])))
             if end - start > room:
                 accepted = min(accepted, int(groups.order[start + room]))
         if not accepted:
@@ -123,6 +142,24 @@ class SendingLanes(Lanes[LaneT, DialogueT, OpenedT]):
         return accepted
 
 
-def _messages_per_write(batch: Batch) -> int:
-    tail_bytes = len(batch.tail) if isinstance(batch.tail, bytes) else max(map(len, batch.tail))
-    return max(1, WRITE_BYTES // (batch.head_bytes + tail_bytes))
+class _Portions:
+    """How many messages go into one write: of a size as many as fit, and always one."""
+
+    def __init__(self, batch: Batch, order: I64 | None = None) -> None:
+        """`order` in which the batch is written."""
+        tail = batch.tail
+        self._most = 0
+        self._ends: I64 | None = None
+        if isinstance(tail, bytes):
+            self._most = max(1, WRITE_BYTES // max(1, batch.head_bytes + len(tail)))
+        else:
+            sizes = np.fromiter(map(len, tail), np.int64, len(tail)) + batch.head_bytes
+            self._ends = np.cumsum(sizes if order is None else sizes[order])
+
+    def end(self, start: int, limit: int) -> int:
+        """Where the write that begins with this message ends, at most at `limit`."""
+        if self._ends is None:
+            return min(limit, start + self._most)
+        before = int(self._ends[start - 1]) if start else 0
+        end = int(self._ends.searchsorted(before + WRITE_BYTES, side="right"))
+        return min(limit, max(start + 1, end))

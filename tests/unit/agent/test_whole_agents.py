@@ -232,7 +232,7 @@ def test_two_agents_in_processes_of_their_own_add_up() -> None:
         phases={"warmup_seconds": 0.3, "measure_seconds": 1, "drain_seconds": 5},
     )
     token, clock = new_token(), Clock.local()
-    server = CollectorServer("127.0.0.1", token, 2, clock)
+    server = CollectorServer(("127.0.0.1", 0), token, 2, clock)
     rows: dict[tuple[int, int], EventRow] = {}
 
     def keep(agent: int, attempt: int, new: list[EventRow]) -> None:

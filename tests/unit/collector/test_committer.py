@@ -127,6 +127,7 @@ def test_rows_survive_the_store(store: Store) -> None:
     assert found.to_pylist() == [expected("run-1", 0, 0, one) for one in ROWS]
 
 
+@pytest.mark.fault(case=14)
 def test_a_row_that_comes_twice_is_kept_once(store: Store) -> None:
     committer = Committer(store, "run-1", live=False)
     committer.add(0, 0, [row(0), row(1)])
@@ -171,6 +172,7 @@ def test_a_commit_that_fails_is_not_silent(tmp_path: Path) -> None:
         committer.close()
 
 
+@pytest.mark.fault(case=14)
 def test_rows_of_a_commit_that_failed_are_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,7 @@ def test_who_knows_the_token_is_welcomed_with_the_drivers_proof(collector: Colle
         {"agent": None},
     ],
 )
+@pytest.mark.fault(case=18)
 def test_who_does_not_belong_here_never_reaches_the_handler(
     collector: Collector, changes: dict[str, object]
 ) -> None:
@@ -130,6 +131,7 @@ def test_an_answer_to_another_challenge_is_worth_nothing(collector: Collector) -
     ],
     ids=["http", "text", "nested", "typeless", "header", "payload", "huge", "flood"],
 )
+@pytest.mark.fault(case=18)
 def test_noise_is_shown_out_and_harms_nobody(collector: Collector, noise: bytes) -> None:
     stranger = Stranger(collector)
     stranger.say(noise)
@@ -139,6 +141,7 @@ def test_noise_is_shown_out_and_harms_nobody(collector: Collector, noise: bytes)
     link.close()
 
 
+@pytest.mark.fault(case=18)
 def test_a_silent_stranger_is_shown_out_in_time(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +158,7 @@ def test_a_stranger_who_dawdles_over_his_hello_is_shown_out_too(
     assert_shown_out(stranger, collector)
 
 
+@pytest.mark.fault(case=18)
 def test_a_crowd_of_strangers_is_not_let_in(collector: Collector) -> None:
     crowd = [socket.create_connection(collector.address, timeout=10) for _ in range(40)]
     refused = 0
@@ -238,7 +242,7 @@ def test_a_message_for_an_agent_that_is_not_there_is_nobodys(collector: Collecto
 
 def test_a_server_that_never_started_can_be_closed() -> None:
     with collecting() as running:
-        idle = server_module.CollectorServer("127.0.0.1", "t", 1, running.clock)
+        idle = server_module.CollectorServer(("127.0.0.1", 0), "t", 1, running.clock)
         idle.close()
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", idle.port), timeout=5)

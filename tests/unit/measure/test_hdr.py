@@ -114,6 +114,7 @@ class TestRecording:
         assert histogram.sparse().values_us.tolist() == [value_us]
         assert histogram.negative == 0
 
+    @pytest.mark.fault(case=15)
     def test_negative_values_become_zero_and_are_counted(self) -> None:
         histogram = Histogram(shape_for(TEN_SECONDS_US))
         histogram.record_ns(np.array([-1, -5_000_000, 0, 7_000]))
@@ -228,6 +229,7 @@ class TestPercentiles:
         assert sparse.percentile(0).value_us == 5_000
         assert sparse.percentile(0.001).value_us == sparse.percentile(100).value_us == 5_003
 
+    @pytest.mark.fault(case=15)
     def test_overflow_takes_part_in_the_rank_as_a_lower_bound(self) -> None:
         sparse = histogram_of_us([100] * 90 + [20_000_000] * 10).sparse()
         assert sparse.percentile(90, TEN_SECONDS_US) == Percentile(100, is_lower_bound=False)

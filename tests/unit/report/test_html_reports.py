@@ -15,8 +15,8 @@ import result_documents as documents
 from bench_spark.report.html_page import POLICY
 from bench_spark.report.queries import queries_of_run
 
-OUR_SCRIPTS = 3
-"""The data, the library, the page's own; without charts there is no library."""
+OUR_SCRIPTS = 4
+"""The data, the library, how a chart is drawn, the page's own; without charts no library."""
 
 
 class Parsed(HTMLParser):
@@ -57,6 +57,7 @@ def test_every_page_is_self_contained(pages: dict[str, Parsed]) -> None:
     assert "http" not in POLICY
 
 
+@pytest.mark.fault(case=17)
 def test_no_name_becomes_an_element(pages: dict[str, Parsed]) -> None:
     for name, page in pages.items():
         assert page.tags["script"] in (OUR_SCRIPTS, OUR_SCRIPTS - 1), name

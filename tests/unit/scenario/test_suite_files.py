@@ -13,6 +13,7 @@ from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.suite import Suite, estimated_seconds, trials_of
 from bench_spark.scenario.suite_axes import MOST_VALUES
 from bench_spark.scenario.suite_loader import MOST_TRIALS, load_suite
+from bench_spark.transports.registry import fitted
 
 SPARK_START_SECONDS = 15
 OVERHEAD_SECONDS = 4
@@ -21,9 +22,13 @@ QUICK_SECONDS = {"kafka-k2": 180}
 
 
 def suite_of(tmp_path: Path, text: str, quick: bool = False, *overrides: str) -> Suite:
+    return load_suite(written(tmp_path, text), quick, overrides)
+
+
+def written(tmp_path: Path, text: str) -> str:
     file = tmp_path / "x.yaml"
     file.write_text(text if "base:" in text else f"base: steady\n{text}")
-    return load_suite(str(file), quick, overrides)
+    return str(file)
 
 
 def errors_in(tmp_path: Path, text: str, quick: bool = False, *overrides: str) -> list[str]:
@@ -236,6 +241,48 @@ quick: {axes: {message.bytes: [11, 22], queue: [d, b]}}
     assert values(quick, "queue") == ["d", "b"]
     assert (quick.repetitions, quick.is_quick) == (1, True)
     assert len(values(suite_of(tmp_path, text), "queue")) == 4
+
+
+VARIED = """
+axes: {producers: [1, 2], message.bytes: [100, 200]}
+set: {phases.measure_seconds: 20}
+quick: {set: {phases.measure_seconds: 3}}
+variants:
+  long: {set: {phases.measure_seconds: 60, phases.drain_seconds: 9}, axes: {producers: [7]}}
+"""
+
+
+def test_a_variant_has_its_own_values_and_keys_and_goes_with_quick(tmp_path: Path) -> None:
+    path = written(tmp_path, VARIED)
+    whole = load_suite(path, variant="long")
+    quick = load_suite(path, quick=True, variant="long")
+    assert whole.name == f"{load_suite(path).name}-long"
+    assert values(whole, "producers") == values(quick, "producers") == [7]
+    assert values(whole, "message.bytes") == [100, 200]
+    assert (whole.base.phases.measure_seconds, whole.base.phases.drain_seconds) == (60, 9)
+    assert (quick.base.phases.measure_seconds, quick.base.phases.drain_seconds) == (3, 9)
+
+
+def test_a_variant_that_is_not_there_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"'lon' is no variant of .*; did you mean long\?"):
+        load_suite(written(tmp_path, VARIED), variant="lon")
+
+
+def test_mistakes_in_a_variant_are_found_though_nobody_asks_for_it(tmp_path: Path) -> None:
+    text = VARIED.replace("producers: [7]", "producer: [7]").replace("drain_s", "drains_s")
+    with pytest.raises(ConfigurationError) as refused:
+        load_suite(written(tmp_path, text))
+    assert "variants.long.axes: 'producer' is no axis of this suite" in str(refused.value)
+    assert "variants.long.set.phases.drains_seconds: " in str(refused.value)
+
+
+@pytest.mark.parametrize("name", [n for n in shipped("suites") if n.startswith("kafka-k")])
+def test_exactly_once_is_one_option_away_from_every_grid_of_kafka(name: str) -> None:
+    suite = load_suite(name, variant="exactly-once")
+    broker = load_broker("kafka")
+    for cell in suite.cells:
+        scenario = fitted(cell.scenario, broker)
+        assert scenario.kafka.transaction_messages == 1000
 
 
 def test_skipped_trials_stay_in_the_list_with_their_reason(tmp_path: Path) -> None:

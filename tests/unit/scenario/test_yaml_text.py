@@ -76,6 +76,7 @@ def laughs(levels: int) -> str:
         ("a: \ud800", 1, "holds the character U+D800, which is not printable"),
     ],
 )
+@pytest.mark.fault(case=17)
 def test_hostile_text_is_refused_with_its_line(text: str, line: int, problem: str) -> None:
     with pytest.raises(YamlTextError) as caught:
         read_yaml(text)

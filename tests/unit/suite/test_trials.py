@@ -94,7 +94,7 @@ def test_a_load_carries_its_key_its_place_and_its_own_tags(tmp_path: Path) -> No
     broker = SimulatedBroker(1000)
     trials = trials_on(tmp_path, broker)
     first = trials_of(trials.suite)[0]
-    assert trials.run(first) == EXIT_VALID
+    assert trials.run(first).exit_code == EXIT_VALID
     [(scenario, place)] = broker.runs
     assert scenario.tags["trial_key"] == first.key
     assert scenario.tags["own"] == "tag"
@@ -107,8 +107,8 @@ def test_a_search_finds_what_the_broker_keeps_and_adopts_that_load(tmp_path: Pat
     broker = SimulatedBroker(43_210)
     trials = trials_on(tmp_path, broker)
     _, fastest, sustained = trials_of(trials.suite)
-    assert trials.run(fastest) == EXIT_VALID
-    assert trials.run(sustained) == EXIT_VALID
+    assert trials.run(fastest).exit_code == EXIT_VALID
+    assert trials.run(sustained).exit_code == EXIT_VALID
     [(run_id, tags)] = broker.tags.items()
     found = broker.runs[int(run_id)][0].load.rate_per_second
     assert 0.98 * 43_210 <= found <= 43_210
@@ -129,7 +129,7 @@ def test_a_resumed_search_starts_from_the_throughput_found_before(tmp_path: Path
     trials = trials_on(tmp_path, broker)
     _, fastest, sustained = trials_of(trials.suite)
     trials.throughputs[fastest.key] = 1000.0
-    assert trials.run(sustained) == EXIT_VALID
+    assert trials.run(sustained).exit_code == EXIT_VALID
 
 
 def test_a_signal_in_a_search_ends_it_and_nothing_is_adopted(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_signal_in_a_search_ends_it_and_nothing_is_adopted(tmp_path: Path) -> 
     trials = trials_on(tmp_path, broker)
     _, fastest, sustained = trials_of(trials.suite)
     trials.run(fastest)
-    assert trials.run(sustained) == EXIT_INTERRUPTED
+    assert trials.run(sustained).exit_code == EXIT_INTERRUPTED
     assert broker.tags == {}
     assert len(broker.runs) == 3
 
@@ -149,4 +149,4 @@ def test_a_degraded_load_is_the_trials_exit_code(tmp_path: Path) -> None:
             return RunSummary(summary.document, EXIT_DEGRADED, {})
 
     trials = trials_on(tmp_path, Degraded(1000))
-    assert trials.run(trials_of(trials.suite)[0]) == EXIT_DEGRADED
+    assert trials.run(trials_of(trials.suite)[0]).exit_code == EXIT_DEGRADED

@@ -344,6 +344,17 @@ def test_unsent_messages_of_a_fan_out_are_missing_at_every_consumer() -> None:
     assert bounds == ["p99_us", "p999_us"], "16 of 1216"
 
 
+@pytest.mark.parametrize(
+    ("late_us", "spread_us"),
+    [([3.0, 12.5, 7.0], 9.5), ([4.0], 0.0), ([4.0, None], None), ([], None)],
+)
+def test_how_far_apart_agents_began_is_known_if_all_have_said(
+    late_us: list[float | None], spread_us: float | None
+) -> None:
+    agents = [{"agent": n, "started_late_us": late} for n, late in enumerate(late_us)]
+    assert summary(agents=agents).document["start_spread_us"] == spread_us
+
+
 def test_the_connections_of_all_agents_are_added_up() -> None:
     told = {"agent": 0, "connections": {"producers": 4, "consumers": 5}}
     assert summary(agents=[told, told]).document["connections"] == {"producers": 8, "consumers": 10}

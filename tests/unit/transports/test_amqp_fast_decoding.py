@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pika.compat
 import pika.frame
 import pika.spec
 import pytest
@@ -21,6 +22,7 @@ from bench_spark.transports.amqp.frames import (
     header_frame,
     method_frame,
 )
+from bench_spark.transports.amqp.message_headers import header_bytes
 from bench_spark.transports.amqp.parsing import BadFrame, Parser
 from bench_spark.transports.base import Part, Received
 from bench_spark.transports.sockets.arrivals import Arrivals
@@ -42,12 +44,16 @@ class Kind:
     routing_key: str = "bench-run-0"
     size: int = 100
     headers: dict[str, Any] | None = None
+    is_from_a_stream: bool = False
 
 
 def message(method: Any, kind: Kind, number: int) -> list[bytes]:
     """The frames of a message whose body tells its number."""
     body = (number.to_bytes(8, "little") * (kind.size // 8 + 1))[: kind.size]
-    properties = pika.spec.BasicProperties(headers=kind.headers, delivery_mode=1)
+    headers = kind.headers
+    if kind.is_from_a_stream:
+        headers = {**(headers or {}), "x-stream-offset": pika.compat.long(number % 2**62)}
+    properties = pika.spec.BasicProperties(headers=headers, delivery_mode=1)
     most = FRAME_MAX - 8
     return [
         method_frame(CHANNEL, method),
@@ -87,6 +93,7 @@ KINDS = st.builds(
     routing_key=st.sampled_from(["bench-run-0", "k"]),
     size=st.sampled_from([0, 1, 8, 31, 32, 33, 100, 101, FRAME_MAX - 8, FRAME_MAX, 9000]),
     headers=st.sampled_from([None, {"id": 1}]),
+    is_from_a_stream=st.booleans(),
 )
 
 
@@ -156,7 +163,8 @@ def read_naively(stream: bytes) -> Seen:
             if isinstance(method, Basic.Deliver):
                 route = CONSUMERS[method.consumer_tag.encode()]
                 row = (route, method.delivery_tag, method.redelivered, body)
-                seen.messages.append((*row, header.properties.headers))
+                headers = header_bytes(header.properties.headers)
+                seen.messages.append((*row, headers))
                 seen.ends.append(at)
             method = None
     return seen

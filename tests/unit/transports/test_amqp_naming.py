@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.amqp_section import Amqp
@@ -148,6 +149,35 @@ def test_what_amqp_can_never_do_is_refused_by_its_key(scenario: dict[str, Any], 
         naming.refuse_impossible(Scenario.model_validate(scenario))
 
 
+STREAM = {"queue": {"arguments": {"x-queue-type": "stream"}, "durable": True}, "ack": "manual"}
+
+
+@pytest.mark.parametrize(
+    "keys", [{"consumers": 2}, {"topology": "round-robin", "consumers": 2, "destinations": 1}]
+)
+def test_consumers_cannot_share_what_a_stream_gives_to_each(keys: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="stream gives each of its consumers all messages"):
+        naming.refuse_impossible(Scenario.model_validate({**keys, "amqp": STREAM}))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"queue": {"arguments": {"x-queue-type": "stream"}}}, "needs durable: true"),
+        ({"queue": {"arguments": {"x-queue-type": "quorum"}}}, "needs durable: true"),
+        ({"queue": {**STREAM["queue"], "auto_delete": True}}, "no auto_delete"),
+        ({"ack": "auto"}, "stream needs ack: manual and a prefetch"),
+        ({"prefetch": 0}, "stream needs ack: manual and a prefetch"),
+        ({"consumer_transaction": 10}, "forgets no message"),
+    ],
+)
+def test_what_a_type_of_queue_insists_on_is_said_before_connecting(
+    change: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        Scenario.model_validate({"amqp": {**STREAM, **change}})
+
+
 @pytest.mark.parametrize(
     "scenario",
     [
@@ -167,7 +197,16 @@ def test_what_amqp_can_never_do_is_refused_by_its_key(scenario: dict[str, Any], 
                 "headers": {"to": "%d"},
             },
         },
-        {"amqp": {"queue": {"arguments": {"x-max-length": 10, "x-queue-type": "quorum"}}}},
+        {
+            "amqp": {
+                "queue": {
+                    "arguments": {"x-max-length": 10, "x-queue-type": "quorum"},
+                    "durable": True,
+                }
+            }
+        },
+        {"amqp": STREAM},
+        {"amqp": STREAM, "topology": "fan-out", "consumers": 3},
     ],
 )
 def test_ordinary_scenarios_are_not_refused(scenario: dict[str, Any]) -> None:

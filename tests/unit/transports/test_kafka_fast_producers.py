@@ -14,9 +14,11 @@ from bench_spark.measure.envelope import Envelopes, empty_envelopes
 from bench_spark.transports.base import Batch, Destination, Lane, OutcomeKind
 from bench_spark.transports.kafka import fast_producers
 from bench_spark.transports.kafka.fast_producers import FastProducers
+from bench_spark.transports.kafka.key_choice import KeyRule
 from bench_spark.transports.kafka.messages import MESSAGE_DTYPE, Messages
 from bench_spark.transports.kafka.outbox import BLOCK_BYTES, Keyring, Laid, Outbox
 from bench_spark.transports.kafka.producers import Keys, bodies_to_send
+from bench_spark.transports.kafka.unsettled import Unsettled
 
 LANES = [Lane(member, (Destination(0, "t"),)) for member in (7, 12, 9)]
 
@@ -62,12 +64,13 @@ def lay_out_all(outbox: Outbox, batch: Batch) -> Iterator[Messages]:
 lanes_of_a_batch = st.lists(st.integers(0, 2), min_size=1, max_size=60)
 
 
-@given(st.data(), lanes_of_a_batch, st.sampled_from([8, 20, 32]), st.integers(0, 10**12))
+@given(st.data(), lanes_of_a_batch, st.sampled_from([0, 8, 20, 32]), st.integers(0, 10**12))
 def test_messages_are_laid_out_with_the_bodies_and_keys_of_the_other_plane(
     data: st.DataObject, lanes: list[int], head_bytes: int, first: int
 ) -> None:
-    rule = data.draw(st.sampled_from(["none", "producer", "sequence"]))
-    outbox, reference = Outbox(Keyring(rule, LANES)), Keys(rule, LANES)
+    kind = data.draw(st.sampled_from(["none", "producer", "sequence", "uniform", "zipf"]))
+    rule = KeyRule(kind, keys=data.draw(st.sampled_from([1, 7, 1000])))
+    outbox, reference = Outbox(Keyring(rule, LANES), Unsettled()), Keys(rule, LANES)
     sizes = st.integers(0, 300) | st.sampled_from([0, BLOCK_BYTES // 3, BLOCK_BYTES + 5])
     for _ in range(3):  # the same memory serves again and again
         tails: bytes | list[bytes]
@@ -81,26 +84,93 @@ def test_messages_are_laid_out_with_the_bodies_and_keys_of_the_other_plane(
         for messages in lay_out_all(outbox, batch):
             bodies += messages.bodies()
             keys += messages.keys()
-            opaque += messages.opaque.tolist()
+            opaque += (messages.opaque & 0xFFFF_FFFF).tolist()
         assert bodies == bodies_to_send(batch)
         assert keys == [key for key, _ in zip(reference.of(batch), lanes, strict=False)]
         assert opaque == lanes
 
 
+def numbers_of(rule: KeyRule, messages: int = 20_000) -> np.ndarray:
+    return rule.numbers(heads(messages)).astype(np.int64)
+
+
+def test_uniform_keys_are_all_taken_equally_often() -> None:
+    taken = np.bincount(numbers_of(KeyRule("uniform", keys=10)))
+    assert len(taken) == 10
+    assert taken.min() > 1800
+    assert taken.max() < 2200
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
+def test_zipf_keys_get_rarer_by_their_power(exponent: float) -> None:
+    taken = np.bincount(numbers_of(KeyRule("zipf", 100, exponent)), minlength=100)
+    expected = np.arange(1, 101) ** -exponent
+    expected *= 20_000 / expected.sum()
+    assert len(taken) == 100
+    assert taken[:3] == pytest.approx(expected[:3], rel=0.1)
+
+
+def test_a_message_has_the_same_key_whenever_it_is_sent() -> None:
+    rule = KeyRule("zipf", 1000)
+    assert numbers_of(rule, 500)[100:].tolist() == rule.numbers(heads(400, 100)).tolist()
+
+
 def test_an_empty_key_is_a_key() -> None:
-    outbox = Outbox(Keyring("none", LANES))
+    outbox = Outbox(Keyring(KeyRule("none"), LANES), Unsettled())
     batch = batch_of(b"", [0, 0, 0], keys=[b"", b"a", b""])
     (messages,) = lay_out_all(outbox, batch)
     assert messages.keys() == [b"", b"a", b""]
 
 
 def test_the_numbers_of_sequence_keys_have_no_leading_zeros() -> None:
-    outbox = Outbox(Keyring("sequence", LANES))
+    outbox = Outbox(Keyring(KeyRule("sequence"), LANES), Unsettled())
     batch = batch_of(b"", [0] * 12, first=95)
     (messages,) = lay_out_all(outbox, batch)
     assert messages.keys() == [b"%d" % number for number in range(95, 107)]
     (zero,) = lay_out_all(outbox, batch_of(b"", [0]))
     assert zero.keys() == [b"0"]
+
+
+def reported(opaques: list[int], bodies: list[bytes]) -> Iterator[Messages]:
+    """Messages as they come back, with these bodies."""
+    rows = np.zeros(len(opaques), MESSAGE_DTYPE)
+    memory = [np.frombuffer(body, np.uint8) for body in bodies]
+    rows["opaque"] = opaques
+    rows["payload"] = [each.ctypes.data for each in memory]
+    rows["payload_bytes"] = [len(body) for body in bodies]
+    yield messages_in(rows)
+
+
+@given(st.lists(st.tuples(st.integers(1, 700), st.sampled_from([0, 8, 32])), max_size=8), st.data())
+def test_every_report_finds_its_head_whatever_order_they_come_in(
+    sizes: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    unsettled = Unsettled()
+    sent: list[tuple[int, Envelopes]] = []
+    first = 0
+    for count, head_bytes in sizes:
+        batch = batch_of(b"", [number % 3 for number in range(count)], first, head_bytes)
+        opaques = unsettled.opaques(batch, count).tolist()
+        first += count
+        order = data.draw(st.permutations(range(count))) if count < 20 else range(count)
+        sent += [(opaques[place], batch.head[place : place + 1]) for place in order]
+        cut = data.draw(st.integers(0, len(sent)))
+        settled, sent = sent[:cut], sent[cut:]
+        if settled:
+            numbers, own = zip(*settled, strict=True)
+            bodies = [head.tobytes() for head in own]
+            for messages in reported(list(numbers), bodies):
+                assert unsettled.heads_of(messages).tobytes() == b"".join(bodies)
+    unsettled.forget(np.array([number for number, _ in sent], np.int64))
+    assert len(unsettled) == 0
+
+
+def test_where_no_reports_come_nothing_is_kept_for_them() -> None:
+    unsettled = Unsettled(has_reports=False)
+    opaques = unsettled.opaques(batch_of(b"", [2, 1], head_bytes=0), 2).tolist()
+    assert len(unsettled) == 0
+    for messages in reported(opaques, [b"x" * 40] * 2):
+        assert unsettled.heads_of(messages).tobytes() == bytes(64)
 
 
 @pytest.fixture
@@ -129,7 +199,7 @@ def test_every_message_that_was_accepted_has_one_outcome_and_every_other_has_non
     producers = FastProducers(
         lanes,
         {"queue.buffering.max.messages": most_messages, "queue.buffering.max.kbytes": 1000},
-        keys="producer",
+        keys=KeyRule("producer"),
         confirms=True,
         address="nowhere",
         now_ns=Clock.local().now_ns,
@@ -167,7 +237,7 @@ def test_messages_too_large_are_refused_at_once_and_the_others_are_taken() -> No
             "queue.buffering.max.kbytes": 1000,
             "message.max.bytes": 1000,
         },
-        keys="none",
+        keys=KeyRule("none"),
         confirms=True,
         address="nowhere",
         now_ns=Clock.local().now_ns,

@@ -1,0 +1,115 @@
+"""`bench-spark cleanup`: what killed runs have left in a broker."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench_spark.cli.options import DEFAULT_BROKER, DEFAULT_STORE, BrokerOption, StoreOption
+from bench_spark.cli.output import to_stdout
+from bench_spark.cli.results import RowFormatOption
+from bench_spark.errors import ConfigurationError
+from bench_spark.report.rows import RowFormat, Rows, write_rows
+from bench_spark.scenario.broker import Broker, resolve_credentials
+from bench_spark.scenario.fields import PLAIN_NAME, PLAIN_NAME_RULE
+from bench_spark.scenario.loader import load_broker
+from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.shown import shown_value
+from bench_spark.store import Store
+from bench_spark.transports.leftovers import KnownRun, Leftover, Wanted, sweeper_of
+
+_COLUMNS = ("kind", "name", "run_id", "holds", "state")
+ORPHANED = "orphaned"
+
+
+def cleanup(
+    broker: BrokerOption = DEFAULT_BROKER,
+    run_prefix: Annotated[
+        str,
+        typer.Option(
+            "--run-prefix",
+            metavar="TEXT",
+            help="Only what runs have left whose ids begin like this.",
+            show_default="all runs",
+        ),
+    ] = "",
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run/--delete", help="Only show what is there, or delete it as well."),
+    ] = True,
+    store: StoreOption = DEFAULT_STORE,
+    row_format: RowFormatOption = RowFormat.TABLE,
+) -> None:
+    """Show, and with --delete remove, what killed runs have left in a broker.
+
+    Queues, topics, groups and the like whose names begin with bench- and a run id; nothing else is
+    looked at. What is in use is left alone. The store tells which runs there were, for brokers
+    that cannot list what they have (AMQP without management_uri) and for sessions of MQTT.
+    """
+    if run_prefix and not PLAIN_NAME.fullmatch(run_prefix):
+        raise ConfigurationError(
+            f"--run-prefix: {shown_value(run_prefix)} is not the beginning of a run id; allowed: "
+            f"{PLAIN_NAME_RULE}"
+        )
+    loaded = load_broker(broker)
+    sweeper = sweeper_of(loaded, resolve_credentials(loaded))
+    found = sweeper.find(Wanted(run_prefix, _known_runs(store, loaded, run_prefix)))
+    orphans = [one for one in found if not one.used_by]
+    _show(found, row_format)
+    if not orphans:
+        _say("nothing is orphaned")
+    elif dry_run:
+        _say(
+            f"a dry run: nothing was deleted; with --delete it is what is orphaned: {len(orphans)}"
+        )
+    else:
+        sweeper.delete(orphans)
+        _say(f"deleted: {len(orphans)}")
+
+
+def _show(found: Iterable[Leftover], row_format: RowFormat) -> None:
+    rows = [
+        (
+            one.kind,
+            one.name,
+            one.run_id,
+            one.holds,
+            f"used by {one.used_by}" if one.used_by else ORPHANED,
+        )
+        for one in found
+    ]
+    if rows or row_format is not RowFormat.TABLE:
+        to_stdout(lambda writer: write_rows(Rows(_COLUMNS, rows), row_format, writer))
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"cleanup: {text}\n")
+
+
+def _known_runs(store: str, broker: Broker, run_prefix: str) -> list[KnownRun]:
+    """Runs on this broker, if there is a store: it is of help only."""
+    opened = Store(store)
+    if opened.is_local and not Path(opened.table_uri("runs")).is_dir():
+        return []
+    rows = opened.read("runs", columns=["run_id", "scenario_json", "broker_json"]).to_pylist()
+    return [
+        KnownRun(row["run_id"], _scenario_of(row["scenario_json"]))
+        for row in rows
+        if row["run_id"].startswith(run_prefix) and _is_at(broker, json.loads(row["broker_json"]))
+    ]
+
+
+def _scenario_of(text: str) -> Scenario:
+    """As it ran; a suite's tags are its own, and need not be what a file may hold."""
+    return Scenario.model_validate(json.loads(text) | {"tags": {}})
+
+
+def _is_at(broker: Broker, stored: dict[str, object]) -> bool:
+    """Whether a run was on this broker, by what is not secret in its address."""
+    shown = broker.masked()
+    return all(stored.get(key) == shown.get(key) for key in ("kind", "uri", "bootstrap_servers"))

@@ -1,0 +1,199 @@
+"""HTTP/1.1 messages out of a stream of bytes. Pure.
+
+Heads of messages that follow each other are mostly the same bytes: each is read once and
+remembered. Bodies are taken as they come, and of each as much is kept as is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Generic, TypeVar
+
+from bench_spark.transports.http.heads import (
+    CHUNKED,
+    UNTIL_CLOSE,
+    BadMessage,
+    RequestHead,
+    ResponseHead,
+)
+from bench_spark.transports.sockets.runs import ReadBuffer
+
+LONGEST_HEAD_BYTES = 64 * 1024
+MOST_HEADS = 1024
+"""Heads that are remembered."""
+_LONGEST_LINE_BYTES = 1024
+_END_OF_HEAD = b"\r\n\r\n"
+_END_OF_LINE = b"\r\n"
+
+HeadT = TypeVar("HeadT", bound=RequestHead | ResponseHead)
+
+
+class _State(Enum):
+    HEAD = 0
+    BODY = 1
+    CHUNK_SIZE = 2
+    CHUNK = 3
+    CHUNK_END = 4
+    TRAILER = 5
+    UNTIL_CLOSE = 6
+
+
+class HttpParser(Generic[HeadT]):
+    def __init__(
+        self,
+        read_head: Callable[[bytes], HeadT],
+        on_message: Callable[[HeadT, int, bytes, int], None],
+        kept_bytes: int | None,
+        on_head: Callable[[HeadT], None] = lambda head: None,
+    ) -> None:
+        """`on_message` is called with the head, the size of the body, as much of it as is kept
+        (`kept_bytes`; None: all), and the time. `on_head` before any of the body."""
+        self._read_head = read_head
+        self._on_message = on_message
+        self._on_head = on_head
+        self._most_kept = kept_bytes
+        self._heads: dict[bytes, HeadT] = {}
+        self._state = _State.HEAD
+        self._head: HeadT | None = None
+        self._missing_bytes = 0
+        self._size = 0
+        self._pieces: list[bytes] = []
+        self._kept_bytes = 0
+
+    @property
+    def is_between_messages(self) -> bool:
+        return self._state is _State.HEAD
+
+    def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
+        """Decode what the buffer holds up to `end`; how many bytes are done with.
+
+        The rest is the beginning of something: it must come first in the next call's buffer.
+        """
+        at = 0
+        while at < end:
+            at = self._take_known(buffer.raw, at, end, at_ns)
+            taken = self._step(buffer.raw, at, end, at_ns) if at < end else 0
+            if not taken:
+                break
+            at += taken
+        return at
+
+    def _take_known(self, raw: bytearray, at: int, end: int, at_ns: int) -> int:
+        """Messages that are all there and whose heads were seen before; where they end."""
+        if self._state is not _State.HEAD:
+            return at
+        heads, on_message, most_kept = self._heads, self._on_message, self._most_kept
+        while (stop := raw.find(_END_OF_HEAD, at, end)) >= 0:
+            head = heads.get(bytes(raw[at:stop]))
+            if head is None or head.body_bytes < 0:
+                break
+            size = head.body_bytes
+            body_at = stop + len(_END_OF_HEAD)
+            if body_at + size > end:
+                break
+            kept = size if most_kept is None or size < most_kept else most_kept
+            on_message(head, size, bytes(raw[body_at : body_at + kept]), at_ns)
+            at = body_at + size
+        return at
+
+    def finish(self, at_ns: int) -> None:
+        """The peer has hung up, which ends a body that has no other end."""
+        if self._state is _State.UNTIL_CLOSE:
+            self._end(at_ns)
+
+    def _step(self, raw: bytearray, at: int, end: int, at_ns: int) -> int:
+        if self._state is _State.HEAD:
+            return self._take_head(raw, at, end, at_ns)
+        if self._state in (_State.BODY, _State.CHUNK):
+            return self._take_body(raw, at, end, at_ns)
+        if self._state is _State.UNTIL_CLOSE:
+            self._keep(raw, at, end)
+            return end - at
+        return self._take_line(raw, at, end, at_ns)
+
+    def _take_head(self, raw: bytearray, at: int, end: int, at_ns: int) -> int:
+        if raw.startswith(_END_OF_LINE, at, end):
+            return len(_END_OF_LINE)  # some say one too many behind a body
+        stop = raw.find(_END_OF_HEAD, at, end)
+        if stop < 0:
+            if end - at > LONGEST_HEAD_BYTES:
+                raise BadMessage(f"a head of more than {LONGEST_HEAD_BYTES} bytes")
+            return 0
+        block = bytes(raw[at:stop])
+        head = self._heads.get(block)
+        if head is None:
+            head = self._read_head(block)
+            if len(self._heads) >= MOST_HEADS:
+                self._heads.clear()
+            self._heads[block] = head
+        self._begin(head, at_ns)
+        return stop + len(_END_OF_HEAD) - at
+
+    def _begin(self, head: HeadT, at_ns: int) -> None:
+        self._head = head
+        self._size = self._kept_bytes = 0
+        self._pieces = []
+        self._on_head(head)
+        if head.body_bytes == CHUNKED:
+            self._state = _State.CHUNK_SIZE
+        elif head.body_bytes == UNTIL_CLOSE:
+            self._state = _State.UNTIL_CLOSE
+        elif head.body_bytes:
+            self._state, self._missing_bytes = _State.BODY, head.body_bytes
+        else:
+            self._end(at_ns)
+
+    def _take_body(self, raw: bytearray, at: int, end: int, at_ns: int) -> int:
+        count = min(self._missing_bytes, end - at)
+        self._keep(raw, at, at + count)
+        self._missing_bytes -= count
+        if not self._missing_bytes:
+            if self._state is _State.BODY:
+                self._end(at_ns)
+            else:
+                self._state = _State.CHUNK_END
+        return count
+
+    def _keep(self, raw: bytearray, start: int, end: int) -> None:
+        self._size += end - start
+        if self._most_kept is not None:
+            end = min(end, start + self._most_kept - self._kept_bytes)
+        if end > start:
+            self._pieces.append(bytes(raw[start:end]))
+            self._kept_bytes += end - start
+
+    def _take_line(self, raw: bytearray, at: int, end: int, at_ns: int) -> int:
+        stop = raw.find(_END_OF_LINE, at, end)
+        if stop < 0:
+            if end - at > _LONGEST_LINE_BYTES:
+                raise BadMessage("a chunk without its size")
+            return 0
+        line = bytes(raw[at:stop])
+        if self._state is _State.CHUNK_SIZE:
+            self._begin_chunk(line)
+        elif self._state is _State.CHUNK_END:
+            if line:
+                raise BadMessage("a chunk that is longer than announced")
+            self._state = _State.CHUNK_SIZE
+        elif not line:
+            self._end(at_ns)
+        return stop + len(_END_OF_LINE) - at
+
+    def _begin_chunk(self, line: bytes) -> None:
+        try:
+            size = int(line.partition(b";")[0].strip(), 16)
+        except ValueError:
+            raise BadMessage(f"a chunk of size {line[:20]!r}") from None
+        if size < 0:
+            raise BadMessage(f"a chunk of size {line[:20]!r}")
+        self._missing_bytes = size
+        self._state = _State.CHUNK if size else _State.TRAILER
+
+    def _end(self, at_ns: int) -> None:
+        head, self._head = self._head, None
+        self._state = _State.HEAD
+        assert head is not None
+        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces = []
+        self._on_message(head, self._size, body, at_ns)

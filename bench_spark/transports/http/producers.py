@@ -1,0 +1,211 @@
+"""Producers: a connection each, that is kept and used again for the next request.
+
+A server may end a connection between two requests whenever it likes. That is no loss: a new one is
+made, quietly. It is one where a request was under way, or where no new connection can be had.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from bench_spark.errors import BenchError
+from bench_spark.measure.clock import NowNs
+from bench_spark.scenario.broker import Credentials
+from bench_spark.scenario.http_section import Http
+from bench_spark.transports.base import Lane, Outcomes, joined_outcomes
+from bench_spark.transports.http.answers import Answered, Unanswered
+from bench_spark.transports.http.heads import BadMessage, ResponseHead, read_response
+from bench_spark.transports.http.parsing import HttpParser
+from bench_spark.transports.http.requests import RequestFrames, requests_of
+from bench_spark.transports.sockets.dialling import dialled
+from bench_spark.transports.sockets.errands import Errands
+from bench_spark.transports.sockets.lanes import OpenLane
+from bench_spark.transports.sockets.line import Line
+from bench_spark.transports.sockets.places import Place
+from bench_spark.transports.sockets.plain import PlainProtocol, PlainWire
+from bench_spark.transports.sockets.reopening import ReopeningRule
+from bench_spark.transports.sockets.runs import ReadBuffer
+from bench_spark.transports.sockets.sending import Load, SendingLanes
+from bench_spark.transports.sockets.wire import Unreadable
+
+
+class HttpWire(PlainWire):
+    """A connection on which requests are sent and answers read."""
+
+    unanswered: Unanswered
+    _parser: HttpParser[ResponseHead] | None = None
+    is_last_answer_read = False
+    """Whether the server has said that it takes no more requests here."""
+
+    def begin(self, unanswered: Unanswered, kept_bytes: int) -> None:
+        self.unanswered = unanswered
+        self._parser = HttpParser(read_response, self._on_answer, kept_bytes)
+
+    def _on_answer(self, head: ResponseHead, size: int, body: bytes, at_ns: int) -> None:
+        if not head.is_final:
+            return
+        if not self.unanswered.answered(head, body, at_ns):
+            raise BadMessage("an answer to nothing that was asked")
+        if not head.keeps_alive:
+            self.is_last_answer_read = True
+
+    def _parse(self, buffer: ReadBuffer, end: int) -> int:
+        if self._parser is None:
+            return 0
+        try:
+            done = self._parser.parse(buffer, end, self.read_ns)
+        except BadMessage as error:
+            raise Unreadable(str(error)) from error
+        self.unanswered.read_ended()
+        if self.is_last_answer_read:
+            self._loop.call_soon(functools.partial(self.abort, "closed by the server"))
+        elif self._is_closing:
+            self._hang_up_if_done()
+        return done
+
+    def _hang_up_if_done(self) -> None:
+        # What was asked is waited for: who closes without a look never knows what became of it.
+        if not len(self.unanswered):
+            super()._hang_up_if_done()
+
+    def _end(self, failure: Exception) -> None:
+        if self.failure is None and self._parser is not None:
+            self._parser.finish(self.read_ns)
+            self.unanswered.read_ended()
+        super()._end(failure)
+
+
+class HttpLane(OpenLane):
+    connection: HttpWire
+    frames: list[RequestFrames]
+    """By route."""
+    is_renewing = False
+    """Its connection was ended by the server between requests; the next one is being made."""
+
+
+class HttpProducers(SendingLanes[HttpLane, HttpWire, HttpWire]):
+    def __init__(
+        self,
+        protocol: PlainProtocol[HttpWire],
+        http: Http,
+        credentials: Credentials,
+        place_of: Callable[[int, str | None], Place],
+        lanes: Sequence[Lane],
+        now_ns: NowNs,
+        rule: ReopeningRule | None = None,
+    ) -> None:
+        """`place_of` a destination, by its number and name."""
+        self._answered_requests = Answered(http)
+        self._place_of = place_of
+        self._http = http
+        self._credentials = credentials
+        self._frames: dict[Place, RequestFrames] = {}
+        super().__init__(protocol, lanes, now_ns, rule)
+        self._errands = Errands(self._loop)
+        try:
+            self._begin_all("connecting")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def statuses(self) -> Mapping[int, int]:
+        """How often each status was answered."""
+        return self._answered_requests.statuses
+
+    # -- lanes -------------------------------------------------------------------------------------
+
+    def _make_lane(self, number: int, lane: Lane) -> HttpLane:
+        made = HttpLane(number, lane)
+        made.frames = [
+            self._frames_for(self._place_of(one.index, one.name)) for one in lane.destinations
+        ]
+        return made
+
+    def _frames_for(self, place: Place) -> RequestFrames:
+        if place not in self._frames:
+            self._frames[place] = RequestFrames(self._http, place, self._credentials)
+        return self._frames[place]
+
+    def _equip(self, lane: HttpLane, opened: HttpWire) -> None:
+        lane.connection = opened
+        shared = self._answered_requests
+        opened.begin(Unanswered(lane.number, shared), shared.kept_bytes)
+
+    def _begin(self, lane: HttpLane) -> None:
+        """A connection that is open is ready."""
+
+    def _abandon(self, lane: HttpLane) -> None:
+        lane.connection.unanswered.abandon(self._now_ns())
+
+    # -- connections that the server ends ----------------------------------------------------------
+
+    def _lose(self, lane: HttpLane, line: Line, reason: Exception) -> None:
+        is_idle = line is lane.connection and not len(lane.connection.unanswered)
+        if not is_idle or self._is_closing or lane.is_lost or self._reopener is None:
+            super()._lose(lane, line, reason)
+            return
+        lane.is_renewing = True
+        access = self._protocol.access
+
+        def dial() -> socket.socket | BenchError:
+            try:
+                [connected] = dialled(access, 1, time.monotonic() + access.timeout_seconds)
+            except BenchError as error:
+                return error
+            return connected
+
+        self._errands.run(dial, functools.partial(self._renewed, lane, line, reason), _discard)
+
+    def _renewed(
+        self, lane: HttpLane, line: Line, reason: Exception, found: socket.socket | BenchError
+    ) -> None:
+        lane.is_renewing = False
+        if isinstance(found, BenchError):
+            super()._lose(lane, line, reason)
+            return
+        self._install(lane, self._protocol.log_in(lane.number, found, self._loop, self._now_ns))
+        self._loop.ring()  # it can be sent on again
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def _allowed(self, lane: HttpLane) -> int:
+        if lane.is_lost or lane.is_renewing or lane.connection.is_last_answer_read:
+            return 0
+        return lane.connection.unanswered.room
+
+    def _write(self, lane: HttpLane, load: Load) -> None:
+        # Noted before it is written: a write that fails abandons what was noted.
+        lane.connection.unanswered.sent(load.heads)
+        lane.connection.send(requests_of(lane.frames, load))
+
+    # -- for the agent -----------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """There are no transactions."""
+
+    def in_flight(self) -> int:
+        return sum(len(lane.connection.unanswered) for lane in self._opened)
+
+    def outcomes(self) -> Outcomes:
+        self._pump()
+        settled = joined_outcomes(self._answered_requests.outcomes)
+        self._answered_requests.outcomes.clear()
+        self._ring_if_more()
+        return settled
+
+    def _has_news(self) -> bool:
+        return bool(self._answered_requests.outcomes)
+
+    def close(self) -> None:
+        if not self._is_closing:
+            self._errands.close()
+        super().close()
+
+
+def _discard(found: socket.socket | BenchError) -> None:
+    if isinstance(found, socket.socket):
+        found.close()

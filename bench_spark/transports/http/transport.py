@@ -1,0 +1,148 @@
+"""The HTTP transport: puts addresses, requests and answers together."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bench_spark.errors import ConfigurationError
+from bench_spark.measure.clock import NowNs
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.models import Scenario
+from bench_spark.transports.base import (
+    HEAD_ONLY,
+    BrokerFacts,
+    Destination,
+    Lane,
+    Part,
+    TransportContext,
+)
+from bench_spark.transports.http.probe import ask
+from bench_spark.transports.http.producers import HttpProducers, HttpWire
+from bench_spark.transports.http.requests_taken import Peer, Reception
+from bench_spark.transports.sockets import places
+from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.listening import ListeningConsumers, server_tls
+from bench_spark.transports.sockets.places import NUMBER_MARK, Doors, Place, Places
+from bench_spark.transports.sockets.plain import PlainAccess, PlainProtocol, access_to
+from bench_spark.transports.sockets.reopening import ReopeningRule
+
+NAME = "HTTP"
+
+
+def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
+    own = Places.of(broker, scenario.http.consumer_uri, scenario)
+    uri_key = f"broker {broker.name}: uri"
+    consumer_key = "http.consumer_uri" if scenario.http.consumer_uri else uri_key
+    places.refuse_impossible(scenario, own, listens=True, keys=(uri_key, consumer_key))
+    if scenario.consumers and own.consumers.is_encrypted:
+        server_tls(broker)
+    if scenario.destinations == 1:
+        return
+    for key, place, is_used in (
+        (uri_key, own.producers, scenario.producers),
+        (consumer_key, own.consumers, scenario.consumers),
+    ):
+        if is_used and NUMBER_MARK not in place.path:
+            raise ConfigurationError(
+                f"{key}: one path for {scenario.destinations} destinations; put %d where the "
+                "destination's number goes"
+            )
+    if scenario.consumers and scenario.agents != 1:
+        raise ConfigurationError(
+            f"destinations: {scenario.destinations} needs agents: 1 with kind http: agents share "
+            "the consumers' port, and none may get what is for another"
+        )
+
+
+class HttpTransport:
+    confirms = True
+
+    def __init__(self, context: TransportContext) -> None:
+        self._context = context
+        self._scenario = context.scenario
+        self._http = context.scenario.http
+        self._places = Places.of(context.broker, self._http.consumer_uri, context.scenario)
+        self._doors = Doors(self._places.consumers)
+        seconds = context.scenario.reconnect_seconds
+        self._rule = ReopeningRule(seconds, _nothing_to_restore) if seconds else None
+
+    def probe(self) -> BrokerFacts:
+        product = "HTTP"
+        if self._scenario.producers and not self._places.is_one:
+            place = self._places.producers.numbered(0)
+            head = ask(self._access(place), place, self._context.credentials)
+            told = head.fields.get("server", b"").decode("latin-1").split()
+            product = told[0] if told else product
+        name, _, version = product.partition("/")
+        return BrokerFacts(
+            product=name,
+            version=version or "unknown",
+            platform="HTTP/1.1",
+            capabilities=frozenset({"confirms"}),
+            client_library="bench-spark's own HTTP",
+        )
+
+    def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        """An address needs no making; one at any free port is known once it is listened at."""
+        place = self._places.producers
+        is_own = self._scenario.consumers > 0
+        if is_own:
+            place = self._doors.bound() if self._doors.is_any_port else self._places.consumers
+        return tuple(
+            replace(one, name=place.numbered(one.index).name, declared=is_own)
+            for one in destinations
+        )
+
+    def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        return self.declare(destinations)
+
+    def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> HttpProducers:
+        first = lanes[0].destinations[0]
+        access = self._access(self._places.sent_to(first.index, first.name))
+        return HttpProducers(
+            PlainProtocol(NAME, access, HttpWire),
+            self._http,
+            self._context.credentials,
+            self._places.sent_to,
+            lanes,
+            now_ns,
+            self._rule,
+        )
+
+    def open_consumers(
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
+    ) -> ListeningConsumers:
+        arrivals = Arrivals(want)
+        own = self._places.consumers
+        reception = Reception(
+            lanes, lambda index: own.numbered(index).path, self._http.status, arrivals
+        )
+        consumers = ListeningConsumers(
+            self._doors.hand_over(),
+            server_tls(self._context.broker) if own.is_encrypted else None,
+            arrivals,
+            now_ns,
+            functools.partial(Peer, reception),
+            reception.lanes_of,
+        )
+        self._context.on_opened(len(lanes))
+        return consumers
+
+    def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
+        """An address keeps nothing: what did not arrive is lost."""
+        return tuple(0 for _ in destinations)
+
+    def delete(self, destinations: Sequence[Destination]) -> None:
+        self._doors.close()
+
+    def close(self) -> None:
+        self._doors.close()
+
+    def _access(self, place: Place) -> PlainAccess:
+        return access_to(self._context, place.host, place.port, place.is_encrypted)
+
+
+def _nothing_to_restore(destinations: Sequence[Destination]) -> None:
+    """An address cannot be forgotten."""

@@ -1,0 +1,116 @@
+"""What runs that were killed have left in a broker: found by name, told, and deleted when told to.
+
+Everything that a run makes has a name that begins with `bench-` and its run id. A run that ends
+deletes it; one whose processes were killed cannot. Whatever is in use is told, and left alone with
+all else of its run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from bench_spark.errors import ConfigurationError
+from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.scenario.models import Scenario
+from bench_spark.transports.base import TransportContext
+
+PREFIX = "bench-"
+WATCHED_SECONDS = 1.0
+"""What changes in so long a time is in use, though nobody consumes from it."""
+
+_NUMBERED = re.compile(rf"{PREFIX}(?P<run_id>.+)-[0-9]+")
+
+
+@dataclass(frozen=True)
+class Leftover:
+    kind: str
+    """`queue`, `exchange`, `policy`, `topic`, `group`, `retained` or `session`."""
+    name: str
+    run_id: str
+    holds: str = ""
+    """What is in it, for people."""
+    used_by: str = ""
+    """Who uses it, for people. Then it is not ours to delete."""
+
+
+@dataclass(frozen=True)
+class KnownRun:
+    """A run of the store, for brokers that cannot tell what they have."""
+
+    run_id: str
+    scenario: Scenario
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which runs' leftovers to look for."""
+
+    run_prefix: str = ""
+    """What their ids begin with."""
+    known: Sequence[KnownRun] = ()
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether somebody has said which runs are meant."""
+        return bool(self.run_prefix)
+
+    def takes(self, run_id: str) -> bool:
+        return run_id.startswith(self.run_prefix)
+
+
+class Sweeper(Protocol):
+    """One kind of broker's way to find and delete them."""
+
+    def find(self, wanted: Wanted) -> list[Leftover]: ...
+
+    def delete(self, leftovers: Sequence[Leftover]) -> None:
+        """What is gone already, or has come into use meanwhile, stays as it is."""
+
+
+def run_of_numbered(name: str) -> str | None:
+    """The run that a queue's or topic's name tells of; None if it is not named after a run."""
+    found = _NUMBERED.fullmatch(name)
+    return found["run_id"] if found else None
+
+
+def run_of_whole(name: str, runs: Collection[str]) -> str | None:
+    """The run of a name that may end in a number of its own or of the run's: one of `runs`, if it
+    is among them."""
+    if not name.startswith(PREFIX) or name == PREFIX:
+        return None
+    whole, numbered = name.removeprefix(PREFIX), run_of_numbered(name)
+    return numbered if numbered in runs and whole not in runs else whole
+
+
+def with_their_runs(leftovers: Iterable[Leftover]) -> list[Leftover]:
+    """What belongs to a run that uses something of its own is in use as well."""
+    found = list(leftovers)
+    users = {one.run_id: f"its run: {one.kind} {one.name}" for one in found if one.used_by}
+    return [
+        one if one.used_by or one.run_id not in users else replace(one, used_by=users[one.run_id])
+        for one in found
+    ]
+
+
+def sweeper_of(broker: Broker, credentials: Credentials) -> Sweeper:
+    """Connects to nothing yet. Raises ConfigurationError for kinds that keep nothing."""
+    context = TransportContext("cleanup", Scenario(), broker, credentials)
+    if broker.kind == "amqp":
+        from bench_spark.transports.amqp.sweeping import AmqpSweeper
+
+        return AmqpSweeper(context)
+    if broker.kind == "kafka":
+        from bench_spark.transports.kafka.sweeping import KafkaSweeper
+
+        return KafkaSweeper(broker, credentials)
+    if broker.kind == "mqtt":
+        from bench_spark.transports.mqtt.sweeping import MqttSweeper
+
+        return MqttSweeper(context)
+    raise ConfigurationError(
+        f"broker {broker.name}: kind {broker.kind} has no leftovers to look for; allowed: amqp, "
+        "kafka, mqtt"
+    )

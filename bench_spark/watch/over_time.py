@@ -1,0 +1,85 @@
+"""What a followed run looks like over time: the charts of its report, as far as they go. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import pyarrow as pa
+
+from bench_spark import tables
+from bench_spark.agent.timeline import Timeline as Phases
+from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.plan import has_open_end
+from bench_spark.report.chart_parts import Line
+from bench_spark.report.time_charts import TimeChart, time_charts
+from bench_spark.report.timeline import RunTables, RunTimes, Timeline, timeline_of
+from bench_spark.watch.agent_rows import CONSUMER
+from bench_spark.watch.run_state import KEPT_SECONDS, RunState, moment_of
+
+_SPREAD = ("slowest", "median", "fastest")
+
+
+def measured_phase(state: RunState, phases: Phases) -> tuple[datetime, datetime]:
+    """As the run's row tells it at the end; before, as it is planned."""
+    run = state.run or {}
+    planned_end_ns = phases.measure_end_ns
+    if state.plan is not None and has_open_end(state.plan.scenario):
+        planned_end_ns = max(phases.measure_start_ns, state.newest_ns)
+    return (
+        run.get("measured_from") or moment_of(phases.measure_start_ns),
+        run.get("measured_until") or moment_of(planned_end_ns),
+    )
+
+
+def timeline_so_far(state: RunState, phases: Phases) -> Timeline | None:
+    began, ends = measured_phase(state, phases)
+    found = RunTables(state.metrics, state.resources, _busiest(state))
+    return timeline_of(found, RunTimes(None, began, ends))
+
+
+def charts_so_far(state: RunState, timeline: Timeline) -> Iterator[TimeChart]:
+    yield from time_charts(timeline)
+    if len(state.agents.by_number) > 1:
+        yield _agents_apart(state, timeline)
+
+
+def span_of(timeline: Timeline) -> tuple[float, float]:
+    """The time axis: the whole run if it is short, the last minutes of a long one."""
+    first, last = timeline.span
+    if last - first <= KEPT_SECONDS:
+        return first, last
+    newest = max([row["second"] for row in timeline.throughput] or [last])
+    return max(first, newest - KEPT_SECONDS), newest
+
+
+def _busiest(state: RunState) -> pa.Table:
+    told = [each for each in state.agents.by_tick.values() if each.busiest_share is not None]
+    return pa.table(
+        {
+            "tick_start": pa.array(
+                [each.started_at for each in told], tables.EVENTS.field("tick_start").type
+            ),
+            "host_busy_share": pa.array([each.busiest_share for each in told], pa.float64()),
+        }
+    )
+
+
+def _agents_apart(state: RunState, timeline: Timeline) -> TimeChart:
+    """How far the agents are apart: hundreds of lines could not be told from each other."""
+    assert state.timeline is not None
+    origin_ns = state.timeline.measure_start_ns
+    rows = []
+    for tick, each in sorted(state.agents.by_tick.items()):
+        spread = each.spread_now
+        if spread is not None:
+            second = (state.timeline.tick_end_ns(tick) - origin_ns) / NANOSECONDS
+            rows.append({"second": second, **dict(zip(_SPREAD, spread, strict=True))})
+    does = "received" if state.agents.counted_role == CONSUMER else "sent"
+    return TimeChart(
+        "Agents",
+        f"messages {does} per second by the slowest, the median and the fastest agent",
+        "rate",
+        rows,
+        [Line(name, name) for name in _SPREAD],
+    )

@@ -1,0 +1,115 @@
+"""A run followed through a real store: what is known of it at each moment."""
+
+from __future__ import annotations
+
+import pytest
+import result_documents as documents
+from growing_run import STARTED, GrowingRun, scenario
+
+from bench_spark.errors import BrokerUnreachable
+from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.store import Store
+from bench_spark.watch.followed_run import FollowedRun
+from bench_spark.watch.over_time import charts_so_far, span_of, timeline_so_far
+from bench_spark.watch.run_state import KEPT_SECONDS
+
+
+@pytest.fixture
+def followed(store: Store) -> FollowedRun:
+    return FollowedRun(Store(store.uri), "r1")
+
+
+def test_a_run_is_known_from_its_first_row_to_its_last(store: Store, followed: FollowedRun) -> None:
+    run = GrowingRun(store)
+    state = followed.state
+    assert not followed.refresh()
+    run.begin()
+    assert followed.refresh()
+    assert state.plan == run.plan
+    assert (state.timeline, state.window, state.is_over) == (None, None, False)
+    for second in range(4):
+        run.add_second(second)
+    followed.refresh()
+    assert state.timeline is not None
+    assert state.timeline.start_ns == round((STARTED.timestamp() + 10) * NANOSECONDS)
+    assert state.newest_ns == state.timeline.start_ns + 4 * NANOSECONDS
+    assert state.window is not None
+    assert state.window.received_per_second == 990
+    assert state.window.measures["latency"]["p99_us"] == 8000
+    assert state.agents.totals == {"sent": 4 * 1001, "received_once": 4 * 1001}
+    assert state.agents.by_number[1].received_per_second == 501
+    run.end(documents.VALID)
+    assert followed.refresh()
+    assert state.is_over
+    assert state.document is not None
+    assert state.document["run_id"] == "r1"
+    assert not followed.refresh()
+
+
+def test_the_start_is_known_from_any_tick(store: Store, followed: FollowedRun) -> None:
+    run = GrowingRun(store, loaded=scenario(phases={"warmup_seconds": 2.0, "measure_seconds": 9}))
+    run.begin()
+    run.add_events(5)
+    followed.refresh()
+    assert followed.state.timeline is not None
+    assert followed.state.timeline.start_ns == round((STARTED.timestamp() + 10) * NANOSECONDS)
+
+
+def test_a_window_that_is_published_again_counts_as_it_was_last(
+    store: Store, followed: FollowedRun
+) -> None:
+    run = GrowingRun(store)
+    run.begin()
+    run.add_events(0)
+    run.add_window(0, rate=10)
+    followed.refresh()
+    run.add_window(0, rate=20)
+    followed.refresh()
+    assert followed.state.window is not None
+    assert followed.state.window.sent_per_second == 20
+    assert followed.state.timeline is not None
+    timeline = timeline_so_far(followed.state, followed.state.timeline)
+    assert timeline is not None
+    assert [row["sent_per_second"] for row in timeline.throughput] == [20]
+
+
+def test_a_run_that_could_not_start_has_reasons_and_no_result(
+    store: Store, followed: FollowedRun
+) -> None:
+    run = GrowingRun(store)
+    run.begin()
+    run.fail(BrokerUnreachable("nobody there"))
+    followed.refresh()
+    state = followed.state
+    assert state.is_over
+    assert state.document is None
+    assert state.run is not None
+    assert state.run["reasons"] == ["nobody there"]
+
+
+def test_what_is_kept_and_drawn_does_not_grow_with_the_run(
+    store: Store, followed: FollowedRun
+) -> None:
+    run = GrowingRun(store, loaded=scenario(measure_seconds=100_000))
+    run.begin()
+    run.add_second(0)
+    followed.refresh()
+    for second in (5000, 5001, 5500):
+        run.add_second(second)
+    followed.refresh()
+    state = followed.state
+    assert sorted(state.agents.by_tick) == [5000, 5001, 5500]
+    assert len(set(state.metrics["window_end"].to_pylist())) == 3
+    assert state.resources.num_rows == 3
+    assert state.agents.totals["sent"] == 4 * 1001
+    assert state.timeline is not None
+    timeline = timeline_so_far(state, state.timeline)
+    assert timeline is not None
+    first, last = span_of(timeline)
+    assert last - first == KEPT_SECONDS
+    charts = {chart.caption: chart for chart in charts_so_far(state, timeline)}
+    assert list(charts) == [
+        *("Throughput", "Latency", "Delivery latency", "CPU", "Disk", "Memory", "Agents")
+    ]
+    assert [row["slowest"] for row in charts["Agents"].rows] == [500] * 3
+    assert [row["fastest"] for row in charts["Agents"].rows] == [501] * 3
