@@ -154,4 +154,5 @@ def agent_entry(control: RunControl, agent: int, health: AgentHealth) -> dict[st
         "clock_error_us": health.clock_error_ns(agent) / 1000,
         "outages": closed.get("outages", []),
         "answers_by_status": closed.get("answers_by_status", {}),
+        "trace": closed.get("trace"),
     }
