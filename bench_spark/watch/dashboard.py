@@ -129,7 +129,7 @@ class _News:
             "fragments": fragments,
             "is_over": state.is_over,
         }
-        timeline = timeline_so_far(state, phases) if phases is not None else None
+        timeline = timeline_so_far(state)
         if timeline is not None:
             charts = charts_so_far(state, timeline)
             self._charts.update(charts, span_of(timeline), timeline.measured)
