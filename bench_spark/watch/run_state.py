@@ -14,8 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import ValidationError
 
 from bench_spark.agent.timeline import Timeline
+from bench_spark.errors import StoreError
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import Plan, make_plan, timeline_of
 from bench_spark.report.measures import Document
@@ -98,7 +100,7 @@ class RunState:
             return
         self.run = rows.to_pylist(maps_as_pydicts="strict")[-1]
         if self.plan is None:
-            scenario = Scenario.model_validate(json.loads(self.run["scenario_json"]))
+            scenario = _scenario_of(self.run)
             self.plan = make_plan(scenario, self.run["run_id"])
             self.agents.counted_role = PRODUCER if scenario.only_publishes else CONSUMER
 
@@ -143,6 +145,16 @@ class RunState:
                 of_source = self.broker.setdefault(row["source"], {})
                 of_source[second] = broker_row(row, second)
                 _forget_old(of_source)
+
+
+def _scenario_of(run: Mapping[str, Any]) -> Scenario:
+    try:
+        return Scenario.model_validate(json.loads(run["scenario_json"]))
+    except ValidationError as error:
+        raise StoreError(
+            f"run {run['run_id']} has a scenario of another version of bench-spark: "
+            f"{error.errors()[0]['msg']}"
+        ) from error
 
 
 def _forget_old(rows: BySecond) -> None:

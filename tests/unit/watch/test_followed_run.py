@@ -6,7 +6,7 @@ import pytest
 import result_documents as documents
 from growing_run import STARTED, GrowingRun, scenario
 
-from bench_spark.errors import BrokerUnreachable
+from bench_spark.errors import BrokerUnreachable, StoreError
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.store import Store
 from bench_spark.watch.followed_run import FollowedRun
@@ -84,6 +84,26 @@ def test_a_run_that_could_not_start_has_reasons_and_no_result(
     assert state.document is None
     assert state.run is not None
     assert state.run["reasons"] == ["nobody there"]
+
+
+def test_a_scenario_of_another_version_is_called_one(store: Store, followed: FollowedRun) -> None:
+    run = GrowingRun(store)
+    run.begin()
+    [row] = store.read("runs").to_pylist()
+    store.replace_run(row | {"scenario_json": '{"name": "s", "of_the_future": 1}'})
+    with pytest.raises(StoreError, match="run r1 has a scenario of another version"):
+        followed.refresh()
+
+
+def test_resources_wait_for_the_first_events(store: Store, followed: FollowedRun) -> None:
+    run = GrowingRun(store)
+    run.begin()
+    run.add_resources(0)
+    followed.refresh()
+    assert followed.state.broker == {}
+    run.add_events(0)
+    followed.refresh()
+    assert [list(rows) for rows in followed.state.broker.values()] == [[-1.0]]
 
 
 def test_what_is_kept_and_drawn_does_not_grow_with_the_run(
