@@ -38,6 +38,7 @@ LAYERS = (
         "importing",
         "doctor",
         "watch",
+        "messages",
     },
     {"agent", "plan"},
     {"identity", "datasets"},
