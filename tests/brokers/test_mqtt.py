@@ -39,6 +39,7 @@ from contract import (
 )
 from paho.mqtt.enums import CallbackAPIVersion
 from proxy import Proxy, proxied
+from tls_files import self_signed
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.brokers.base import free_ports
@@ -127,17 +128,7 @@ def mosquitto_with(directory: Path, *settings: str) -> Iterator[OwnMosquitto]:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A self-signed certificate for localhost and its key."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is not installed")
-    directory = tmp_path_factory.mktemp("tls")
-    made, key = directory / "cert.pem", directory / "key.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    request = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    subprocess.run(
-        [*request, *subject, "-keyout", key, "-out", made], check=True, capture_output=True
-    )
-    return made, key
+    return self_signed(tmp_path_factory.mktemp("tls"))
 
 
 # -- quality of service ----------------------------------------------------------------------------
