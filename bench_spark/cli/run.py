@@ -28,6 +28,7 @@ from bench_spark.cli.options import (
     ScenarioArgument,
     SetOption,
     StoreOption,
+    is_typed,
 )
 from bench_spark.cli.output import parse_formats
 from bench_spark.cli.preflight import start_of_broker_hinted
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 
 def run(
+    context: typer.Context,
     scenario: ScenarioArgument,
     broker: BrokerOption = DEFAULT_BROKER,
     ingress: IngressOption = None,
@@ -108,7 +110,15 @@ def run(
     outputs = parse_formats(formats or ["terminal"], store)
     metrics_at = endpoint_of("--prometheus", prometheus)
     page_at = endpoint_of("--dashboard", dashboard)
-    asked = load(scenario, broker, overrides or [], tags or [], ingress or [], egress or [])
+    asked = load(
+        scenario,
+        broker,
+        overrides or [],
+        tags or [],
+        ingress or [],
+        egress or [],
+        is_broker_typed=is_typed(context, "broker"),
+    )
     chosen_id = choose_run_id(run_id, asked.scenario, asked.ends)
     with (
         exporting(shown, metrics_at, asked.ends.name) as display,
