@@ -287,7 +287,7 @@ class Recorder:
         measured = self._timeline.phase_of(head["intended_ns"].astype(np.int64))
         tick = self._timeline.tick_of(at_ns)
         lane = outcomes["lane"].astype(np.int64)
-        for kind in np.unique(kinds).tolist():
+        for kind in np.flatnonzero(np.bincount(kinds)).tolist():
             of_kind = kinds == kind
             counter, measure = _OUTCOME_COUNTERS.get(kind), _OUTCOME_MEASURES.get(kind)
             for key, mask in self._cells_of(PRODUCER, measured, tick, lane, of_kind):
