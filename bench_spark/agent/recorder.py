@@ -39,7 +39,7 @@ CONSUMER = "consumer"
 Mask = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
 
-_OUTCOME_COUNTERS = {
+_OUTCOME_COUNTERS: dict[int, str] = {
     OutcomeKind.CONFIRMED: "confirmed",
     OutcomeKind.REFUSED: "refused",
     OutcomeKind.RETURNED: "returned",
@@ -48,7 +48,7 @@ _OUTCOME_COUNTERS = {
 ANSWERED = max(OutcomeKind) + 1
 """Beside what brokers say of messages: that the sender of one has it back."""
 
-_OUTCOME_MEASURES = {OutcomeKind.CONFIRMED: "confirm_latency", ANSWERED: "round_trip"}
+_OUTCOME_MEASURES: dict[int, str] = {OutcomeKind.CONFIRMED: "confirm_latency", ANSWERED: "round_trip"}
 
 _OUTCOME_DTYPE = np.dtype(
     [("at_ns", "<i8"), ("lane", "<u4"), ("kind", "u1"), ("head", ENVELOPE_DTYPE)]
