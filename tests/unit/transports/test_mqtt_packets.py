@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_spark.errors import ConfigurationError
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.packets import BadPacket, Login
 
