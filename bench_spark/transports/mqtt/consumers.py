@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from bench_spark.errors import BenchError
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.mqtt_section import Mqtt
-from bench_spark.transports.base import U16, Lane, Part, Received, nothing_received
+from bench_spark.transports.base import U16, Lane, Part, Received
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.acks import ack_packets
 from bench_spark.transports.mqtt.deliveries import Deliveries, Unreleased
@@ -27,10 +27,11 @@ from bench_spark.transports.sockets.crowd import Crowd
 from bench_spark.transports.sockets.gathering import Gathering
 from bench_spark.transports.sockets.generations import U64
 from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
-from bench_spark.transports.sockets.lanes import Lanes, OpenLane
+from bench_spark.transports.sockets.lanes import OpenLane
 from bench_spark.transports.sockets.line import close_gracefully
 from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.opening import open_connections
+from bench_spark.transports.sockets.receiving import ReceivingLanes
 from bench_spark.transports.sockets.reopening import ReopeningRule
 
 DETACH_SECONDS = 5.0
@@ -47,7 +48,7 @@ class ConsumerLane(OpenLane):
     route_of: Callable[[bytes], int | None]
 
 
-class MqttConsumers(Lanes[ConsumerLane, MqttWire, MqttWire]):
+class MqttConsumers(ReceivingLanes[ConsumerLane, MqttWire, MqttWire]):
     def __init__(
         self,
         protocol: MqttProtocol,
@@ -157,25 +158,6 @@ class MqttConsumers(Lanes[ConsumerLane, MqttWire, MqttWire]):
     def attach(self) -> None:
         self._begin_all("SUBSCRIBE")
         self._ring_if_more()
-
-    def hold(self, lanes: Collection[int]) -> None:
-        for number in self._held.symmetric_difference(lanes):
-            if not self._opened[number].is_lost:
-                self._opened[number].connection.hold(number in lanes)
-        self._held = set(lanes)
-
-    def receive(self, timeout_seconds: float) -> Received:
-        if self._is_closing:
-            return nothing_received()
-        self._pump()
-        if not self._arrivals and timeout_seconds > 0:
-            self._loop.run_until(lambda: self._arrivals or self._signals, timeout_seconds)
-        received = self._arrivals.take()
-        self._ring_if_more()
-        return received
-
-    def _has_news(self) -> bool:
-        return bool(self._arrivals)
 
     def acknowledge(self, received: Received) -> int:
         """Also reports what was acknowledged when the lanes detached."""

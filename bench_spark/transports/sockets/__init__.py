@@ -6,7 +6,11 @@ opening.py         many connections, opened together
 line.py            what lanes need of a connection, and of a protocol to open one
 wire.py            the socket of a lane: reading, writing, signs of life
 lanes.py           opening, losing, reopening and closing lanes
+plain.py           connections without a login
+places.py          who listens where, for protocols in which either side may be the server
+listening.py       consumers that wait for others to connect
 sending.py         batches divided among lanes
+receiving.py       what has arrived, taken by column
 reopening.py       the way back of lost lanes
 errands.py         blocking calls in threads, whose results come back on the loop
 generations.py     delivery tags that say of which connection of a lane they are (pure)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.tcp_section import Tcp
@@ -15,12 +15,12 @@ from bench_spark.transports.base import (
     Part,
     Received,
     no_outcomes,
-    nothing_received,
 )
 from bench_spark.transports.sockets.arrivals import Arrivals
-from bench_spark.transports.sockets.lanes import Lanes, OpenLane
+from bench_spark.transports.sockets.lanes import OpenLane
 from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.plain import PlainProtocol, PlainWire
+from bench_spark.transports.sockets.receiving import ReceivingLanes
 from bench_spark.transports.sockets.reopening import ReopeningRule
 from bench_spark.transports.sockets.runs import ReadBuffer
 from bench_spark.transports.sockets.sending import Load, SendingLanes
@@ -110,7 +110,7 @@ class TcpProducers(SendingLanes[TcpLane, TcpWire, TcpWire]):
         return no_outcomes()
 
 
-class TcpConsumers(Lanes[TcpLane, ReceivingWire, ReceivingWire]):
+class TcpConsumers(ReceivingLanes[TcpLane, ReceivingWire, ReceivingWire]):
     """Connected to a server that sends."""
 
     def __init__(
@@ -142,28 +142,9 @@ class TcpConsumers(Lanes[TcpLane, ReceivingWire, ReceivingWire]):
         self._begin_all("connecting")
         self._ring_if_more()
 
-    def hold(self, lanes: Collection[int]) -> None:
-        for number in self._held.symmetric_difference(lanes):
-            if not self._opened[number].is_lost:
-                self._opened[number].connection.hold(number in lanes)
-        self._held = set(lanes)
-
     def detach(self) -> bool:
         """Nobody can be told to stop, so nobody knows what is still on its way."""
         return False
-
-    def receive(self, timeout_seconds: float) -> Received:
-        if self._is_closing:
-            return nothing_received()
-        self._pump()
-        if not self._arrivals and timeout_seconds > 0:
-            self._loop.run_until(lambda: self._arrivals or self._signals, timeout_seconds)
-        received = self._arrivals.take()
-        self._ring_if_more()
-        return received
-
-    def _has_news(self) -> bool:
-        return bool(self._arrivals)
 
     def acknowledge(self, received: Received) -> int:
         """TCP has no word for it."""

@@ -1,0 +1,35 @@
+"""Lanes that receive: what has arrived is taken by column, and a lane may be held."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from bench_spark.transports.base import Received, nothing_received
+from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.lanes import Lanes, LaneT
+from bench_spark.transports.sockets.line import DialogueT, OpenedT
+
+
+class ReceivingLanes(Lanes[LaneT, DialogueT, OpenedT]):
+    _arrivals: Arrivals
+    """What the lanes have decoded; a protocol makes it before it opens them."""
+    _held: set[int]
+
+    def hold(self, lanes: Collection[int]) -> None:
+        for number in self._held.symmetric_difference(lanes):
+            if not self._opened[number].is_lost:
+                self._opened[number].connection.hold(number in lanes)
+        self._held = set(lanes)
+
+    def receive(self, timeout_seconds: float) -> Received:
+        if self._is_closing:
+            return nothing_received()
+        self._pump()
+        if not self._arrivals and timeout_seconds > 0:
+            self._loop.run_until(lambda: self._arrivals or self._signals, timeout_seconds)
+        received = self._arrivals.take()
+        self._ring_if_more()
+        return received
+
+    def _has_news(self) -> bool:
+        return bool(self._arrivals)
