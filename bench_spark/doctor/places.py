@@ -11,16 +11,25 @@ from pathlib import Path
 from bench_spark import brokers
 from bench_spark.doctor.examining import Check
 from bench_spark.doctor.finding import Finding, failing, ok, warning
-from bench_spark.errors import BenchError, BrokerUnreachable, ConfigurationError, LoginRefused
-from bench_spark.scenario.broker import resolve_credentials
+from bench_spark.errors import (
+    BenchError,
+    BrokerRefused,
+    BrokerUnreachable,
+    ConfigurationError,
+    LoginRefused,
+)
+from bench_spark.scenario.broker import Broker, resolve_credentials
 from bench_spark.scenario.loader import load_broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.registry import make_transport
+from bench_spark.transports.sockets.listening import listen_at
 
 LEAST_DISK_BYTES, GOOD_DISK_BYTES = 200_000_000, 5_000_000_000
 """A run writes some 100 kB per agent and second."""
 
+_MAY_LISTEN = ("http", "tcp")
+"""Kinds whose addresses may be our own consumers'."""
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
@@ -56,8 +65,14 @@ def _broker(reference: str) -> Finding:
     check = f"broker {reference}"
     try:
         broker = load_broker(reference)
-        context = TransportContext("doctor", Scenario(), broker, resolve_credentials(broker))
-        transport = make_transport(context)
+        credentials = resolve_credentials(broker)
+        if broker.kind in _MAY_LISTEN and _can_listen(broker):
+            host, port = broker.address()
+            where = f"port {port}" if port else "a free port"
+            return ok(check, f"consumers can listen at {where} of {host}, where nobody does yet")
+        # Whoever is there already is a system that producers send to.
+        scenario = Scenario(consumers=0) if broker.kind in _MAY_LISTEN else Scenario()
+        transport = make_transport(TransportContext("doctor", scenario, broker, credentials))
         try:
             facts = transport.probe()
         finally:
@@ -67,6 +82,14 @@ def _broker(reference: str) -> Finding:
     host, port = broker.address()
     where = f"at {host}:{port}" if port else "in memory"
     return ok(check, f"{facts.product} {facts.version} {where} lets us in")
+
+
+def _can_listen(broker: Broker) -> bool:
+    try:
+        listen_at(*broker.address()).close()
+    except BrokerRefused:
+        return False
+    return True
 
 
 def _mend(error: BenchError, reference: str) -> str:

@@ -44,9 +44,11 @@ def open_at(port: int, **scenario: Any) -> Any:
     return open_transport(broker, consumers=0, **scenario)
 
 
-def posted(relay: Relay, count: int, lanes: int = 1, **http: Any) -> tuple[Settled, HttpProducers]:
+def posted(
+    relay: Relay, count: int, lanes: int = 1, reconnect_seconds: float = 30, **http: Any
+) -> tuple[Settled, HttpProducers]:
     """Send so many to a relay that is running, and wait for all answers."""
-    transport = open_at(relay.port, producers=lanes, http=http)
+    transport = open_at(relay.port, producers=lanes, reconnect_seconds=reconnect_seconds, http=http)
     with declared(transport) as made, producing(transport, *[made] * lanes) as producers:
         numbers = [number % lanes for number in range(count)]
         settled = send_all(producers, batch(heads(count), numbers), expected_outcomes=count)
@@ -109,7 +111,7 @@ def test_requests_have_the_path_method_and_headers_that_were_asked_for() -> None
 
 def test_a_connection_that_the_server_ends_between_requests_is_no_loss() -> None:
     with relaying(Relay(None, requests_per_connection=10)) as relay:
-        settled, _ = posted(relay, 100, lanes=2)
+        settled, _ = posted(relay, 100, lanes=2, reconnect_seconds=0)
         assert set(settled.kinds) == {OutcomeKind.CONFIRMED}
         assert relay.connections >= 10
 

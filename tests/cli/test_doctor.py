@@ -40,8 +40,8 @@ def examined(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
 
 
 def test_everything_is_looked_at(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, levels = examined(capsys, "loopback")
-    assert levels["broker loopback"] == "ok"
+    _, levels = examined(capsys, "loopback", "http", "tcp")
+    assert [levels[f"broker {name}"] for name in ("loopback", "http", "tcp")] == ["ok"] * 3
     assert set(levels) >= {
         *("python", "packages", "spark", "java", "jars delta", "class archive", "cores"),
         *("memory", "open files", "clock", "clock source", "time slice", "store"),
@@ -57,11 +57,16 @@ def test_brokers_that_are_not_ready_fail(
         "connect_timeout_seconds: 1\n"
     )
     (here / "secret.yaml").write_text("kind: amqp\nuri: amqp://h\npassword_env: NOT_SET_AT_ALL\n")
-    code, levels = examined(capsys, "silent.yaml", "secret.yaml", "stedy", "--timeout", "20")
+    (here / "mute.yaml").write_text(
+        f"kind: http\nuri: http://127.0.0.1:{silent_port}/\nconnect_timeout_seconds: 1\n"
+    )
+    names = ("silent.yaml", "secret.yaml", "mute.yaml", "stedy")
+    code, levels = examined(capsys, *names, "--timeout", "20")
     assert code == 3
     assert {name: level for name, level in levels.items() if name.startswith("broker")} == {
         "broker silent.yaml": "failing",
         "broker secret.yaml": "failing",
+        "broker mute.yaml": "failing",
         "broker stedy": "failing",
     }
 

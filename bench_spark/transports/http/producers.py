@@ -103,10 +103,12 @@ class HttpProducers(SendingLanes[HttpLane, HttpWire, HttpWire]):
         self._http = http
         self._credentials = credentials
         self._frames: dict[Place, RequestFrames] = {}
+        self._has_begun = False
         super().__init__(protocol, lanes, now_ns, rule)
         self._errands = Errands(self._loop)
         try:
             self._begin_all("connecting")
+            self._has_begun = True
         except BaseException:
             self.close()
             raise
@@ -145,7 +147,7 @@ class HttpProducers(SendingLanes[HttpLane, HttpWire, HttpWire]):
 
     def _lose(self, lane: HttpLane, line: Line, reason: Exception) -> None:
         is_idle = line is lane.connection and not len(lane.connection.unanswered)
-        if not is_idle or self._is_closing or lane.is_lost or self._reopener is None:
+        if not is_idle or self._is_closing or lane.is_lost or not self._has_begun:
             super()._lose(lane, line, reason)
             return
         lane.is_renewing = True
