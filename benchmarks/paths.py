@@ -47,7 +47,7 @@ BODY_BYTES = 1000
 HIGHEST_US = 10_000_000
 RECORDS, RECORD_BYTES = 20_000, 500
 
-Work = Callable[[], None]
+Work = Callable[[], object]
 HotPath = Callable[[int], AbstractContextManager[Work]]
 
 
@@ -172,6 +172,7 @@ def carry_records(batch: int) -> Iterator[Work]:
                 carrying.accepted(made, batch)
                 assert made.sizes is not None
                 arrived = Received(received_ns, lane, route, head, made.sizes, redelivered)
+                assert not isinstance(made.tail, bytes)
                 arrived.bodies = made.tail
                 carrying.identify(arrived)
                 first += batch

@@ -31,7 +31,7 @@ from packaging.requirements import Requirement
 
 PROJECT = "bench-spark"
 DRIVER_ONLY = frozenset(
-    {"deltalake", "delta-spark", "jgo", "pyspark", "rich", "typer", "vl-convert-python"}
+    {"deltalake", "delta-spark", "jgo", "pandas", "pyspark", "rich", "typer", "vl-convert-python"}
 )
 """Executors get pyspark from Spark itself."""
 

@@ -96,7 +96,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "sample": sample.sample,
     "cleanup": cleanup.cleanup,
 }
-RUN_OR_JUDGE = ("run", "search-window", "demo", "compare")
+RUN_OR_JUDGE = ("run", "watch", "search-window", "demo", "compare")
 """Commands whose own help tells the exit codes."""
 
 for name, command in COMMANDS.items():

@@ -89,7 +89,7 @@ def _follow(run: FollowedRun, display: Steps, page: Dashboard | None, show_again
             if not has_started:
                 has_started = True
                 display.name_next(run.run_id)
-                display.started(state.plan, state.timeline, lambda: state.newest_ns)
+                display.started(state.plan, state.timeline, lambda: state.newest_ns, state.window)
             display.counted(state.agents.totals)
             display.update(state.window, is_draining=False)
         silence = _silence(run)

@@ -82,6 +82,7 @@ class RunControl:
         self.drained_at_ns: int | None = None
         """When the last message had arrived, or was no longer waited for."""
         self.stop_reason: str | None = None
+        self.stopped_at_ns: int | None = None
         self.all_joined = threading.Event()
         self.started = threading.Event()
         self.produced = threading.Event()
@@ -159,6 +160,7 @@ class RunControl:
         if self.stop_reason is not None:
             return
         self.stop_reason = reason
+        self.stopped_at_ns = self._now_ns()
         for agent in range(len(self.agents)):
             self._send(agent, {"type": "stop", "reason": reason})
         self._limit_drain(STOPPED_DRAIN_NS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from bench_spark.scenario.fields import ClientProperties, Conflict, Section, refuse
 
@@ -48,12 +48,24 @@ class Kafka(Section):
     """With `keys` uniform or zipf: how many there are."""
     key_exponent: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] = 1.0
     """With `keys: zipf`: how uneven they are."""
+    group: Literal["consumer", "share"] = "consumer"
+    """How consumers divide a topic: by topic partitions, as members of a consumer group, or message
+    by message, as members of a share group (Kafka 4.2 and later). Messages of a share group are
+    acknowledged as they are taken; what it leaves behind is not known. Of `consumer` a share group
+    takes only properties that its client knows."""
     transaction_messages: int = Field(0, ge=0, le=10_000_000)
     """Messages per transaction of a producer; 0 turns transactions off. A message is confirmed when
     its transaction is committed, and consumers read committed messages only."""
     plane: Literal["fast", "confluent"] = "fast"
     """Who moves the data: librdkafka's own interface, batch by batch, or confluent-kafka's, message
     by message: slow, and the reference. Transactions are always the latter's."""
+
+    @model_validator(mode="after")
+    def _share_groups_read_everything(self) -> Kafka:
+        if self.group == "share" and self.transaction_messages:
+            problem = "does not go with group: share, which reads what is not committed as well"
+            refuse([Conflict(("transaction_messages", "group"), problem)])
+        return self
 
     @field_validator("producer", "consumer")
     @classmethod

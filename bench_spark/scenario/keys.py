@@ -189,7 +189,7 @@ def _flat(metadata: Sequence[Any]) -> Iterator[Any]:
 
 
 def _choices(kind: Any) -> Path:
-    return get_args(kind) if get_origin(kind) is Literal else ()
+    return tuple(map(str, get_args(kind))) if get_origin(kind) is Literal else ()
 
 
 def _are_texts(choices: Path) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.agent.timeline import MEASURE
-from bench_spark.collector.accounts import Accounts
+from bench_spark.collector.accounts import Accounts, completed
 from bench_spark.collector.control import Failure
 from bench_spark.collector.evidence import AgentSamples, Counted
 from bench_spark.errors import (
@@ -129,6 +129,7 @@ class RunSummary:
 
 def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
     ticks = list(ticks)
+    facts = replace(facts, accounts=_accounts(ticks, facts))
     scenario = facts.plan.scenario
     highest_us = scenario.histogram.highest_us
     counts = _counts(ticks, facts)
@@ -211,6 +212,20 @@ def _measured_seconds(facts: RunFacts) -> float:
 
 def _sum(ticks: Iterable[Tick], role: str, counter: str) -> int:
     return sum(tick.counter(counter) for tick in ticks if tick.role == role)
+
+
+def _accounts(ticks: list[Tick], facts: RunFacts) -> Accounts | None:
+    """As the agents reported them; where one was killed, with what its events say."""
+    accounts = facts.accounts
+    if accounts is None or accounts.is_reported:
+        return accounts
+    measured = [tick for tick in ticks if tick.phase == MEASURE]
+    return completed(
+        accounts,
+        sent=_sum(measured, PRODUCER, "sent"),
+        received=_sum(measured, CONSUMER, "received"),
+        duplicates=_sum(measured, CONSUMER, "duplicates"),
+    )
 
 
 def _counts(ticks: list[Tick], facts: RunFacts) -> dict[str, int | None]:

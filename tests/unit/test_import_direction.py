@@ -37,6 +37,7 @@ LAYERS = (
         "histogram_column",
         "importing",
         "doctor",
+        "watch",
     },
     {"agent", "plan", "plan_of_rows"},
     {"identity", "datasets"},

@@ -25,8 +25,12 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewTopic,
     OffsetSpec,
+    ResourceType,
 )
 
 from bench_spark.errors import BenchError, BrokerRefused, BrokerUnreachable, LoginRefused
@@ -68,6 +72,9 @@ _NOT_YET = frozenset(
 )
 _GROUP_NOT_OURS_TO_DELETE = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NON_EMPTY_GROUP})
 
+_UNHURRIED: Mapping[str, Any] = {"reconnect.backoff.ms": 1000}
+"""librdkafka would try ten times in a second what a broker or a certificate has refused."""
+
 T = TypeVar("T")
 
 
@@ -83,7 +90,7 @@ class Cluster:
         self._username = credentials.username
         self._timeout_seconds = broker.connect_timeout_seconds
         self._errors: list[KafkaError] = []
-        self._properties = admin_properties(broker, credentials)
+        self._properties = dict(_UNHURRIED) | admin_properties(broker, credentials)
         try:
             self._client: Any = AdminClient(
                 self._properties | {"error_cb": self._errors.append}, logger=QuietLog()
@@ -320,6 +327,27 @@ class Cluster:
             return {one.group_id: one.state in idle for one in found.valid}
 
         return self._ask(question, "asking for groups: ")
+
+    def begin_share_group(self, group: str) -> None:
+        """Have a share group begin at the beginning of its topics, before anybody joins it."""
+        self._configure_group(group, AlterConfigOpType.SET)
+
+    def forget_share_group(self, group: str) -> None:
+        """Delete the group and what was configured for it."""
+        self.delete_group(group)
+        self._configure_group(group, AlterConfigOpType.DELETE)
+
+    def _configure_group(self, group: str, operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=operation)
+        resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
+
+        def question() -> None:
+            asked = self._client.incremental_alter_configs(
+                [resource], request_timeout=self._timeout_seconds
+            )
+            self._result(asked[resource])
+
+        self._ask(question, f"configuring share group {group}: ")
 
     def delete_group(self, group: str) -> None:
         """A group already gone is no error, nor one that still has members: they outlive us."""

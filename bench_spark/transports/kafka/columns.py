@@ -21,7 +21,7 @@ from bench_spark.measure.envelope import (
     Envelopes,
     leading_envelopes,
 )
-from bench_spark.transports.base import U16, U32, Headers, Part
+from bench_spark.transports.base import U16, U32, Bool, Headers, Part
 
 _Read = Callable[[Message], Any]
 _VALUE: _Read = Message.value
@@ -47,6 +47,8 @@ class Columns:
     bodies: list[bytes] | None = None
     keys: list[bytes | None] | None = None
     headers: list[Headers] | None = None
+    redelivered: Bool | None = None
+    """None: nothing was."""
 
 
 def heads_of(bodies: Sequence[bytes], shortest_bytes: int) -> Envelopes:

@@ -455,7 +455,12 @@ def _joined(chunks: Sequence[_Chunk]) -> Received:
         route=np.concatenate([each.route for each in columns]),
         head=np.concatenate([each.head for each in columns]),
         size=np.concatenate([each.size for each in columns]),
-        redelivered=np.zeros(sum(counts), dtype=np.bool_),
+        redelivered=np.concatenate(
+            [
+                np.zeros(count, dtype=np.bool_) if each.redelivered is None else each.redelivered
+                for each, count in zip(columns, counts, strict=True)
+            ]
+        ),
         bodies=None if first.bodies is None else [b for each in columns for b in each.bodies or ()],
         keys=None if first.keys is None else [k for each in columns for k in each.keys or ()],
         headers=None

@@ -157,6 +157,15 @@ def consumer_properties(context: TransportContext, group: str | None = None) -> 
     return admin_properties(context.broker, context.credentials) | properties
 
 
+def share_properties(context: TransportContext, group: str) -> Properties:
+    """Of a member of that share group."""
+    properties = _as_text(context.scenario.kafka.consumer) | {
+        "group.id": group,
+        "share.acknowledgement.mode": "implicit",
+    }
+    return admin_properties(context.broker, context.credentials) | properties
+
+
 def wants_reports(scenario: Scenario) -> bool:
     """Whether a delivery report means that the broker has the message.
 
@@ -254,6 +263,11 @@ def check_properties(scenario: Scenario, broker: Broker) -> None:
         raise ConfigurationError(
             "kafka.topic.name: missing; a run without producers consumes from topics that are "
             "there already, and needs their name"
+        )
+    if scenario.only_consumes and kafka.group == "share":
+        raise ConfigurationError(
+            "kafka.group: share needs producers: a share group cannot be held back until the run "
+            "begins"
         )
     _check(f"broker {broker.name}: properties", Producer, broker.properties, is_shared=True)
     _check("kafka.producer", Producer, kafka.producer)

@@ -23,7 +23,7 @@ from bench_spark.transports.base import (
 from bench_spark.transports.kafka.cluster import Cluster
 from bench_spark.transports.kafka.columns import Position
 from bench_spark.transports.kafka.confluent_consumer import ConfluentConsumer
-from bench_spark.transports.kafka.consumers import KafkaConsumers
+from bench_spark.transports.kafka.consumers import ClientMaker, KafkaConsumers
 from bench_spark.transports.kafka.fast_producers import FastProducers
 from bench_spark.transports.kafka.key_choice import key_rule
 from bench_spark.transports.kafka.leftovers import Left, Logs, summed
@@ -35,6 +35,7 @@ from bench_spark.transports.kafka.settings import (
     consumer_properties,
     group_of,
     producer_properties,
+    share_properties,
     starts_at_end,
     topic_name,
     topic_partitions,
@@ -43,6 +44,7 @@ from bench_spark.transports.kafka.settings import (
     transactional_id,
     wants_reports,
 )
+from bench_spark.transports.kafka.share_client import ShareClient
 from bench_spark.transports.kafka.transactional import TransactionalProducers
 
 MOST_COUNTED_MESSAGES = 100_000
@@ -202,20 +204,21 @@ class KafkaTransport:
             partitions = cluster.partitions_of(
                 {self._name(d) for lane in lanes for d in lane.destinations}
             )
-        is_fast = self._plane.is_fast and Part.HEADERS not in want
+            if self._is_shared:
+                for group in dict.fromkeys(self._group_of(lane.subscription) for lane in lanes):
+                    cluster.begin_share_group(group)
         members = self._wiring.consumers_per_subscription
+        properties = share_properties if self._is_shared else consumer_properties
         consumers = KafkaConsumers(
             lanes,
-            [
-                consumer_properties(self._context, self._group_of(lane.subscription))
-                for lane in lanes
-            ],
-            NativeConsumer if is_fast else ConfluentConsumer,
+            [properties(self._context, self._group_of(lane.subscription)) for lane in lanes],
+            self._client_for(want),
             want=want,
             holds_back=self._scenario.only_consumes,
             gathers=self._scenario.only_consumes and not self._scenario.message.timestamped,
             may_idle=[
-                sum(len(partitions.get(self._name(d), ())) for d in lane.destinations) < members
+                self._is_shared
+                or sum(len(partitions.get(self._name(d), ())) for d in lane.destinations) < members
                 for lane in lanes
             ],
             address=self._address,
@@ -226,14 +229,28 @@ class KafkaTransport:
         consumers.connect(self._broker.connect_timeout_seconds, context.pace, context.on_opened)
         return consumers
 
+    def _client_for(self, want: frozenset[Part]) -> ClientMaker:
+        if self._is_shared:
+            return ShareClient
+        is_fast = self._plane.is_fast and Part.HEADERS not in want
+        return NativeConsumer if is_fast else ConfluentConsumer
+
+    @property
+    def _is_shared(self) -> bool:
+        return self._scenario.kafka.group == "share"
+
     def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
-        """End of the log minus what the run's group has committed."""
+        """End of the log minus what the run's group has committed; a share group does not tell."""
+        if self._is_shared:
+            return tuple(None for _ in destinations)
         with self._cluster() as cluster:
             logs = self._logs(cluster, destinations)
             left = self._left(cluster, logs, self._group)
         return tuple(left.in_topic(self._name(one), one.declared) for one in destinations)
 
     def left_in(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
+        if self._is_shared:
+            return tuple(None for _ in subscriptions)
         with self._cluster() as cluster:
             every = {one.index: one for each in subscriptions for one in each.destinations}
             logs = self._logs(cluster, list(every.values()))
@@ -294,7 +311,8 @@ class KafkaTransport:
                 cluster.delete_topics(declared)
             if self._scenario.consumers and not self._is_group_needed(cluster, ours):
                 for group in self._groups(destinations):
-                    cluster.delete_group(group)
+                    forget = cluster.forget_share_group if self._is_shared else cluster.delete_group
+                    forget(group)
 
     def _is_group_needed(self, cluster: Cluster, ours: set[str]) -> bool:
         if self._scenario.only_consumes:
