@@ -43,6 +43,25 @@ BrokerOption = Annotated[
         autocompletion=lambda incomplete: complete("brokers", incomplete),
     ),
 ]
+IngressOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ingress",
+        metavar="BROKER",
+        help="Where messages go in, if they come out elsewhere: a broker as for --broker, for each "
+        "entry of the scenario's ingress; repeatable.",
+        autocompletion=lambda incomplete: complete("brokers", incomplete),
+    ),
+]
+EgressOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--egress",
+        metavar="BROKER",
+        help="Where messages come out again, if they go in elsewhere; repeatable.",
+        autocompletion=lambda incomplete: complete("brokers", incomplete),
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(

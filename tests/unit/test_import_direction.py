@@ -38,6 +38,7 @@ LAYERS = (
         "importing",
         "doctor",
         "watch",
+        "messages",
     },
     {"agent", "plan", "plan_of_rows"},
     {"identity", "datasets"},
