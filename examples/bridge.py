@@ -30,6 +30,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 PREFETCH = 2000
+SYSLOG_WARNING = 4
 LONGEST_TURN_SECONDS = 0.02
 RELEASE_SECONDS = 0.2
 """A message that is held back goes out after this long if no other comes to overtake it."""
@@ -164,7 +165,7 @@ class Bridge:
 
 def run(options: argparse.Namespace) -> Counters:
     make_topics(options.to, options.topic)
-    producer = Producer({"bootstrap.servers": options.to, "acks": "all", "linger.ms": 1})
+    producer = Producer(kafka_client(options.to) | {"acks": "all", "linger.ms": 1})
     connection = pika.BlockingConnection(pika.URLParameters(options.source))
     channel = connection.channel()
     channel.basic_qos(prefetch_count=PREFETCH)
@@ -221,8 +222,12 @@ def as_bytes(value: object) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
+def kafka_client(servers: str) -> dict[str, Any]:
+    return {"bootstrap.servers": servers, "log_level": SYSLOG_WARNING}
+
+
 def make_topics(servers: str, topics: list[str]) -> None:
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient(kafka_client(servers))
     for future in admin.create_topics([NewTopic(name, 1, 1) for name in topics]).values():
         try:
             future.result()

@@ -100,8 +100,8 @@ def open_ends(
     on_opened: Callable[[int], None],
 ) -> tuple[EndTransport, ...]:
     """A transport for every end; connects to nothing yet."""
-
-    def made(end: End, **places: object) -> EndTransport:
+    opened = []
+    for end, (first_member, first_destination, sizes) in _placed(assignment.scenario, ends):
         scenario = scenario_at(assignment.scenario, end)
         context = TransportContext(
             end.run_id(assignment.run_id),
@@ -112,28 +112,29 @@ def open_ends(
             pace=pace,
             on_opened=on_opened,
         )
-        return EndTransport(end, scenario, make_transport(context), **places)  # type: ignore[arg-type]
+        transport = make_transport(context)
+        opened.append(
+            EndTransport(end, scenario, transport, first_member, first_destination, sizes)
+        )
+    return tuple(opened)
 
+
+def _placed(
+    scenario: Scenario, ends: Ends
+) -> Iterator[tuple[End, tuple[int, int, EndSizes | None]]]:
+    """Every end with its first member, its first destination, and how many it has of both."""
     if not ends.are_apart:
-        return (made(ends.ingress[0]),)
-    wiring = assignment.scenario.wiring
+        yield ends.ingress[0], (0, 0, None)
+        return
+    wiring = scenario.wiring
     assert isinstance(wiring, ThroughSystem)
-    opened = []
     first_destination = 0
     for side, all_sizes in ((ends.ingress, wiring.ingress), (ends.egress, wiring.egress)):
         first_member = 0
         for end, sizes in zip(side, all_sizes, strict=True):
-            opened.append(
-                made(
-                    end,
-                    first_member=first_member,
-                    first_destination=first_destination,
-                    sizes=sizes,
-                )
-            )
+            yield end, (first_member, first_destination, sizes)
             first_member += sizes.members
             first_destination += sizes.destinations
-    return tuple(opened)
 
 
 def make_room_for_lanes(ends: Sequence[EndTransport], assignment: Assignment) -> None:

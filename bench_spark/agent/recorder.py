@@ -39,7 +39,7 @@ CONSUMER = "consumer"
 Mask = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
 
-_OUTCOME_COUNTERS = {
+_OUTCOME_COUNTERS: dict[int, str] = {
     OutcomeKind.CONFIRMED: "confirmed",
     OutcomeKind.REFUSED: "refused",
     OutcomeKind.RETURNED: "returned",
@@ -48,7 +48,10 @@ _OUTCOME_COUNTERS = {
 ANSWERED = max(OutcomeKind) + 1
 """Beside what brokers say of messages: that the sender of one has it back."""
 
-_OUTCOME_MEASURES = {OutcomeKind.CONFIRMED: "confirm_latency", ANSWERED: "round_trip"}
+_OUTCOME_MEASURES: dict[int, str] = {
+    OutcomeKind.CONFIRMED: "confirm_latency",
+    ANSWERED: "round_trip",
+}
 
 _OUTCOME_DTYPE = np.dtype(
     [("at_ns", "<i8"), ("lane", "<u4"), ("kind", "u1"), ("head", ENVELOPE_DTYPE)]
@@ -287,7 +290,7 @@ class Recorder:
         measured = self._timeline.phase_of(head["intended_ns"].astype(np.int64))
         tick = self._timeline.tick_of(at_ns)
         lane = outcomes["lane"].astype(np.int64)
-        for kind in np.unique(kinds).tolist():
+        for kind in np.flatnonzero(np.bincount(kinds)).tolist():
             of_kind = kinds == kind
             counter, measure = _OUTCOME_COUNTERS.get(kind), _OUTCOME_MEASURES.get(kind)
             for key, mask in self._cells_of(PRODUCER, measured, tick, lane, of_kind):

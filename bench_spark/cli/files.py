@@ -15,6 +15,7 @@ from bench_spark.cli.options import (
     IngressOption,
     ScenarioArgument,
     SetOption,
+    is_typed,
 )
 from bench_spark.cli.output import to_stdout
 from bench_spark.cli.preparing import (
@@ -44,7 +45,8 @@ def validate(
     Only the files are read; nothing is connected to.
     """
     loaded = load_scenario(scenario, overrides or [])
-    refuse_idle_broker(loaded, None, None)
+    if broker is not None:
+        refuse_idle_broker(loaded, None, None)
     lines = [f"valid: {scenario_of(loaded.dump())}"]
     if broker is not None or (loaded.ingress and loaded.egress):
         lines += [
@@ -55,6 +57,7 @@ def validate(
 
 
 def plan(
+    context: typer.Context,
     scenario: ScenarioArgument,
     broker: BrokerOption = DEFAULT_BROKER,
     ingress: IngressOption = None,
@@ -65,7 +68,15 @@ def plan(
 
     The plan is for this machine. Nothing is started.
     """
-    asked = load(scenario, broker, overrides or [], (), ingress or [], egress or [])
+    asked = load(
+        scenario,
+        broker,
+        overrides or [],
+        (),
+        ingress or [],
+        egress or [],
+        is_broker_typed=is_typed(context, "broker"),
+    )
     run_id = choose_run_id(None, asked.scenario, asked.ends)
     made = plan_for(asked.scenario, run_id, master=None)
     assert made is not None, "this machine's slots are known"

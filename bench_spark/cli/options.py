@@ -102,6 +102,12 @@ RunArgument = Annotated[
 ]
 
 
+def is_typed(context: typer.Context, parameter: str) -> bool:
+    """Whether an option was given on the command line, and not by its variable or its default."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def default_store() -> str:
     """The store of a command that names none."""
     return os.environ.get(_STORE_VARIABLE) or DEFAULT_STORE

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import click
-from click.core import ParameterSource
-
 from bench_spark.cli.masters import refuse_too_few_slots, refuse_unshared_store, slots_of
 from bench_spark.errors import ConfigurationError
 from bench_spark.identity.preparing import with_records_at
@@ -47,10 +44,12 @@ def load(
     ingress: Sequence[str] = (),
     egress: Sequence[str] = (),
     objectives: Sequence[str] = (),
+    is_broker_typed: bool = False,
 ) -> Asked:
-    """`broker` is whatever of the brokers nobody has named."""
+    """`broker` is whatever of the brokers nobody has named; `is_broker_typed`: it was asked for."""
     loaded = _tagged(load_scenario(scenario, overrides), tags)
-    refuse_idle_broker(loaded, ingress, egress)
+    if is_broker_typed:
+        refuse_idle_broker(loaded, ingress, egress)
     return asked_of(_with_objectives(loaded, objectives), broker, ingress, egress)
 
 
@@ -73,10 +72,7 @@ def refuse_idle_broker(
     scenario: Scenario, ingress: Sequence[str] | None, egress: Sequence[str] | None
 ) -> None:
     """A broker that was typed and that nothing would be sent to is a misunderstanding."""
-    has_both = (ingress or scenario.ingress) and (egress or scenario.egress)
-    context = click.get_current_context(silent=True)
-    source = context.get_parameter_source("broker") if context is not None else None
-    if has_both and source is ParameterSource.COMMANDLINE:
+    if (ingress or scenario.ingress) and (egress or scenario.egress):
         raise ConfigurationError(
             "--broker: would not be used, as ingress and egress name the brokers; leave it out, or "
             "name others by --ingress and --egress"

@@ -29,6 +29,7 @@ from bench_spark.cli.options import (
     ScenarioArgument,
     SetOption,
     StoreOption,
+    is_typed,
 )
 from bench_spark.cli.output import parse_formats
 from bench_spark.cli.preflight import start_of_broker_hinted
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
 
 def run(
+    context: typer.Context,
     scenario: ScenarioArgument,
     broker: BrokerOption = DEFAULT_BROKER,
     ingress: IngressOption = None,
@@ -134,8 +136,16 @@ def run(
     outputs = parse_formats(formats or ["terminal"], store)
     metrics_at = endpoint_of("--prometheus", prometheus)
     page_at = endpoint_of("--dashboard", dashboard)
-    overridden = duration_overrides(duration, overrides or [])
-    asked = load(scenario, broker, overridden, tags or [], ingress or [], egress or [], slo or [])
+    asked = load(
+        scenario,
+        broker,
+        duration_overrides(duration, overrides or []),
+        tags or [],
+        ingress or [],
+        egress or [],
+        slo or [],
+        is_broker_typed=is_typed(context, "broker"),
+    )
     refuse_other_end(duration, asked.scenario)
     if stop_on_slo:
         _refuse_unwatched(asked.scenario, live)

@@ -24,6 +24,7 @@ from bench_spark.cli.options import (
     SetOption,
     StoreOption,
     complete,
+    is_typed,
 )
 from bench_spark.cli.output import Formats, Outputs, parse_formats_of, to_stdout, write_bytes
 from bench_spark.cli.preflight import refuse_what_the_broker_cannot, start_of_broker_hinted
@@ -144,9 +145,11 @@ def load(
     variant: str | None = None,
     ingress: list[str] | None = None,
     egress: list[str] | None = None,
+    is_broker_typed: bool = False,
 ) -> AskedSuite:
     loaded = load_suite(suite, quick, overrides or [], variant)
-    refuse_idle_broker(loaded.base, ingress, egress)
+    if is_broker_typed:
+        refuse_idle_broker(loaded.base, ingress, egress)
     where = broker or loaded.broker or DEFAULT_BROKER
     _, ends = with_ends(loaded.base, where, ingress or [], egress or [])
     asked = AskedSuite(loaded, ends)
@@ -164,6 +167,7 @@ def list_suites() -> None:
 
 @app.command("plan", epilog=epilog("suite plan"))
 def plan(
+    context: typer.Context,
     suite: SuiteArgument,
     broker: SuiteBrokerOption = None,
     ingress: IngressOption = None,
@@ -173,7 +177,8 @@ def plan(
     variant: VariantOption = None,
 ) -> None:
     """List the trials of SUITE and how long they take."""
-    asked = load(suite, broker, quick, overrides, variant, ingress, egress)
+    typed = is_typed(context, "broker")
+    asked = load(suite, broker, quick, overrides, variant, ingress, egress, typed)
     to_stdout(lambda writer: _write_plan(asked, writer))
 
 
@@ -189,6 +194,7 @@ def _write_plan(asked: AskedSuite, writer: TextIO) -> None:
 
 @app.command("run", epilog=epilog("suite run", exit_codes=True))
 def run(
+    context: typer.Context,
     suite: SuiteArgument,
     broker: SuiteBrokerOption = None,
     ingress: IngressOption = None,
@@ -217,7 +223,8 @@ def run(
     """
     from bench_spark.spark.session import is_submitted, local_session_master
 
-    asked = load(suite, broker, quick, overrides, variant, ingress, egress)
+    typed = is_typed(context, "broker")
+    asked = load(suite, broker, quick, overrides, variant, ingress, egress, typed)
     outputs = _outputs(asked, store, formats)
     display, of_trials = suite_displays(quiet, verbose)
     if master is not None:
@@ -260,6 +267,7 @@ def run(
 
 @app.command("report", epilog=epilog("suite report"))
 def report(
+    context: typer.Context,
     suite: SuiteArgument,
     broker: SuiteBrokerOption = None,
     ingress: IngressOption = None,
@@ -278,7 +286,8 @@ def report(
     ] = None,
 ) -> None:
     """Print the table of SUITE from what its store has."""
-    asked = load(suite, broker, quick, None, variant, ingress, egress)
+    typed = is_typed(context, "broker")
+    asked = load(suite, broker, quick, None, variant, ingress, egress, typed)
     outputs = _outputs(asked, store, formats)
     if figures is not None:
         _make_directory(figures)

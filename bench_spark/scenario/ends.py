@@ -25,6 +25,9 @@ Role = Literal["both", "ingress", "egress"]
 _OF_THE_WHOLE = {"ingress", "egress", "placement", "breakdown"}
 """Keys of a scenario that make no sense at one end."""
 
+_KEEPING_NOTHING = ("mqtt", "http", "tcp")
+"""Kinds whose consumers get what comes while they are there, whoever sends it."""
+
 
 @dataclass(frozen=True)
 class End:
@@ -146,11 +149,11 @@ def scenario_at(scenario: Scenario, end: End) -> Scenario:
 def _absent(end: End) -> dict[str, Any]:
     """The role that nobody of this run plays at that end.
 
-    Memory that nobody of the run reads would be emptied at once. Kafka's and AMQP's consumers of a
-    run without producers expect messages of others, which is not what comes out of a system.
+    Memory that nobody of the run reads would be emptied at once. And brokers that keep messages are
+    to be asked only for those that come out from now on, as in a run that has producers.
     """
     if end.role == "ingress" and end.broker.kind != "loopback":
         return {"consumers": 0}
-    if end.role == "egress" and end.broker.kind == "mqtt":
+    if end.role == "egress" and end.broker.kind in _KEEPING_NOTHING:
         return {"producers": 0}
     return {}

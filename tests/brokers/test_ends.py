@@ -16,6 +16,7 @@ import pytest
 from agents import Load, run_load
 from confluent_kafka.admin import AdminClient
 
+from bench_spark.identity.preparing import with_records_at
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.ends import Ends
@@ -53,7 +54,8 @@ def run_through(ends: Ends, run_id: str, **keys: Any) -> Load:
     scenario = Scenario.model_validate(
         {"phases": PHASES, "load": {"rate_per_second": 800}, "message": {"bytes": 200}} | keys
     )
-    return run_load(make_plan(fitted_to(scenario, ends), run_id), ends)
+    fitted = with_records_at(fitted_to(scenario, ends), ends)
+    return run_load(make_plan(fitted, run_id), ends)
 
 
 def ends_of(rabbitmq: Broker, kafka: Broker) -> Ends:
@@ -89,6 +91,39 @@ def test_what_a_bridge_does_to_messages_is_counted_exactly(
     assert load.total("consumer", "out_of_order") == did["reordered"]
     assert load.total("consumer", "foreign") == load.total("consumer", "malformed") == 0
     assert accounts.closes
+
+
+@pytest.mark.parametrize(("transform", "hashes"), [("pass", True), ("upper", False)])
+def test_changed_bodies_are_known_by_an_identity_beside_them(
+    rabbitmq_broker: Broker, kafka_broker: Broker, tmp_path: Path, transform: str, hashes: bool
+) -> None:
+    """The bridge passes headers on, whatever it does to bodies."""
+    records = tmp_path / "records.txt"
+    records.write_text(
+        "".join(f"a record that is number {n} {'of many ' * n}\n" for n in range(50))
+    )
+    names = {"in": f"records-in-{transform}", "out": f"records-out-{transform}"}
+    options = ["--queue", names["in"], "--topic", names["out"], "--transform", transform]
+    options += ["--drop", "0.05", "--reorder", "0.03", "--corrupt", "0.04", "--seed", "3"]
+    with bridging(rabbitmq_broker, kafka_broker, *options) as bridge:
+        load = run_through(
+            ends_of(rabbitmq_broker, kafka_broker),
+            f"records-{transform}",
+            message={},
+            dataset={"path": str(records)},
+            identity={"carrier": "header", "content_hash": hashes},
+            ingress=[{"broker": "in", "amqp": {"queue": {"name": names["in"]}, "confirms": 500}}],
+            egress=[{"broker": "out", "kafka": {"topic": {"name": names["out"]}}}],
+        )
+    did, accounts = bridge.counters, load.accounts()
+    assert not load.control.failures
+    assert accounts.sent == did["consumed"] == 1200
+    assert accounts.lost == did["dropped"] > 0
+    assert load.total("consumer", "received") == did["produced"]
+    assert load.total("consumer", "out_of_order") == did["reordered"] > 0
+    assert did["corrupted"] > 0
+    assert load.total("consumer", "corrupted") == (did["corrupted"] if hashes else 0)
+    assert load.histogram("latency").count == accounts.received_once
 
 
 def test_streams_are_merged_and_routed_between_several_ends(

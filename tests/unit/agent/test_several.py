@@ -164,6 +164,7 @@ class Inbox:
             size=np.ones(count, np.uint32),
             redelivered=np.zeros(count, np.bool_),
             token=self._token,
+            bodies=[b"body"] * count,
         )
 
     def acknowledge(self, received: Received) -> int:
@@ -197,6 +198,7 @@ def test_every_consumer_gets_back_its_own_tokens() -> None:
     )
     received = consumers.receive(0.0)
     assert received.lane.tolist() == [0, 0, 1, 1, 2, 2, 2]
+    assert received.bodies == [b"body"] * 7
     assert consumers.acknowledge(received.rows(np.array([6, 1, 4]))) == 3
     assert inboxes[0].acknowledged == [(np.dtype(np.uint64), [8])]
     assert inboxes[1].acknowledged == [None]

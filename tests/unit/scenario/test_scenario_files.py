@@ -196,7 +196,7 @@ def test_a_hostile_reference_is_refused_in_a_short_text(reference: str) -> None:
         (
             "load: {mode: maximun}",
             [
-                "load.mode: 'maximun' is unknown; allowed: rate, maximum, window; "
+                "load.mode: 'maximun' is unknown; allowed: rate, maximum, window, request; "
                 "did you mean maximum?"
             ],
         ),
@@ -287,7 +287,7 @@ def test_a_hostile_reference_is_refused_in_a_short_text(reference: str) -> None:
         ),
         (
             "load: {mode: maximum, steps: [{seconds: 5, rate_per_second: 1}]}",
-            ["load.steps: need mode rate; maximum has no schedule"],
+            ["load.steps: need mode rate or request; maximum has no schedule"],
         ),
         (
             "load: {messages: 100, steps: [{seconds: 5, rate_per_second: 1}]}",
