@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from agents import run_load
 
 from bench_spark.agent.recorded import recording_at
 from bench_spark.datasets.column_records import ColumnRecords
 from bench_spark.errors import ConfigurationError
+from bench_spark.identity.preparing import found_in, with_found
+from bench_spark.identity.registry import carrier_named
+from bench_spark.plan import make_plan
+from bench_spark.plan_of_rows import with_rows
+from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.dataset_section import Columns, Dataset, Replay
+from bench_spark.scenario.models import Scenario
 from bench_spark.spark import plain_columns
 from bench_spark.spark.plain_columns import write_columns
+from bench_spark.transports.registry import SizeLimit
 
 BINARY = pa.binary()
 HEADERS = pa.map_(pa.string(), BINARY)
@@ -116,3 +125,31 @@ def test_rows_that_will_not_do_are_refused(
     columns = Columns(interval="gap") if len(part) > 1 else Columns()
     with pytest.raises(ConfigurationError, match=told):
         written(tmp_path, part, columns=columns)
+
+
+def test_recorded_rows_are_sent_at_their_own_pace_and_again_a_lap_later(tmp_path: Path) -> None:
+    """Pairs of rows at the same moment, 20 ms between pairs, for three laps and a half."""
+    gaps_ns = [None, *([0, 20_000_000] * 5)[:9]]
+    directory = written(tmp_path, intervals(*gaps_ns), columns=Columns(interval="gap"))
+    scenario = Scenario.model_validate(
+        {
+            "producers": 3,
+            "consumers": 3,
+            "destinations": 3,
+            "dataset": {"table": "requests", "columns": {"interval": "gap"}},
+            "phases": {"warmup_seconds": 0.1, "measure_seconds": 0.25, "drain_seconds": 5},
+        }
+    )
+    with closing(ColumnRecords(directory)) as source:
+        carrier = carrier_named(scenario.carrier, scenario.identity)
+        found = found_in(source, carrier, SizeLimit(1000, "this test"))
+    asked = make_plan(scenario, "at-their-own-pace")
+    plan = with_rows(asked, with_found(scenario, found), str(directory))
+    expected = plan.expected_messages
+    assert expected is not None
+    assert plan.scenario.load.rate_per_second == pytest.approx(expected / 0.25)
+    load = run_load(plan, Broker(kind="loopback"))
+    assert load.control.failures == []
+    assert load.total("producer", "due") == load.total("producer", "sent") == expected
+    assert load.total("consumer", "received") == load.accounts().received_once == expected
+    assert 25 <= expected <= 28
