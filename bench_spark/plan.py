@@ -170,39 +170,6 @@ class Plan:
         return self.scenario.has_accounts
 
 
-def with_rows(plan: Plan, scenario: Scenario, rows_at: str) -> Plan:
-    """The same members with the scenario as it is once its table was read, and where its rows
-    are."""
-    if scenario.dataset.is_recorded:
-        scenario = _at_the_recorded_pace(scenario, rows_at)
-    made = make_plan(scenario, plan.run_id)
-    assignments = [replace(one, rows_at=rows_at) for one in made.assignments]
-    if any(one.first_measured is not None for one in assignments):
-        assignments = _with_phases_by_number(assignments)
-    return replace(made, assignments=tuple(assignments))
-
-
-def _at_the_recorded_pace(scenario: Scenario, rows_at: str) -> Scenario:
-    """Recorded traffic has its own rate, and without repeating its own length."""
-    recording = recording_at(rows_at, scenario.dataset.repeat)
-    phases = scenario.phases
-    if not scenario.dataset.repeat:
-        milliseconds = recording.last_ns // 1_000_000 + 1
-        phases = phases.model_copy(update={"measure_seconds": milliseconds / 1000})
-    start_ns = round(phases.warmup_seconds * NANOSECONDS)
-    end_ns = start_ns + round(phases.measure_seconds * NANOSECONDS)
-    rows = recording.rows_before(end_ns) - recording.rows_before(start_ns)
-    if not rows:
-        raise ConfigurationError(
-            "dataset.columns.interval: no row is due in the measured phase; lengthen "
-            "phases.measure_seconds, or raise dataset.replay.speed"
-        )
-    load = scenario.load.model_copy(
-        update={"scope": "total", "rate_per_second": rows / phases.measure_seconds}
-    )
-    return scenario.model_copy(update={"phases": phases, "load": load})
-
-
 def total_rate_per_second(scenario: Scenario) -> float:
     """What the load asks for; with steps, during the warm-up."""
     return scenario.load.rate_per_second * _rates_counted(scenario)
@@ -346,7 +313,7 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2, executors: i
         declared.update(touched)
     if shared and not effective.has_envelopes:
         _refuse_unknown_phases(effective)
-        assignments = _with_phases_by_number(assignments)
+        assignments = with_phases_by_number(assignments)
     return Plan(run_id, effective, tuple(assignments))
 
 
@@ -359,7 +326,7 @@ def _refuse_unknown_phases(scenario: Scenario) -> None:
         )
 
 
-def _with_phases_by_number(assignments: Sequence[Assignment]) -> list[Assignment]:
+def with_phases_by_number(assignments: Sequence[Assignment]) -> list[Assignment]:
     """On a schedule it is known beforehand which message of a producer is the first that counts."""
     first = [0] * assignments[0].scenario.producers
     warmup_ns = round(assignments[0].scenario.phases.warmup_seconds * NANOSECONDS)
