@@ -21,6 +21,7 @@ test: ## all tests, with real brokers and Spark (TESTS=tests/unit: some of them;
 
 test-faults: ## every fault of docs/reliability.md, and its table from what was seen; 20 minutes (CASE=9: one)
 	@tools/setup.sh --brokers
+	@$(if $(CASE),,rm -f build/faults.json)
 	@$(BIN)/python -m pytest -m 'fault$(if $(CASE),(case=$(CASE)))' --fault-results build/faults.json $(TESTS)
 	@$(BIN)/python tools/fault_table.py build/faults.json
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from bench_spark.agent.pacer import Schedule
+from bench_spark.agent.pacer import Pacing, Schedule
+from bench_spark.agent.recorded import RecordedSchedule, recording_at
 from bench_spark.agent.timeline import Timeline
 from bench_spark.errors import ConfigurationError
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.measure.envelope import ENVELOPE_BYTES, run_tag
+from bench_spark.scenario.ends_section import Egress, Ingress
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.topologies import Wiring
 
@@ -55,6 +58,11 @@ class Assignment:
     messages: int | None
     """This agent's share of `load.messages`: to send or, in a run that only consumes, to
     receive."""
+    rows_at: str | None = None
+    """The directory with the rows of `dataset.table`, once they were put there."""
+    first_measured: tuple[int, ...] | None = None
+    """Per producer of the run, the number of its first message in the measured phase: for agents
+    that receive messages of others, which say by IDs who they are and not when they were due."""
 
     @property
     def destinations(self) -> tuple[int, ...]:
@@ -68,16 +76,24 @@ class Assignment:
         return tuple(sub for group in groups for sub in wiring.subscriptions_of_group(group))
 
     @property
-    def schedule(self) -> Schedule | None:
-        """The stream this agent sends in mode `rate`; None where the load has no schedule."""
-        load = self.scenario.load
-        if load.mode != "rate" or not self.producers:
+    def schedule(self) -> Pacing | None:
+        """The stream this agent sends; None where the load has no schedule, or where it is that of
+        a table which has not been read yet."""
+        load, dataset = self.scenario.load, self.scenario.dataset
+        if not load.has_schedule or not self.producers:
             return None
+        if dataset.is_recorded:
+            return None if self.rows_at is None else self._recorded_schedule(self.rows_at)
         share = len(self.producers) / self.scenario.producers
         rate = total_rate_per_second(self.scenario) * share
         period_ns = NANOSECONDS / rate
         changes = ((at_ns, total * share) for at_ns, total in _rate_changes(self.scenario))
         return Schedule(rate, period_ns * self.agent / self.agents, tuple(changes))
+
+    def _recorded_schedule(self, rows_at: str) -> RecordedSchedule:
+        members = tuple(member.index for member in self.producers)
+        recording = recording_at(rows_at, self.scenario.dataset.repeat)
+        return RecordedSchedule(recording, members, self.scenario.producers)
 
     @property
     def measure_seconds(self) -> float:
@@ -143,9 +159,48 @@ class Plan:
         return self.load_seconds + self.scenario.phases.drain_seconds
 
     @property
+    def is_paired(self) -> bool:
+        """Whether every agent receives just what it has sent."""
+        is_split = any(one.shares_destinations for one in self.assignments)
+        return self.scenario.has_both_ends and not is_split
+
+    @property
     def has_accounts(self) -> bool:
-        """Whether what is sent is also received here, by numbers that the bodies can carry."""
-        return self.scenario.has_both_ends and self.scenario.message.bytes >= ENVELOPE_BYTES
+        """Whether what is sent is also received here, by numbers that messages carry."""
+        return self.scenario.has_accounts
+
+
+def with_rows(plan: Plan, scenario: Scenario, rows_at: str) -> Plan:
+    """The same members with the scenario as it is once its table was read, and where its rows
+    are."""
+    if scenario.dataset.is_recorded:
+        scenario = _at_the_recorded_pace(scenario, rows_at)
+    made = make_plan(scenario, plan.run_id)
+    assignments = [replace(one, rows_at=rows_at) for one in made.assignments]
+    if any(one.first_measured is not None for one in assignments):
+        assignments = _with_phases_by_number(assignments)
+    return replace(made, assignments=tuple(assignments))
+
+
+def _at_the_recorded_pace(scenario: Scenario, rows_at: str) -> Scenario:
+    """Recorded traffic has its own rate, and without repeating its own length."""
+    recording = recording_at(rows_at, scenario.dataset.repeat)
+    phases = scenario.phases
+    if not scenario.dataset.repeat:
+        milliseconds = recording.last_ns // 1_000_000 + 1
+        phases = phases.model_copy(update={"measure_seconds": milliseconds / 1000})
+    start_ns = round(phases.warmup_seconds * NANOSECONDS)
+    end_ns = start_ns + round(phases.measure_seconds * NANOSECONDS)
+    rows = recording.rows_before(end_ns) - recording.rows_before(start_ns)
+    if not rows:
+        raise ConfigurationError(
+            "dataset.columns.interval: no row is due in the measured phase; lengthen "
+            "phases.measure_seconds, or raise dataset.replay.speed"
+        )
+    load = scenario.load.model_copy(
+        update={"scope": "total", "rate_per_second": rows / phases.measure_seconds}
+    )
+    return scenario.model_copy(update={"phases": phases, "load": load})
 
 
 def total_rate_per_second(scenario: Scenario) -> float:
@@ -195,7 +250,7 @@ def has_open_end(scenario: Scenario) -> bool:
 
 
 def _is_paced(scenario: Scenario) -> bool:
-    return scenario.load.mode == "rate" and not scenario.only_consumes
+    return scenario.load.has_schedule and not scenario.only_consumes
 
 
 def timeline_of(scenario: Scenario, start_ns: int) -> Timeline:
@@ -251,7 +306,15 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2, executors: i
             f"{agents} agents share {effective.destinations} destination(s); "
             f"{_what_keeps_apart(effective)}"
         )
-    if effective.load.mode == "window" and effective.producers > 1:
+    if shared and effective.carrier == "acknowledgement":
+        raise ConfigurationError(
+            "identity.carrier: acknowledgement needs both ends of a destination in one agent, "
+            f"which gets the answers, but {agents} agents share {effective.destinations} "
+            f"destination(s); {_what_keeps_apart(effective)}"
+        )
+    if effective.load.mode == "request" or (
+        effective.load.mode == "window" and effective.producers > 1
+    ):
         _refuse_anonymous_bodies(effective)
     if effective.breakdown == "destination":
         _refuse_wide_breakdown(placed)
@@ -281,11 +344,37 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2, executors: i
             )
         )
         declared.update(touched)
+    if shared and not effective.has_envelopes:
+        _refuse_unknown_phases(effective)
+        assignments = _with_phases_by_number(assignments)
     return Plan(run_id, effective, tuple(assignments))
+
+
+def _refuse_unknown_phases(scenario: Scenario) -> None:
+    if scenario.load.mode != "rate" and scenario.phases.warmup_seconds:
+        raise ConfigurationError(
+            f"phases.warmup_seconds: with identity.carrier {scenario.carrier} and agents that "
+            f"receive what others send, load.mode {scenario.load.mode} cannot tell which messages "
+            "are of the warm-up; use 0"
+        )
+
+
+def _with_phases_by_number(assignments: Sequence[Assignment]) -> list[Assignment]:
+    """On a schedule it is known beforehand which message of a producer is the first that counts."""
+    first = [0] * assignments[0].scenario.producers
+    warmup_ns = round(assignments[0].scenario.phases.warmup_seconds * NANOSECONDS)
+    for assignment in assignments:
+        schedule, lanes = assignment.schedule, len(assignment.producers)
+        before = 0 if schedule is None else schedule.messages_before(warmup_ns)
+        for lane, member in enumerate(assignment.producers):
+            first[member.index] = len(range(lane, before, lanes))
+    return [replace(one, first_measured=tuple(first)) for one in assignments]
 
 
 def _what_keeps_apart(scenario: Scenario) -> str:
     """How agents could have groups of their own."""
+    if scenario.has_ends_apart:
+        return "what goes in at an ingress may come out at any egress: use agents: 1"
     if scenario.topology in ("fan-out", "round-robin"):
         return f"topology {scenario.topology} ties all together: use agents: 1"
     what = "consumers" if scenario.topology == "fan-in" else "destinations"
@@ -302,6 +391,7 @@ def _whole_groups(wiring: Wiring, destinations: Iterable[int]) -> list[int]:
     return sorted(index for group in groups for index in wiring.destinations_of_group(group))
 
 
+_End = TypeVar("_End", Ingress, Egress)
 Placed = list[tuple[tuple[Member, ...], tuple[Member, ...]]]
 
 
@@ -313,6 +403,8 @@ def _multiplied_out(scenario: Scenario, agents: int) -> Scenario:
             "producers": scenario.producers * agents,
             "consumers": scenario.consumers * agents,
             "destinations": scenario.destinations * agents,
+            "ingress": [_end_times(end, "producers", agents) for end in scenario.ingress],
+            "egress": [_end_times(end, "consumers", agents) for end in scenario.egress],
             "load": load.model_copy(
                 update={
                     "scope": "total",
@@ -328,6 +420,12 @@ def _multiplied_out(scenario: Scenario, agents: int) -> Scenario:
     return scenario.model_copy(update=update)
 
 
+def _end_times(end: _End, members: str, agents: int) -> _End:
+    counts = {"destinations": end.destinations, members: end.members}
+    told = {key: count * agents for key, count in counts.items() if count is not None}
+    return end.model_copy(update=told)
+
+
 def _producers(wiring: Wiring) -> list[Member]:
     return [
         Member(index, (wiring.destination_of_producer(index),)) for index in range(wiring.producers)
@@ -335,11 +433,9 @@ def _producers(wiring: Wiring) -> list[Member]:
 
 
 def _consumers(wiring: Wiring) -> list[Member]:
-    received = [tuple(wiring.destinations_of_group(group)) for group in range(wiring.groups)]
-    return [
-        Member(index, received[wiring.group_of_consumer(index)])
-        for index in range(wiring.consumers)
-    ]
+    numbers = [wiring.destinations_of_consumer(index) for index in range(wiring.consumers)]
+    received = {of_group: tuple(of_group) for of_group in numbers}  # one for all of a group
+    return [Member(index, received[of_group]) for index, of_group in enumerate(numbers)]
 
 
 def _dealt(members: Sequence[Member], hands: int) -> list[list[Member]]:
@@ -366,6 +462,9 @@ def _place_paired(scenario: Scenario) -> Placed:
             )
             for host, share in zip(hosts, _dealt(together, len(hosts)), strict=True):
                 role[host].extend(share)
+    if scenario.dataset.is_set:
+        # In order of their numbers, as the records are dealt.
+        producers = [sorted(made, key=lambda member: member.index) for made in producers]
     return [(tuple(made), tuple(used)) for made, used in zip(producers, consumers, strict=True)]
 
 
@@ -391,10 +490,11 @@ def _refuse_idle_agents(scenario: Scenario, placed: Placed) -> None:
 
 
 def _refuse_anonymous_bodies(scenario: Scenario) -> None:
-    if scenario.message.bytes < ENVELOPE_BYTES:
+    if scenario.has_envelopes and scenario.message.bytes < ENVELOPE_BYTES:
         raise ConfigurationError(
-            f"message.bytes: {scenario.message.bytes} is too few for load.mode: window with "
-            f"several producers; below {ENVELOPE_BYTES} bytes a message does not say whose it is"
+            f"message.bytes: {scenario.message.bytes} is too few for load.mode: "
+            f"{scenario.load.mode} with several producers; below {ENVELOPE_BYTES} bytes a message "
+            "does not say whose it is"
         )
 
 
@@ -424,10 +524,19 @@ def _message_shares(scenario: Scenario, placed: Placed) -> list[int | None]:
     messages = scenario.load.messages
     if messages is None:
         return [None] * len(placed)
+    if scenario.dataset.is_set and not scenario.dataset.repeat:
+        return [_records_of(producers, scenario) for producers, _ in placed]
     counts = [
         len(consumers if scenario.only_consumes else producers) for producers, consumers in placed
     ]
     return list(_proportional(messages, counts))
+
+
+def _records_of(producers: Sequence[Member], scenario: Scenario) -> int:
+    """How many records these producers have, of which each takes every so-manieth: together they
+    send each once."""
+    records, step = scenario.dataset.found.records, scenario.producers
+    return sum(len(range(producer.index, records, step)) for producer in producers)
 
 
 def _proportional(total: int, weights: Iterable[int]) -> Iterable[int]:

@@ -19,7 +19,9 @@ from benchmarks.figures import CLIENT_CPU, RATE, Bar, Figures, Measure
 from benchmarks.lines import Comparison, Effort, Line, Opened, Turn
 from benchmarks.paths import (
     BODY_BYTES,
+    RECORD_BYTES,
     HotPath,
+    carry_records,
     decode_deliveries,
     processor_seconds_per_call,
     publish_to_a_sink,
@@ -28,6 +30,7 @@ from benchmarks.paths import (
     record_latencies,
     settle_confirms,
     stamp_heads,
+    write_records,
 )
 
 BATCHES = (1, 16, 256)
@@ -35,6 +38,8 @@ BATCHES = (1, 16, 256)
 RECORDED_BATCH = 1000
 TURN_SECONDS = 0.2
 LOOPBACK_WARMUP_SECONDS, LOOPBACK_MEASURE_SECONDS = 1, 3
+
+RECORDS_PER_SECOND = 50_000
 
 COST = Measure("CPU, ns per message", 1)
 
@@ -55,11 +60,19 @@ def _loopback(settings: ours.Settings, effort: Effort, directory: Path) -> Figur
     return {measure: figures[measure] for measure in (RATE, CLIENT_CPU)}
 
 
+def _records(directory: Path) -> ours.Settings:
+    """Settings of a run that sends a data set, each record with its ID before it."""
+    path = directory / "records.txt"
+    write_records(path)
+    return {"dataset.path": str(path), "identity.carrier": "prefix"}
+
+
 @contextmanager
 def _open(effort: Effort, directory: Path) -> Iterator[Opened]:
     paths: list[tuple[HotPath, int]] = [
         *((path, batch) for path in (publish_to_a_sink, decode_deliveries) for batch in BATCHES),
         *((path, batch) for path in (settle_confirms, stamp_heads) for batch in BATCHES),
+        *((carry_records, batch) for batch in (25, 512)),
         (record_both_ends, RECORDED_BATCH),
         (record_latencies, RECORDED_BATCH),
         (record_by_hdrhistogram, RECORDED_BATCH),
@@ -76,6 +89,15 @@ def _open(effort: Effort, directory: Path) -> Iterator[Opened]:
     unbounded: ours.Settings = {"load.mode": "maximum"}
     agents: dict[str, Turn] = {
         "as fast as possible": partial(_loopback, unbounded, brief, directory),
+        "records as fast as possible": partial(
+            _loopback, {**unbounded, **_records(directory)}, brief, directory
+        ),
+        f"{RECORDS_PER_SECOND} records a second": partial(
+            _loopback,
+            {"load.rate_per_second": RECORDS_PER_SECOND, **_records(directory)},
+            brief,
+            directory,
+        ),
     }
     yield Opened(
         [
@@ -96,7 +118,8 @@ LINES = (
         f"Bodies of {BODY_BYTES} B, one core. Publishing includes the system's share of writing to "
         "a socket that another process reads; recording both ends is all that the recorder does "
         "for a message, its histograms included; `record by hdrhistogram` is that package's own "
-        "call for every value.",
+        "call for every value. Records are lines of "
+        f"{RECORD_BYTES} B from a file, found again by an ID that was put before them.",
         _open,
     ),
 )

@@ -8,34 +8,44 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pika.spec
 from hdrh.histogram import HdrHistogram
 
+from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.dealing import RoundRobin
 from bench_spark.agent.recorder import Recorder, RecorderSetup
+from bench_spark.agent.sent_ring import SentRing
 from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.timeline import Timeline
+from bench_spark.datasets.ordering import ordering_of
+from bench_spark.datasets.record_files import RecordFiles
+from bench_spark.identity.registry import carrier_named
 from bench_spark.measure.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
 from bench_spark.measure.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shape_for
+from bench_spark.scenario.dataset_section import Dataset
+from bench_spark.scenario.identity_section import Identity
 from bench_spark.transports.amqp.acks import AckFrames, Confirmations
 from bench_spark.transports.amqp.deliveries import Deliveries
 from bench_spark.transports.amqp.frames import body_frame, header_frame, method_frame
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
 from bench_spark.transports.amqp.settlement import Settlement
-from bench_spark.transports.base import HEAD_ONLY, Outcomes, Received
+from bench_spark.transports.base import HEAD_ONLY, Batch, Outcomes, Received
 from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.runs import ReadBuffer
 
 CHANNEL, FRAME_MAX = 1, 131_072
 BODY_BYTES = 1000
 HIGHEST_US = 10_000_000
+RECORDS, RECORD_BYTES = 20_000, 500
 
 Work = Callable[[], object]
 HotPath = Callable[[int], AbstractContextManager[Work]]
@@ -137,6 +147,44 @@ def stamp_heads(batch: int) -> AbstractContextManager[Work]:
         dealer.accepted(lane)
 
     return nullcontext(stamp)
+
+
+@contextmanager
+def carry_records(batch: int) -> Iterator[Work]:
+    """Read records of a file, put an ID before each, and know each again by it."""
+    with tempfile.NamedTemporaryFile(suffix=".txt") as file:
+        write_records(Path(file.name))
+        dataset = Dataset(path=file.name)
+        carrier = carrier_named("prefix", Identity())
+        with closing(RecordFiles(dataset)) as records:
+            ordering = ordering_of(dataset, records.count, producers=1)
+            carrying = Carrying(carrier, records, ordering, SentRing((0,)))
+            lane, route = np.zeros(batch, np.uint32), np.zeros(batch, np.uint16)
+            received_ns, redelivered = np.zeros(batch, np.int64), np.zeros(batch, np.bool_)
+            head, first = empty_envelopes(batch), 0
+            head["run_tag"] = 1
+
+            def carry() -> None:
+                nonlocal first
+                head["sequence"] = np.arange(first, first + batch)
+                made = Batch(lane, head, b"", route)
+                carrying.prepare(made)
+                carrying.accepted(made, batch)
+                assert made.sizes is not None
+                arrived = Received(received_ns, lane, route, head, made.sizes, redelivered)
+                assert not isinstance(made.tail, bytes)
+                arrived.bodies = made.tail
+                carrying.identify(arrived)
+                first += batch
+
+            yield carry
+
+
+def write_records(path: Path) -> None:
+    """A data set of many records of 500 bytes."""
+    with path.open("wb") as file:
+        for number in range(RECORDS):
+            file.write(b"%0*d\n" % (RECORD_BYTES, number))
 
 
 def _latencies_ns(messages: int) -> npt.NDArray[np.int64]:

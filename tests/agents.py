@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
 from bench_spark.agent.rows import EventRow
+from bench_spark.agent.tracing import MakeMessageWriter, MessageFile
 from bench_spark.agent.wire import new_token
 from bench_spark.collector.accounts import Accounts
 from bench_spark.collector.control import RunControl
@@ -21,7 +22,8 @@ from bench_spark.collector.server import CollectorServer
 from bench_spark.measure.clock import Clock
 from bench_spark.measure.hdr import SparseHistogram, merge_sparse
 from bench_spark.plan import Plan
-from bench_spark.scenario.broker import Broker, resolve_credentials
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.ends import Ends
 
 
 @dataclass
@@ -74,7 +76,12 @@ class Load:
         return accounts
 
 
-def start_load(plan: Plan, broker: Broker) -> Load:
+def start_load(
+    plan: Plan,
+    broker: Broker | Ends,
+    message_writer: MakeMessageWriter | None = None,
+    on_files: Callable[[int, int, list[MessageFile]], None] | None = None,
+) -> Load:
     """Start every agent of the plan in a thread; `Load.wait` ends it."""
     token, clock = new_token(), Clock.local()
     server = CollectorServer(("127.0.0.1", 0), token, len(plan.assignments), clock)
@@ -83,23 +90,25 @@ def start_load(plan: Plan, broker: Broker) -> Load:
     def keep(agent: int, attempt: int, new: list[EventRow]) -> None:
         rows.extend((agent, row) for row in new)
 
-    control = RunControl(plan, clock.now_ns, server.send, keep)
+    control = RunControl(plan, clock.now_ns, server.send, keep, on_files=on_files)
     server.start(control)
     load = Load(plan, control, server, rows=rows)
-    credentials = resolve_credentials(broker)
+    ends = broker if isinstance(broker, Ends) else Ends.of(broker)
 
     def work(task: AgentTask) -> None:
-        load.results.append(run_agent(task))
+        load.results.append(run_agent(task, message_writer=message_writer))
 
     for assignment in plan.assignments:
-        task = AgentTask(assignment, broker, credentials, ("127.0.0.1", server.port), token)
+        task = AgentTask(assignment, ends, ("127.0.0.1", server.port), token)
         load.threads.append(threading.Thread(target=work, args=(task,), daemon=True))
     for thread in load.threads:
         thread.start()
     return load
 
 
-def run_load(plan: Plan, broker: Broker, meanwhile: Callable[[Load], None] | None = None) -> Load:
+def run_load(
+    plan: Plan, broker: Broker | Ends, meanwhile: Callable[[Load], None] | None = None
+) -> Load:
     """Run the plan to its end; `meanwhile` is called once the load has started."""
     load = start_load(plan, broker)
     if meanwhile is not None:

@@ -19,25 +19,31 @@ from typing import Any
 
 import numpy as np
 
+from bench_spark.agent.carrying import Carrying
+from bench_spark.agent.ends import EndsTransport, EndTransport, make_room_for_lanes, open_ends
 from bench_spark.agent.host import host_facts, is_this_host
 from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import Lanes, LoadLoop
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder, RecorderSetup
+from bench_spark.agent.records import carrying_for
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sampling import Sampler, SamplingRule
 from bench_spark.agent.sizes import BodySizes, body_sizes
 from bench_spark.agent.time_slice import short_time_slice
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
+from bench_spark.agent.tracing import MakeMessageWriter, MessageFile, Tracer, TraceSetup
 from bench_spark.agent.waiting import Waiting
-from bench_spark.descriptors import make_room_for
 from bench_spark.errors import BenchError
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.measure.hdr import shape_for
 from bench_spark.measure.sequences import SequencePages, SequenceSets
 from bench_spark.plan import Assignment, Member, timeline_of
-from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.topologies import Wiring
+from bench_spark.scenario.trace_section import traced_every
 from bench_spark.transports.base import (
+    HEAD_ONLY,
+    I64,
     Consumers,
     Destination,
     Lane,
@@ -47,11 +53,9 @@ from bench_spark.transports.base import (
     Signal,
     Subscription,
     Transport,
-    TransportContext,
     Wired,
 )
 from bench_spark.transports.pace import OpeningPace
-from bench_spark.transports.registry import connections_of, files_of_connection, make_transport
 
 STEP_TIMEOUT_SECONDS = 120.0
 START_TIMEOUT_SECONDS = 600.0
@@ -64,8 +68,7 @@ class AgentTask:
     """Everything one task needs; travels inside the closure, credentials and all."""
 
     assignment: Assignment
-    broker: Broker
-    credentials: Credentials
+    ends: Ends
     collector: tuple[str, int]
     token: str = field(repr=False)
 
@@ -77,6 +80,7 @@ class AgentResult:
     agent: int
     failure: tuple[str, str] | None = None
     rows: list[EventRow] = field(default_factory=list)
+    files: list[MessageFile] = field(default_factory=list)
     report: dict[str, Any] = field(default_factory=dict)
 
 
@@ -89,11 +93,13 @@ def run_agent(
     attempt: int = 0,
     executor: str | None = None,
     preflight: Callable[[], None] | None = None,
+    message_writer: MakeMessageWriter | None = None,
 ) -> AgentResult:
     """Carry out an assignment; whatever happens is in the result.
 
     `executor` is where it runs, for the record. `preflight` is what else must hold on this machine;
-    it raises a PreflightError if it does not.
+    it raises a PreflightError if it does not. `message_writer` writes the rows of single messages,
+    where the scenario asks for them.
     """
     result = AgentResult(agent=task.assignment.agent)
     try:
@@ -105,7 +111,7 @@ def run_agent(
     try:
         if preflight is not None:
             preflight()
-        _Agent(task, link, executor, attempt).run(result)
+        _Agent(task, link, executor, attempt, message_writer).run(result)
     except _Stopped:
         pass  # The driver knows why.
     except Exception as error:
@@ -115,6 +121,7 @@ def run_agent(
     finally:
         link.close()
         result.rows = link.unacknowledged_rows()
+        result.files = link.untaken_files()
     return result
 
 
@@ -130,33 +137,43 @@ def _as_failure(error: Exception) -> tuple[str, str]:
 
 
 class _Agent:
-    def __init__(self, task: AgentTask, link: Link, executor: str | None, attempt: int) -> None:
+    def __init__(
+        self,
+        task: AgentTask,
+        link: Link,
+        executor: str | None,
+        attempt: int,
+        message_writer: MakeMessageWriter | None,
+    ) -> None:
         self._assignment = task.assignment
         self._task = task
         self._executor = executor
+        self._attempt = attempt
+        self._message_writer = message_writer
         self._link = link
         self._waiting = Waiting()
-        context = TransportContext(
-            task.assignment.run_id,
-            task.assignment.scenario,
-            task.broker,
-            task.credentials,
+        self._ends = open_ends(
+            task.assignment,
+            task.ends,
             attempt,
             pace=_pace_of(task.assignment),
             on_opened=_OpeningNews(link).opened,
         )
-        self._transport: Transport = make_transport(context)
+        self._transport: Transport | EndsTransport = (
+            EndsTransport(self._ends) if task.ends.are_apart else self._ends[0].transport
+        )
         self._declared: tuple[Destination, ...] = ()
 
     def run(self, result: AgentResult) -> None:
         with (
             contextlib.closing(self._transport),
             contextlib.closing(self._waiting),
+            carrying_for(self._assignment, self._link.clock.now_ns) as carrying,
             short_time_slice() as slice_ns,
         ):
             try:
                 destinations = self._prepare(slice_ns)
-                self._carry_load(destinations, result)
+                self._carry_load(destinations, carrying, result)
             except Exception:
                 self._leave_nothing_behind()
                 raise
@@ -166,33 +183,23 @@ class _Agent:
     # -- before ----------------------------------------------------------------------------------
 
     def _prepare(self, slice_ns: int | None) -> dict[int, Destination]:
-        assignment, broker = self._assignment, self._task.broker
-        lanes = len(assignment.producers), len(assignment.consumers)
-        connections = connections_of(assignment.scenario, broker, *lanes)
-        if connections:
-            make_room_for(connections, files_of_connection(broker))
-        facts = self._transport.probe()
+        make_room_for_lanes(self._ends, self._assignment)
+        brokers = [_probed(one) for one in self._ends]
         host = host_facts() | {
-            "shares_host_with_broker": is_this_host(self._task.broker.host),
+            "shares_host_with_broker": any(is_this_host(one.end.broker.host) for one in self._ends),
             "time_slice_us": slice_ns / 1_000 if slice_ns is not None else None,
         }
         report(
             self._link,
             "probed",
-            broker={
-                "product": facts.product,
-                "version": facts.version,
-                "platform": facts.platform,
-                "capabilities": sorted(facts.capabilities),
-                "client_library": facts.client_library,
-            },
+            brokers=brokers,
             host=host,
             executor=self._executor,
         )
         self._expect("declare")
         wanted = [Destination(index) for index in self._assignment.declares]
         if wanted and self._assignment.scenario.only_consumes:
-            self._declared = self._transport.find(wanted)
+            self._declared = self._ends[0].transport.find(wanted)
         elif wanted:
             self._declared = self._transport.declare(wanted)
         report(
@@ -220,14 +227,22 @@ class _Agent:
 
     # -- during ----------------------------------------------------------------------------------
 
-    def _carry_load(self, destinations: dict[int, Destination], result: AgentResult) -> None:
+    def _carry_load(
+        self,
+        destinations: dict[int, Destination],
+        carrying: Carrying | None,
+        result: AgentResult,
+    ) -> None:
         now_ns = self._link.clock.now_ns
         consumers: Consumers | None = None
         producers: Producers | None = None
+        tracer: Tracer | None = None
         try:
             if self._assignment.consumers:
                 lanes = self._consumer_lanes(destinations)
-                consumers = self._transport.open_consumers(lanes, now_ns)
+                consumers = self._transport.open_consumers(
+                    lanes, now_ns, HEAD_ONLY if carrying is None else carrying.wants
+                )
             if self._assignment.producers:
                 lanes = _lanes_of(self._assignment.producers, destinations)
                 producers = self._transport.open_producers(lanes, now_ns)
@@ -250,16 +265,17 @@ class _Agent:
             sizes = body_sizes(self._assignment.scenario.message, timeline)
             recorder = Recorder(self._recorder_setup(destinations, sizes), timeline)
             sampler = self._make_sampler(timeline)
-            host, port = self._task.broker.address()
+            tracer = self._make_tracer(destinations, timeline)
             lanes_open = Lanes(
                 producers=producers,
                 consumers=consumers,
                 subscription_of=self._subscription_of(),
-                broker_address=f"{host}:{port}",
+                addresses=self._addresses(),
                 confirms=confirms,
                 fills_first=fills_first,
                 are_self_limiting=self._has_length_limit(),
                 early_signals=early.collected,
+                carrying=carrying,
             )
             loop = LoadLoop(
                 self._assignment,
@@ -271,6 +287,7 @@ class _Agent:
                 self._waiting,
                 sizes,
                 sampler,
+                tracer,
             )
             with _undisturbed():
                 loop.run()
@@ -280,8 +297,13 @@ class _Agent:
             for end in (producers, consumers):
                 if end is not None:
                     self._close_lanes(end, result)
+            if tracer is not None:
+                tracer.close()
+                if tracer.failure is not None:
+                    result.failure = result.failure or _as_failure(tracer.failure)
         totals, pages = self._closing_report(recorder, sampler)
         totals["outages"] = loop.outages.report()
+        totals["trace"] = tracer.report() if tracer is not None else None
         # Without confirms, what a broker had not read when it was hung up on was not lost by it.
         is_read = confirms or not isinstance(producers, Parting) or producers.has_closed_in_order
         totals["is_settled"] = loop.has_detached and is_read
@@ -301,7 +323,7 @@ class _Agent:
     ) -> RecorderSetup:
         scenario = self._assignment.scenario
         names = {index: destination.name or "" for index, destination in destinations.items()}
-        scheduled = scenario.load.mode == "rate" and not scenario.only_consumes
+        scheduled = scenario.load.has_schedule and not scenario.only_consumes
         return RecorderSetup(
             shape=shape_for(scenario.histogram.highest_us),
             run_tag=self._assignment.run_tag,
@@ -316,6 +338,8 @@ class _Agent:
             has_schedule=scheduled,
             takes_any=scenario.only_consumes,
             reads_timestamps=scenario.message.timestamped,
+            is_carried=not scenario.has_envelopes,
+            first_measured=_as_column(self._assignment.first_measured),
             by_destination=scenario.breakdown == "destination",
         )
 
@@ -323,7 +347,9 @@ class _Agent:
     def _fills_first(self) -> bool:
         """Where the broker returns what no consumer can take at once, one must be there first."""
         scenario = self._assignment.scenario
-        is_immediate = self._task.broker.kind == "amqp" and scenario.amqp.immediate
+        is_immediate = any(
+            one.end.broker.kind == "amqp" and one.scenario.amqp.immediate for one in self._ends
+        )
         return scenario.load.fill_first and not is_immediate
 
     def _make_sampler(self, timeline: Timeline) -> Sampler | None:
@@ -345,10 +371,47 @@ class _Agent:
         ]
         return Sampler(rule, np.array(skipped, dtype=np.int64))
 
+    def _make_tracer(
+        self, destinations: dict[int, Destination], timeline: Timeline
+    ) -> Tracer | None:
+        scenario = self._assignment.scenario
+        every = traced_every(scenario.trace)
+        if self._message_writer is None or not every:
+            return None
+        names = {index: destination.name or "" for index, destination in destinations.items()}
+        setup = TraceSetup(
+            run_id=self._assignment.run_id,
+            run_tag=self._assignment.run_tag,
+            agent=self._assignment.agent,
+            attempt=self._attempt,
+            every=every,
+            producers=scenario.producers,
+            timeline=timeline,
+            destinations_by_producer=tuple(
+                names[member.destinations[0]] for member in self._assignment.producers
+            ),
+            subscriptions=tuple(self._subscriptions),
+            destinations_by_subscription=tuple(names[one] for one in self._first_destinations),
+            first_measured=self._assignment.first_measured,
+        )
+        return Tracer(setup, self._message_writer(setup), self._link.send_file)
+
     def _has_length_limit(self) -> bool:
-        arguments = self._assignment.scenario.amqp.queue.arguments
         limits = ("x-max-length", "x-max-length-bytes")
-        return self._task.broker.kind == "amqp" and any(name in arguments for name in limits)
+        return any(
+            name in one.scenario.amqp.queue.arguments
+            for one in self._ends
+            if one.end.broker.kind == "amqp"
+            for name in limits
+        )
+
+    def _addresses(self) -> dict[str, str]:
+        """Nothing where a role has several: those name the one that they speak of."""
+        ends = self._task.ends
+        return {
+            role: side[0].address if len(side) == 1 else ""
+            for role, side in ((PRODUCER, ends.ingress), (CONSUMER, ends.egress))
+        }
 
     def _consumer_lanes(self, destinations: dict[int, Destination]) -> list[Lane]:
         wiring = self._assignment.scenario.wiring
@@ -447,7 +510,7 @@ class _Agent:
     def _depths(self, wiring: Wiring) -> dict[int, int | None]:
         """By subscription."""
         if wiring.is_plain:
-            found = self._transport.depths(self._declared)
+            found = self._ends[0].transport.depths(self._declared)
             return {d.index: depth for d, depth in zip(self._declared, found, strict=True)}
         assert isinstance(self._transport, Wired), "the registry has checked"
         declared = {destination.index: destination for destination in self._declared}
@@ -474,6 +537,21 @@ def _pace_of(assignment: Assignment) -> OpeningPace:
     """This agent's share of the rate at which connections are opened."""
     asked = assignment.scenario.connections_per_second
     return OpeningPace(None if asked is None else asked / assignment.agents)
+
+
+def _probed(one: EndTransport) -> dict[str, Any]:
+    """What a broker says of itself."""
+    with one.named():
+        facts = one.transport.probe()
+    return {
+        "role": one.end.role,
+        "name": one.end.broker.name,
+        "product": facts.product,
+        "version": facts.version,
+        "platform": facts.platform,
+        "capabilities": sorted(facts.capabilities),
+        "client_library": facts.client_library,
+    }
 
 
 def _connections(end: Producers | Consumers | None, lanes: int) -> int:
@@ -521,6 +599,10 @@ def _lanes_of(members: tuple[Member, ...], destinations: dict[int, Destination])
         Lane(member.index, tuple(destinations[index] for index in member.destinations))
         for member in members
     ]
+
+
+def _as_column(numbers: tuple[int, ...] | None) -> I64 | None:
+    return None if numbers is None else np.array(numbers, np.int64)
 
 
 def _relabelled(sets: SequenceSets, label: Any) -> bytes:

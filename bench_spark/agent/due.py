@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench_spark.agent.pacer import Schedule
+from bench_spark.agent.pacer import Pacing
 from bench_spark.agent.recorder import Recorder
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 
@@ -11,7 +11,7 @@ class DueBook:
     """With a schedule a message is due at its intended time; without one, when it is sent."""
 
     def __init__(
-        self, schedule: Schedule | None, total: int, timeline: Timeline, recorder: Recorder
+        self, schedule: Pacing | None, total: int, timeline: Timeline, recorder: Recorder
     ) -> None:
         """`total`: messages of the whole schedule, warm-up and measured phase together."""
         self._schedule = schedule
@@ -28,7 +28,7 @@ class DueBook:
         else:
             self._book_by(self._schedule, at_ns - self._timeline.start_ns)
 
-    def _book_by(self, schedule: Schedule, elapsed_ns: int) -> None:
+    def _book_by(self, schedule: Pacing, elapsed_ns: int) -> None:
         timeline = self._timeline
         while True:
             first_ns = timeline.start_ns + schedule.intended_ns(self._booked)

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.agent.dealing import Dealer, RoundRobin, Windows
+from bench_spark.agent.carrying import Carrying
+from bench_spark.agent.dealing import Dealer, RoundRobin, Stream, Windows
 from bench_spark.agent.due import DueBook
 from bench_spark.agent.host import HostLoad
 from bench_spark.agent.link import Link, report
 from bench_spark.agent.outages import QUIET_NS, Outages, Quiet, WriteOff
-from bench_spark.agent.pacer import Schedule
+from bench_spark.agent.pacer import Pacing
 from bench_spark.agent.payload import head_bytes, padding
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
+from bench_spark.agent.releasing import Releasing
+from bench_spark.agent.requests import Requests
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sampling import Sampler
 from bench_spark.agent.setting_aside import SetAside
@@ -29,6 +32,7 @@ from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.stamping import HeadBuffer
 from bench_spark.agent.taking import NEVER_NS, Taking
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
+from bench_spark.agent.tracing import Tracer
 from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError, LaneLost, RunError
 from bench_spark.measure.clock import NANOSECONDS, NowNs
@@ -80,8 +84,8 @@ class Lanes:
     consumers: Consumers | None
     subscription_of: np.ndarray[tuple[int, int], np.dtype[np.int64]]
     """[consumer lane, route] -> subscription number."""
-    broker_address: str
-    """Host and port, for messages to people."""
+    addresses: Mapping[str, str]
+    """By role the broker's host and port, for messages to people."""
     confirms: bool = False
     """Whether every message sent will have an outcome."""
     fills_first: bool = False
@@ -90,6 +94,8 @@ class Lanes:
     """Whether the destinations drop what is too much, so that nothing else need bound a backlog."""
     early_signals: Sequence[tuple[str, Signal]] = ()
     """Role and what happened to its lanes before the load began."""
+    carrying: Carrying | None = None
+    """What makes bodies of real records and finds their IDs; None where bodies have envelopes."""
 
 
 class LoadLoop:
@@ -104,8 +110,10 @@ class LoadLoop:
         waiting: Waiting,
         sizes: BodySizes,
         sampler: Sampler | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
-        """`sampler`: what ends the measured phase once it is complete."""
+        """`sampler`: what ends the measured phase once it is complete. `tracer`: what writes single
+        messages down."""
         self._assignment = assignment
         self._timeline = timeline
         self._lanes = lanes
@@ -114,10 +122,12 @@ class LoadLoop:
         self._now_ns = now_ns
         self._waiting = waiting
         self._sampler = sampler
+        self._tracer = tracer
         self._has_told_samples = False
         self._has_enough = False
         """Samples, in all agents."""
         self._is_attached = not lanes.fills_first
+        self._carrying = lanes.carrying
         ends = [end for end in (lanes.producers, lanes.consumers) if end is not None]
         waiting.add(link.descriptor, *(end.descriptor for end in ends))
         scenario = assignment.scenario
@@ -126,8 +136,10 @@ class LoadLoop:
         self._scheduled_total = self._messages_scheduled()
         self._due_book = DueBook(self._schedule, self._scheduled_total, timeline, recorder)
         self._dealer = self._make_dealer()
+        self._releasing = self._make_releasing()
         self._sizes = sizes
         self._head_bytes = head_bytes(scenario.message)
+        self._is_numbered = self._carrying is not None or self._head_bytes == ENVELOPE_BYTES
         self._padding = padding(scenario.message, seed=assignment.run_tag + assignment.agent)
         self._copies = scenario.wiring.copies
         self._set_size(0)
@@ -195,24 +207,43 @@ class LoadLoop:
         return warmup + (self._assignment.expected_messages or 0)
 
     @property
-    def _stream(self) -> RoundRobin:
+    def _stream(self) -> Stream:
         """The dealer of a load with a schedule."""
-        assert isinstance(self._dealer, RoundRobin)
+        assert isinstance(self._dealer, RoundRobin | Requests)
         return self._dealer
 
     def _make_dealer(self) -> Dealer:
         members = tuple(member.index for member in self._assignment.producers)
+        if self._mode == "request" and members:
+            return Requests(members)
         if self._mode == "window":
             return Windows(members, self._assignment.scenario.load.in_flight)
         return RoundRobin(max(1, len(members)), owes=self._schedule is not None)
 
     def _make_aside(self) -> SetAside | None:
         """On a schedule, a lane that is full must not make the others late."""
-        producers = self._lanes.producers
+        producers, dealer = self._lanes.producers, self._dealer
         is_needed = self._schedule is not None and len(self._assignment.producers) > 1
         if not is_needed or not isinstance(producers, Skippable):
             return None
-        return SetAside(producers, self._stream)
+        # With one message on its way at most, no lane of a request/response load is ever full.
+        return SetAside(producers, dealer) if isinstance(dealer, RoundRobin) else None
+
+    def _make_releasing(self) -> Releasing | None:
+        if self._mode != "request":
+            return None
+        return Releasing(
+            self._dealer if isinstance(self._dealer, Requests) else None,
+            self._recorder,
+            self._link,
+            self._now_ns,
+            round(self._assignment.scenario.load.patience_seconds * NANOSECONDS),
+            self._send_at_once,
+        )
+
+    def _send_at_once(self) -> None:
+        """What is late does not wait for the next batch to be complete."""
+        self._batch_complete_ns = 0
 
     def _make_taking(self) -> Taking | None:
         consumer = self._assignment.scenario.consumer
@@ -413,12 +444,18 @@ class LoadLoop:
             self._send_progress()
         if now >= self._next_tick_ns:
             self._close_ticks(now)
+        if self._tracer is not None:
+            self._tracer.flush_if_due(now)
+            if self._tracer.failure is not None:
+                self._fail(self._tracer.failure)
         if not self.outages.count_down():
             out = (self._sent - self._freed) * self._copies - self._received
             self._write_off.look(out, self._received, now)
         if isinstance(self._dealer, Windows) and not self._is_draining:
             self._reclaim_what_was_lost(self._dealer, now)
             self._watch_for_stall(self._dealer, now)
+        if self._releasing is not None:
+            self._releasing.give_up(now)
 
     # -- producing -------------------------------------------------------------------------------
 
@@ -433,7 +470,7 @@ class LoadLoop:
             return now + REFUSED_WAIT_NS
         return now if self._send(producers, wanted, None) else self._refused(now)
 
-    def _produce_on_schedule(self, schedule: Schedule, producers: Producers, now: int) -> int:
+    def _produce_on_schedule(self, schedule: Pacing, producers: Producers, now: int) -> int:
         if now >= self._batch_complete_ns:
             due = min(schedule.messages_due(now - self._timeline.start_ns), self._scheduled_total)
             behind = self._stream.ready(due)
@@ -446,7 +483,7 @@ class LoadLoop:
             self._batch_complete_ns = self._next_batch_complete_ns(schedule, due)
         return self._batch_complete_ns
 
-    def _next_batch_complete_ns(self, schedule: Schedule, due: int) -> int:
+    def _next_batch_complete_ns(self, schedule: Pacing, due: int) -> int:
         """When the last message of the next batch is due: until then none of it is sent.
 
         Without that, every arrival that wakes the loop would send what fell due since the last, one
@@ -496,7 +533,7 @@ class LoadLoop:
                 return 0
         return (self._backlog_limit - backlog) // self._copies
 
-    def _send(self, producers: Producers, messages: int, schedule: Schedule | None) -> int:
+    def _send(self, producers: Producers, messages: int, schedule: Pacing | None) -> int:
         """How many were accepted. What full lanes held back is tried without them."""
         while True:
             accepted, makes_way = self._stamp_and_send(producers, messages, schedule)
@@ -504,7 +541,7 @@ class LoadLoop:
                 return accepted
 
     def _stamp_and_send(
-        self, producers: Producers, messages: int, schedule: Schedule | None
+        self, producers: Producers, messages: int, schedule: Pacing | None
     ) -> tuple[int, bool]:
         """How many were accepted, and whether others may be if it is tried again at once. Without a
         schedule, intended is when sent."""
@@ -519,6 +556,8 @@ class LoadLoop:
             route=self._heads.routes(len(lane)),
             head_bytes=self._head_bytes,
         )
+        if self._carrying is not None:
+            self._carrying.prepare(batch)
         if schedule is not None:
             offsets = schedule.intended_of_ns(self._stream.numbers(lane, sequence))
             head["intended_ns"] = offsets + self._timeline.start_ns
@@ -537,16 +576,34 @@ class LoadLoop:
             # Arrivals go on waking the loop; only the producers' own descriptor is worth a new try.
             self._refused_until_ns = sent_ns + REFUSED_WAIT_NS
         if accepted:
-            self._recorder.insert_duration(sent_ns, self._now_ns() - sent_ns, accepted)
-            self._recorder.sent(lane[:accepted], head[:accepted])
+            insert_ns = self._now_ns() - sent_ns
+            self._recorder.insert_duration(sent_ns, insert_ns, accepted)
+            self._recorder.sent(lane[:accepted], head[:accepted], batch.sizes)
+            if self._carrying is not None:
+                self._carrying.accepted(batch, accepted)
+            if self._tracer is not None:
+                self._trace_sent(self._tracer, batch, accepted, insert_ns)
             self._dealer.accepted(lane[:accepted])
+            if isinstance(self._dealer, Requests):
+                self._dealer.sent(lane[:accepted], head[:accepted])
             self._sent += accepted
         return accepted, makes_way
+
+    def _trace_sent(self, tracer: Tracer, batch: Batch, accepted: int, insert_ns: int) -> None:
+        tracer.sent(
+            batch.lane[:accepted],
+            batch.head[:accepted],
+            self._head_bytes + len(self._tail) if batch.sizes is None else batch.sizes[:accepted],
+            insert_ns,
+            None if batch.hashes is None else batch.hashes[:accepted],
+        )
 
     # -- consuming -------------------------------------------------------------------------------
 
     def _consume(self, consumers: Consumers) -> None:
         received = consumers.receive(0.0)
+        if self._carrying is not None:
+            received = self._carrying.identify(received)
         if self._taking is not None:
             self._consume_slowly(consumers, self._taking, received)
             return
@@ -576,8 +633,10 @@ class LoadLoop:
             return
         subscription = self._lanes.subscription_of[received.lane, received.route]
         self._recorder.received(received, subscription)
+        if self._tracer is not None:
+            self._tracer.received(received, subscription)
         head, received_ns = received.head, received.received_ns
-        if self._head_bytes == ENVELOPE_BYTES and not self._assignment.scenario.only_consumes:
+        if self._is_numbered and not self._assignment.scenario.only_consumes:
             # What another run left behind gives back no credit.
             is_ours = head["run_tag"] == self._assignment.run_tag
             if not is_ours.all():
@@ -585,6 +644,8 @@ class LoadLoop:
                 subscription = subscription[is_ours]
         self._received += len(head)
         self._dealer.consumed(head["producer"])
+        if self._releasing is not None:
+            self._releasing.arrived(head["producer"], head["sequence"])
         if self._sampler is not None and not self._has_ended_production:
             self._sample(self._sampler, subscription, received_ns)
 
@@ -606,11 +667,18 @@ class LoadLoop:
         if not len(outcomes):
             return
         self._recorder.outcomes(outcomes)
+        if self._carrying is not None:
+            self._carrying.answered(outcomes)
+        if self._tracer is not None:
+            self._tracer.outcomes(outcomes)
         failed = (outcomes.kind == OutcomeKind.REFUSED) | (outcomes.kind == OutcomeKind.RETURNED)
         if failed.any():
             # A message that came back frees its place in the backlog and in the window.
             self._freed += int(np.count_nonzero(failed))
             self._dealer.consumed(outcomes.head["producer"][failed])
+            if self._releasing is not None:
+                head = outcomes.head[failed]
+                self._releasing.arrived(head["producer"], head["sequence"])
 
     # -- signals, commands, ticks ----------------------------------------------------------------
 
@@ -642,7 +710,7 @@ class LoadLoop:
         else:
             self._recorder.error(role, at_ns)
         if not signal.is_reopening:
-            self._fail(self._lost(signal))
+            self._fail(self._lost(signal, role))
             return
         members = self._assignment.producers if role == PRODUCER else self._assignment.consumers
         self.outages.lost(role, lane, members[lane].index, at_ns, signal.reason)
@@ -663,8 +731,8 @@ class LoadLoop:
         elif isinstance(self._dealer, Windows):
             self._dealer.settle_all()
 
-    def _lost(self, signal: Signal) -> LaneLost:
-        address = self._lanes.broker_address
+    def _lost(self, signal: Signal, role: str) -> LaneLost:
+        address = self._lanes.addresses[role]
         named = signal.reason if address in signal.reason else f"{address}: {signal.reason}"
         return LaneLost(named)
 
@@ -704,6 +772,8 @@ class LoadLoop:
             elif command["type"] == "backlog":
                 self._others_backlog = int(command["messages"])
                 self._sent_at_backlog_news = self._sent
+            elif command["type"] == "released" and self._releasing is not None:
+                self._releasing.released(command["producers"], command["sequences"])
 
     def _send_progress(self) -> None:
         # On a schedule the last rows may wait for a quiet moment: nobody's backlog depends on them,

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,28 @@ BATCH_NS = 500_000
 """Longest stretch of schedule sent in one go: the resolution of the intended send times."""
 
 _F64 = npt.NDArray[np.float64]
+
+
+class Pacing(Protocol):
+    """When the messages of an agent's stream are due, in nanoseconds after the start. Messages are
+    counted from 0 on, and none is due before the one before it."""
+
+    def batch_from(self, message: int) -> int:
+        """How many messages to send together, of which that is the first."""
+
+    @property
+    def resolution_ns(self) -> float:
+        """How long the first message of a batch waits for the last: what batching adds at most."""
+
+    def intended_ns(self, message: int) -> int: ...
+
+    def intended_of_ns(self, messages: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
+
+    def messages_before(self, elapsed_ns: int) -> int:
+        """How many messages are due strictly before that moment."""
+
+    def messages_due(self, elapsed_ns: int) -> int:
+        """How many messages should have been sent once that moment has come."""
 
 
 class _Stretch(NamedTuple):

@@ -39,10 +39,18 @@ CONSUMER = "consumer"
 Mask = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
 
-_OUTCOME_COUNTERS = {
+_OUTCOME_COUNTERS: dict[int, str] = {
     OutcomeKind.CONFIRMED: "confirmed",
     OutcomeKind.REFUSED: "refused",
     OutcomeKind.RETURNED: "returned",
+}
+
+ANSWERED = max(OutcomeKind) + 1
+"""Beside what brokers say of messages: that the sender of one has it back."""
+
+_OUTCOME_MEASURES: dict[int, str] = {
+    OutcomeKind.CONFIRMED: "confirm_latency",
+    ANSWERED: "round_trip",
 }
 
 _OUTCOME_DTYPE = np.dtype(
@@ -54,6 +62,7 @@ _RECEIVED_DTYPE = np.dtype(
         ("subscription", "<i4"),
         ("size", "<u4"),
         ("redelivered", "?"),
+        ("corrupted", "?"),
         ("head", ENVELOPE_DTYPE),
     ]
 )
@@ -93,10 +102,16 @@ class RecorderSetup:
     """The run only consumes: messages of any origin count, and their bodies are not looked into."""
     reads_timestamps: bool = False
     """With `takes_any`: except for when they were sent, which is where our own have it."""
+    is_carried: bool = False
+    """Messages say by IDs which they are. Heads are made from these: without one the run tag is 0,
+    and times are 0 of messages that another agent sent."""
+    first_measured: I64 | None = None
+    """Per producer of the run: from which number on such messages belong to the measured phase.
+    Without it they belong to the phase in which they arrive."""
 
     @property
     def has_accounts(self) -> bool:
-        return self.sizes.smallest_bytes >= ENVELOPE_BYTES
+        return self.is_carried or self.sizes.smallest_bytes >= ENVELOPE_BYTES
 
 
 class Recorder:
@@ -106,6 +121,7 @@ class Recorder:
         self._cells: dict[CellKey, _Cell] = {}
         self._sent = np.zeros(FOLD_ROWS, dtype=ENVELOPE_DTYPE)
         self._sent_lane = np.zeros(FOLD_ROWS, dtype=np.uint32)
+        self._sent_size = np.zeros(FOLD_ROWS, dtype=np.uint32)
         self._sent_rows = 0
         self._received = np.zeros(FOLD_ROWS, dtype=_RECEIVED_DTYPE)
         self._received_rows = 0
@@ -128,14 +144,22 @@ class Recorder:
 
     # -- columns in ------------------------------------------------------------------------------
 
-    def sent(self, lane: npt.NDArray[np.uint32], head: Envelopes) -> None:
-        """Messages accepted by the transport; the arrays may be reused by the caller."""
+    def sent(
+        self,
+        lane: npt.NDArray[np.uint32],
+        head: Envelopes,
+        sizes: npt.NDArray[np.uint32] | None = None,
+    ) -> None:
+        """Messages accepted by the transport; the arrays may be reused by the caller. `sizes` (of
+        these and maybe more) are given where they do not follow from the time."""
         first = 0
         while first < len(head):
             room = min(FOLD_ROWS - self._sent_rows, len(head) - first)
             at = self._sent_rows
             self._sent[at : at + room] = head[first : first + room]
             self._sent_lane[at : at + room] = lane[first : first + room]
+            if sizes is not None:
+                self._sent_size[at : at + room] = sizes[first : first + room]
             self._sent_rows += room
             first += room
             if self._sent_rows == FOLD_ROWS:
@@ -152,6 +176,8 @@ class Recorder:
             rows["subscription"] = subscription[chosen]
             rows["size"] = received.size[chosen]
             rows["redelivered"] = received.redelivered[chosen]
+            if received.corrupted is not None:
+                rows["corrupted"] = received.corrupted[chosen]
             rows["head"] = received.head[chosen]
             self._received_rows += room
             first += room
@@ -173,6 +199,12 @@ class Recorder:
             first += room
             if self._outcome_rows == FOLD_ROWS:
                 self._fold_outcomes()
+
+    def answered(self, at_ns: int, lane: npt.NDArray[np.uint32], head: Envelopes) -> None:
+        """Senders that waited for these messages are free again."""
+        rows = len(head)
+        kinds = np.full(rows, ANSWERED, np.uint8)
+        self.outcomes(Outcomes(np.full(rows, at_ns, np.int64), lane, kinds, head))
 
     def due(self, phase: str, at_ns: int, messages: int) -> None:
         self._count(PRODUCER, phase, at_ns, "due", messages)
@@ -239,9 +271,15 @@ class Recorder:
             messages = int(np.count_nonzero(mask))
             counters = self._cells[key].counters
             counters["sent"] += messages
-            counters["bytes"] += self._setup.sizes.total_bytes(sent_ns[mask])
+            counters["bytes"] += self._bytes_sent(sent_ns, mask)
             if self._setup.has_schedule:
                 self._histogram(key, "send_lag").record_ns((sent_ns - intended_ns)[mask])
+
+    def _bytes_sent(self, sent_ns: I64, mask: Mask) -> int:
+        """Of some of the messages that are being folded."""
+        if self._setup.is_carried:
+            return int(self._sent_size[: len(mask)][mask].sum(dtype=np.int64))
+        return self._setup.sizes.total_bytes(sent_ns[mask])
 
     def _fold_outcomes(self) -> None:
         rows, self._outcome_rows = self._outcome_rows, 0
@@ -252,17 +290,17 @@ class Recorder:
         measured = self._timeline.phase_of(head["intended_ns"].astype(np.int64))
         tick = self._timeline.tick_of(at_ns)
         lane = outcomes["lane"].astype(np.int64)
-        for kind, counter in _OUTCOME_COUNTERS.items():
+        for kind in np.flatnonzero(np.bincount(kinds)).tolist():
             of_kind = kinds == kind
-            if not of_kind.any():
-                continue
+            counter, measure = _OUTCOME_COUNTERS.get(kind), _OUTCOME_MEASURES.get(kind)
             for key, mask in self._cells_of(PRODUCER, measured, tick, lane, of_kind):
-                self._cells[key].counters[counter] += int(np.count_nonzero(mask))
-                if kind is OutcomeKind.CONFIRMED:
+                if counter is not None:
+                    self._cells[key].counters[counter] += int(np.count_nonzero(mask))
+                if measure is not None:
                     latency_ns = at_ns[mask] - head["sent_ns"][mask].astype(np.int64)
-                    self._histogram(key, "confirm_latency").record_ns(latency_ns)
-            if self._setup.has_accounts:
-                sets = self.confirmed_sets if kind is OutcomeKind.CONFIRMED else self.failed_sets
+                    self._histogram(key, measure).record_ns(latency_ns)
+            if self._setup.has_accounts and counter is not None:
+                sets = self.confirmed_sets if kind == OutcomeKind.CONFIRMED else self.failed_sets
                 sets.add(lane[of_kind], head["sequence"][of_kind].astype(np.int64))
 
     def _fold_inserts(self) -> None:
@@ -296,7 +334,12 @@ class Recorder:
             malformed = size < TIMESTAMP_BYTES
             foreign = np.zeros(rows, np.bool_)
         ours = ~(malformed | foreign)
-        measured = self._timeline.phase_of(np.where(ours, intended_ns, received_ns))
+        has_times = ours & (sent_ns > 0)
+        measured = self._timeline.phase_of(np.where(has_times, intended_ns, received_ns))
+        if self._setup.first_measured is not None:
+            of_others = ours & ~has_times
+            first = self._setup.first_measured[head["producer"][of_others]]
+            measured[of_others] = head["sequence"][of_others].astype(np.int64) >= first
         tick = self._timeline.tick_of(received_ns)
         duplicate = np.zeros(rows, np.bool_)
         out_of_order = np.zeros(rows, np.bool_)
@@ -317,7 +360,8 @@ class Recorder:
             counters = self._cells[key].counters
             counters["duplicates"] += int(np.count_nonzero(duplicate & mask))
             counters["out_of_order"] += int(np.count_nonzero(out_of_order & mask))
-            timed = once & mask
+            counters["corrupted"] += int(np.count_nonzero(table["corrupted"] & ours & mask))
+            timed = once & has_times & mask
             self._histogram(key, "latency").record_ns((received_ns - sent_ns)[timed])
             if self._setup.has_schedule and self._setup.has_accounts:
                 self._histogram(key, "delivery_latency").record_ns(
@@ -363,12 +407,12 @@ class Recorder:
 
     def _not_ours(self, head: Envelopes, size: npt.NDArray[np.uint32]) -> tuple[Mask, Mask]:
         """Malformed: cannot be a message of this tool. Foreign: one of another run."""
-        short = size < ENVELOPE_BYTES
-        foreign = ~short & (head["run_tag"] != self._setup.run_tag)
+        nameless = head["run_tag"] == 0 if self._setup.is_carried else size < ENVELOPE_BYTES
+        foreign = ~nameless & (head["run_tag"] != self._setup.run_tag)
         impossible = (head["producer"] >= self._setup.producers) | ~plausible(
             head["sequence"].astype(np.int64)
         )
-        return short | (~foreign & impossible), foreign
+        return nameless | (~foreign & impossible), foreign
 
     # -- cells -----------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from bench_spark.cli import (
     files,
     importing,
     init,
+    messages,
     results,
     run,
     sample,
@@ -90,13 +91,14 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "show": results.show,
     "watch": watch.watch,
     "compare": compare.compare,
+    "messages": messages.messages,
     "sql": results.sql,
     "doctor": doctor.doctor,
     "demo": demo.demo,
     "sample": sample.sample,
     "cleanup": cleanup.cleanup,
 }
-RUN_OR_JUDGE = ("run", "search-window", "demo", "compare")
+RUN_OR_JUDGE = ("run", "watch", "search-window", "demo", "compare")
 """Commands whose own help tells the exit codes."""
 
 for name, command in COMMANDS.items():

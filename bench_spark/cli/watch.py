@@ -58,6 +58,7 @@ def watch(
     opened = existing_store(store)
     run_id = run or _newest_running(opened)
     broker = str(stored_run(opened, run_id).document["broker"]["name"])
+    display.step(f"watching {run_id} on {broker}")
     with (
         exporting(display, metrics_at, broker) as told,
         dashboard_at(page_at, display) as page,
@@ -89,7 +90,7 @@ def _follow(run: FollowedRun, display: Steps, page: Dashboard | None, show_again
             if not has_started:
                 has_started = True
                 display.name_next(run.run_id)
-                display.started(state.plan, state.timeline, lambda: state.newest_ns)
+                display.started(state.plan, state.timeline, lambda: state.newest_ns, state.window)
             display.counted(state.agents.totals)
             display.update(state.window, is_draining=False)
         silence = _silence(run)

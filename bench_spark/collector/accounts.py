@@ -15,7 +15,7 @@ left for its subscription. Where that cannot be known the message is *indetermin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -48,6 +48,8 @@ class Accounts:
     """Per producer the first ranges of sequence numbers that never arrived, at one of its
     subscriptions."""
     copies: int = 1
+    is_reported: bool = True
+    """Whether every agent has told which numbers it saw; one that was killed has not."""
 
     @property
     def settled(self) -> int:
@@ -58,6 +60,23 @@ class Accounts:
     @property
     def closes(self) -> bool:
         return self.sent * self.copies == self.settled
+
+
+def completed(known: Accounts, sent: int, received: int, duplicates: int) -> Accounts:
+    """The accounts where agents ended without a report, by what the events have counted.
+
+    Each agent has told its own duplicates from the rest; what two agents received of one message is
+    counted twice here, but never as more than was sent. What became of the others nobody knows.
+    """
+    others = known.failed + known.left_in_broker + known.lost
+    open_deliveries = max(0, sent * known.copies - others)
+    received_once = min(received - duplicates, open_deliveries)
+    return replace(
+        known,
+        sent=sent,
+        received_once=received_once,
+        indeterminate=open_deliveries - received_once,
+    )
 
 
 class Ledger:

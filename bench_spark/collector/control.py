@@ -15,6 +15,7 @@ from typing import Any
 
 from bench_spark.agent.outages import WriteOff
 from bench_spark.agent.rows import EventRow, decode_rows
+from bench_spark.agent.tracing import MessageFile
 from bench_spark.agent.wire import Message
 from bench_spark.measure.clock import NANOSECONDS, NowNs
 from bench_spark.plan import Plan
@@ -69,12 +70,15 @@ class RunControl:
         send: Callable[[int, Message], None],
         on_rows: Callable[[int, int, list[EventRow]], None],
         holds_start: bool = False,
+        on_files: Callable[[int, int, list[MessageFile]], None] | None = None,
     ) -> None:
-        """`holds_start`: agents get ready, but nobody starts before `allow_start`."""
+        """`holds_start`: agents get ready, but nobody starts before `allow_start`. `on_files`: who
+        takes files of messages, where messages are traced."""
         self._plan = plan
         self._now_ns = now_ns
         self._send = send
         self._on_rows = on_rows
+        self._on_files = on_files
         self.agents = [AgentState() for _ in plan.assignments]
         self.failures: list[Failure] = []
         self.destinations: dict[int, tuple[str, bool]] = {}
@@ -82,6 +86,7 @@ class RunControl:
         self.drained_at_ns: int | None = None
         """When the last message had arrived, or was no longer waited for."""
         self.stop_reason: str | None = None
+        self.stopped_at_ns: int | None = None
         self.all_joined = threading.Event()
         self.started = threading.Event()
         self.produced = threading.Event()
@@ -92,6 +97,11 @@ class RunControl:
         self._next_backlog_news_ns = 0
         self._write_off = WriteOff()
         self._seen_reopened = 0
+        self._owner_of_producer = {
+            member.index: assignment.agent
+            for assignment in plan.assignments
+            for member in assignment.producers
+        }
         self._has_both_ends = plan.scenario.has_both_ends
         self._shares_backlog = self._has_both_ends and any(
             assignment.shares_destinations for assignment in plan.assignments
@@ -125,6 +135,8 @@ class RunControl:
                 self._advance()
             case "progress":
                 state.progress = message
+            case "arrived":
+                self._release(message["producers"], message["sequences"])
             case "opening":
                 state.opened = int(message["opened"])
             case "rows":
@@ -132,6 +144,11 @@ class RunControl:
                 self._on_rows(agent, state.attempt, rows)
                 numbers = [row.row_number for row in rows]
                 self._send(agent, {"type": "rows_kept", "row_numbers": numbers})
+            case "files" if self._on_files is not None:
+                files = [MessageFile(**file) for file in message["files"]]
+                self._on_files(agent, state.attempt, files)
+                numbers = [file.number for file in files]
+                self._send(agent, {"type": "files_kept", "numbers": numbers})
             case "failed":
                 self._fail(Failure(agent, str(message["kind"]), str(message["text"])))
 
@@ -159,6 +176,7 @@ class RunControl:
         if self.stop_reason is not None:
             return
         self.stop_reason = reason
+        self.stopped_at_ns = self._now_ns()
         for agent in range(len(self.agents)):
             self._send(agent, {"type": "stop", "reason": reason})
         self._limit_drain(STOPPED_DRAIN_NS)
@@ -248,6 +266,17 @@ class RunControl:
         if not self._all_reached("produced"):
             return False
         return self._backlog() <= 0 and self._total("unsettled") == 0
+
+    def _release(self, producers: list[int], sequences: list[int]) -> None:
+        """Messages of some agents' producers have reached another agent: their senders may go
+        on."""
+        of_owner: dict[int, tuple[list[int], list[int]]] = {}
+        for producer, sequence in zip(producers, sequences, strict=True):
+            waiting = of_owner.setdefault(self._owner_of_producer[producer], ([], []))
+            waiting[0].append(producer)
+            waiting[1].append(sequence)
+        for owner, (theirs, numbers) in of_owner.items():
+            self._send(owner, {"type": "released", "producers": theirs, "sequences": numbers})
 
     def _has_failed(self, agent: int) -> bool:
         return any(failure.agent == agent for failure in self.failures)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +44,8 @@ def accounts_of(plan: Plan, control: RunControl) -> Accounts | None:
         closed["is_settled"] if closed is not None else not plan.assignments[agent].consumers
         for agent, closed in enumerate(closed_by)
     )
-    return ledger.accounts(depths, is_complete)
+    is_reported = all(closed is not None for closed in closed_by)
+    return replace(ledger.accounts(depths, is_complete), is_reported=is_reported)
 
 
 def measured_span(plan: Plan, control: RunControl) -> tuple[float, float] | tuple[None, None]:
@@ -63,7 +65,9 @@ def measured_span(plan: Plan, control: RunControl) -> tuple[float, float] | tupl
         if "produced" in state.reports
         and (plan.assignments[agent].producers or plan.scenario.only_consumes)
     ]
-    until_ns = min(timeline.measure_end_ns, max(ended, default=timeline.measure_end_ns))
+    # Agents that were killed have not said when they ended: at the latest when that was noticed.
+    latest_ns = timeline.measure_end_ns if control.stopped_at_ns is None else control.stopped_at_ns
+    until_ns = min(timeline.measure_end_ns, max(ended, default=latest_ns))
     if plan.scenario.only_publishes:
         firsts = [
             state.reports.get("produced", {}).get("first_measured_ns") for state in control.agents
@@ -148,4 +152,5 @@ def agent_entry(control: RunControl, agent: int, health: AgentHealth) -> dict[st
         "started_late_us": late_us,
         "clock_error_us": health.clock_error_ns(agent) / 1000,
         "outages": state.reports.get("closed", {}).get("outages", []),
+        "trace": state.reports.get("closed", {}).get("trace"),
     }

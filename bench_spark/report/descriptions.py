@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench_spark.plan import Plan, has_open_end
-from bench_spark.report.formatting import byte_size, count, one_line, plural, rate, seconds
+from bench_spark.report.formatting import byte_size, count, one_line, plural, rate, seconds, words
 
 _USER_INFO = re.compile(r"(?<=://)[^/]*@")
 
@@ -19,11 +19,13 @@ def load_of(scenario: Mapping[str, Any]) -> str:
     load = scenario["load"]
     if not scenario["producers"]:
         text = "whatever is there, as fast as possible"
-    elif load["mode"] == "rate":
+    elif load["mode"] in ("rate", "request"):
         # Runs stored before there were steps have none.
         rates = [step["rate_per_second"] for step in load.get("steps", ())]
         numbers = ", then ".join(map(rate, rates or [load["rate_per_second"]]))
         text = f"{numbers} msg/s {_RATE_SCOPES[load['scope']]}"
+        if load["mode"] == "request":
+            text += ", each producer waiting for its own message"
     elif load["mode"] == "window":
         text = f"closed loop of {plural(load['in_flight'], 'message')} per producer"
         text += ", filled first" if load.get("fill_first") else ""
@@ -97,6 +99,11 @@ def content_of(scenario: Mapping[str, Any]) -> str:
     if not scenario["producers"]:
         return load
     message = scenario["message"]
+    # Runs stored before there were data sets have none.
+    found = scenario.get("dataset", {}).get("found", {})
+    if found.get("records"):
+        records = plural(found["records"], "record")
+        return f"{records}, {byte_size(message['bytes'])} on average, {load}"
     # Runs stored before there were steps have none.
     sizes = [step["bytes"] for step in message.get("steps", ())] or [message["bytes"]]
     return f"{', then '.join(map(byte_size, sizes))}, {load}"
@@ -106,6 +113,20 @@ def address_of(broker: Mapping[str, Any]) -> str:
     """Where the broker is, without whoever logs in."""
     address = broker.get("bootstrap_servers") or broker.get("uri") or "in memory"
     return one_line(_USER_INFO.sub("", address))
+
+
+def brokers_of(document: Mapping[str, Any]) -> str:
+    """The broker of a run, or all of them with what they are to it."""
+    environment = document.get("environment") or {}
+    # Runs stored before there could be several have one.
+    brokers = document.get("brokers") or [document["broker"]]
+    if len(brokers) == 1:
+        return broker_of(document["broker"], environment)
+    told = environment.get("brokers") or [None] * len(brokers)
+    return "; ".join(
+        f"{broker['role']} {broker_of(broker, {'broker': facts})}"
+        for broker, facts in zip(brokers, told, strict=True)
+    )
 
 
 def broker_of(broker: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
@@ -141,3 +162,17 @@ def environment_of(environment: Mapping[str, Any]) -> str:
 def _machine(host: Mapping[str, Any]) -> str:
     memory = byte_size(host.get("memory_bytes"))
     return f"{plural(host.get('cores') or 0, 'core')} ({host.get('cpu')}), {memory} of memory"
+
+
+TROUBLES = ("missing", "duplicates", "out_of_order", "corrupted", "unexpected")
+"""What a look at every message may find."""
+
+
+def trace_of(trace: Mapping[str, Any] | None) -> str | None:
+    """The join of all messages in one line; None where there was none."""
+    if not trace or not trace.get("joined"):
+        return None
+    found = [f"{words(name)} {count(trace[name])}" for name in TROUBLES if trace.get(name)]
+    none = [words(name) for name in TROUBLES if trace.get(name) == 0]
+    told = [f"{count(trace['sent'])} joined by ID in {trace['join_seconds']:.1f} s", *found]
+    return ", ".join(told) + (f"; no {', '.join(none)}" if none else "")

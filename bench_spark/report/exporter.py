@@ -62,10 +62,16 @@ class ExportingDisplay(Steps):
             self._exporter.trial = self._trial(plan)
         self._display.opening(plan, opened)
 
-    def started(self, plan: Plan, timeline: Timeline, now_ns: Callable[[], int]) -> None:
+    def started(
+        self,
+        plan: Plan,
+        timeline: Timeline,
+        now_ns: Callable[[], int],
+        window: Window | None = None,
+    ) -> None:
         self._plan, self._timeline, self._now_ns = plan, timeline, now_ns
         self._exporter.trial = self._trial(plan)
-        self._display.started(plan, timeline, now_ns)
+        self._display.started(plan, timeline, now_ns, window)
 
     def counted(self, totals: Mapping[str, int]) -> None:
         self._totals = dict(totals)

@@ -133,9 +133,16 @@ class Steps:
     def opening(self, plan: Plan, opened: int) -> None:
         """So many connections are open; called again and again before the load starts."""
 
-    def started(self, plan: Plan, timeline: Timeline, now_ns: Callable[[], int]) -> None:
+    def started(
+        self,
+        plan: Plan,
+        timeline: Timeline,
+        now_ns: Callable[[], int],
+        window: Window | None = None,
+    ) -> None:
+        """`window`: who comes when the load has been running may know one already."""
         self._watched = _Watched(self._name or plan.scenario.name, plan, timeline, now_ns)
-        self._show_start(self._watched)
+        self._show_start(self._watched, window)
 
     def update(self, window: Window | None, is_draining: bool) -> None:
         pass
@@ -146,7 +153,7 @@ class Steps:
     def ended(self) -> None:
         self._watched = None
 
-    def _show_start(self, watched: _Watched) -> None:
+    def _show_start(self, watched: _Watched, window: Window | None) -> None:
         end = end_of(watched.plan) or f"{seconds(watched.plan.longest_seconds)} at most"
         self.step(f"{watched.name}: the load runs, {end}")
 
@@ -160,8 +167,8 @@ class Steps:
 class _Live(Steps):
     """Shows the load from its first moment on."""
 
-    def _show_start(self, watched: _Watched) -> None:
-        self.update(None, is_draining=False)
+    def _show_start(self, watched: _Watched, window: Window | None) -> None:
+        self.update(window, is_draining=False)
 
 
 class LiveLog(_Live):

@@ -15,7 +15,7 @@ from bench_spark.report.measures import Document, in_order
 from bench_spark.tables import PERCENTILES
 
 _SENT_SIDE = ("due", "sent", "confirmed", "refused", "returned")
-_RECEIVED_SIDE = ("received", "acked", "redelivered", "out_of_order")
+_RECEIVED_SIDE = ("received", "acked", "redelivered", "out_of_order", "corrupted")
 _ANY_PHASE = ("malformed", "foreign")
 _BOTH_SIDES = ("errors", "reconnects")
 _OF_SETS = ("received_once", "duplicates", "left_in_broker", "lost", "indeterminate")

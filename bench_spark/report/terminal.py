@@ -26,6 +26,7 @@ from bench_spark.report.measures import (
     shown_statistic,
     statistics_of,
 )
+from bench_spark.report.objectives import objective_text
 from bench_spark.report.resources import resource_lines
 
 PLAIN_WIDTH = 80
@@ -53,12 +54,16 @@ _TOLD_IF_ANY = (
     "acked",
     "redelivered",
     "out_of_order",
+    "corrupted",
     "malformed",
     "foreign",
     "errors",
     "reconnects",
 )
 """Counts that are worth a word of their own only when something happened."""
+
+_ON_REQUEST = ("corrupted",)
+"""Counts that nobody misses who has not asked for them."""
 
 _THROUGHPUT_COLUMNS = (
     ("median_per_second", "median"),
@@ -123,6 +128,8 @@ def indented(part: ConsoleRenderable) -> Padding:
 
 def _parts(document: Document, store: str | None) -> Iterator[list[ConsoleRenderable]]:
     yield list(_trust(document))
+    if document.get("slo"):
+        yield [_objectives(document["slo"])]
     if document.get("counts"):
         yield [_headline(document)]
         yield list(_counts(document))
@@ -156,6 +163,18 @@ def _trust(document: Document) -> Iterator[ConsoleRenderable]:
         lines.append(("pass", ", ".join(passed)))
     if lines:
         yield labelled([(Text(label, _VERDICT_STYLES[label]), text) for label, text in lines])
+
+
+def _objectives(slo: Sequence[Document]) -> ConsoleRenderable:
+    return labelled(
+        [
+            (
+                Text("met", "green") if one["met"] else Text("missed", "bold red"),
+                objective_text(one),
+            )
+            for one in slo
+        ]
+    )
 
 
 def _headline(document: Document) -> ConsoleRenderable:
@@ -199,8 +218,9 @@ def _headline_measure(document: Document) -> str:
 def _counts(document: Document) -> Iterator[ConsoleRenderable]:
     counts = document["counts"]
     quiet = [name for name in _TOLD_IF_ANY if counts.get(name) == 0]
-    unknown = [name for name in COUNTS if counts.get(name) is None]
-    told = [name for name in COUNTS if name not in quiet and name not in unknown]
+    absent = [name for name in COUNTS if counts.get(name) is None]
+    unknown = [name for name in absent if name not in _ON_REQUEST]
+    told = [name for name in COUNTS if name not in quiet and name not in absent]
     if _only_publishes(document) or _only_consumes(document):
         unknown = []  # what the other end would have counted is not missed here
     lines = [("counts", ", ".join(f"{words(name)} {count(counts[name])}" for name in told))]
@@ -265,10 +285,12 @@ def _percentiles(heading: str, rows: Sequence[tuple[str, Document]]) -> ConsoleR
 def _surroundings(document: Document, store: str | None) -> Iterator[ConsoleRenderable]:
     environment = document.get("environment") or {}
     run_id = document["run_id"]
-    broker = descriptions.broker_of(document["broker"], environment)
+    broker = descriptions.brokers_of(document)
     lines = [("scenario", descriptions.scenario_of(document["scenario"])), ("broker", broker)]
     if clients := descriptions.clients_of(document):
         lines.append(("clients", clients))
+    if traced := descriptions.trace_of(document.get("trace")):
+        lines.append(("messages", traced))
     if environment:
         lines.append(("machine", descriptions.environment_of(environment)))
     lines += resource_lines(document.get("resources") or {})

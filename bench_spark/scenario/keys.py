@@ -29,6 +29,13 @@ class Described:
     allowed: str
 
 
+class _ExplainedElsewhere:
+    """Said of a section that repeats another: its keys are known there already."""
+
+
+EXPLAINED_ELSEWHERE = _ExplainedElsewhere()
+
+
 @dataclass(frozen=True)
 class Key:
     """A key of a model. A map's own keys are free; `member` then describes its values.
@@ -49,6 +56,10 @@ class Key:
             if isinstance(kind, type) and issubclass(kind, Section):
                 return kind
         return None
+
+    @property
+    def is_explained_elsewhere(self) -> bool:
+        return EXPLAINED_ELSEWHERE in self.field.metadata
 
     @property
     def is_map(self) -> bool:
@@ -81,7 +92,7 @@ class Key:
     @property
     def is_text(self) -> bool:
         """Whether every allowed value is text, so that `no` or `5` given for it mean themselves."""
-        return all(kind is str or _choices(kind) for kind, _ in self._alternatives())
+        return all(kind is str or _are_texts(_choices(kind)) for kind, _ in self._alternatives())
 
     @property
     def choices(self) -> Path:
@@ -147,7 +158,7 @@ def all_keys(section: type[Section], path: Path = ()) -> Iterator[Key]:
     for key in keys_of(section, path).values():
         yield key
         inside = key.item() if key.is_list else key
-        if inside.section:
+        if inside.section and not inside.is_explained_elsewhere:
             yield from all_keys(inside.section, inside.path)
 
 
@@ -189,7 +200,11 @@ def _flat(metadata: Sequence[Any]) -> Iterator[Any]:
 
 
 def _choices(kind: Any) -> Path:
-    return get_args(kind) if get_origin(kind) is Literal else ()
+    return tuple(map(str, get_args(kind))) if get_origin(kind) is Literal else ()
+
+
+def _are_texts(choices: Path) -> bool:
+    return bool(choices) and all(isinstance(choice, str) for choice in choices)
 
 
 def _type_name(kind: Any) -> str:

@@ -44,10 +44,10 @@ def run_query(spark: SparkSession, store: Store, query: str) -> pa.Table:
     try:
         return spark.sql(query).toArrow()
     except PySparkException as error:
-        raise ConfigurationError(f"SQL: {_one_line(error.getMessage() or str(error))}") from error
+        raise ConfigurationError(f"SQL: {one_line(error.getMessage() or str(error))}") from error
     except Py4JJavaError as error:
         cause = error.java_exception
-        raise ConfigurationError(f"SQL: {_one_line(cause.getMessage() or cause.toString())}") from (
+        raise ConfigurationError(f"SQL: {one_line(cause.getMessage() or cause.toString())}") from (
             error
         )
 
@@ -59,7 +59,7 @@ def _quiet_failing_tasks(spark: SparkSession) -> None:
         log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
 
 
-def _one_line(message: str) -> str:
+def one_line(message: str) -> str:
     """The first line says it; a drawing of the query, a plan or a stack of Java follows."""
     first = message.strip().splitlines()[0]
     return _SQL_STATE.sub("", first).strip()

@@ -130,6 +130,10 @@ class Batch:
     """How many bytes of each head go into the body: 32, fewer for tiny bodies, or none."""
     headers: Sequence[Headers] | None = None
     """Only for protocols that have them (`Part.HEADERS`); MQTT takes text only."""
+    sizes: U32 | None = None
+    """Of the bodies, for the agent's own books, where they differ."""
+    hashes: I64 | None = None
+    """Of the bodies' contents, likewise, where they are asked for."""
 
     def __len__(self) -> int:
         return len(self.head)
@@ -143,6 +147,7 @@ class Batch:
             route=self.route[first:],
             keys=None if self.keys is None else self.keys[first:],
             head_bytes=self.head_bytes,
+            hashes=None if self.hashes is None else self.hashes[first:],
             headers=None if self.headers is None else self.headers[first:],
         )
 
@@ -159,6 +164,7 @@ class Batch:
             route=self.route[places],
             keys=None if self.keys is None else of(self.keys),
             head_bytes=self.head_bytes,
+            hashes=None if self.hashes is None else self.hashes[places],
             headers=None if self.headers is None else of(self.headers),
         )
 
@@ -206,6 +212,10 @@ class Received:
     token: Any = None
     """What the transport needs to acknowledge exactly these messages: an array with a place for
     each, or None."""
+    hashes: I64 | None = None
+    """Of the bodies' contents, put there by the agent where they are asked for."""
+    corrupted: Bool | None = None
+    """Likewise: whose content is not what this agent sent."""
 
     def __len__(self) -> int:
         return len(self.head)
@@ -231,6 +241,8 @@ class Received:
             keys=of(self.keys),
             headers=of(self.headers),
             token=None if self.token is None else self.token[places],
+            hashes=None if self.hashes is None else self.hashes[places],
+            corrupted=None if self.corrupted is None else self.corrupted[places],
         )
 
 
@@ -247,8 +259,15 @@ def joined(parts: Sequence[Received]) -> Received:
         head=np.concatenate([part.head for part in parts]),
         size=np.concatenate([part.size for part in parts]),
         redelivered=np.concatenate([part.redelivered for part in parts]),
-        token=None if parts[0].token is None else np.concatenate([part.token for part in parts]),
+        token=_chained([part.token for part in parts]),
+        hashes=_chained([part.hashes for part in parts]),
+        corrupted=_chained([part.corrupted for part in parts]),
     )
+
+
+def _chained(columns: Sequence[Any]) -> Any:
+    """A column that all parts have or none of them."""
+    return None if columns[0] is None else np.concatenate(columns)
 
 
 def no_outcomes() -> Outcomes:

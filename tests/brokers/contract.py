@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -54,6 +55,7 @@ KAFKA_PLANES = ("fast", "confluent")
 
 _run_numbers = itertools.count()
 _plane: ContextVar[str] = ContextVar("plane", default=PLANES[0])
+_consumer_uri: ContextVar[str | None] = ContextVar("consumer_uri", default=None)
 _mqtt_version: ContextVar[str] = ContextVar("mqtt_version", default="3.1.1")
 
 
@@ -75,6 +77,22 @@ def mqtt_version(name: str) -> Iterator[None]:
         yield
     finally:
         _mqtt_version.reset(token)
+
+
+@contextmanager
+def consumer_uri(uri: str) -> Iterator[None]:
+    """Consumers of HTTP and TCP opened meanwhile listen here."""
+    token = _consumer_uri.set(uri)
+    try:
+        yield
+    finally:
+        _consumer_uri.reset(token)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def open_transport(broker: Broker, run_id: str | None = None, **scenario: Any) -> Transport:
@@ -100,6 +118,11 @@ def transport_scenario(broker: Broker, **scenario: Any) -> Scenario:
 def _context(broker: Broker, run_id: str | None, scenario: dict[str, Any]) -> TransportContext:
     if broker.kind in ("amqp", "kafka"):
         scenario[broker.kind] = {"plane": _plane.get(), **scenario.get(broker.kind, {})}
+    if broker.kind in ("http", "tcp"):
+        scenario[broker.kind] = {
+            "consumer_uri": _consumer_uri.get(),
+            **scenario.get(broker.kind, {}),
+        }
     scenario["mqtt"] = {"version": _mqtt_version.get(), **scenario.get("mqtt", {})}
     return TransportContext(
         run_id=run_id or f"contract-{time.time_ns()}-{next(_run_numbers)}",

@@ -26,8 +26,10 @@ from contract import (
     receive_into,
 )
 
+from bench_spark.agent import loop as loop_module
 from bench_spark.brokers.kafka import Kafka
 from bench_spark.brokers.process import end, last_lines, spawn
+from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
@@ -210,31 +212,27 @@ def progress_of(load: Load, name: str) -> int:
 
 
 @pytest.mark.fault(case=9)
-def test_a_whole_run_survives_the_restart_of_its_broker(restartable: Restartable) -> None:
-    phases = {"warmup_seconds": 0, "measure_seconds": 300, "drain_seconds": 20}
+def test_a_whole_run_survives_the_restart_of_its_broker(
+    restartable: Restartable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However long the broker takes to come back: what was due meanwhile is sent then.
+    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 60 * NANOSECONDS)
+    phases = {"warmup_seconds": 0, "measure_seconds": 8, "drain_seconds": 60}
     loads = started_loads(restartable.broker, "surviving", phases, reconnect_seconds=60)
     restartable.kill()
     for load in loads:
         assert eventually(lambda: progress_of(load, "down") == 2)  # noqa: B023
-    sent = {load.plan.run_id: progress_of(load, "sent") for load in loads}
     restartable.start()
     for load in loads:
-        before = sent[load.plan.run_id]
-        assert eventually(lambda: progress_of(load, "reopened") == 2)  # noqa: B023
-        assert eventually(lambda: progress_of(load, "received_once") > before + 1000)  # noqa: B023
-        load.stop()
-    for load in loads:
-        load.wait()
+        load.wait(timeout_seconds=150)
         assert not load.control.failures
         for role in ("producer", "consumer"):
             assert load.total(role, "errors") == load.total(role, "reconnects") == 1
         accounts = load.accounts()
         assert accounts.closes
         assert accounts.lost == 0
-        # librdkafka keeps what it was given and sends it when the broker is back; what was due
-        # meanwhile is sent then. At the very end some may be due that are not sent any more.
-        assert accounts.received_once == accounts.sent
-        assert load.total("producer", "due") - 500 < accounts.sent
+        # librdkafka keeps what it was given and sends it when the broker is back.
+        assert accounts.received_once == accounts.sent == 4000
 
 
 @pytest.mark.fault(case=9)

@@ -39,6 +39,7 @@ from contract import (
 )
 from paho.mqtt.enums import CallbackAPIVersion
 from proxy import Proxy, proxied
+from tls_files import self_signed
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.brokers.base import free_ports
@@ -127,17 +128,7 @@ def mosquitto_with(directory: Path, *settings: str) -> Iterator[OwnMosquitto]:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A self-signed certificate for localhost and its key."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is not installed")
-    directory = tmp_path_factory.mktemp("tls")
-    made, key = directory / "cert.pem", directory / "key.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    request = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    subprocess.run(
-        [*request, *subject, "-keyout", key, "-out", made], check=True, capture_output=True
-    )
-    return made, key
+    return self_signed(tmp_path_factory.mktemp("tls"))
 
 
 # -- quality of service ----------------------------------------------------------------------------
@@ -406,6 +397,29 @@ def test_a_user_and_password_open_the_door(guarded: OwnMosquitto, version: str) 
     with exchanging(transport) as (producers, consumers):
         send_all(producers, batch(heads(3)), expected_outcomes=3)
         collect(consumers, 3)
+
+
+RIGHTS = f"""
+user {USER}
+topic readwrite bench/#
+topic read $SYS/broker/version
+"""
+
+
+def test_a_user_needs_no_more_rights_than_documented(tmp_path: Path, version: str) -> None:
+    documented = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    assert RIGHTS.partition(USER)[2] in documented
+    rights = tmp_path / "rights"
+    rights.write_text(RIGHTS)
+    rights.chmod(0o644)
+    with mosquitto_with(tmp_path, "allow_anonymous true", f"acl_file {rights}") as own:
+        uri = f"mqtt://{USER}:any@127.0.0.1:{own.port}"
+        keys = {"version": version, "qos": 1, "retain": True}
+        transport = open_transport(Broker(kind="mqtt", uri=uri), consumers=2, mqtt=keys)
+        assert transport.probe().version != "unknown"
+        with exchanging(transport, consumer_lanes=2) as (producers, consumers):
+            send_all(producers, batch(heads(20)), expected_outcomes=20)
+            collect(consumers, 20)
 
 
 @pytest.mark.parametrize("user", [f"{USER}:wrong-secret@", ""])

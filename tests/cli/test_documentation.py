@@ -29,6 +29,7 @@ from bench_spark import brokers
 from bench_spark.cli import main
 from bench_spark.cli.app import Settings, app
 from bench_spark.errors import EnvironmentNotReady
+from bench_spark.identity.preparing import with_records
 from bench_spark.plan import make_plan
 from bench_spark.report.measures import COUNTS
 from bench_spark.scenario.broker import Broker, Credentials
@@ -40,7 +41,7 @@ from bench_spark.spark.sql import create_views, run_query, view_statements
 from bench_spark.store import Store
 from bench_spark.tables import TABLES
 from bench_spark.transports.base import TransportContext
-from bench_spark.transports.registry import ENTRY_POINTS, make_transport
+from bench_spark.transports.registry import make_transport
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -168,7 +169,9 @@ def test_every_command_shown_parses(command: Command) -> None:
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.arguments[0] in LOADS], ids=str)
-def test_every_run_shown_asks_for_a_load_that_exists(command: Command) -> None:
+def test_every_run_shown_asks_for_a_load_that_exists(
+    command: Command, readers_directory: Path
+) -> None:
     [asked] = parsed(command)
     load_scenario(asked["scenario"], asked["overrides"] or [])
 
@@ -337,6 +340,30 @@ def test_the_example_transport_carries_a_load_when_installed_as_shown(
     assert load.histogram("latency").count == 500
 
 
+def test_the_example_carrier_carries_ids_when_installed_as_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = {block.file: block.text for name in ("python", "toml") for block in blocks(name)}
+    (tmp_path / "last_line.py").write_text(shown["last_line.py"])
+    install(tmp_path, tomllib.loads(shown["last_line.toml"])["project"])
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "records.txt").write_text("one\ntwo\n")
+    scenario = Scenario.model_validate(
+        {
+            "dataset": {"path": str(tmp_path / "records.txt")},
+            "identity": {"carrier": "last-line", "content_hash": True},
+            "load": {"rate_per_second": 1000, "messages": 100},
+            "phases": {"warmup_seconds": 0},
+        }
+    )
+    broker = Broker(kind="loopback")
+    load = run_load(make_plan(with_records(scenario, broker), "example-carrier"), broker)
+    assert [result.failure for result in load.results] == [None]
+    assert load.accounts().received_once == 100
+    assert load.total("consumer", "corrupted") == 0
+    assert load.total("consumer", "bytes") == 100 * (3 + 3 + 32)
+
+
 def install(directory: Path, project: dict[str, object]) -> None:
     """What pip would write of such a project: enough for entry points to be found."""
     info = directory / f"{str(project['name']).replace('-', '_')}-{project['version']}.dist-info"
@@ -344,8 +371,12 @@ def install(directory: Path, project: dict[str, object]) -> None:
     (info / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
     groups = project["entry-points"]
     assert isinstance(groups, dict)
-    offered = "".join(f"{kind} = {target}\n" for kind, target in groups[ENTRY_POINTS].items())
-    (info / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\n{offered}")
+    lines = (
+        line
+        for group, offered in groups.items()
+        for line in (f"[{group}]", *(f"{kind} = {target}" for kind, target in offered.items()))
+    )
+    (info / "entry_points.txt").write_text("\n".join(lines))
 
 
 # -- a short real run, and what can be asked of its store ------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -10,13 +11,15 @@ from typing import Any
 
 import pytest
 import typer
+from growing_run import GrowingRun
 
 from bench_spark import errors
 from bench_spark.cli import main
 from bench_spark.cli.app import Settings, app
 from bench_spark.cli.examples import EXAMPLES, EXIT_CODES
 from bench_spark.cli.progress import verbosity_of
-from bench_spark.errors import ConfigurationError
+from bench_spark.errors import BrokerUnreachable, ConfigurationError
+from bench_spark.store import Store
 
 ROOT = Path(__file__).parents[2]
 COMMAND_LINE = (ROOT / "docs" / "command-line.md").read_text()
@@ -120,6 +123,89 @@ def test_the_master_may_come_from_the_environment(
     monkeypatch.setenv("BENCH_SPARK_MASTER", "lokal[2]")
     assert main(["run", "steady", "--broker", "loopback"]) == 2
     assert "no Spark master" in capsys.readouterr().err
+
+
+def test_the_store_may_come_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BENCH_SPARK_STORE", str(tmp_path / "theirs"))
+    assert main(["runs"]) == 3
+    assert f"there is no store at {tmp_path / 'theirs'};" in capsys.readouterr().err
+    assert main(["runs", "--store", str(tmp_path / "mine")]) == 3
+    assert f"there is no store at {tmp_path / 'mine'};" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_comes_from_a_variable_says_so_in_the_help(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = {"--store": "STORE", "--master": "MASTER"}
+    if name in ("run", "plan", "search-window", "suite run"):
+        read["--broker"] = "BROKER"
+    options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+    main([*name.split(), "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for option in options & read.keys():
+        assert f"env var: BENCH_SPARK_{read[option]}" in shown
+
+
+SPEAKS = {"run", "watch", "search-window", "suite run", "sql", "metrics rebuild"}
+"""Commands that tell their progress."""
+
+
+@pytest.mark.parametrize("name", sorted(SPEAKS))
+def test_a_command_that_tells_its_progress_can_be_quiet_and_verbose(name: str) -> None:
+    options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+    assert {"--quiet", "-q", "--verbose", "-v"} <= options
+
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9]m")
+"""Bold is none: NO_COLOR is about colours (https://no-color.org)."""
+
+
+def shown_on_a_terminal(*command: str) -> str:
+    """What a command writes when standard output is a real terminal."""
+    controller, terminal = os.openpty()
+    try:
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            open(terminal, "w", closefd=False) as stream,
+        ):
+            patch.setattr("sys.stdout", stream)
+            assert main(command) == 0
+        return os.read(controller, 1 << 16).decode()
+    finally:
+        os.close(terminal)
+        os.close(controller)
+
+
+@pytest.fixture
+def failed_run(tmp_path: Path) -> tuple[str, ...]:
+    """The command that shows a run which failed."""
+    run = GrowingRun(Store(tmp_path / "store").open())
+    run.fail(BrokerUnreachable("nobody there"))
+    return ("show", "r1", "--store", run.store.uri)
+
+
+def test_colours_are_for_terminals(
+    failed_run: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    assert COLOUR.search(shown_on_a_terminal(*failed_run))
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = shown_on_a_terminal(*failed_run)
+    assert "FAILED" in plain
+    assert not COLOUR.search(plain)
+
+
+def test_pipes_get_no_colours(
+    failed_run: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(failed_run) == 0
+    assert not COLOUR.search(capsys.readouterr().out)
 
 
 def test_quiet_and_verbose_exclude_each_other() -> None:

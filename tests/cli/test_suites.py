@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,16 @@ import yaml
 
 from bench_spark.brokers.base import BrokerStatus, free_ports
 from bench_spark.cli import main
-from bench_spark.errors import EXIT_CONFIGURATION, EXIT_DEGRADED, EXIT_PREFLIGHT, EXIT_VALID
-from bench_spark.scenario.broker import Broker
+from bench_spark.cli.preflight import refuse_what_the_broker_cannot
+from bench_spark.errors import (
+    EXIT_CONFIGURATION,
+    EXIT_DEGRADED,
+    EXIT_PREFLIGHT,
+    EXIT_VALID,
+    BrokerRefused,
+)
+from bench_spark.scenario.broker import Broker, resolve_credentials
+from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
 
 GRID = """
@@ -78,7 +87,14 @@ def test_a_suite_runs_goes_on_after_a_kill_and_reports(
     where = ("--store", str(tmp_path / "store"))
     assert suite("run", suite_file, *where) == EXIT_VALID
     first = capfd.readouterr()
-    assert "trial 4 of 4: load.rate_per_second=400;message.bytes=1000;repetition=1" in first.err
+    told = [line for line in first.err.splitlines() if line.startswith("trial ")]
+    assert len(told) == 4
+    assert re.fullmatch(
+        r"trial 4 of 4: load.rate_per_second=400;message.bytes=1000;repetition=1: "
+        r"valid, \d+ msg/s, P99 .*; about 0 s left",
+        told[3],
+    )
+    assert "measure  " not in first.err, "a log has a line per trial, and not one per second"
     store = Store(tmp_path / "store").open()
     runs = store.read("runs").to_pylist(maps_as_pydicts="strict")
     assert sorted(run["trial"] for run in runs) == [1, 2, 3, 4]
@@ -117,7 +133,7 @@ def test_a_hook_that_fails_costs_its_trials_only_and_is_in_the_table(
     where = ("--store", str(tmp_path / "store"), "--format", "json")
     assert suite("run", suite_file, *where) == EXIT_DEGRADED
     said = capfd.readouterr()
-    assert "trial 2 of 2: hook before: ./hook.sh ended with exit code 1" in said.err
+    assert ": failed, hook before: ./hook.sh ended with exit code 1; about 0 s left" in said.err
     cells = json.loads(said.out)["cells"]
     assert [cell["status"] for cell in cells] == ["valid", "missing"]
 
@@ -140,6 +156,53 @@ def test_a_suite_that_needs_what_the_broker_lacks_is_refused_before_spark_starts
     assert "refuses x-max-length (542 NOT_IMPLEMENTED)" in said
     assert "Spark" not in said
     assert Store(tmp_path / "store").open().read("runs").num_rows == 0
+
+
+@pytest.mark.usefixtures("on_shared_session")
+def test_a_value_that_the_broker_refuses_leaves_a_hole_with_its_reason(
+    kafka_broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "copies.yaml").write_text(
+        "base:\n  load: {rate_per_second: 200}\n"
+        "  phases: {warmup_seconds: 0.2, measure_seconds: 1, drain_seconds: 2}\n"
+        "axes:\n  kafka.topic.replication_factor: [3, 1]\n"
+        "report: {columns: [{value: receive_rate}]}\n"
+    )
+    file = broker_file(tmp_path, kafka_broker, "mine")
+    where = ("--broker", str(file), "--store", str(tmp_path / "store"))
+    code = main(["suite", "run", str(tmp_path / "copies.yaml"), *where, "--format", "json"])
+    said = capfd.readouterr()
+    assert code == EXIT_DEGRADED, said.err
+    reason = "The target replication factor of 3 cannot be reached"
+    assert "trial 1 of 2: kafka.topic.replication_factor=3;repetition=1: failed, " in said.err
+    assert reason in said.err
+    refused, measured = json.loads(said.out)["cells"]
+    assert refused["status"] == "failed"
+    assert reason in refused["notes"][0]
+    assert measured["measured"] == 1
+    rows = Store(tmp_path / "store").open().read("runs", trial=1).to_pylist()
+    assert [(row["status"], reason in row["reasons"][0]) for row in rows] == [("failed", True)]
+    main(["suite", "report", str(tmp_path / "copies.yaml"), *where])
+    table = capfd.readouterr().out
+    assert "| 3 | failed [1] |" in table
+    assert f"[1] failed: {kafka_broker.bootstrap_servers}" in table
+    assert reason in table
+
+
+def test_what_the_broker_refuses_of_some_trials_only_is_told_and_the_others_go_on(
+    qpid_broker: Broker,
+) -> None:
+    plain = Scenario(name="plain")
+    limited = Scenario.model_validate(
+        {"name": "limited", "amqp": {"queue": {"arguments": {"x-max-length": 10}}}}
+    )
+    login = resolve_credentials(qpid_broker)
+    trials = [("one", plain), ("two", limited), ("three", limited)]
+    told = refuse_what_the_broker_cannot(trials, qpid_broker, login)
+    assert [text.partition(": ")[0] for text in told] == ["trial two"]
+    assert "refuses x-max-length (542 NOT_IMPLEMENTED)" in told[0]
+    with pytest.raises(BrokerRefused, match=r"trial two: .*x-max-length"):
+        refuse_what_the_broker_cannot(trials[1:], qpid_broker, login)
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from fault_records import Seen
 
+from bench_spark.brokers import BrokerStatus
 from bench_spark.cli import main
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker, resolve_credentials
@@ -31,7 +32,13 @@ from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
 from bench_spark.summary.rows import run_row
 from bench_spark.transports.base import Destination, TransportContext
-from bench_spark.transports.leftovers import Leftover, run_of_whole, with_their_runs
+from bench_spark.transports.leftovers import (
+    KnownRun,
+    Leftover,
+    run_of_whole,
+    sparing_kept,
+    with_their_runs,
+)
 from bench_spark.transports.mqtt.control import Control
 from bench_spark.transports.mqtt.transport import MqttTransport
 from bench_spark.transports.registry import make_transport
@@ -123,6 +130,30 @@ def test_orphans_in_rabbitmq_are_shown_then_deleted_and_others_stay(
 
 
 @pytest.mark.fault(case=13)
+@pytest.mark.faults_slow
+def test_a_user_with_the_documented_rights_cleans_up(rabbitmq: BrokerStatus, clean: Clean) -> None:
+    def control(*arguments: str) -> None:
+        subprocess.run(
+            [*rabbitmq.broker.rabbitmqctl, "-q", *arguments], check=True, capture_output=True
+        )
+
+    control("add_user", "sweeper", "sweeper")
+    control("set_user_tags", "sweeper", "management")
+    rights = ("^bench-.*", r"^(bench-.*|amq\.default)$", "^bench-.*")
+    control("set_permissions", "-p", "/", "sweeper", *rights)
+    dead = unique("dead")
+    open_transport(rabbitmq.broker, dead).declare([Destination(0)])
+    address = {
+        "uri": f"amqp://sweeper:sweeper@127.0.0.1:{rabbitmq.port}/",
+        "management_uri": f"http://sweeper:sweeper@127.0.0.1:{rabbitmq.ports['management']}",
+    }
+    sweeper = rabbitmq.broker.model_copy(update=address)
+    assert clean(sweeper, "--run-prefix", dead, "--delete") == {f"queue bench-{dead}-0": "orphaned"}
+    assert not has_queue(rabbitmq.broker, f"bench-{dead}-0")
+
+
+@pytest.mark.fault(case=13)
+@pytest.mark.faults_slow
 def test_without_a_management_api_the_store_tells_which_queues_to_look_for(
     qpid_broker: Broker, clean: Clean, tmp_path: Path
 ) -> None:
@@ -142,6 +173,7 @@ def test_without_a_management_api_the_store_tells_which_queues_to_look_for(
 
 
 @pytest.mark.fault(case=13)
+@pytest.mark.faults_slow
 def test_orphans_in_kafka_are_shown_then_deleted_and_others_stay(
     kafka_broker: Broker, clean: Clean
 ) -> None:
@@ -221,6 +253,15 @@ def test_what_belongs_to_a_run_in_use_is_in_use() -> None:
         ]
     )
     assert [one.used_by for one in found] == ["1 consumer", "its run: queue bench-a-0", ""]
+
+
+def test_what_a_run_was_told_to_keep_is_not_orphaned() -> None:
+    keeping = KnownRun("a", Scenario(keep_destinations=True))
+    found = sparing_kept(
+        [Leftover("queue", "bench-a-0", "a"), Leftover("queue", "bench-b-0", "b")],
+        [keeping, KnownRun("b", Scenario())],
+    )
+    assert [bool(one.used_by) for one in found] == [True, False]
 
 
 @pytest.mark.parametrize("prefix", ["../x", "a b", "*", "'", "x" * 10_000])

@@ -59,23 +59,21 @@ def test_pacing_and_latencies_do_not_follow_the_wall_clock(
 
 
 @pytest.mark.fault(case=15)
-@pytest.mark.parametrize("seconds", STEPS)
 def test_a_run_tells_that_the_clock_was_set(
-    seconds: int,
     set_clock: Callable[[int], None],
     loopback_broker: Broker,
     carry_out: CarryOut,
 ) -> None:
     def step(loading: Loading) -> None:
         loading.sleep_until(0.5)
-        set_clock(seconds)
+        set_clock(-5)
 
     phases = {"warmup_seconds": 0, "measure_seconds": 1.5, "drain_seconds": 2}
     keys: dict[str, Any] = {"phases": phases, "load": {"rate_per_second": 500}}
     outcome = carry_out(loopback_broker, step, **keys)
     told = outcome.check("wall_clock")
     assert told.startswith("warn")
-    assert f"set {seconds:+}.0 s" in told
+    assert "set -5.0 s" in told
     assert "into the measured phase" in told
     assert outcome.counts["received_once"] == 750
 

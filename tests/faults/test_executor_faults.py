@@ -61,6 +61,9 @@ def test_a_killed_python_worker_ends_the_run_with_what_was_measured(
     assert (outcome.status, outcome.exit_code) == ("degraded", 4)
     assert outcome.counts["sent"] > 0
     assert outcome.counts["received_once"] > 0
+    assert outcome.counts["duplicates"] == 0
+    assert outcome.closes
+    assert outcome.document["measured_seconds"] < 30
     check_one_producer_each(outcome.events.drop(columns=["histograms"]).to_dict("records"))
     seen(
         f"Python worker: over {over_seconds:.1f} s after the kill, "
@@ -132,14 +135,14 @@ def test_a_killed_standalone_worker_ends_the_run_with_what_was_measured(
             text=True,
         )
         try:
-            deadline = time.monotonic() + 90
+            deadline = time.monotonic() + 180
             while not has_received(store, "bereft"):
                 assert driver.poll() is None, driver.communicate()[0]
                 assert time.monotonic() < deadline
                 time.sleep(0.3)
             kill_with_children(cluster.workers[0])
             killed = time.monotonic()
-            said, _ = driver.communicate(timeout=120)
+            said, _ = driver.communicate(timeout=180)
         finally:
             driver.kill()
     assert driver.returncode == 4, said[-3000:]

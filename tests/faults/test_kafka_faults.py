@@ -104,6 +104,7 @@ def test_a_load_goes_on_with_the_new_leader(
 
 
 @pytest.mark.fault(case=9)
+@pytest.mark.faults_slow
 def test_what_a_stranger_in_the_group_takes_is_missing_and_counted(
     kafka_broker: Broker, carry_out: CarryOut, seen: Seen
 ) -> None:

@@ -43,6 +43,7 @@ class Use:
 
 
 @pytest.mark.fault(case=19)
+@pytest.mark.faults_slow
 def test_what_slow_consumers_leave_is_reported_and_not_kept_in_memory(
     rabbitmq_broker: Broker, carry_out: CarryOut, seen: Seen
 ) -> None:

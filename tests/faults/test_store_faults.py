@@ -58,6 +58,7 @@ def fill(disk: Path) -> Path:
 
 
 @pytest.mark.fault(case=14)
+@pytest.mark.faults_slow
 def test_a_disk_that_fills_up_in_mid_run_is_named_and_costs_nothing_that_was_stored(
     loopback_broker: Broker, carry_out: CarryOut, tmp_path: Path, seen: Seen
 ) -> None:
@@ -124,6 +125,7 @@ def test_a_damaged_table_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault(case=14)
+@pytest.mark.faults_slow
 def test_a_damaged_checkpoint_of_the_rolling_metrics_costs_no_result(
     loopback_broker: Broker, carry_out: CarryOut, tmp_path: Path, seen: Seen
 ) -> None:

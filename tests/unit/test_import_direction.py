@@ -1,7 +1,7 @@
 """Imports point down only, and heavy libraries stay in their rooms.
 
-    cli -> search, spark, collector, monitor, brokers, report -> agent, plan -> transports
-        -> scenario -> measure
+    cli -> search, spark, collector, monitor, brokers, report -> agent, plan
+        -> identity, datasets -> transports -> scenario -> measure
 
 The rule is what keeps an agent small enough to start in every executor, and a transport testable
 without Spark. Everything is read from the source, so an import inside a function counts as well.
@@ -37,8 +37,11 @@ LAYERS = (
         "histogram_column",
         "importing",
         "doctor",
+        "watch",
+        "messages",
     },
     {"agent", "plan"},
+    {"identity", "datasets"},
     {"transports"},
     {"scenario"},
     {"measure"},
@@ -52,7 +55,7 @@ MEASURE_MAY_USE = {"measure", "errors"}
 
 SPARK_ONLY = {"pyspark", "delta", "py4j"}
 NOT_IN_AN_AGENT = SPARK_ONLY | {"pyarrow", "deltalake", "pandas"}
-LIGHT_ROOMS = {"agent", "plan", "transports", "scenario", "measure"}
+LIGHT_ROOMS = {"agent", "plan", "identity", "datasets", "transports", "scenario", "measure"}
 
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path

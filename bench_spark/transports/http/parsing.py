@@ -72,10 +72,29 @@ class HttpParser(Generic[HeadT]):
         """
         at = 0
         while at < end:
-            taken = self._step(buffer.raw, at, end, at_ns)
+            at = self._take_known(buffer.raw, at, end, at_ns)
+            taken = self._step(buffer.raw, at, end, at_ns) if at < end else 0
             if not taken:
                 break
             at += taken
+        return at
+
+    def _take_known(self, raw: bytearray, at: int, end: int, at_ns: int) -> int:
+        """Messages that are all there and whose heads were seen before; where they end."""
+        if self._state is not _State.HEAD:
+            return at
+        heads, on_message, most_kept = self._heads, self._on_message, self._most_kept
+        while (stop := raw.find(_END_OF_HEAD, at, end)) >= 0:
+            head = heads.get(bytes(raw[at:stop]))
+            if head is None or head.body_bytes < 0:
+                break
+            size = head.body_bytes
+            body_at = stop + len(_END_OF_HEAD)
+            if body_at + size > end:
+                break
+            kept = size if most_kept is None or size < most_kept else most_kept
+            on_message(head, size, bytes(raw[body_at : body_at + kept]), at_ns)
+            at = body_at + size
         return at
 
     def finish(self, at_ns: int) -> None:

@@ -117,12 +117,15 @@ class Peer(PlainWire):
             return  # it said that there would be no more
         serving = self._serving.get(head.path)
         if serving is None:
-            self._answers.append(self._reception.unknown_path)
+            answer = self._reception.unknown_path
         elif head.method not in BRINGING:
-            self._answers.append(self._reception.wrong_method)
+            answer = self._reception.wrong_method
         else:
             lane, route = serving
             headers = head.fields if self._arrivals.wants_headers else NO_HEADERS
             self._arrivals.add_row((at_ns, lane, route, 0, 0, size, body, headers))
-            self._answers.append(self._reception.taken)
-        self._is_last = not head.keeps_alive
+            answer = self._reception.taken
+        if not head.keeps_alive:
+            self._is_last = True
+            answer = answer.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+        self._answers.append(answer)

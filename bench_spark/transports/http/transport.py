@@ -69,11 +69,12 @@ class HttpTransport:
         self._rule = ReopeningRule(seconds, _nothing_to_restore) if seconds else None
 
     def probe(self) -> BrokerFacts:
-        product = "HTTP server"
+        product = "HTTP"
         if self._scenario.producers and not self._places.is_one:
             place = self._places.producers.numbered(0)
             head = ask(self._access(place), place, self._context.credentials)
-            product = head.fields.get("server", product.encode()).decode("latin-1")
+            told = head.fields.get("server", b"").decode("latin-1").split()
+            product = told[0] if told else product
         name, _, version = product.partition("/")
         return BrokerFacts(
             product=name,

@@ -29,7 +29,7 @@ outbox.py          messages laid out for it (pure)
 fast_producers.py, native_consumer.py
 """
 
-from bench_spark.transports.kafka.settings import check_properties
+from bench_spark.transports.kafka.settings import check_properties, size_limit
 from bench_spark.transports.kafka.transport import FILES_OF_CLIENT, KafkaTransport, clients_of
 
-__all__ = ["FILES_OF_CLIENT", "KafkaTransport", "check_properties", "clients_of"]
+__all__ = ["FILES_OF_CLIENT", "KafkaTransport", "check_properties", "clients_of", "size_limit"]

@@ -72,6 +72,9 @@ _NOT_YET = frozenset(
 )
 _GROUP_NOT_OURS_TO_DELETE = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NON_EMPTY_GROUP})
 
+_UNHURRIED: Mapping[str, Any] = {"reconnect.backoff.ms": 1000}
+"""librdkafka would try ten times in a second what a broker or a certificate has refused."""
+
 T = TypeVar("T")
 
 
@@ -87,7 +90,7 @@ class Cluster:
         self._username = credentials.username
         self._timeout_seconds = broker.connect_timeout_seconds
         self._errors: list[KafkaError] = []
-        self._properties = admin_properties(broker, credentials)
+        self._properties = dict(_UNHURRIED) | admin_properties(broker, credentials)
         try:
             self._client: Any = AdminClient(
                 self._properties | {"error_cb": self._errors.append}, logger=QuietLog()

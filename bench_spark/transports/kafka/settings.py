@@ -86,12 +86,27 @@ def _name_with_mark(scenario: Scenario, run_id: str) -> str:
 def topic_properties(scenario: Scenario) -> dict[str, str]:
     """The topic's own properties; bodies that brokers refuse by default are allowed."""
     needed: ClientProperties = {}
-    if scenario.message.largest_bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
-        needed["max.message.bytes"] = scenario.message.largest_bytes + ENVELOPE_OF_RECORD_BYTES
+    if scenario.largest_body_bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
+        needed["max.message.bytes"] = scenario.largest_body_bytes + ENVELOPE_OF_RECORD_BYTES
     return {
         key: property_text(value)
         for key, value in (needed | scenario.kafka.topic.properties).items()
     }
+
+
+def size_limit(scenario: Scenario) -> tuple[int, str] | None:
+    """The largest body that the scenario's own properties let through, and which of them says so;
+    None where nothing is said, because then room is made for whatever is sent."""
+    given = (
+        ("kafka.topic.properties", scenario.kafka.topic.properties, "max.message.bytes"),
+        ("kafka.producer", scenario.kafka.producer, "message.max.bytes"),
+    )
+    limits = [
+        (int(properties[name]) - ENVELOPE_OF_RECORD_BYTES, f"{section}.{name}")
+        for section, properties, name in given
+        if str(properties.get(name, "")).isdecimal()
+    ]
+    return min(limits, default=None)
 
 
 def admin_properties(broker: Broker, credentials: Credentials) -> Properties:
@@ -114,8 +129,8 @@ def producer_properties(context: TransportContext) -> Properties:
         "queue.buffering.max.messages": 500_000,
         "queue.buffering.max.kbytes": 262_144,
     }
-    if scenario.message.largest_bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
-        defaults["message.max.bytes"] = scenario.message.largest_bytes + ENVELOPE_OF_RECORD_BYTES
+    if scenario.largest_body_bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
+        defaults["message.max.bytes"] = scenario.largest_body_bytes + ENVELOPE_OF_RECORD_BYTES
     properties = _as_text(defaults | scenario.kafka.producer)
     if scenario.kafka.transaction_messages or not wants_reports(scenario):
         properties[_ONLY_ERRORS] = True
@@ -130,8 +145,8 @@ def consumer_properties(context: TransportContext, group: str | None = None) -> 
         "enable.auto.commit": False,
         "fetch.queue.backoff.ms": 5,
     }
-    if 2 * scenario.message.largest_bytes > LARGEST_RESPONSE_BY_DEFAULT_BYTES:
-        defaults["receive.message.max.bytes"] = 2 * scenario.message.largest_bytes
+    if 2 * scenario.largest_body_bytes > LARGEST_RESPONSE_BY_DEFAULT_BYTES:
+        defaults["receive.message.max.bytes"] = 2 * scenario.largest_body_bytes
     if scenario.kafka.transaction_messages:
         defaults["isolation.level"] = "read_committed"
     if scenario.topology == "round-robin":
@@ -269,13 +284,16 @@ def _check_transactions(scenario: Scenario) -> None:
     problem = _problem_with(Producer, kafka.producer | transactional, _Ignored())
     if problem is not None:
         raise ConfigurationError(f"{place} does not go with kafka.producer: {problem}")
-    if load.mode == "window" and load.in_flight < kafka.transaction_messages:
+    if load.most_awaited is not None and load.most_awaited < kafka.transaction_messages:
+        limit = (
+            "load.in_flight" if load.mode == "window" else f"what load.mode {load.mode} lets out"
+        )
         raise ConfigurationError(
-            f"{place} is above load.in_flight, which is {load.in_flight}: nothing arrives before "
+            f"{place} is above {limit}, which is {load.most_awaited}: nothing arrives before "
             "its transaction is full, and none would ever be"
         )
     open_at_once = kafka.transaction_messages * scenario.producers
-    backlog = load.backlog_limit_bytes // scenario.message.largest_bytes
+    backlog = load.backlog_limit_bytes // scenario.largest_body_bytes
     if load.mode == "maximum" and scenario.has_both_ends and backlog < open_at_once:
         raise ConfigurationError(
             f"{place} for each of {scenario.producers} producer(s) is more than the {backlog} "

@@ -80,7 +80,7 @@ def _told_version(control: Control) -> tuple[str, str]:
 def _try_size(access: Access, login: Login, scenario: Scenario, topic: str) -> None:
     """Publish a message as large as those of the load, which nobody gets: a broker for which it is
     too large hangs up, and version 3.1.1 has no words for the reason."""
-    size = scenario.message.largest_bytes
+    size = scenario.largest_body_bytes
     message = PublishPackets(login.version, topic, qos=0, retain=False).message(bytes(size))
     with Control(access, login) as control:
         limit = control.limits.packet_bytes

@@ -63,7 +63,7 @@ class MqttTransport:
         return MqttProducers(
             MqttProtocol(self._access, logins),
             self._mqtt,
-            self._scenario.message.largest_bytes,
+            self._scenario.largest_body_bytes,
             lanes,
             now_ns,
             self._rule,

@@ -49,7 +49,11 @@ class Reachable(Protocol):
 
 def tls_context(broker: Broker) -> ssl.SSLContext | None:
     """None where nothing is encrypted."""
-    return _tls_context(broker.tls or Tls()) if broker.uses_tls else None
+    return client_tls(broker) if broker.uses_tls else None
+
+
+def client_tls(broker: Broker) -> ssl.SSLContext:
+    return _tls_context(broker.tls or Tls())
 
 
 def tls_name(broker: Broker) -> str:

@@ -16,7 +16,7 @@ from bench_spark.errors import BenchError, BrokerUnreachable
 from bench_spark.measure.clock import NowNs
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.pace import OpeningPace
-from bench_spark.transports.sockets.dialling import tls_context, tls_name
+from bench_spark.transports.sockets.dialling import client_tls
 from bench_spark.transports.sockets.line import Line
 from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.opening import open_connections
@@ -60,8 +60,8 @@ def access_to(context: TransportContext, host: str, port: int, is_tls: bool) -> 
         host=host,
         port=port,
         timeout_seconds=broker.connect_timeout_seconds,
-        tls_context=tls_context(broker) if is_tls else None,
-        tls_name=name or tls_name(broker),
+        tls_context=client_tls(broker) if is_tls else None,
+        tls_name=name,
         pace=context.pace,
         on_opened=context.on_opened,
     )
@@ -82,7 +82,15 @@ class PlainWire(SocketWire):
         super().__init__(connected, loop, now_ns, buffer)
         self.on_open = lambda: None
         self.on_open_error = lambda failure: None
+        self._has_told = False
         loop.add(self)
+        # Not before whoever made this has said whom to tell.
+        loop.call_soon(self._tell_that_it_is_open)
+
+    def _tell_that_it_is_open(self) -> None:
+        if self.failure is None:
+            self._has_told = True
+            self.on_open()
 
     def close(self) -> None:
         """Write what is left, then hang up."""
@@ -104,6 +112,12 @@ class PlainWire(SocketWire):
     def _hang_up_if_done(self) -> None:
         if not self._unsent:
             self._end(ConnectionLost("closed by us"))
+
+    def _end(self, failure: Exception) -> None:
+        is_new = self.failure is None
+        super()._end(failure)
+        if is_new and not self._has_told:
+            self.on_open_error(failure)
 
     def _lost(self, why: str) -> Exception:
         return ConnectionLost(why)

@@ -19,6 +19,7 @@ from bench_spark.transports.base import (
 )
 from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.lanes import Lanes, OpenLane
+from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.plain import PlainProtocol, PlainWire
 from bench_spark.transports.sockets.reopening import ReopeningRule
 from bench_spark.transports.sockets.runs import ReadBuffer
@@ -50,14 +51,24 @@ class SendingWire(TcpWire):
             self._socket.shutdown(socket.SHUT_WR)
 
 
+class ReceivingWire(TcpWire):
+    """Of a server that sends at once: nothing is read before a consumer wants it."""
+
+    def __init__(
+        self, connected: socket.socket, loop: Loop, now_ns: NowNs, buffer: ReadBuffer
+    ) -> None:
+        super().__init__(connected, loop, now_ns, buffer)
+        self.hold(True)
+
+
 class TcpLane(OpenLane):
     connection: TcpWire
 
 
-class TcpProducers(SendingLanes[TcpLane, SendingWire, SendingWire]):
+class TcpProducers(SendingLanes[TcpLane, TcpWire, TcpWire]):
     def __init__(
         self,
-        protocol: PlainProtocol[SendingWire],
+        protocol: PlainProtocol[TcpWire],
         tcp: Tcp,
         lanes: Sequence[Lane],
         now_ns: NowNs,
@@ -74,7 +85,7 @@ class TcpProducers(SendingLanes[TcpLane, SendingWire, SendingWire]):
     def _make_lane(self, number: int, lane: Lane) -> TcpLane:
         return TcpLane(number, lane)
 
-    def _equip(self, lane: TcpLane, opened: SendingWire) -> None:
+    def _equip(self, lane: TcpLane, opened: TcpWire) -> None:
         lane.connection = opened
 
     def _begin(self, lane: TcpLane) -> None:
@@ -99,12 +110,12 @@ class TcpProducers(SendingLanes[TcpLane, SendingWire, SendingWire]):
         return no_outcomes()
 
 
-class TcpConsumers(Lanes[TcpLane, TcpWire, TcpWire]):
+class TcpConsumers(Lanes[TcpLane, ReceivingWire, ReceivingWire]):
     """Connected to a server that sends."""
 
     def __init__(
         self,
-        protocol: PlainProtocol[TcpWire],
+        protocol: PlainProtocol[ReceivingWire],
         tcp: Tcp,
         lanes: Sequence[Lane],
         now_ns: NowNs,
@@ -119,10 +130,9 @@ class TcpConsumers(Lanes[TcpLane, TcpWire, TcpWire]):
     def _make_lane(self, number: int, lane: Lane) -> TcpLane:
         return TcpLane(number, lane)
 
-    def _equip(self, lane: TcpLane, opened: TcpWire) -> None:
+    def _equip(self, lane: TcpLane, opened: ReceivingWire) -> None:
         lane.connection = opened
         opened.parser = parser_of(self._tcp, lane.number, self._arrivals)
-        opened.hold(True)
 
     def _begin(self, lane: TcpLane) -> None:
         self._held.discard(lane.number)

@@ -30,7 +30,13 @@ from bench_spark.transports.sockets.places import Doors, Place, Places
 from bench_spark.transports.sockets.plain import PlainAccess, PlainProtocol, access_to
 from bench_spark.transports.sockets.reopening import ReopeningRule
 from bench_spark.transports.sockets.runs import ReadBuffer
-from bench_spark.transports.tcp.lanes import SendingWire, TcpConsumers, TcpProducers, TcpWire
+from bench_spark.transports.tcp.lanes import (
+    ReceivingWire,
+    SendingWire,
+    TcpConsumers,
+    TcpProducers,
+    TcpWire,
+)
 from bench_spark.transports.tcp.parsing import parser_of
 
 NAME = "TCP"
@@ -101,14 +107,16 @@ class TcpTransport:
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> TcpProducers:
         first = lanes[0].destinations[0]
         place = self._places.sent_to(first.index, first.name)
-        protocol = PlainProtocol(NAME, self._access(place), SendingWire)
+        # Our own consumers cannot be waited for: whoever would read for them waits here.
+        make_wire = TcpWire if self._places.is_one else SendingWire
+        protocol: PlainProtocol[TcpWire] = PlainProtocol(NAME, self._access(place), make_wire)
         return TcpProducers(protocol, self._tcp, lanes, now_ns, self._rule)
 
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
     ) -> Consumers:
         if not self._listens:
-            protocol = PlainProtocol(NAME, self._access(self._places.consumers), TcpWire)
+            protocol = PlainProtocol(NAME, self._access(self._places.consumers), ReceivingWire)
             return TcpConsumers(protocol, self._tcp, lanes, now_ns, want, self._rule)
         arrivals = Arrivals(want)
         consumers = ListeningConsumers(

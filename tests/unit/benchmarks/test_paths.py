@@ -16,6 +16,7 @@ from benchmarks.paths import HotPath, processor_seconds_per_call
         paths.decode_deliveries,
         paths.settle_confirms,
         paths.stamp_heads,
+        paths.carry_records,
         paths.record_latencies,
         paths.record_by_hdrhistogram,
         paths.record_both_ends,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.collector.accounts import Accounts, Ledger, Sent
+from bench_spark.collector.accounts import Accounts, Ledger, Sent, completed
 from bench_spark.measure.sequences import SequenceSets
 from bench_spark.scenario.topologies import wiring_for
 
@@ -299,3 +299,24 @@ def test_a_refused_message_of_a_fan_out_counts_for_every_copy_that_did_not_arriv
     found = ledger.accounts({0: 0, 1: 0, 2: 0}, is_complete=True)
     assert (found.received_once, found.failed, found.lost) == (4, 2, 0)
     assert found.closes
+
+
+@pytest.mark.parametrize(
+    ("known", "counted", "expected"),
+    [
+        (Accounts(), (100, 90, 0), (90, 10)),
+        (Accounts(), (100, 95, 5), (90, 10)),
+        (Accounts(sent=50, received_once=50), (100, 90, 0), (90, 10)),
+        (Accounts(sent=50, received_once=40, lost=5, failed=5), (100, 60, 0), (60, 30)),
+        # Two agents have received the same messages, and one of them can tell no more.
+        (Accounts(), (100, 130, 0), (100, 0)),
+        (Accounts(copies=2), (100, 150, 0), (150, 50)),
+    ],
+)
+def test_what_killed_agents_have_not_reported_is_taken_from_their_events(
+    known: Accounts, counted: tuple[int, int, int], expected: tuple[int, int]
+) -> None:
+    found = completed(known, *counted)
+    assert (found.received_once, found.indeterminate) == expected
+    assert found.closes
+    assert found.lost == known.lost

@@ -219,6 +219,23 @@ def test_runs_that_are_parts_of_something_are_quiet(monkeypatch: pytest.MonkeyPa
     assert "warm-up" in terminal.getvalue()
 
 
+def test_the_line_of_a_trial_tells_its_place_and_the_time_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    stream, clock = Terminal(), HandClock()
+    display = display_for_trials(stream)
+    display.name_next("trial 12 of 160, about 1 h 20 min left")
+    display.started(PLAN, TIMELINE, clock.now_ns)
+    clock.seconds = 7
+    display.update(HandWindow(), is_draining=False)
+    shown = re.sub(r"\x1b\[[0-9;]*[a-zA-Z]", "", stream.getvalue()).split("\r")[-1]
+    assert shown.startswith("trial 12 of 160, about 1 h 20 min l")
+    assert "measure  7/15 s  9,999 msg/s  P99 2.10 ms" in shown
+    assert len(shown) < 80
+
+
 def test_no_color_leaves_the_line_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")

@@ -1,0 +1,105 @@
+"""`bench-spark watch` on runs that grow, without Spark: what is said, and how it ends."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import result_documents as documents
+from growing_run import GrowingRun
+
+from bench_spark.brokers.base import free_ports
+from bench_spark.cli import main
+from bench_spark.errors import BrokerUnreachable
+from bench_spark.store import Store
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bench_spark.cli.watch.REFRESH_SECONDS", 0.02)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> GrowingRun:
+    growing = GrowingRun(Store(tmp_path / "store").open())
+    growing.begin()
+    return growing
+
+
+def watch(run: GrowingRun, *more: str) -> int:
+    return main(["watch", "--store", run.store.uri, *more])
+
+
+def test_the_newest_run_is_followed_to_its_result(
+    run: GrowingRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for second in range(3):
+        run.add_second(second)
+    timer = threading.Timer(0.3, lambda: run.end(documents.degraded()))
+    timer.start()
+    assert watch(run) == 0
+    said = capsys.readouterr()
+    assert "r1  measure  3/8 s  990 msg/s  P99 8.00 ms" in said.err
+    assert said.out.startswith("DEGRADED  steady on ")
+    timer.join()
+
+
+def test_watching_can_end_like_the_run_did(
+    run: GrowingRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.fail(BrokerUnreachable("nobody there"))
+    assert watch(run, "r1", "--exit-code", "--quiet") == 3
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "nobody there" in said.out
+
+
+def test_without_a_run_that_is_running_one_must_be_named(
+    run: GrowingRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.fail(BrokerUnreachable("nobody there"))
+    assert watch(run) == 2
+    assert "no run is running in" in capsys.readouterr().err
+
+
+def test_a_run_that_is_not_there_is_named_with_the_nearest(
+    run: GrowingRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert watch(run, "r11") == 2
+    assert "did you mean r1?" in capsys.readouterr().err
+
+
+def test_a_run_that_says_nothing_any_more_is_called_silent(
+    run: GrowingRun, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench_spark.cli.watch.QUIET_SECONDS", 0.1)
+    timer = threading.Timer(0.6, lambda: run.end(documents.VALID))
+    timer.start()
+    assert watch(run) == 0
+    assert capsys.readouterr().err.count("no news of r1 for") == 1
+    timer.join()
+
+
+def test_the_dashboards_address_is_told(
+    run: GrowingRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.end(documents.VALID)
+    [port] = free_ports(1)
+    assert watch(run, "r1", "--dashboard", str(port)) == 0
+    assert f"dashboard at http://127.0.0.1:{port}/" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--dashboard", "--prometheus"])
+def test_an_address_that_is_none_is_refused(
+    capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    assert main(["watch", "r1", option, "x"]) == 2
+    assert f"{option}: 'x' is not allowed; allowed: PORT or HOST:PORT" in capsys.readouterr().err
+
+
+def test_a_dashboard_needs_live_metrics(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["run", "steady", "--broker", "loopback", "--no-live", "--dashboard", "8080"]
+    assert main(arguments) == 2
+    assert "--dashboard: --no-live" in capsys.readouterr().err

@@ -1,0 +1,106 @@
+"""Messages on a stream of bytes: what is framed is read again, wherever the stream is cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_spark.errors import ConfigurationError
+from bench_spark.measure.envelope import Envelopes, empty_envelopes, envelope_bytes
+from bench_spark.scenario.tcp_section import Tcp
+from bench_spark.transports.base import HEAD_ONLY, Part
+from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.runs import ReadBuffer
+from bench_spark.transports.sockets.sending import Load
+from bench_spark.transports.sockets.wire import Unreadable
+from bench_spark.transports.tcp.framing import framing_of
+from bench_spark.transports.tcp.parsing import LONGEST_WHOLE_BYTES, MOST_BYTES, parser_of
+
+LENGTH, LINE = Tcp(), Tcp(framing="line")
+
+
+def heads(count: int) -> Envelopes:
+    made = empty_envelopes(count)
+    made["sequence"] = np.arange(count)
+    made["sent_ns"] = 10**18
+    return made
+
+
+def load(tails: bytes | list[bytes], count: int, head_bytes: int = 0) -> Load:
+    made = heads(count)
+    return Load(made, envelope_bytes(made), np.zeros(count, np.uint16), tails, head_bytes)
+
+
+class Reader:
+    def __init__(self, tcp: Tcp, want: frozenset[Part] = frozenset({Part.BODY})) -> None:
+        self.arrivals = Arrivals(want)
+        self._parser = parser_of(tcp, 4, self.arrivals)
+        self._buffer = ReadBuffer(1 << 20)
+        self._rest = b""
+
+    def read(self, data: bytes, cuts: list[int]) -> None:
+        ends = [*sorted(cuts), len(data)]
+        for start, end in zip([0, *ends], ends, strict=False):
+            piece = self._rest + data[start:end]
+            self._buffer.raw[: len(piece)] = piece
+            done = self._parser.parse(self._buffer, len(piece), 77)
+            self._rest = piece[done:]
+            self._buffer.raw[: len(piece)] = bytes(len(piece))
+
+
+sizes = st.integers(0, 60) | st.sampled_from([32, 32, 300, LONGEST_WHOLE_BYTES, 70_001])
+FRAMINGS = [LENGTH, LINE, Tcp(length_bytes=8, byte_order="little")]
+
+
+@given(st.sampled_from(FRAMINGS), st.lists(sizes, min_size=1, max_size=40), st.data())
+def test_bodies_arrive_as_they_were_framed_wherever_the_stream_is_cut(
+    tcp: Tcp, wanted: list[int], data: st.DataObject
+) -> None:
+    bodies = [bytes([65 + number % 26]) * size for number, size in enumerate(wanted)]
+    stream = bytes(framing_of(tcp).data(load(bodies, len(bodies))))
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=10))
+    reader = Reader(tcp)
+    reader.read(stream, cuts)
+    received = reader.arrivals.take()
+    assert list(received.bodies or ()) == bodies
+    assert received.size.tolist() == wanted
+    assert set(received.lane.tolist()) == {4}
+    assert set(received.received_ns.tolist()) == {77}
+
+
+@given(st.integers(1, 60), st.sampled_from([8, 32]), st.integers(0, 90), st.data())
+def test_alike_messages_have_their_heads_whether_or_not_bodies_are_kept(
+    count: int, head_bytes: int, tail_bytes: int, data: st.DataObject
+) -> None:
+    sent = load(b"t" * tail_bytes, count, head_bytes)
+    stream = bytes(framing_of(LENGTH).data(sent))
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=5))
+    both = []
+    for want in (HEAD_ONLY, frozenset({Part.BODY})):
+        reader = Reader(LENGTH, want)
+        reader.read(stream, cuts)
+        both.append(reader.arrivals.take())
+    for received in both:
+        rows = envelope_bytes(received.head)
+        assert np.array_equal(rows[:, :head_bytes], sent.rows[:, :head_bytes])
+        assert set(received.size.tolist()) == {head_bytes + tail_bytes}
+    assert both[0].bodies is None
+    assert list(both[1].bodies or ()) == sent.bodies()
+
+
+def test_a_body_with_a_line_feed_is_refused_by_its_number_and_place() -> None:
+    bodies = [b"good", b"also", b"not\nthis"]
+    with pytest.raises(ConfigurationError, match=r"message 2 of producer 0 .* at byte 3"):
+        framing_of(LINE).data(load(bodies, 3))
+
+
+def test_a_body_that_is_longer_than_its_length_can_say_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"tcp.length_bytes: 1 .* 256 bytes"):
+        framing_of(Tcp(length_bytes=1)).data(load([bytes(256)], 1))
+
+
+def test_a_length_that_nobody_means_is_not_waited_for() -> None:
+    with pytest.raises(Unreadable, match=str(MOST_BYTES + 1)):
+        Reader(LENGTH).read((MOST_BYTES + 1).to_bytes(4), [])
