@@ -66,6 +66,7 @@ def test_a_stream_is_read_again_from_the_offset_that_is_asked_for(rabbitmq_broke
                 rabbitmq_broker,
                 producers=0,
                 load={"messages": expected},
+                phases={"warmup_seconds": 0, "measure_seconds": 5, "drain_seconds": 2},
                 amqp=amqp,
             )
             assert load.total_of_all_phases("consumer", "received") == expected
