@@ -14,14 +14,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bench_spark.cli.options import default_store
 from bench_spark.cli.preparing import asked_of, choose_run_id
 from bench_spark.cli.run import carried_out, launched
-from bench_spark.errors import EXIT_INTERRUPTED, EXIT_VALID
+from bench_spark.errors import EXIT_INTERRUPTED, EXIT_VALID, ConfigurationError
 from bench_spark.report.live import Quiet, display_for
 from bench_spark.scenario import loader
 from bench_spark.scenario.broker import Broker
@@ -105,8 +105,10 @@ class Frames(Mapping[str, "pd.DataFrame"]):
 
 def run(
     scenario: Scenario | Reference,
-    broker: Broker | Reference,
+    broker: Broker | Reference | None = None,
     *,
+    ingress: Sequence[Broker | Reference] = (),
+    egress: Sequence[Broker | Reference] = (),
     store: Reference | None = None,
     master: str | None = None,
     run_id: str | None = None,
@@ -116,16 +118,20 @@ def run(
 ) -> Result:
     """Run a scenario on a broker. A Spark session that is there already is used, and left.
 
+    `ingress`, `egress`: where messages go in and come out again, if that is not one broker; unset:
+    as the scenario says, else `broker`.
     `store`: directory or URI of the tables; unset: $BENCH_SPARK_STORE, else `bench-store` here.
     `master`: Spark master; unset: this machine. `live`: rolling metrics while the load runs,
     instead of afterwards. `progress`: where to tell how it goes, as `sys.stderr`; unset: nowhere.
     """
     loaded = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
-    where = broker if isinstance(broker, Broker) else load_broker(broker)
     if tags:
         loaded = loader.with_tags(loaded, tags, "tags")
-    asked = asked_of(loaded, where)
-    chosen_id = choose_run_id(run_id, asked.scenario, asked.broker)
+    if broker is not None and (ingress or loaded.ingress) and (egress or loaded.egress):
+        raise ConfigurationError("broker: would not be used, as ingress and egress name others")
+    named = None if broker is None else _given(broker)
+    asked = asked_of(loaded, named, [*map(_given, ingress)], [*map(_given, egress)])
+    chosen_id = choose_run_id(run_id, asked.scenario, asked.ends)
     place = default_store() if store is None else os.fspath(store)
     display = Quiet(sys.stderr) if progress is None else display_for(progress, live)
     try:
@@ -137,6 +143,10 @@ def run(
         if end.code == EXIT_INTERRUPTED:
             raise KeyboardInterrupt from None
         raise
+
+
+def _given(broker: Broker | Reference) -> Broker | str:
+    return broker if isinstance(broker, Broker) else os.fspath(broker)
 
 
 def _overrides(changes: Mapping[str, Any] | None) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from bench_spark.agent.due_times import Stream
 from bench_spark.agent.pacer import Pacing, Schedule
@@ -19,6 +20,7 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.errors import ConfigurationError
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.measure.envelope import ENVELOPE_BYTES, run_tag
+from bench_spark.scenario.ends_section import Egress, Ingress
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.topologies import Wiring
 
@@ -78,10 +80,10 @@ class Assignment:
 
     @property
     def schedule(self) -> Pacing | None:
-        """The stream this agent sends in mode `rate`; None where the load has no schedule, or where
-        it is that of a table which has not been read yet."""
+        """The stream this agent sends; None where the load has no schedule, or where it is that of
+        a table which has not been read yet."""
         load, dataset = self.scenario.load, self.scenario.dataset
-        if load.mode != "rate" or not self.producers:
+        if not load.has_schedule or not self.producers:
             return None
         if dataset.is_recorded:
             return None if self.rows_at is None else self._recorded_schedule(self.rows_at)
@@ -251,7 +253,7 @@ def has_open_end(scenario: Scenario) -> bool:
 
 
 def _is_paced(scenario: Scenario) -> bool:
-    return scenario.load.mode == "rate" and not scenario.only_consumes
+    return scenario.load.has_schedule and not scenario.only_consumes
 
 
 def timeline_of(scenario: Scenario, start_ns: int) -> Timeline:
@@ -313,7 +315,9 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2, executors: i
             f"which gets the answers, but {agents} agents share {effective.destinations} "
             f"destination(s); {_what_keeps_apart(effective)}"
         )
-    if effective.load.mode == "window" and effective.producers > 1:
+    if effective.load.mode == "request" or (
+        effective.load.mode == "window" and effective.producers > 1
+    ):
         _refuse_anonymous_bodies(effective)
     if effective.breakdown == "destination":
         _refuse_wide_breakdown(placed)
@@ -378,6 +382,8 @@ def _with_phases_by_number(assignments: Sequence[Assignment]) -> list[Assignment
 
 def _what_keeps_apart(scenario: Scenario) -> str:
     """How agents could have groups of their own."""
+    if scenario.has_ends_apart:
+        return "what goes in at an ingress may come out at any egress: use agents: 1"
     if scenario.topology in ("fan-out", "round-robin"):
         return f"topology {scenario.topology} ties all together: use agents: 1"
     what = "consumers" if scenario.topology == "fan-in" else "destinations"
@@ -394,6 +400,7 @@ def _whole_groups(wiring: Wiring, destinations: Iterable[int]) -> list[int]:
     return sorted(index for group in groups for index in wiring.destinations_of_group(group))
 
 
+_End = TypeVar("_End", Ingress, Egress)
 Placed = list[tuple[tuple[Member, ...], tuple[Member, ...]]]
 
 
@@ -405,6 +412,8 @@ def _multiplied_out(scenario: Scenario, agents: int) -> Scenario:
             "producers": scenario.producers * agents,
             "consumers": scenario.consumers * agents,
             "destinations": scenario.destinations * agents,
+            "ingress": [_end_times(end, "producers", agents) for end in scenario.ingress],
+            "egress": [_end_times(end, "consumers", agents) for end in scenario.egress],
             "load": load.model_copy(
                 update={
                     "scope": "total",
@@ -420,6 +429,12 @@ def _multiplied_out(scenario: Scenario, agents: int) -> Scenario:
     return scenario.model_copy(update=update)
 
 
+def _end_times(end: _End, members: str, agents: int) -> _End:
+    counts = {"destinations": end.destinations, members: end.members}
+    told = {key: count * agents for key, count in counts.items() if count is not None}
+    return end.model_copy(update=told)
+
+
 def _producers(wiring: Wiring) -> list[Member]:
     return [
         Member(index, (wiring.destination_of_producer(index),)) for index in range(wiring.producers)
@@ -427,11 +442,9 @@ def _producers(wiring: Wiring) -> list[Member]:
 
 
 def _consumers(wiring: Wiring) -> list[Member]:
-    received = [tuple(wiring.destinations_of_group(group)) for group in range(wiring.groups)]
-    return [
-        Member(index, received[wiring.group_of_consumer(index)])
-        for index in range(wiring.consumers)
-    ]
+    numbers = [wiring.destinations_of_consumer(index) for index in range(wiring.consumers)]
+    received = {of_group: tuple(of_group) for of_group in numbers}  # one for all of a group
+    return [Member(index, received[of_group]) for index, of_group in enumerate(numbers)]
 
 
 def _dealt(members: Sequence[Member], hands: int) -> list[list[Member]]:
@@ -488,8 +501,9 @@ def _refuse_idle_agents(scenario: Scenario, placed: Placed) -> None:
 def _refuse_anonymous_bodies(scenario: Scenario) -> None:
     if scenario.has_envelopes and scenario.message.bytes < ENVELOPE_BYTES:
         raise ConfigurationError(
-            f"message.bytes: {scenario.message.bytes} is too few for load.mode: window with "
-            f"several producers; below {ENVELOPE_BYTES} bytes a message does not say whose it is"
+            f"message.bytes: {scenario.message.bytes} is too few for load.mode: "
+            f"{scenario.load.mode} with several producers; below {ENVELOPE_BYTES} bytes a message "
+            "does not say whose it is"
         )
 
 

@@ -140,6 +140,8 @@ RUNS = pa.schema(
         ("delivery_rate", pa.float64()),
         ("scenario_json", pa.string()),
         ("broker_json", pa.string()),
+        ("brokers", pa.list_(pa.string())),
+        ("brokers_json", pa.string()),
         ("environment_json", pa.string()),
         ("result_json", pa.string()),
         ("bench_spark_version", pa.string()),

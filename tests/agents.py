@@ -22,7 +22,8 @@ from bench_spark.collector.server import CollectorServer
 from bench_spark.measure.clock import Clock
 from bench_spark.measure.hdr import SparseHistogram, merge_sparse
 from bench_spark.plan import Plan
-from bench_spark.scenario.broker import Broker, resolve_credentials
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.ends import Ends
 
 
 @dataclass
@@ -77,7 +78,7 @@ class Load:
 
 def start_load(
     plan: Plan,
-    broker: Broker,
+    broker: Broker | Ends,
     message_writer: MakeMessageWriter | None = None,
     on_files: Callable[[int, int, list[MessageFile]], None] | None = None,
 ) -> Load:
@@ -92,20 +93,22 @@ def start_load(
     control = RunControl(plan, clock.now_ns, server.send, keep, on_files=on_files)
     server.start(control)
     load = Load(plan, control, server, rows=rows)
-    credentials = resolve_credentials(broker)
+    ends = broker if isinstance(broker, Ends) else Ends.of(broker)
 
     def work(task: AgentTask) -> None:
         load.results.append(run_agent(task, message_writer=message_writer))
 
     for assignment in plan.assignments:
-        task = AgentTask(assignment, broker, credentials, ("127.0.0.1", server.port), token)
+        task = AgentTask(assignment, ends, ("127.0.0.1", server.port), token)
         load.threads.append(threading.Thread(target=work, args=(task,), daemon=True))
     for thread in load.threads:
         thread.start()
     return load
 
 
-def run_load(plan: Plan, broker: Broker, meanwhile: Callable[[Load], None] | None = None) -> Load:
+def run_load(
+    plan: Plan, broker: Broker | Ends, meanwhile: Callable[[Load], None] | None = None
+) -> Load:
     """Run the plan to its end; `meanwhile` is called once the load has started."""
     load = start_load(plan, broker)
     if meanwhile is not None:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from bench_spark.agent.carrying import Carrying
+from bench_spark.agent.ends import EndsTransport, EndTransport, make_room_for_lanes, open_ends
 from bench_spark.agent.host import host_facts, is_this_host
 from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import Lanes, LoadLoop
@@ -32,13 +33,12 @@ from bench_spark.agent.time_slice import short_time_slice
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.agent.tracing import MakeMessageWriter, MessageFile, Tracer, TraceSetup
 from bench_spark.agent.waiting import Waiting
-from bench_spark.descriptors import make_room_for
 from bench_spark.errors import BenchError
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.measure.hdr import shape_for
 from bench_spark.measure.sequences import SequencePages, SequenceSets
 from bench_spark.plan import Assignment, Member, timeline_of
-from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.topologies import Wiring
 from bench_spark.scenario.trace_section import traced_every
 from bench_spark.transports.base import (
@@ -53,11 +53,9 @@ from bench_spark.transports.base import (
     Signal,
     Subscription,
     Transport,
-    TransportContext,
     Wired,
 )
 from bench_spark.transports.pace import OpeningPace
-from bench_spark.transports.registry import connections_of, files_of_connection, make_transport
 
 STEP_TIMEOUT_SECONDS = 120.0
 START_TIMEOUT_SECONDS = 600.0
@@ -70,8 +68,7 @@ class AgentTask:
     """Everything one task needs; travels inside the closure, credentials and all."""
 
     assignment: Assignment
-    broker: Broker
-    credentials: Credentials
+    ends: Ends
     collector: tuple[str, int]
     token: str = field(repr=False)
 
@@ -155,16 +152,16 @@ class _Agent:
         self._message_writer = message_writer
         self._link = link
         self._waiting = Waiting()
-        context = TransportContext(
-            task.assignment.run_id,
-            task.assignment.scenario,
-            task.broker,
-            task.credentials,
+        self._ends = open_ends(
+            task.assignment,
+            task.ends,
             attempt,
             pace=_pace_of(task.assignment),
             on_opened=_OpeningNews(link).opened,
         )
-        self._transport: Transport = make_transport(context)
+        self._transport: Transport | EndsTransport = (
+            EndsTransport(self._ends) if task.ends.are_apart else self._ends[0].transport
+        )
         self._declared: tuple[Destination, ...] = ()
 
     def run(self, result: AgentResult) -> None:
@@ -186,33 +183,23 @@ class _Agent:
     # -- before ----------------------------------------------------------------------------------
 
     def _prepare(self, slice_ns: int | None) -> dict[int, Destination]:
-        assignment, broker = self._assignment, self._task.broker
-        lanes = len(assignment.producers), len(assignment.consumers)
-        connections = connections_of(assignment.scenario, broker, *lanes)
-        if connections:
-            make_room_for(connections, files_of_connection(broker))
-        facts = self._transport.probe()
+        make_room_for_lanes(self._ends, self._assignment)
+        brokers = [_probed(one) for one in self._ends]
         host = host_facts() | {
-            "shares_host_with_broker": is_this_host(self._task.broker.host),
+            "shares_host_with_broker": any(is_this_host(one.end.broker.host) for one in self._ends),
             "time_slice_us": slice_ns / 1_000 if slice_ns is not None else None,
         }
         report(
             self._link,
             "probed",
-            broker={
-                "product": facts.product,
-                "version": facts.version,
-                "platform": facts.platform,
-                "capabilities": sorted(facts.capabilities),
-                "client_library": facts.client_library,
-            },
+            brokers=brokers,
             host=host,
             executor=self._executor,
         )
         self._expect("declare")
         wanted = [Destination(index) for index in self._assignment.declares]
         if wanted and self._assignment.scenario.only_consumes:
-            self._declared = self._transport.find(wanted)
+            self._declared = self._ends[0].transport.find(wanted)
         elif wanted:
             self._declared = self._transport.declare(wanted)
         report(
@@ -279,12 +266,11 @@ class _Agent:
             recorder = Recorder(self._recorder_setup(destinations, sizes), timeline)
             sampler = self._make_sampler(timeline)
             tracer = self._make_tracer(destinations, timeline)
-            host, port = self._task.broker.address()
             lanes_open = Lanes(
                 producers=producers,
                 consumers=consumers,
                 subscription_of=self._subscription_of(),
-                broker_address=f"{host}:{port}",
+                addresses=self._addresses(),
                 confirms=confirms,
                 fills_first=fills_first,
                 are_self_limiting=self._has_length_limit(),
@@ -337,7 +323,7 @@ class _Agent:
     ) -> RecorderSetup:
         scenario = self._assignment.scenario
         names = {index: destination.name or "" for index, destination in destinations.items()}
-        scheduled = scenario.load.mode == "rate" and not scenario.only_consumes
+        scheduled = scenario.load.has_schedule and not scenario.only_consumes
         return RecorderSetup(
             shape=shape_for(scenario.histogram.highest_us),
             run_tag=self._assignment.run_tag,
@@ -361,7 +347,9 @@ class _Agent:
     def _fills_first(self) -> bool:
         """Where the broker returns what no consumer can take at once, one must be there first."""
         scenario = self._assignment.scenario
-        is_immediate = self._task.broker.kind == "amqp" and scenario.amqp.immediate
+        is_immediate = any(
+            one.end.broker.kind == "amqp" and one.scenario.amqp.immediate for one in self._ends
+        )
         return scenario.load.fill_first and not is_immediate
 
     def _make_sampler(self, timeline: Timeline) -> Sampler | None:
@@ -409,9 +397,21 @@ class _Agent:
         return Tracer(setup, self._message_writer(setup), self._link.send_file)
 
     def _has_length_limit(self) -> bool:
-        arguments = self._assignment.scenario.amqp.queue.arguments
         limits = ("x-max-length", "x-max-length-bytes")
-        return self._task.broker.kind == "amqp" and any(name in arguments for name in limits)
+        return any(
+            name in one.scenario.amqp.queue.arguments
+            for one in self._ends
+            if one.end.broker.kind == "amqp"
+            for name in limits
+        )
+
+    def _addresses(self) -> dict[str, str]:
+        """Nothing where a role has several: those name the one that they speak of."""
+        ends = self._task.ends
+        return {
+            role: side[0].address if len(side) == 1 else ""
+            for role, side in ((PRODUCER, ends.ingress), (CONSUMER, ends.egress))
+        }
 
     def _consumer_lanes(self, destinations: dict[int, Destination]) -> list[Lane]:
         wiring = self._assignment.scenario.wiring
@@ -510,7 +510,7 @@ class _Agent:
     def _depths(self, wiring: Wiring) -> dict[int, int | None]:
         """By subscription."""
         if wiring.is_plain:
-            found = self._transport.depths(self._declared)
+            found = self._ends[0].transport.depths(self._declared)
             return {d.index: depth for d, depth in zip(self._declared, found, strict=True)}
         assert isinstance(self._transport, Wired), "the registry has checked"
         declared = {destination.index: destination for destination in self._declared}
@@ -537,6 +537,21 @@ def _pace_of(assignment: Assignment) -> OpeningPace:
     """This agent's share of the rate at which connections are opened."""
     asked = assignment.scenario.connections_per_second
     return OpeningPace(None if asked is None else asked / assignment.agents)
+
+
+def _probed(one: EndTransport) -> dict[str, Any]:
+    """What a broker says of itself."""
+    with one.named():
+        facts = one.transport.probe()
+    return {
+        "role": one.end.role,
+        "name": one.end.broker.name,
+        "product": facts.product,
+        "version": facts.version,
+        "platform": facts.platform,
+        "capabilities": sorted(facts.capabilities),
+        "client_library": facts.client_library,
+    }
 
 
 def _connections(end: Producers | Consumers | None, lanes: int) -> int:

@@ -35,6 +35,16 @@ class Dealer(Protocol):
         """The lane is back."""
 
 
+class Stream(Dealer, Protocol):
+    """A dealer of a load with a schedule: message k of the stream is due at a time of its own."""
+
+    def ready(self, due: int) -> int:
+        """How many of the first `due` messages of the stream can be dealt now; no others are."""
+
+    def numbers(self, lane: U32, sequence: U64) -> I64:
+        """Which messages of the whole stream these are, of those dealt last."""
+
+
 class RoundRobin:
     """Message k goes to lane k modulo the number of lanes.
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from bench_spark.agent.carrying import Carrying
-from bench_spark.agent.dealing import Dealer, RoundRobin, Windows
+from bench_spark.agent.dealing import Dealer, RoundRobin, Stream, Windows
 from bench_spark.agent.due import DueBook
 from bench_spark.agent.due_times import DueTimes
 from bench_spark.agent.host import HostLoad
@@ -24,6 +24,8 @@ from bench_spark.agent.outages import QUIET_NS, Outages, Quiet, WriteOff
 from bench_spark.agent.pacer import Pacing
 from bench_spark.agent.payload import head_bytes, padding
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
+from bench_spark.agent.releasing import Releasing
+from bench_spark.agent.requests import Requests
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sampling import Sampler
 from bench_spark.agent.setting_aside import SetAside
@@ -61,6 +63,9 @@ HEED_NS = 5_000_000
 SHORTEST_TAKING_NS = 200_000
 """How often to look whether slow consumers may take another message."""
 PROGRESS_NS = 100_000_000
+"""How often the driver is told of the progress, unless many tell it."""
+MOST_REPORTS_PER_SECOND = 2_000
+"""Of all agents together: each costs the driver some 20 us."""
 STALL_NS = 5 * NANOSECONDS
 LATE_GRACE_NS = NANOSECONDS
 """Messages due at the very end may still go out this much later; after that they are unsent."""
@@ -80,8 +85,8 @@ class Lanes:
     consumers: Consumers | None
     subscription_of: np.ndarray[tuple[int, int], np.dtype[np.int64]]
     """[consumer lane, route] -> subscription number."""
-    broker_address: str
-    """Host and port, for messages to people."""
+    addresses: Mapping[str, str]
+    """By role the broker's host and port, for messages to people."""
     confirms: bool = False
     """Whether every message sent will have an outcome."""
     fills_first: bool = False
@@ -137,6 +142,7 @@ class LoadLoop:
         self._scheduled_total = self._messages_scheduled()
         self._due_book = DueBook(self._schedule, self._scheduled_total, timeline, recorder)
         self._dealer = self._make_dealer()
+        self._releasing = self._make_releasing()
         self._sizes = sizes
         self._head_bytes = head_bytes(scenario.message)
         self._is_numbered = self._carrying is not None or self._head_bytes == ENVELOPE_BYTES
@@ -176,6 +182,8 @@ class LoadLoop:
         self._next_heed_ns = 0
         self._next_taking_ns = NEVER_NS
         self._next_progress_ns = 0
+        together_ns = assignment.agents * NANOSECONDS // MOST_REPORTS_PER_SECOND
+        self._progress_ns = max(PROGRESS_NS, together_ns)
         self._next_tick_ns = timeline.tick_end_ns(0)
         self._blocked_since: dict[int, int] = {}
         self.outages = Outages()
@@ -205,24 +213,43 @@ class LoadLoop:
         return warmup + (self._assignment.expected_messages or 0)
 
     @property
-    def _stream(self) -> RoundRobin:
+    def _stream(self) -> Stream:
         """The dealer of a load with a schedule."""
-        assert isinstance(self._dealer, RoundRobin)
+        assert isinstance(self._dealer, RoundRobin | Requests)
         return self._dealer
 
     def _make_dealer(self) -> Dealer:
         members = tuple(member.index for member in self._assignment.producers)
+        if self._mode == "request" and members:
+            return Requests(members)
         if self._mode == "window":
             return Windows(members, self._assignment.scenario.load.in_flight)
         return RoundRobin(max(1, len(members)), owes=self._schedule is not None)
 
     def _make_aside(self) -> SetAside | None:
         """On a schedule, a lane that is full must not make the others late."""
-        producers = self._lanes.producers
+        producers, dealer = self._lanes.producers, self._dealer
         is_needed = self._schedule is not None and len(self._assignment.producers) > 1
         if not is_needed or not isinstance(producers, Skippable):
             return None
-        return SetAside(producers, self._stream)
+        # With one message on its way at most, no lane of a request/response load is ever full.
+        return SetAside(producers, dealer) if isinstance(dealer, RoundRobin) else None
+
+    def _make_releasing(self) -> Releasing | None:
+        if self._mode != "request":
+            return None
+        return Releasing(
+            self._dealer if isinstance(self._dealer, Requests) else None,
+            self._recorder,
+            self._link,
+            self._now_ns,
+            round(self._assignment.scenario.load.patience_seconds * NANOSECONDS),
+            self._send_at_once,
+        )
+
+    def _send_at_once(self) -> None:
+        """What is late does not wait for the next batch to be complete."""
+        self._batch_complete_ns = 0
 
     def _make_taking(self) -> Taking | None:
         consumer = self._assignment.scenario.consumer
@@ -419,7 +446,7 @@ class LoadLoop:
     def _keep_house(self, now: int) -> None:
         self._heed_signals()
         if now >= self._next_progress_ns:
-            self._next_progress_ns = now + PROGRESS_NS
+            self._next_progress_ns = now + self._progress_ns
             self._send_progress()
         if now >= self._next_tick_ns:
             self._close_ticks(now)
@@ -433,6 +460,8 @@ class LoadLoop:
         if isinstance(self._dealer, Windows) and not self._is_draining:
             self._reclaim_what_was_lost(self._dealer, now)
             self._watch_for_stall(self._dealer, now)
+        if self._releasing is not None:
+            self._releasing.give_up(now)
 
     # -- producing -------------------------------------------------------------------------------
 
@@ -561,6 +590,8 @@ class LoadLoop:
             if self._tracer is not None:
                 self._trace_sent(self._tracer, batch, accepted, insert_ns)
             self._dealer.accepted(lane[:accepted])
+            if isinstance(self._dealer, Requests):
+                self._dealer.sent(lane[:accepted], head[:accepted])
             self._sent += accepted
         return accepted, makes_way
 
@@ -621,6 +652,8 @@ class LoadLoop:
                 subscription = subscription[is_ours]
         self._received += len(head)
         self._dealer.consumed(head["producer"])
+        if self._releasing is not None:
+            self._releasing.arrived(head["producer"], head["sequence"])
         if self._sampler is not None and not self._has_ended_production:
             self._sample(self._sampler, subscription, received_ns)
 
@@ -651,6 +684,9 @@ class LoadLoop:
             # A message that came back frees its place in the backlog and in the window.
             self._freed += int(np.count_nonzero(failed))
             self._dealer.consumed(outcomes.head["producer"][failed])
+            if self._releasing is not None:
+                head = outcomes.head[failed]
+                self._releasing.arrived(head["producer"], head["sequence"])
 
     # -- signals, commands, ticks ----------------------------------------------------------------
 
@@ -682,7 +718,7 @@ class LoadLoop:
         else:
             self._recorder.error(role, at_ns)
         if not signal.is_reopening:
-            self._fail(self._lost(signal))
+            self._fail(self._lost(signal, role))
             return
         members = self._assignment.producers if role == PRODUCER else self._assignment.consumers
         self.outages.lost(role, lane, members[lane].index, at_ns, signal.reason)
@@ -703,8 +739,8 @@ class LoadLoop:
         elif isinstance(self._dealer, Windows):
             self._dealer.settle_all()
 
-    def _lost(self, signal: Signal) -> LaneLost:
-        address = self._lanes.broker_address
+    def _lost(self, signal: Signal, role: str) -> LaneLost:
+        address = self._lanes.addresses[role]
         named = signal.reason if address in signal.reason else f"{address}: {signal.reason}"
         return LaneLost(named)
 
@@ -744,6 +780,8 @@ class LoadLoop:
             elif command["type"] == "backlog":
                 self._others_backlog = int(command["messages"])
                 self._sent_at_backlog_news = self._sent
+            elif command["type"] == "released" and self._releasing is not None:
+                self._releasing.released(command["producers"], command["sequences"])
 
     def _send_progress(self) -> None:
         # On a schedule the last rows may wait for a quiet moment: nobody's backlog depends on them,

@@ -39,10 +39,18 @@ CONSUMER = "consumer"
 Mask = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
 
-_OUTCOME_COUNTERS = {
+_OUTCOME_COUNTERS: dict[int, str] = {
     OutcomeKind.CONFIRMED: "confirmed",
     OutcomeKind.REFUSED: "refused",
     OutcomeKind.RETURNED: "returned",
+}
+
+ANSWERED = max(OutcomeKind) + 1
+"""Beside what brokers say of messages: that the sender of one has it back."""
+
+_OUTCOME_MEASURES: dict[int, str] = {
+    OutcomeKind.CONFIRMED: "confirm_latency",
+    ANSWERED: "round_trip",
 }
 
 _OUTCOME_DTYPE = np.dtype(
@@ -192,6 +200,12 @@ class Recorder:
             if self._outcome_rows == FOLD_ROWS:
                 self._fold_outcomes()
 
+    def answered(self, at_ns: int, lane: npt.NDArray[np.uint32], head: Envelopes) -> None:
+        """Senders that waited for these messages are free again."""
+        rows = len(head)
+        kinds = np.full(rows, ANSWERED, np.uint8)
+        self.outcomes(Outcomes(np.full(rows, at_ns, np.int64), lane, kinds, head))
+
     def due(self, phase: str, at_ns: int, messages: int) -> None:
         self._count(PRODUCER, phase, at_ns, "due", messages)
 
@@ -276,17 +290,17 @@ class Recorder:
         measured = self._timeline.phase_of(head["intended_ns"].astype(np.int64))
         tick = self._timeline.tick_of(at_ns)
         lane = outcomes["lane"].astype(np.int64)
-        for kind, counter in _OUTCOME_COUNTERS.items():
+        for kind in np.flatnonzero(np.bincount(kinds)).tolist():
             of_kind = kinds == kind
-            if not of_kind.any():
-                continue
+            counter, measure = _OUTCOME_COUNTERS.get(kind), _OUTCOME_MEASURES.get(kind)
             for key, mask in self._cells_of(PRODUCER, measured, tick, lane, of_kind):
-                self._cells[key].counters[counter] += int(np.count_nonzero(mask))
-                if kind is OutcomeKind.CONFIRMED:
+                if counter is not None:
+                    self._cells[key].counters[counter] += int(np.count_nonzero(mask))
+                if measure is not None:
                     latency_ns = at_ns[mask] - head["sent_ns"][mask].astype(np.int64)
-                    self._histogram(key, "confirm_latency").record_ns(latency_ns)
-            if self._setup.has_accounts:
-                sets = self.confirmed_sets if kind is OutcomeKind.CONFIRMED else self.failed_sets
+                    self._histogram(key, measure).record_ns(latency_ns)
+            if self._setup.has_accounts and counter is not None:
+                sets = self.confirmed_sets if kind == OutcomeKind.CONFIRMED else self.failed_sets
                 sets.add(lane[of_kind], head["sequence"][of_kind].astype(np.int64))
 
     def _fold_inserts(self) -> None:

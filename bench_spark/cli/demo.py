@@ -22,7 +22,8 @@ from bench_spark.report.live import Steps
 from bench_spark.report.measures import Document
 from bench_spark.report.rows import RowFormat, Rows, write_rows
 from bench_spark.report.side_by_side import write_side_by_side
-from bench_spark.scenario.broker import Broker, resolve_credentials
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.loader import load_scenario
 from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
@@ -101,8 +102,7 @@ def _run_all(spark: Any, store: Store, display: Steps, trials: Sequence[Trial]) 
             display.detail(f"run {trial.plan.run_id} into {store.uri}")
             display.step(f"run {number} of {len(trials)}: {trial.broker.name}, {load}")
             display.name_next(trial.heading)
-            credentials = resolve_credentials(trial.broker)
-            outcomes.append(engine.run(RunRequest(trial.plan, trial.broker, credentials)))
+            outcomes.append(engine.run(RunRequest(trial.plan, Ends.of(trial.broker))))
             if outcomes[-1].exit_code >= EXIT_INTERRUPTED:
                 break
     finally:

@@ -8,9 +8,23 @@ from typing import Annotated
 
 import typer
 
-from bench_spark.cli.options import DEFAULT_BROKER, BrokerOption, ScenarioArgument, SetOption
+from bench_spark.cli.options import (
+    DEFAULT_BROKER,
+    BrokerOption,
+    EgressOption,
+    IngressOption,
+    ScenarioArgument,
+    SetOption,
+    is_typed,
+)
 from bench_spark.cli.output import to_stdout
-from bench_spark.cli.preparing import choose_run_id, load, plan_for
+from bench_spark.cli.preparing import (
+    asked_of,
+    choose_run_id,
+    load,
+    plan_for,
+    refuse_idle_broker,
+)
 from bench_spark.conf_files import shipped
 from bench_spark.report.descriptions import address_of, scenario_of
 from bench_spark.report.plan_text import write_plan
@@ -30,32 +44,44 @@ def validate(
 
     Only the files are read; nothing is connected to.
     """
-    if broker is None:
-        lines = [f"valid: {scenario_of(load_scenario(scenario, overrides or []).dump())}"]
-    else:
-        asked = load(scenario, broker, overrides or [])
-        shown = asked.broker.masked()
-        lines = [
-            f"valid: {scenario_of(asked.scenario.dump())}",
-            f"valid: {shown['name']}: {shown['kind']}, {address_of(shown)}",
+    loaded = load_scenario(scenario, overrides or [])
+    if broker is not None:
+        refuse_idle_broker(loaded, None, None)
+    lines = [f"valid: {scenario_of(loaded.dump())}"]
+    if broker is not None or (loaded.ingress and loaded.egress):
+        lines += [
+            f"valid: {shown['name']}: {shown['kind']}, {address_of(shown)}"
+            for shown in asked_of(loaded, broker).ends.all_shown
         ]
     to_stdout(lambda writer: writer.writelines(f"{line}\n" for line in lines))
 
 
 def plan(
+    context: typer.Context,
     scenario: ScenarioArgument,
     broker: BrokerOption = DEFAULT_BROKER,
+    ingress: IngressOption = None,
+    egress: EgressOption = None,
     overrides: SetOption = None,
 ) -> None:
     """Show who would do what, and for how long.
 
     The plan is for this machine. Nothing is started.
     """
-    asked = load(scenario, broker, overrides or [])
-    run_id = choose_run_id(None, asked.scenario, asked.broker)
+    asked = load(
+        scenario,
+        broker,
+        overrides or [],
+        (),
+        ingress or [],
+        egress or [],
+        is_broker_typed=is_typed(context, "broker"),
+    )
+    run_id = choose_run_id(None, asked.scenario, asked.ends)
     made = plan_for(asked.scenario, run_id, master=None)
     assert made is not None, "this machine's slots are known"
-    to_stdout(lambda writer: write_plan(made, asked.broker.masked(), writer))
+    ends = asked.ends
+    to_stdout(lambda writer: write_plan(made, ends.shown, writer, ends.all_shown))
 
 
 class FileKind(StrEnum):

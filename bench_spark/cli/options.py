@@ -43,6 +43,25 @@ BrokerOption = Annotated[
         autocompletion=lambda incomplete: complete("brokers", incomplete),
     ),
 ]
+IngressOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ingress",
+        metavar="BROKER",
+        help="Where messages go in, if they come out elsewhere: a broker as for --broker, for each "
+        "entry of the scenario's ingress; repeatable.",
+        autocompletion=lambda incomplete: complete("brokers", incomplete),
+    ),
+]
+EgressOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--egress",
+        metavar="BROKER",
+        help="Where messages come out again, if they go in elsewhere; repeatable.",
+        autocompletion=lambda incomplete: complete("brokers", incomplete),
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -81,6 +100,12 @@ FormatsOption = Annotated[
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run id, as `runs` lists it.", show_default=False)
 ]
+
+
+def is_typed(context: typer.Context, parameter: str) -> bool:
+    """Whether an option was given on the command line, and not by its variable or its default."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def default_store() -> str:

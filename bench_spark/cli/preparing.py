@@ -10,15 +10,17 @@ from typing import Any
 
 from bench_spark.cli.masters import refuse_too_few_slots, refuse_unshared_store, slots_of
 from bench_spark.errors import ConfigurationError
-from bench_spark.identity.preparing import with_records
+from bench_spark.identity.preparing import with_records_at
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan, make_plan
-from bench_spark.scenario.broker import Broker, Credentials, resolve_credentials
-from bench_spark.scenario.loader import check_run_id, load_broker, load_scenario, with_tags
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.ends import Ends
+from bench_spark.scenario.ends_loader import Given, with_ends
+from bench_spark.scenario.loader import check_run_id, load_scenario, with_tags
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.objectives import parse_objective
 from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
-from bench_spark.transports.registry import fitted
+from bench_spark.transports.registry import fitted_to
 
 SLOTS_TIMEOUT_SECONDS = 10.0
 """How long executors may take to register before `agents: auto` counts them."""
@@ -28,11 +30,10 @@ _LONGEST_NAME_IN_RUN_ID = 40
 
 @dataclass(frozen=True)
 class Asked:
-    """A scenario and a broker that go together, with the login."""
+    """A scenario and brokers that go together, with the logins."""
 
     scenario: Scenario
-    broker: Broker
-    credentials: Credentials
+    ends: Ends
 
 
 def load(
@@ -40,18 +41,42 @@ def load(
     broker: str,
     overrides: Sequence[str],
     tags: Sequence[str] = (),
+    ingress: Sequence[str] = (),
+    egress: Sequence[str] = (),
     objectives: Sequence[str] = (),
+    is_broker_typed: bool = False,
 ) -> Asked:
+    """`broker` is whatever of the brokers nobody has named; `is_broker_typed`: it was asked for."""
     loaded = _tagged(load_scenario(scenario, overrides), tags)
-    return asked_of(_with_objectives(loaded, objectives), load_broker(broker))
+    if is_broker_typed:
+        refuse_idle_broker(loaded, ingress, egress)
+    return asked_of(_with_objectives(loaded, objectives), broker, ingress, egress)
 
 
-def asked_of(scenario: Scenario, broker: Broker) -> Asked:
-    """Refuses a scenario that this broker can never carry out, and secrets that are missing."""
-    asked = with_records(fitted(scenario, broker), broker)
-    for source in broker.resources:
-        source.token()  # a token that is missing is said now, and not after the run
-    return Asked(asked, broker, resolve_credentials(broker))
+def asked_of(
+    scenario: Scenario,
+    broker: Given | None,
+    ingress: Sequence[Given] = (),
+    egress: Sequence[Given] = (),
+) -> Asked:
+    """Refuses a scenario that these brokers can never carry out, and secrets that are missing."""
+    named, ends = with_ends(scenario, broker, ingress, egress)
+    asked = with_records_at(fitted_to(named, ends), ends)
+    for end in ends.once:
+        for source in end.broker.resources:
+            source.token()  # a token that is missing is said now, and not after the run
+    return Asked(asked, ends)
+
+
+def refuse_idle_broker(
+    scenario: Scenario, ingress: Sequence[str] | None, egress: Sequence[str] | None
+) -> None:
+    """A broker that was typed and that nothing would be sent to is a misunderstanding."""
+    if (ingress or scenario.ingress) and (egress or scenario.egress):
+        raise ConfigurationError(
+            "--broker: would not be used, as ingress and egress name the brokers; leave it out, or "
+            "name others by --ingress and --egress"
+        )
 
 
 @dataclass(frozen=True)
@@ -97,7 +122,7 @@ def plan_for_cluster(spark: Any, scenario: Scenario, run_id: str) -> Plan:
     return make_plan(scenario, run_id, slots, executors(spark))
 
 
-def choose_run_id(given: str | None, scenario: Scenario, broker: Broker) -> str:
+def choose_run_id(given: str | None, scenario: Scenario, broker: Broker | Ends) -> str:
     """As given, else a name that says what ran and when, and is unique without asking anyone."""
     if given is not None:
         return check_run_id(given)

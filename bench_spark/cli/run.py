@@ -22,11 +22,14 @@ from bench_spark.cli.options import (
     DEFAULT_BROKER,
     DEFAULT_STORE,
     BrokerOption,
+    EgressOption,
     FormatsOption,
+    IngressOption,
     MasterOption,
     ScenarioArgument,
     SetOption,
     StoreOption,
+    is_typed,
 )
 from bench_spark.cli.output import parse_formats
 from bench_spark.cli.preflight import start_of_broker_hinted
@@ -54,8 +57,11 @@ if TYPE_CHECKING:
 
 
 def run(
+    context: typer.Context,
     scenario: ScenarioArgument,
     broker: BrokerOption = DEFAULT_BROKER,
+    ingress: IngressOption = None,
+    egress: EgressOption = None,
     overrides: SetOption = None,
     store: StoreOption = DEFAULT_STORE,
     master: MasterOption = None,
@@ -118,8 +124,9 @@ def run(
 ) -> None:
     """Run SCENARIO on a broker and print the result.
 
-    The broker is the one given by --broker, else by $BENCH_SPARK_BROKER, else kafka. Whatever is
-    wrong with the files or the options is said before Spark starts.
+    The broker is the one given by --broker, else by $BENCH_SPARK_BROKER, else kafka. A system that
+    takes messages at one place and gives them out at another has an --ingress and an --egress.
+    Whatever is wrong with the files or the options is said before Spark starts.
     """
     if trigger_seconds is not None and not live:
         raise ConfigurationError("--trigger-seconds: --no-live makes the metrics afterwards, once")
@@ -129,14 +136,22 @@ def run(
     outputs = parse_formats(formats or ["terminal"], store)
     metrics_at = endpoint_of("--prometheus", prometheus)
     page_at = endpoint_of("--dashboard", dashboard)
-    overridden = duration_overrides(duration, overrides or [])
-    asked = load(scenario, broker, overridden, tags or [], slo or [])
+    asked = load(
+        scenario,
+        broker,
+        duration_overrides(duration, overrides or []),
+        tags or [],
+        ingress or [],
+        egress or [],
+        slo or [],
+        is_broker_typed=is_typed(context, "broker"),
+    )
     refuse_other_end(duration, asked.scenario)
     if stop_on_slo:
         _refuse_unwatched(asked.scenario, live)
-    chosen_id = choose_run_id(run_id, asked.scenario, asked.broker)
+    chosen_id = choose_run_id(run_id, asked.scenario, asked.ends)
     with (
-        exporting(shown, metrics_at, asked.broker.name) as display,
+        exporting(shown, metrics_at, asked.ends.name) as display,
         dashboard_at(page_at, display) as page,
         launched(asked, chosen_id, store, master, display) as launch,
         _shown_on(page, launch, html_command(chosen_id, store)),
@@ -205,7 +220,7 @@ def launched(
 def _launch(spark: Any, asked: Asked, ready: Ready, display: Steps) -> Launch:
     plan = ready.plan or plan_for_cluster(spark, asked.scenario, ready.run_id)
     text = io.StringIO()
-    write_plan(plan, asked.broker.masked(), text)
+    write_plan(plan, asked.ends.shown, text, asked.ends.all_shown)
     display.detail(f"run {plan.run_id} into {ready.store.uri}\n{text.getvalue()}")
     return Launch(spark, ready.store, plan)
 
@@ -221,14 +236,10 @@ def carried_out(
     """One run on the session that is there."""
     from bench_spark.spark.engine import Engine, RunRequest
 
-    display.name_next(f"{asked.scenario.name} on {asked.broker.name}")
+    display.name_next(f"{asked.scenario.name} on {asked.ends.name}")
     engine = Engine(launch.spark, launch.store, display, trigger_seconds)
     try:
-        with start_of_broker_hinted(asked.broker):
-            return engine.run(
-                RunRequest(
-                    launch.plan, asked.broker, asked.credentials, live, stops_on_slo=stops_on_slo
-                )
-            )
+        with start_of_broker_hinted(asked.ends):
+            return engine.run(RunRequest(launch.plan, asked.ends, live, stops_on_slo=stops_on_slo))
     finally:
         engine.close()

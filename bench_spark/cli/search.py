@@ -42,6 +42,7 @@ from bench_spark.report.window_search import (
     write_search_terminal,
 )
 from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.ends import scenario_at
 from bench_spark.scenario.load_sections import Load
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.shown import shown_path
@@ -115,7 +116,7 @@ def search_window(
     asked = _load(scenario, broker, overrides or [], tags or [])
     limits = _limits(asked, base, highest)
     asked = _with_window(asked, limits.first)
-    search_id = choose_run_id(None, asked.scenario, asked.broker)
+    search_id = choose_run_id(None, asked.scenario, asked.ends)
     display = display_of(quiet, verbose, live=False)
     display.step(_announcement(asked.scenario))
     started = time.monotonic()
@@ -130,7 +131,7 @@ def search_window(
         found,
         trials.runs,
         launch.plan.scenario.dump(),
-        asked.broker.masked(),
+        asked.ends.shown,
         time.monotonic() - started,
     )
     if plot_file is not None:
@@ -162,7 +163,10 @@ def _limits(asked: Asked, base: float, highest: int | None) -> Limits:
     if not LOWEST_BASE <= base <= HIGHEST_BASE:
         allowed = f"{LOWEST_BASE:g} to {HIGHEST_BASE:g}"
         raise ConfigurationError(f"--base: {base:g} is no step to take; allowed: {allowed}")
-    transaction = transaction_messages(asked.scenario, asked.broker)
+    transaction = max(
+        transaction_messages(scenario_at(asked.scenario, end), end.broker)
+        for end in asked.ends.ingress
+    )
     lowest = max(1, transaction)
     first = first_step(lowest, base)
     if highest is None:
@@ -192,7 +196,7 @@ def _most_in_flight(scenario: Scenario) -> int:
 
 
 def _with_window(asked: Asked, in_flight: int) -> Asked:
-    return Asked(_windowed(asked.scenario, in_flight), asked.broker, asked.credentials)
+    return Asked(_windowed(asked.scenario, in_flight), asked.ends)
 
 
 def _windowed(scenario: Scenario, in_flight: int) -> Scenario:
@@ -244,13 +248,12 @@ class _Trials:
         plan = self._plan(in_flight, number)
         request = RunRequest(
             plan,
-            self._asked.broker,
-            self._asked.credentials,
+            self._asked.ends,
             live=False,
             trial=TrialOf(self._search_id, number, {"load.in_flight": str(in_flight)}),
         )
         self._of_trials.name_next(f"{count(in_flight)} in flight")
-        with start_of_broker_hinted(self._asked.broker):
+        with start_of_broker_hinted(self._asked.ends):
             summary = self._engine.run(request)
         if summary.exit_code >= EXIT_INTERRUPTED:
             self._display.step(f"interrupted; {len(self.runs)} whole trials are in the store")

@@ -18,19 +18,22 @@ from bench_spark.cli.options import (
     BROKER_VARIABLE,
     DEFAULT_BROKER,
     DEFAULT_STORE,
+    EgressOption,
+    IngressOption,
     MasterOption,
     SetOption,
     StoreOption,
     complete,
+    is_typed,
 )
 from bench_spark.cli.output import Formats, Outputs, parse_formats_of, to_stdout, write_bytes
 from bench_spark.cli.preflight import refuse_what_the_broker_cannot, start_of_broker_hinted
-from bench_spark.cli.preparing import plan_for, plan_for_cluster
+from bench_spark.cli.preparing import plan_for, plan_for_cluster, refuse_idle_broker
 from bench_spark.cli.progress import QuietOption, VerboseOption, suite_displays
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.conf_files import shipped
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
-from bench_spark.identity.preparing import with_records
+from bench_spark.identity.preparing import with_records_at
 from bench_spark.plan import Plan
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.formatting import count, seconds
@@ -39,8 +42,8 @@ from bench_spark.report.live import Steps
 from bench_spark.report.suite_figures import suite_figures
 from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
 from bench_spark.report.suite_table import Outcome, SuiteTable, suite_table
-from bench_spark.scenario.broker import Broker, Credentials, resolve_credentials
-from bench_spark.scenario.loader import load_broker
+from bench_spark.scenario.ends import Ends
+from bench_spark.scenario.ends_loader import with_ends
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.shown import shown_path
 from bench_spark.scenario.suite import Suite, Trial, estimated_seconds, suite_digest, trials_of
@@ -56,7 +59,7 @@ from bench_spark.suite.progress import (
 from bench_spark.suite.runner import OVERHEAD_SECONDS, SuiteResult, run_suite
 from bench_spark.suite.trials import Abilities, SuiteTrials, received_per_second
 from bench_spark.summary.rows import TrialOf
-from bench_spark.transports.registry import fitted
+from bench_spark.transports.registry import fitted_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,13 +121,20 @@ class AskedSuite:
     """A suite and the broker that it runs on, both checked."""
 
     suite: Suite
-    broker: Broker
-    credentials: Credentials
+    ends: Ends
 
     @property
     def stored_name(self) -> str:
         """A suite in small is another suite: its results are not of the same load."""
         return f"{self.suite.name}-quick" if self.suite.is_quick else self.suite.name
+
+    def fitted(self, scenario: Scenario) -> Scenario:
+        """A trial's scenario as it runs on these brokers."""
+        ends = self.ends
+        if ends.are_apart:
+            sides = ([end.broker for end in side] for side in (ends.ingress, ends.egress))
+            scenario, _ = with_ends(scenario, None, *sides)
+        return with_records_at(fitted_to(scenario, ends), ends)
 
 
 def load(
@@ -133,13 +143,20 @@ def load(
     quick: bool,
     overrides: list[str] | None = None,
     variant: str | None = None,
+    ingress: list[str] | None = None,
+    egress: list[str] | None = None,
+    is_broker_typed: bool = False,
 ) -> AskedSuite:
     loaded = load_suite(suite, quick, overrides or [], variant)
-    where = load_broker(broker or loaded.broker or DEFAULT_BROKER)
+    if is_broker_typed:
+        refuse_idle_broker(loaded.base, ingress, egress)
+    where = broker or loaded.broker or DEFAULT_BROKER
+    _, ends = with_ends(loaded.base, where, ingress or [], egress or [])
+    asked = AskedSuite(loaded, ends)
     for trial in trials_of(loaded):
         if trial.skipped_because is None:
-            with_records(fitted(trial.scenario, where), where)
-    return AskedSuite(loaded, where, resolve_credentials(where))
+            asked.fitted(trial.scenario)
+    return asked
 
 
 @app.command("list", epilog=epilog("suite list"))
@@ -150,14 +167,18 @@ def list_suites() -> None:
 
 @app.command("plan", epilog=epilog("suite plan"))
 def plan(
+    context: typer.Context,
     suite: SuiteArgument,
     broker: SuiteBrokerOption = None,
+    ingress: IngressOption = None,
+    egress: EgressOption = None,
     overrides: SetOption = None,
     quick: QuickOption = False,
     variant: VariantOption = None,
 ) -> None:
     """List the trials of SUITE and how long they take."""
-    asked = load(suite, broker, quick, overrides, variant)
+    typed = is_typed(context, "broker")
+    asked = load(suite, broker, quick, overrides, variant, ingress, egress, typed)
     to_stdout(lambda writer: _write_plan(asked, writer))
 
 
@@ -168,15 +189,16 @@ def _write_plan(asked: AskedSuite, writer: TextIO) -> None:
         writer.write(f"{trial.number:5d}  {trial.key}{skipped}\n")
     running = sum(trial.skipped_because is None for trial in trials)
     taken = START_SECONDS + estimated_seconds(asked.suite, OVERHEAD_SECONDS)
-    writer.write(
-        f"\n{count(running)} trials on {asked.broker.name}, about {seconds(round(taken))}\n"
-    )
+    writer.write(f"\n{count(running)} trials on {asked.ends.name}, about {seconds(round(taken))}\n")
 
 
 @app.command("run", epilog=epilog("suite run", exit_codes=True))
 def run(
+    context: typer.Context,
     suite: SuiteArgument,
     broker: SuiteBrokerOption = None,
+    ingress: IngressOption = None,
+    egress: EgressOption = None,
     overrides: SetOption = None,
     store: StoreOption = DEFAULT_STORE,
     master: MasterOption = None,
@@ -201,7 +223,8 @@ def run(
     """
     from bench_spark.spark.session import is_submitted, local_session_master
 
-    asked = load(suite, broker, quick, overrides, variant)
+    typed = is_typed(context, "broker")
+    asked = load(suite, broker, quick, overrides, variant, ingress, egress, typed)
     outputs = _outputs(asked, store, formats)
     display, of_trials = suite_displays(quiet, verbose)
     if master is not None:
@@ -209,7 +232,7 @@ def run(
             raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
         refuse_unshared_store(store, master)
     opened = Store(store).open()
-    done = runs_of_suite(opened, asked.stored_name, asked.broker.name)
+    done = runs_of_suite(opened, asked.stored_name, asked.ends.name)
     if not force:
         refuse_if_changed(asked.stored_name, suite_digest(asked.suite), done)
     trials = trials_of(asked.suite)
@@ -219,7 +242,7 @@ def run(
         if trial.skipped_because is None and not is_finished(trial.key, done)
     ]
     display.step(
-        f"{asked.stored_name} on {asked.broker.name}: {len(missing)} trials to run, "
+        f"{asked.stored_name} on {asked.ends.name}: {len(missing)} trials to run, "
         f"{len(trials) - len(missing)} done or skipped"
     )
     display.detail(f"results go into {opened.uri}\n" + "\n".join(t.key for t in missing))
@@ -244,8 +267,11 @@ def run(
 
 @app.command("report", epilog=epilog("suite report"))
 def report(
+    context: typer.Context,
     suite: SuiteArgument,
     broker: SuiteBrokerOption = None,
+    ingress: IngressOption = None,
+    egress: EgressOption = None,
     store: StoreOption = DEFAULT_STORE,
     quick: QuickOption = False,
     variant: VariantOption = None,
@@ -260,7 +286,8 @@ def report(
     ] = None,
 ) -> None:
     """Print the table of SUITE from what its store has."""
-    asked = load(suite, broker, quick, variant=variant)
+    typed = is_typed(context, "broker")
+    asked = load(suite, broker, quick, None, variant, ingress, egress, typed)
     outputs = _outputs(asked, store, formats)
     if figures is not None:
         _make_directory(figures)
@@ -279,10 +306,10 @@ def _ask_broker(asked: AskedSuite, trials: Sequence[Trial], agents_are_here: boo
     Whether it can be reached is for the agents to say where they run elsewhere, and for the first
     trial where a hook may start it.
     """
-    named = [(trial.key, trial.scenario) for trial in trials]
+    named = [(trial.key, asked.fitted(trial.scenario)) for trial in trials]
     try:
-        with start_of_broker_hinted(asked.broker):
-            return refuse_what_the_broker_cannot(named, asked.broker, asked.credentials)
+        with start_of_broker_hinted(asked.ends):
+            return refuse_what_the_broker_cannot(named, asked.ends)
     except BrokerUnreachable:
         if agents_are_here and asked.suite.hooks.before is None:
             raise
@@ -326,9 +353,9 @@ def _run_all(
         return plan_for(scenario, run_id, local) or plan_for_cluster(spark, scenario, run_id)
 
     def run_scenario(scenario: Scenario, place: TrialOf) -> Any:
-        plan = plan_of(with_records(fitted(scenario, asked.broker), asked.broker))
-        with start_of_broker_hinted(asked.broker):
-            return engine.run(RunRequest(plan, asked.broker, asked.credentials, live, place))
+        plan = plan_of(asked.fitted(scenario))
+        with start_of_broker_hinted(asked.ends):
+            return engine.run(RunRequest(plan, asked.ends, live, place))
 
     abilities = Abilities(
         run=run_scenario,
@@ -341,7 +368,9 @@ def _run_all(
         if known.is_finished and known.document is not None
     }
     trials = SuiteTrials(asked.suite, asked.stored_name, abilities, throughputs)
-    tools = tools_environment(asked.broker)
+    tools = {
+        key: text for end in asked.ends.once for key, text in tools_environment(end.broker).items()
+    }
     display, of_trials = displays
     return run_suite(asked.suite, done, trials.run, display.step, of_trials.name_next, tools)
 
@@ -357,7 +386,7 @@ def _run_id(suite: str) -> str:
 def _outputs(asked: AskedSuite, store: str, formats: Sequence[str] | None) -> Outputs[SuiteTable]:
     def write_html(table: SuiteTable, writer: TextIO) -> None:
         name = asked.stored_name
-        write_suite_html(table, asked.suite, name, asked.broker.name, store, writer)
+        write_suite_html(table, asked.suite, name, asked.ends.name, store, writer)
 
     known = Formats[SuiteTable](
         {"markdown": write_markdown, "csv": write_csv, "json": write_json, "html": write_html}
@@ -366,7 +395,7 @@ def _outputs(asked: AskedSuite, store: str, formats: Sequence[str] | None) -> Ou
 
 
 def _table(asked: AskedSuite, store: Store) -> SuiteTable:
-    runs = runs_of_suite(store, asked.stored_name, asked.broker.name)
+    runs = runs_of_suite(store, asked.stored_name, asked.ends.name)
     return suite_table(asked.suite, {key: _outcome(known) for key, known in runs.items()})
 
 

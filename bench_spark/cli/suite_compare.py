@@ -116,9 +116,9 @@ class _Side:
     """The finished trials of one side, by the name of their combination."""
 
     def __init__(self, asked: AskedSuite, store: Store, name: str) -> None:
-        self.where = f"{asked.broker.name} ({name})"
+        self.where = f"{asked.ends.name} ({name})"
         self._store = store
-        runs = runs_of_suite(store, asked.stored_name, asked.broker.name)
+        runs = runs_of_suite(store, asked.stored_name, asked.ends.name)
         self.trials = _finished(asked.suite, runs)
 
     def group(self, name: str) -> Group:

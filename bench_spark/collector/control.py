@@ -97,6 +97,11 @@ class RunControl:
         self._next_backlog_news_ns = 0
         self._write_off = WriteOff()
         self._seen_reopened = 0
+        self._owner_of_producer = {
+            member.index: assignment.agent
+            for assignment in plan.assignments
+            for member in assignment.producers
+        }
         self._has_both_ends = plan.scenario.has_both_ends
         self._shares_backlog = self._has_both_ends and any(
             assignment.shares_destinations for assignment in plan.assignments
@@ -130,6 +135,8 @@ class RunControl:
                 self._advance()
             case "progress":
                 state.progress = message
+            case "arrived":
+                self._release(message["producers"], message["sequences"])
             case "opening":
                 state.opened = int(message["opened"])
             case "rows":
@@ -259,6 +266,17 @@ class RunControl:
         if not self._all_reached("produced"):
             return False
         return self._backlog() <= 0 and self._total("unsettled") == 0
+
+    def _release(self, producers: list[int], sequences: list[int]) -> None:
+        """Messages of some agents' producers have reached another agent: their senders may go
+        on."""
+        of_owner: dict[int, tuple[list[int], list[int]]] = {}
+        for producer, sequence in zip(producers, sequences, strict=True):
+            waiting = of_owner.setdefault(self._owner_of_producer[producer], ([], []))
+            waiting[0].append(producer)
+            waiting[1].append(sequence)
+        for owner, (theirs, numbers) in of_owner.items():
+            self._send(owner, {"type": "released", "producers": theirs, "sequences": numbers})
 
     def _has_failed(self, agent: int) -> bool:
         return any(failure.agent == agent for failure in self.failures)

@@ -13,10 +13,16 @@ from bench_spark.datasets.source import RecordSource
 from bench_spark.errors import ConfigurationError
 from bench_spark.identity.base import Carrier
 from bench_spark.identity.checking import check_records
-from bench_spark.identity.registry import carrier_named, make_carrier, refuse_carrier
+from bench_spark.identity.registry import (
+    carrier_named,
+    make_carrier,
+    refuse_carrier,
+    refuse_carrier_to_find,
+)
 from bench_spark.measure.envelope import TIMESTAMP_BYTES
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.dataset_section import Dataset, Found
+from bench_spark.scenario.ends import Ends, scenario_at
 from bench_spark.scenario.identity_section import Identity
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.registry import SizeLimit, size_limit
@@ -28,12 +34,34 @@ def with_records(scenario: Scenario, broker: Broker) -> Scenario:
     """The scenario with what its data set was found to hold; refuses records that cannot be sent.
     A table is read later, by Spark."""
     refuse_carrier(scenario, broker)
+    return _with_files(scenario, size_limit(scenario, broker))
+
+
+def with_records_at(scenario: Scenario, ends: Ends) -> Scenario:
+    """The same for all brokers of a run: IDs must fit into what goes in at every ingress, and be
+    found in what comes out at every egress."""
+    if not ends.are_apart:
+        return with_records(scenario, ends.ingress[0].broker)
+    limits = []
+    for end in ends.every:
+        at_end = scenario_at(scenario, end)
+        try:
+            if end.role == "ingress":
+                refuse_carrier(at_end, end.broker)
+                limits.append(size_limit(at_end, end.broker))
+            else:
+                refuse_carrier_to_find(at_end, end.broker)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{end.label}: {error}") from None
+    return _with_files(scenario, min(limits))
+
+
+def _with_files(scenario: Scenario, limit: SizeLimit) -> Scenario:
     dataset = scenario.dataset
     if dataset.table is not None and _is_missing(dataset.table):
         raise ConfigurationError(f"dataset.table: {dataset.table}: there is no such directory")
     if dataset.path is None:
         return scenario
-    limit = size_limit(scenario, broker)
     found = _read_files(dataset, scenario.carrier, scenario.identity, limit, _stamp(dataset.path))
     return with_found(scenario, found)
 

@@ -61,6 +61,16 @@ def refuse_carrier(scenario: Scenario, broker: Broker) -> None:
         _refuse_part(f"dataset.columns.headers: {columns.headers}", Part.HEADERS, broker, scenario)
 
 
+def refuse_carrier_to_find(scenario: Scenario, broker: Broker) -> None:
+    """The same where IDs are only looked for: at an egress."""
+    carrier = make_carrier(scenario)
+    if carrier is None:
+        return
+    missing = carrier.wants - parts_of(broker, scenario)
+    for part in sorted(missing, key=lambda part: part.value):
+        _refuse_part(f"identity.carrier: {scenario.carrier}", part, broker, scenario)
+
+
 def _refuse_without_answers(scenario: Scenario, broker: Broker) -> None:
     if broker.kind not in ("http", "other"):
         raise ConfigurationError(

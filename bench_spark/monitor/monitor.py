@@ -20,8 +20,14 @@ from bench_spark.errors import BenchError
 from bench_spark.measure.clock import NANOSECONDS, NowNs
 from bench_spark.monitor.reading import COLUMNS, Reading, Sampler, Unreadable, usage_between
 from bench_spark.monitor.sources import samplers_of
-from bench_spark.monitor.totals import SourceTotals, never_read, resources_document
-from bench_spark.scenario.broker import FLOW_SOURCE, Broker, Credentials
+from bench_spark.monitor.totals import (
+    BROKER_MARK,
+    SourceTotals,
+    is_flow,
+    never_read,
+    resources_document,
+)
+from bench_spark.scenario.ends import Ends
 from bench_spark.store import Store
 from bench_spark.tables import RESOURCES
 
@@ -35,14 +41,12 @@ times as long as its last answer took."""
 
 
 class Monitor:
-    def __init__(
-        self, broker: Broker, credentials: Credentials, run_id: str, store: Store, now_ns: NowNs
-    ) -> None:
+    def __init__(self, ends: Ends, run_id: str, store: Store, now_ns: NowNs) -> None:
         """Opens what has to be open before the load starts, and reads nothing yet."""
         self._run_id = run_id
         self._store = store
         self._now_ns = now_ns
-        self._samplers = samplers_of(broker, credentials, run_id)
+        self._samplers = _samplers_of_all(ends, run_id)
         self._totals = {name: SourceTotals() for name in self._samplers}
         self._threads: list[threading.Thread] = []
         self._writer: threading.Thread | None = None
@@ -85,7 +89,7 @@ class Monitor:
 
     def document(self) -> dict[str, Any]:
         with self._lock:
-            return resources_document(self._totals, FLOW_SOURCE)
+            return resources_document(self._totals)
 
     def problems(self) -> list[str]:
         """For the reader of the result: sources that told nothing, rows that were not kept."""
@@ -102,7 +106,7 @@ class Monitor:
         before: Reading | None = None
         next_ns = timeline.start_ns
         last_ns = took_ns = 0
-        rest = FLOW_REST if name == FLOW_SOURCE else 0
+        rest = FLOW_REST if is_flow(name) else 0
         while not self._ended.wait(max(0, next_ns - self._now_ns()) / NANOSECONDS):
             began_ns = self._now_ns()
             before = self._sample(name, sampler, timeline, before)
@@ -169,6 +173,16 @@ class Monitor:
             self._store.append("resources", pa.Table.from_pylist(rows, schema=RESOURCES))
         except BenchError as error:
             self._store_problem = str(error)
+
+
+def _samplers_of_all(ends: Ends, run_id: str) -> dict[str, Sampler]:
+    """Of several brokers, each source by the broker's name and its own."""
+    is_alone = len(ends.once) == 1
+    return {
+        name if is_alone else f"{end.broker.name}{BROKER_MARK}{name}": sampler
+        for end in ends.once
+        for name, sampler in samplers_of(end.broker, end.credentials, end.run_id(run_id)).items()
+    }
 
 
 def _nothing(before: Reading | None, problem: str) -> dict[str, Any]:

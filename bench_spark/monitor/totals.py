@@ -11,7 +11,10 @@ from typing import Any
 
 from bench_spark.monitor.flow import flow_state, is_held_back
 from bench_spark.monitor.reading import BYTE_COUNTERS, CPU_COLUMNS, GAUGES
+from bench_spark.scenario.broker import FLOW_SOURCE
 
+BROKER_MARK = "/"
+"""Between a broker's name and a source of its, where there are several brokers; no name has it."""
 SHARES = tuple(column for columns in CPU_COLUMNS.values() for column in columns)
 SCHEDULER_PREFIX = "scheduler_"
 """Values called so are the utilisation of Erlang's schedulers, from a command of the user's."""
@@ -109,15 +112,23 @@ class _Mean:
         return {"mean": self.mean, "max": self._most, "first": self._first, "last": self._last}
 
 
-def resources_document(totals: Mapping[str, SourceTotals], flow_source: str) -> dict[str, Any]:
-    """The part of a result's `resources` that is about the broker. What nobody told is unknown."""
-    sources = {name: found for name, found in totals.items() if name != flow_source}
+def is_flow(source: str) -> bool:
+    """Whether a source is what a management API says."""
+    return source.rpartition(BROKER_MARK)[2] == FLOW_SOURCE
+
+
+def resources_document(totals: Mapping[str, SourceTotals]) -> dict[str, Any]:
+    """The part of a result's `resources` that is about the broker. What nobody told is unknown; of
+    several brokers that were asked about it, `flow` is that which held producers back most."""
+    sources = {name: found for name, found in totals.items() if not is_flow(name)}
+    flows = [found.as_flow() for name, found in totals.items() if is_flow(name)]
+    flows = flows or [SourceTotals().as_flow()]
     schedulers: dict[str, float | None] = {}
     for found in sources.values():
         schedulers |= found.schedulers()
     return {
         "broker": {name: found.as_document() for name, found in sources.items()},
-        "flow": totals.get(flow_source, SourceTotals()).as_flow(),
+        "flow": max(flows, key=lambda flow: -1 if flow["share"] is None else flow["share"]),
         "scheduler_utilisation": schedulers or None,
     }
 

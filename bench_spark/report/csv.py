@@ -4,7 +4,8 @@ Columns, in this order (units end their names; an empty cell is an unknown value
 
     run_id scenario broker status exit_code measured_seconds
     aggregation       run, interval_max or interval_mean
-    measure           latency, delivery_latency, confirm_latency, send_lag, insert_duration
+    measure           latency, delivery_latency, confirm_latency, round_trip, send_lag,
+                      insert_duration
     count negative overflow                    of the measure; `run` only
     min_us mean_us p50_us p75_us p90_us p95_us p99_us p999_us max_us
     lower_bounds      which of these to read as >=, separated by spaces

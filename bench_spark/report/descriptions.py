@@ -19,11 +19,13 @@ def load_of(scenario: Mapping[str, Any]) -> str:
     load = scenario["load"]
     if not scenario["producers"]:
         text = "whatever is there, as fast as possible"
-    elif load["mode"] == "rate":
+    elif load["mode"] in ("rate", "request"):
         # Runs stored before there were steps have none.
         rates = [step["rate_per_second"] for step in load.get("steps", ())]
         numbers = ", then ".join(map(rate, rates or [load["rate_per_second"]]))
         text = f"{numbers} msg/s {_RATE_SCOPES[load['scope']]}"
+        if load["mode"] == "request":
+            text += ", each producer waiting for its own message"
     elif load["mode"] == "window":
         text = f"closed loop of {plural(load['in_flight'], 'message')} per producer"
         text += ", filled first" if load.get("fill_first") else ""
@@ -111,6 +113,20 @@ def address_of(broker: Mapping[str, Any]) -> str:
     """Where the broker is, without whoever logs in."""
     address = broker.get("bootstrap_servers") or broker.get("uri") or "in memory"
     return one_line(_USER_INFO.sub("", address))
+
+
+def brokers_of(document: Mapping[str, Any]) -> str:
+    """The broker of a run, or all of them with what they are to it."""
+    environment = document.get("environment") or {}
+    # Runs stored before there could be several have one.
+    brokers = document.get("brokers") or [document["broker"]]
+    if len(brokers) == 1:
+        return broker_of(document["broker"], environment)
+    told = environment.get("brokers") or [None] * len(brokers)
+    return "; ".join(
+        f"{broker['role']} {broker_of(broker, {'broker': facts})}"
+        for broker, facts in zip(brokers, told, strict=True)
+    )
 
 
 def broker_of(broker: Mapping[str, Any], environment: Mapping[str, Any]) -> str:

@@ -244,17 +244,26 @@ def _agents(document: Document) -> Markup:
     return table("Each agent, warm-up and drain included", [*headings, "lanes lost"], rows, words=3)
 
 
+def _brokers(document: Document) -> Iterator[tuple[str, Document]]:
+    # Runs stored before there could be several have one.
+    brokers = document.get("brokers") or [document["broker"]]
+    if len(brokers) == 1:
+        yield "Broker", document["broker"]
+        return
+    for broker in brokers:
+        yield f"{broker['role'].title()} {broker['name']}", broker
+
+
 def _surroundings(document: Document) -> Iterator[Child]:
     environment = document.get("environment") or {}
-    broker = descriptions.broker_of(document["broker"], environment)
-    lines = [("broker", broker)]
+    lines = [("broker", descriptions.brokers_of(document))]
     if environment:
         lines.append(("machine", descriptions.environment_of(environment)))
     lines += resource_lines(document.get("resources") or {})
     yield table("In short", ["", ""], lines, words=2)
     for title, part in (
         ("Scenario", document["scenario"]),
-        ("Broker", document["broker"]),
+        *_brokers(document),
         ("Environment", environment),
         ("Resources", document.get("resources") or {}),
     ):

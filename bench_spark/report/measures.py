@@ -33,7 +33,14 @@ PERCENTILE_COLUMNS = (
 )
 """Field of a measure, and what its column is called."""
 
-_ORDER = ("latency", "delivery_latency", "confirm_latency", "send_lag", "insert_duration")
+_ORDER = (
+    "latency",
+    "delivery_latency",
+    "confirm_latency",
+    "round_trip",
+    "send_lag",
+    "insert_duration",
+)
 
 
 def in_order(names: Iterable[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from rich.text import Text
@@ -15,13 +15,18 @@ from bench_spark.report.terminal import console_for, labelled, plain_table, prin
 MOST_AGENTS_LISTED = 100
 
 
-def write_plan(plan: Plan, broker: Mapping[str, Any], writer: TextIO) -> None:
-    """`broker` is the masked form of the broker."""
+def write_plan(
+    plan: Plan,
+    broker: Mapping[str, Any],
+    writer: TextIO,
+    brokers: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """`broker` is the masked form of the broker; `brokers` of all, where there are several."""
     scenario = plan.scenario.dump()
     console = console_for(writer)
     console.print(f"{scenario['name']} on {broker['name']}")
     lines = [
-        ("broker", f"{broker['kind']}, {descriptions.address_of(broker)}"),
+        *_brokers(brokers if len(brokers) > 1 else [{"role": "broker", **broker}]),
         ("load", descriptions.content_of(scenario)),
         ("lasts", _duration(plan)),
         ("expects", _expected(plan)),
@@ -35,6 +40,10 @@ def write_plan(plan: Plan, broker: Mapping[str, Any], writer: TextIO) -> None:
     print_block(console, plain_table(_COLUMNS, [_row(assignment) for assignment in listed]))
     if len(plan.assignments) > len(listed):
         console.print(f"  ... and {count(len(plan.assignments) - len(listed))} more agents")
+
+
+def _brokers(brokers: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    return [(one["role"], f"{one['kind']}, {descriptions.address_of(one)}") for one in brokers]
 
 
 _COLUMNS = ("agent", "producers", "consumers", "destinations", "declares", "messages")

@@ -285,7 +285,7 @@ def _percentiles(heading: str, rows: Sequence[tuple[str, Document]]) -> ConsoleR
 def _surroundings(document: Document, store: str | None) -> Iterator[ConsoleRenderable]:
     environment = document.get("environment") or {}
     run_id = document["run_id"]
-    broker = descriptions.broker_of(document["broker"], environment)
+    broker = descriptions.brokers_of(document)
     lines = [("scenario", descriptions.scenario_of(document["scenario"])), ("broker", broker)]
     if clients := descriptions.clients_of(document):
         lines.append(("clients", clients))

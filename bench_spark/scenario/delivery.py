@@ -13,11 +13,12 @@ shows, has the keys themselves. A key that was given and says otherwise is refus
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.fields import ClientProperties
+from bench_spark.scenario.merging import merged
 from bench_spark.scenario.models import Scenario
 
 AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE = "at_most_once", "at_least_once", "exactly_once"
@@ -68,16 +69,8 @@ def with_delivery(scenario: Scenario, kind: str) -> Scenario:
             )
         )
     document = scenario.model_dump(exclude_unset=True)
-    document[kind] = _merged(document.get(kind, {}), _KEYS[kind](scenario, delivery))
+    document[kind] = merged(document.get(kind, {}), _KEYS[kind](scenario, delivery))
     return Scenario.model_validate(document)
-
-
-def _merged(given: Mapping[str, Any], meant: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(given)
-    for key, value in meant.items():
-        is_map = isinstance(value, Mapping)
-        merged[key] = _merged(merged.get(key, {}), value) if is_map else value
-    return merged
 
 
 # -- AMQP ------------------------------------------------------------------------------------------

@@ -29,6 +29,13 @@ class Described:
     allowed: str
 
 
+class _ExplainedElsewhere:
+    """Said of a section that repeats another: its keys are known there already."""
+
+
+EXPLAINED_ELSEWHERE = _ExplainedElsewhere()
+
+
 @dataclass(frozen=True)
 class Key:
     """A key of a model. A map's own keys are free; `member` then describes its values.
@@ -49,6 +56,10 @@ class Key:
             if isinstance(kind, type) and issubclass(kind, Section):
                 return kind
         return None
+
+    @property
+    def is_explained_elsewhere(self) -> bool:
+        return EXPLAINED_ELSEWHERE in self.field.metadata
 
     @property
     def is_map(self) -> bool:
@@ -147,7 +158,7 @@ def all_keys(section: type[Section], path: Path = ()) -> Iterator[Key]:
     for key in keys_of(section, path).values():
         yield key
         inside = key.item() if key.is_list else key
-        if inside.section:
+        if inside.section and not inside.is_explained_elsewhere:
             yield from all_keys(inside.section, inside.path)
 
 

@@ -61,13 +61,18 @@ class LoadStep(Section):
 class Load(Section):
     """How much is sent, and what decides when."""
 
-    mode: Literal["rate", "maximum", "window"] = "rate"
+    mode: Literal["rate", "maximum", "window", "request"] = "rate"
     """`rate`: open loop on a fixed schedule. `maximum`: as fast as back-pressure and
-    `backlog_limit_bytes` allow. `window`: closed loop of `in_flight` messages per producer."""
+    `backlog_limit_bytes` allow. `window`: closed loop of `in_flight` messages per producer.
+    `request`: the schedule of mode `rate`, kept by producers that each wait until their own message
+    has arrived before they send another; what is due goes to whoever is free, and is late when
+    nobody is."""
     rate_per_second: Rate = 10_000.0
-    """Messages per second asked for in mode `rate`, counted as `scope` says."""
+    """Messages per second asked for in modes `rate` and `request`, counted as `scope` says."""
+    patience_seconds: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 5.0
+    """Mode `request`: a producer whose message has not arrived after so long goes on without it."""
     steps: list[LoadStep] = Field(default_factory=list, max_length=10_000)
-    """A rate that changes in the measured phase, in mode `rate`: a list such as
+    """A rate that changes in the measured phase, in modes `rate` and `request`: a list such as
     `[{seconds: 10, rate_per_second: 1000}, {seconds: 5, rate_per_second: 8000}]`. The last step
     goes on until the end; the warm-up has `rate_per_second`."""
     scope: Literal["total", "per_producer", "per_agent"] = "total"
@@ -85,10 +90,21 @@ class Load(Section):
     backlog_limit_bytes: int = Field(64 * 1024 * 1024, ge=1, le=2**50)
     """Mode `maximum` pauses while more than this is sent but not yet received."""
 
+    @property
+    def has_schedule(self) -> bool:
+        """Whether every message is due at a certain time."""
+        return self.mode in ("rate", "request")
+
+    @property
+    def most_awaited(self) -> int | None:
+        """Messages that a producer may have on their way before it waits; None: any number."""
+        return {"window": self.in_flight, "request": 1}.get(self.mode)
+
     @model_validator(mode="after")
     def _steps_are_a_schedule(self) -> Load:
-        if self.steps and self.mode != "rate":
-            refuse([Conflict(("steps", "mode"), f"need mode rate; {self.mode} has no schedule")])
+        if self.steps and not self.has_schedule:
+            problem = f"need mode rate or request; {self.mode} has no schedule"
+            refuse([Conflict(("steps", "mode"), problem)])
         if self.steps and self.messages is not None:
             problem = "exclude messages: their length is given in seconds"
             refuse([Conflict(("steps", "messages"), problem)])

@@ -38,7 +38,42 @@ _Model = TypeVar("_Model", bound=Section)
 
 def load_scenario(reference: str, overrides: Sequence[str] = ()) -> Scenario:
     """The scenario of a path or a shipped name, with `KEY=VALUE` overrides on top."""
-    return load_file(Scenario, locate("scenarios", reference), overrides)
+    return load_scenario_file(locate("scenarios", reference), overrides)
+
+
+def load_scenario_file(file: File, overrides: Sequence[str] = ()) -> Scenario:
+    scenario = load_file(Scenario, file, overrides)
+    try:
+        return with_brokers_located(scenario, file.path.parent)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file.shown}: {error}") from None
+
+
+def with_brokers_located(scenario: Scenario, directory: Path) -> Scenario:
+    """The scenario with the broker files of its ends as they are found from here, and not from the
+    directory of the file that names them."""
+    if not scenario.has_ends_apart:
+        return scenario
+    changed = {}
+    for role, ends in (("ingress", scenario.ingress), ("egress", scenario.egress)):
+        changed[role] = [
+            end.model_copy(update={"broker": _located(end.broker, directory, f"{role}.{place}")})
+            for place, end in enumerate(ends)
+        ]
+    return scenario.model_copy(update=changed)
+
+
+def _located(reference: str, directory: Path, place: str) -> str:
+    try:
+        return broker_reference(reference, directory)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{place}.broker: {error}") from None
+
+
+def broker_reference(reference: str, directory: Path) -> str:
+    """What is written in a file of that directory, as it is found from here."""
+    file = locate("brokers", reference, directory)
+    return reference if file.shown == f"conf/brokers/{reference}.yaml" else str(file.path)
 
 
 def load_broker(reference: str, overrides: Sequence[str] = ()) -> Broker:
@@ -126,7 +161,9 @@ def load_file(model: type[_Model], file: File, override_texts: Sequence[str] = (
 def _look_for_data_beside(file: File, document: dict[str, Any]) -> None:
     """A data set that is not where the command is given may be where the scenario's file is."""
     dataset = document.get("dataset")
-    given = dataset.get("path") if isinstance(dataset, dict) else None
+    if not isinstance(dataset, dict):
+        return
+    given = dataset.get("path")
     if isinstance(given, str) and not _exists(Path(given)):
         beside = file.path.parent / given
         if _exists(beside):

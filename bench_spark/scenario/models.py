@@ -19,6 +19,7 @@ from bench_spark.measure.envelope import ENVELOPE_BYTES
 from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.scenario.data_conflicts import data_conflicts
 from bench_spark.scenario.dataset_section import Dataset
+from bench_spark.scenario.ends_section import MOST_ENDS, Egress, Ingress, size_conflicts, sizes_of
 from bench_spark.scenario.fields import Conflict, Name, Rate, Section, TagValue, refuse
 from bench_spark.scenario.http_section import Http
 from bench_spark.scenario.identity_section import ENVELOPE, Identity
@@ -42,6 +43,7 @@ from bench_spark.scenario.topologies import (
     default_destinations,
     default_producers,
     size_problem,
+    through_system,
     wiring_for,
 )
 from bench_spark.scenario.trace_section import OFF, Trace
@@ -74,6 +76,13 @@ class Scenario(Section):
     consumers of one destination share its messages."""
     topology_scale: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
     """By what the topology's own sizes are multiplied, where they are not given."""
+    ingress: list[Ingress] = Field(default_factory=list, max_length=MOST_ENDS)
+    """Where messages go in, if the system under test is more than a broker: brokers that producers
+    publish to. Unset, with `egress` set: the broker of the command line. Neither set: that broker
+    is both ends."""
+    egress: list[Egress] = Field(default_factory=list, max_length=MOST_ENDS)
+    """Where messages come out again: brokers that consumers receive from. Unset, with `ingress`
+    set: the broker of the command line."""
     producers: int = Field(default_factory=default_producers, ge=0, le=1_000_000)
     """Producers in the whole run (per agent with `load.scope: per_agent`), a connection each. 0:
     the run only consumes, from queues or topics that are there already, whatever is in them."""
@@ -137,6 +146,7 @@ class Scenario(Section):
             refuse([Conflict(("consumers", "producers"), problem)])
         refuse(
             [
+                *self._end_conflicts(),
                 *self._topology_conflicts(),
                 *self._opening_conflicts(),
                 *self._destination_conflicts(),
@@ -154,8 +164,18 @@ class Scenario(Section):
         return self
 
     @property
+    def has_ends_apart(self) -> bool:
+        """Whether messages go in at other places than they come out of."""
+        return bool(self.ingress or self.egress)
+
+    @property
     def wiring(self) -> Wiring:
         """Who is tied to whom."""
+        if self.has_ends_apart:
+            return through_system(
+                sizes_of(self.ingress, self.producers, self.destinations),
+                sizes_of(self.egress, self.consumers, self.destinations),
+            )
         return wiring_for(
             self.topology,
             self.producers,
@@ -208,6 +228,32 @@ class Scenario(Section):
         """Whether what is sent is received in the same run, so that it can be accounted for."""
         return bool(self.producers and self.consumers)
 
+    def _end_conflicts(self) -> Iterator[Conflict]:
+        if not self.has_ends_apart:
+            return
+        key = "ingress" if self.ingress else "egress"
+        if not self.has_both_ends:
+            role = "consumers" if self.only_publishes else "producers"
+            yield Conflict((role, key), f"0, but {key} is for messages that come out again")
+            return
+        if self.topology is not None:
+            yield Conflict(
+                ("topology", key),
+                f"{self.topology} does not go with {key}: the system between the ends decides who "
+                "gets what, and every message is to come out once",
+            )
+        if self.breakdown == "destination":
+            yield Conflict(
+                ("breakdown", key),
+                f"destination does not go with {key}: a message may come out of any destination",
+            )
+        yield from size_conflicts(
+            "ingress", "producers", self.ingress, self.producers, self.destinations
+        )
+        yield from size_conflicts(
+            "egress", "consumers", self.egress, self.consumers, self.destinations
+        )
+
     def _topology_conflicts(self) -> Iterator[Conflict]:
         if self.subscriptions_per_consumer > 1 and self.topology != "fan-out":
             yield Conflict(
@@ -224,11 +270,11 @@ class Scenario(Section):
         wrong = size_problem(self.topology, sizes)
         if wrong is not None:
             yield Conflict((wrong[0], "topology"), wrong[1])
-        if self.load.mode == "window" and self.topology == "fan-out":
+        if self.load.most_awaited and self.topology == "fan-out":
             yield Conflict(
                 ("load.mode", "topology"),
-                "window does not go with topology fan-out: a message gives its place back by "
-                "arriving, and here each arrives many times",
+                f"{self.load.mode} does not go with topology fan-out: a message gives its place "
+                "back by arriving, and here each arrives many times",
             )
         if self.breakdown == "destination" and not self.wiring.is_plain:
             yield Conflict(
@@ -250,7 +296,9 @@ class Scenario(Section):
             )
 
     def _destination_conflicts(self) -> Iterator[Conflict]:
-        """Where no topology has its own rules."""
+        """Where no topology has its own rules, and no end."""
+        if self.has_ends_apart:
+            return
         if self.has_both_ends:
             ends = min(self.producers, self.consumers)
             need = "a producer and a consumer"
@@ -265,6 +313,8 @@ class Scenario(Section):
             )
 
     def _name_conflicts(self) -> Iterator[Conflict]:
+        if self.has_ends_apart:
+            return  # each end has names of its own: see `ends.py`
         queues = self.wiring.subscriptions
         for key, name, count, what in (
             ("amqp.queue.name", self.amqp.queue.name, queues, "queues"),
@@ -296,11 +346,14 @@ class Scenario(Section):
     def _transaction_conflicts(self) -> Iterator[Conflict]:
         """A load that waits for messages inside transactions that wait for more of them."""
         messages = self.amqp.producer_transaction
-        if self.load.mode == "window" and self.load.in_flight < messages:
+        awaited = self.load.most_awaited
+        if awaited is not None and awaited < messages:
+            is_window = self.load.mode == "window"
+            what = f"{awaited}" if is_window else "request, and so one message of each producer,"
             yield Conflict(
-                ("load.in_flight", "amqp.producer_transaction"),
-                f"{self.load.in_flight} is below amqp.producer_transaction, which is {messages}: "
-                "nothing would ever be committed",
+                ("load.in_flight" if is_window else "load.mode", "amqp.producer_transaction"),
+                f"{what} is below amqp.producer_transaction, which is {messages}: nothing would "
+                "ever be committed",
             )
         limit = self.load.backlog_limit_bytes // self.message.largest_bytes
         together = messages * self.producers
@@ -314,11 +367,11 @@ class Scenario(Section):
     def _sampling_conflicts(self) -> Iterator[Conflict]:
         if not self.sampling.samples:
             return
-        if self.load.mode == "rate":
+        if self.load.has_schedule:
             yield Conflict(
                 ("sampling.samples", "load.mode"),
-                "needs load.mode window or maximum: in mode rate the throughput is what was asked "
-                "for",
+                f"needs load.mode window or maximum: in mode {self.load.mode} the throughput is "
+                "what was asked for",
             )
         if self.load.messages is not None:
             yield Conflict(
@@ -398,12 +451,12 @@ class Scenario(Section):
         role = "consumers" if self.only_publishes else "producers"
         if self.only_publishes and self.consumer.is_slow:
             return [Conflict(("consumer", "consumers"), "slows consumers down, but there are none")]
-        if self.load.mode == "window":
+        if self.load.most_awaited:
             return [
                 Conflict(
                     ("load.mode", role),
-                    f"window needs both ends, but {role} is 0: a message gives its place back by "
-                    "arriving",
+                    f"{self.load.mode} needs both ends, but {role} is 0: a message gives its place "
+                    "back by arriving",
                 )
             ]
         if self.only_publishes and self._is_unbounded_maximum:

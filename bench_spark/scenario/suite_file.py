@@ -14,7 +14,14 @@ from pydantic import AfterValidator, Field
 from bench_spark.scenario.fields import Name, PropertyName, Section
 from bench_spark.scenario.keys import Described
 
-MEASURES = ("latency", "delivery_latency", "confirm_latency", "send_lag", "insert_duration")
+MEASURES = (
+    "latency",
+    "delivery_latency",
+    "confirm_latency",
+    "round_trip",
+    "send_lag",
+    "insert_duration",
+)
 STATISTICS = ("min", "mean", "p50", "p75", "p90", "p95", "p99", "p999", "max")
 RATES = ("send_rate", "receive_rate", "delivery_rate")
 RESOURCES = (

@@ -15,7 +15,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.loader import File, last_source, load_file, locate
+from bench_spark.scenario.loader import (
+    File,
+    broker_reference,
+    last_source,
+    load_file,
+    load_scenario_file,
+    locate,
+    with_brokers_located,
+)
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.nearest import nearest
 from bench_spark.scenario.overrides import Override, apply_overrides, parse_overrides
@@ -212,12 +220,10 @@ def _broker(reference: str | None, directory: Path, complain: Complain) -> str |
     if reference is None:
         return None
     try:
-        file = locate("brokers", reference, directory)
+        return broker_reference(reference, directory)
     except ConfigurationError as error:
         complain("broker", str(error))
         return None
-    is_shipped = file.shown == f"conf/brokers/{reference}.yaml"
-    return reference if is_shipped else str(file.path)
 
 
 def _base(text: SuiteFile, file: File, complain: Complain) -> Scenario | None:
@@ -227,9 +233,13 @@ def _base(text: SuiteFile, file: File, complain: Complain) -> Scenario | None:
         except ConfigurationError as error:
             complain("base", str(error))
             return None
-        return load_file(Scenario, base_file)
+        return load_scenario_file(base_file)
     try:
-        return Scenario.model_validate({"name": text.name} | text.base, strict=True)
+        base = Scenario.model_validate({"name": text.name} | text.base, strict=True)
+        return with_brokers_located(base, file.path.parent)
+    except ConfigurationError as error:
+        complain("base", str(error))
+        return None
     except ValidationError as error:
         found = problems_of(error, Scenario, lambda _: file.shown)
     for problem in found:

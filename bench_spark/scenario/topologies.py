@@ -19,7 +19,7 @@ subscriptions are made of is each protocol's own affair.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Literal
 
@@ -55,11 +55,14 @@ def _sizes(known: Mapping[str, Any]) -> Sizes:
 
 def default_producers(known: Mapping[str, Any]) -> int:
     """From the keys that were read before this one, as all of these."""
-    return _sizes(known).producers
+    return _members(known.get("ingress")) or _sizes(known).producers
 
 
 def default_consumers(known: Mapping[str, Any]) -> int:
     """Never more than the producers allow, where each consumer needs one."""
+    at_ends = _members(known.get("egress"))
+    if at_ends:
+        return at_ends
     size, producers = _sizes(known).consumers, int(known.get("producers", 1))
     if known.get("topology") == "straight-run":
         return producers
@@ -74,6 +77,11 @@ def default_destinations(known: Mapping[str, Any]) -> int:
     if known.get("topology") == "fan-in":
         size = max(size, int(known.get("consumers", 1)))
     return max(1, min(size, producers)) if known.get("topology") else size
+
+
+def _members(ends: Sequence[Any] | None) -> int:
+    """As many members as these ends say, or one each."""
+    return sum(end.members or 1 for end in ends or ())
 
 
 @dataclass(frozen=True)
@@ -107,6 +115,9 @@ class Wiring:
     def subscriptions_of_consumer(self, consumer: int) -> range:
         """One, unless there are more of them than consumers."""
         return range(consumer % self.subscriptions, self.subscriptions, self.consumers)
+
+    def destinations_of_consumer(self, consumer: int) -> range:
+        return self.destinations_of_group(self.group_of_consumer(consumer))
 
     def group_of_destination(self, destination: int) -> int:
         return destination % self.groups
@@ -149,6 +160,68 @@ class Wiring:
             round_ * sizes[destination % self.groups] + destination // self.groups
         )
         return ranks
+
+
+@dataclass(frozen=True)
+class EndSizes:
+    """Members and destinations of one ingress or egress."""
+
+    members: int
+    destinations: int
+
+
+@dataclass(frozen=True)
+class ThroughSystem(Wiring):
+    """Messages go in at some ends and come out at others; what is between is not ours to know.
+
+    So there is one group and one subscription: a message of any producer is to arrive once, at
+    whichever egress. Destinations are numbered through, those of the ingresses first.
+    """
+
+    ingress: tuple[EndSizes, ...]
+    egress: tuple[EndSizes, ...]
+
+    @property
+    def is_plain(self) -> bool:
+        return False
+
+    def destination_of_producer(self, producer: int) -> int:
+        return _destination_of(self.ingress, producer)
+
+    def destinations_of_consumer(self, consumer: int) -> range:
+        first_egress = sum(end.destinations for end in self.ingress)
+        own = first_egress + _destination_of(self.egress, consumer)
+        return range(own, own + 1)
+
+    def producers_of_group(self, group: int) -> Iterator[int]:
+        yield from range(self.producers)
+
+    @property
+    def stream_of_producer(self) -> npt.NDArray[np.int64]:
+        return np.arange(self.producers, dtype=np.int64)
+
+
+def _destination_of(ends: Sequence[EndSizes], member: int) -> int:
+    """A member's destination, both numbered through all ends."""
+    first = 0
+    for end in ends:
+        if member < end.members:
+            return first + member % end.destinations
+        member -= end.members
+        first += end.destinations
+    raise ValueError("there is no such member")
+
+
+def through_system(ingress: Sequence[EndSizes], egress: Sequence[EndSizes]) -> ThroughSystem:
+    return ThroughSystem(
+        producers=sum(end.members for end in ingress),
+        consumers=sum(end.members for end in egress),
+        destinations=sum(end.destinations for end in (*ingress, *egress)),
+        groups=1,
+        copies=1,
+        ingress=tuple(ingress),
+        egress=tuple(egress),
+    )
 
 
 def wiring_for(

@@ -55,7 +55,7 @@ from bench_spark.messages.joining import JoinRule
 from bench_spark.messages.live import LiveFiles, LiveJoin
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.plan import Plan, timeline_of
-from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.trace_section import ALL, traced_every
 from bench_spark.spark.agent_task import in_task, start_worker
 from bench_spark.spark.collector_address import collector_address
@@ -106,8 +106,7 @@ class Display(Protocol):
 @dataclass(frozen=True)
 class RunRequest:
     plan: Plan
-    broker: Broker
-    credentials: Credentials
+    ends: Ends
     live: bool = True
     trial: TrialOf | None = None
     """What the run is a part of, if it is. Others follow then, so the rolling metrics need not be
@@ -117,7 +116,10 @@ class RunRequest:
 
     def row(self, started_at: datetime, **outcome: Any) -> dict[str, Any]:
         """The run's row in `runs`; `outcome` as `run_row` takes it."""
-        return run_row(self.plan, self.broker.masked(), started_at, trial=self.trial, **outcome)
+        brokers = self.ends.all_shown
+        return run_row(
+            self.plan, self.ends.shown, started_at, brokers=brokers, trial=self.trial, **outcome
+        )
 
 
 class Engine:
@@ -166,7 +168,9 @@ class Engine:
         """Run, summarise, store. Raises a PreflightError when the load could not start."""
         began_ns = time.monotonic_ns()
         self._check_slots(request.plan)
-        request = replace(request, plan=self._rows.given_to(request.plan, request.broker))
+        request = replace(
+            request, plan=self._rows.given_to(request.plan, request.ends.ingress[0].broker)
+        )
         metrics = self._ensure_metrics()
         started_at = datetime.now(UTC)
         self._store.replace_run(request.row(started_at))
@@ -240,8 +244,7 @@ class _Run:
         self._health = AgentHealth()
         self._overhead = SparkOverhead()
         self._monitor = Monitor(
-            request.broker,
-            request.credentials,
+            request.ends,
             request.plan.run_id,
             store,
             self._clock.now_ns,
@@ -316,8 +319,8 @@ class _Run:
         self, collector: tuple[str, int], token: str, marker: StoreMarker | None
     ) -> threading.Thread:
         tasks = [
-            AgentTask(a, self._request.broker, self._request.credentials, collector, token)
-            for a in self._plan.assignments
+            AgentTask(assignment, self._request.ends, collector, token)
+            for assignment in self._plan.assignments
         ]
         context = self._spark.sparkContext
         run_id = self._plan.run_id
@@ -572,7 +575,8 @@ class _Run:
         measured_from, measured_until = measured_span(self._plan, control)
         return RunFacts(
             plan=self._plan,
-            broker=self._request.broker.masked(),
+            broker=self._request.ends.shown,
+            brokers=self._request.ends.all_shown,
             measured_from=measured_from,
             measured_until=measured_until,
             accounts=accounts_of(self._plan, control),
@@ -603,7 +607,8 @@ class _Run:
         hosts = {json.dumps(report["host"], sort_keys=True): report["host"] for report in probed}
         return driver_environment(self._spark) | {
             "bench_spark": __version__,
-            "broker": probed[0]["broker"] if probed else None,
+            "broker": probed[0]["brokers"][0] if probed else None,
+            "brokers": probed[0]["brokers"] if probed else [],
             "hosts": list(hosts.values()),
         }
 

@@ -153,7 +153,7 @@ def _generator(run: AuditInput) -> Iterator[Check]:
     share = run.busiest_agent_share
     if share is None:
         yield Check("generator_cpu", "warn", "the agents' CPU use is not known")
-    elif share >= BUSY_CORE and run.mode == "rate":
+    elif share >= BUSY_CORE and run.mode in ("rate", "request"):
         yield Check(
             "generator_cpu",
             "warn",

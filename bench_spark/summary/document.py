@@ -7,8 +7,9 @@ arrived; rates are about the seconds of the measured phase whatever they carried
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
@@ -24,6 +25,7 @@ from bench_spark.errors import (
 )
 from bench_spark.measure.hdr import SparseHistogram
 from bench_spark.plan import Plan, has_open_end, mean_rate_per_second
+from bench_spark.scenario.ends_section import Egress, Ingress
 from bench_spark.scenario.models import Scenario
 from bench_spark.summary.audit import AuditInput, Check, Ends, audit, verdict_of
 from bench_spark.summary.objectives import MissedWhileRunning, judged_objectives
@@ -72,6 +74,7 @@ class RunFacts:
 
     plan: Plan
     broker: dict[str, Any]
+    """Masked, as `brokers`."""
     measured_from: float | None
     """Seconds since the epoch; None when the load never started."""
     measured_until: float | None
@@ -86,6 +89,8 @@ class RunFacts:
     """What Spark and the driver used in the measured phase, in cores."""
     clock_bound_ns: int
     environment: dict[str, Any]
+    brokers: Sequence[Mapping[str, Any]] = ()
+    """All of them with their roles, where there are several."""
     agents: list[dict[str, Any]] = field(default_factory=list)
     counted: Counted | None = None
     """Messages of a measured phase that had an open end."""
@@ -153,6 +158,7 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         "reasons": reasons,
         "scenario": scenario.dump(),
         "broker": facts.broker,
+        "brokers": [*facts.brokers] or [{"role": "both", **facts.broker}],
         "measured_seconds": _measured_seconds(facts),
         "counts": counts,
         "rates": rates,
@@ -414,7 +420,7 @@ def _audit_input(
     latency = measures.get("latency", {})
     # A run that was cut short says so; its last moments are no measure of the schedule.
     was_cut_short = bool(facts.failures) or _ended_early(facts)
-    has_schedule = scenario.load.mode == "rate" and not scenario.only_consumes
+    has_schedule = scenario.load.has_schedule and not scenario.only_consumes
     is_judged = has_schedule and seconds > 0 and not was_cut_short
     return AuditInput(
         mode=scenario.load.mode,
@@ -468,21 +474,25 @@ def _ends(scenario: Scenario) -> Ends:
 
 
 def _limit(facts: RunFacts) -> str | None:
-    return declared_limit(facts.plan, str(facts.broker.get("kind")))
+    kinds = {str(broker.get("kind")) for broker in (facts.broker, *facts.brokers)}
+    return declared_limit(facts.plan, sorted(kinds))
 
 
-def declared_limit(plan: Plan, broker_kind: str) -> str | None:
+def declared_limit(plan: Plan, broker_kinds: Sequence[str]) -> str | None:
     """A limit in the scenario that lets a healthy broker drop messages; None if there is none.
 
-    Only the section of the broker's own protocol counts: the others were ignored.
+    Only sections of the brokers' own protocols count: the others were ignored.
     """
-    declared = {
-        "amqp": plan.scenario.amqp.queue.arguments,
-        "kafka": plan.scenario.kafka.topic.properties,
-    }.get(broker_kind, {})
-    for name in _LIMITS.get(broker_kind, ()):
-        if name in declared:
-            return f"{name}={declared[name]}"
+    scenario = plan.scenario
+    places: list[Scenario | Ingress | Egress] = [scenario, *scenario.ingress, *scenario.egress]
+    for kind, sections in product(broker_kinds, places):
+        declared = {
+            "amqp": sections.amqp and sections.amqp.queue.arguments,
+            "kafka": sections.kafka and sections.kafka.topic.properties,
+        }.get(kind)
+        for name in _LIMITS.get(kind, ()):
+            if declared and name in declared:
+                return f"{name}={declared[name]}"
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -35,12 +35,16 @@ def run_row(
     broker: dict[str, Any],
     started_at: datetime,
     *,
+    brokers: Sequence[Mapping[str, Any]] | None = None,
     summary: RunSummary | None = None,
     measured: tuple[float | None, float | None] = (None, None),
     failure: BenchError | None = None,
     trial: TrialOf | None = None,
 ) -> dict[str, Any]:
-    """The row of a run that is running, has ended with a summary, or has failed to start."""
+    """The row of a run that is running, has ended with a summary, or has failed to start.
+
+    `broker` and `brokers` are masked; unset: there is only that one.
+    """
     document = summary.document if summary is not None else {}
     status, reasons = RUNNING, list[str]()
     exit_code: int | None = None
@@ -53,6 +57,7 @@ def run_row(
         "run_id": plan.run_id,
         "scenario": plan.scenario.name,
         "broker": broker.get("name"),
+        "brokers": [str(one.get("name")) for one in brokers or [broker]],
         "status": status,
         "reasons": reasons,
         "exit_code": exit_code,
@@ -70,6 +75,7 @@ def run_row(
         "delivery_rate": document.get("delivery_rate"),
         "scenario_json": json.dumps(plan.scenario.dump()),
         "broker_json": json.dumps(broker),
+        "brokers_json": json.dumps(list(brokers or [{"role": "both", **broker}])),
         "environment_json": json.dumps(document.get("environment", {})),
         "result_json": json.dumps(document) if document else None,
         "bench_spark_version": __version__,

@@ -8,12 +8,15 @@ gives a function from TransportContext to Transport; broker files of kind `other
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from importlib.metadata import entry_points
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.delivery import with_delivery
+from bench_spark.scenario.ends import Ends, scenario_at
+from bench_spark.scenario.ends_section import PROTOCOLS
 from bench_spark.scenario.load_sections import LARGEST_BODY_BYTES
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import Part, Transport, TransportContext, Wired
@@ -47,6 +50,34 @@ def fitted(scenario: Scenario, broker: Broker) -> Scenario:
     scenario = with_delivery(scenario, broker.kind)
     refuse_impossible(scenario, broker)
     return scenario
+
+
+def fitted_to(scenario: Scenario, ends: Ends) -> Scenario:
+    """The scenario as it runs on these brokers, each end checked as `fitted` does."""
+    if not ends.are_apart:
+        return fitted(scenario, ends.ingress[0].broker)
+    confirms: dict[str, bool] = {}
+    own: dict[str, list[Any]] = {"ingress": [*scenario.ingress], "egress": [*scenario.egress]}
+    for end in ends.every:
+        kind = end.broker.kind
+        try:
+            part = fitted(scenario_at(scenario, end), end.broker)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{end.label}: {error}") from None
+        if scenario.delivery is not None and kind in PROTOCOLS:
+            section = own[end.role][end.place]
+            own[end.role][end.place] = section.model_copy(update={kind: getattr(part, kind)})
+        if end.role == "ingress":
+            context = TransportContext("check", part, end.broker, end.credentials)
+            with closing(make_transport(context)) as transport:
+                confirms[end.label] = transport.confirms
+    if len(set(confirms.values())) > 1:
+        silent = next(label for label, has_answer in confirms.items() if not has_answer)
+        raise ConfigurationError(
+            f"ingress: {silent} confirms no message, but others do; let all of them confirm "
+            "(amqp.confirms, kafka.producer.acks, mqtt.qos; or delivery: at_least_once), or none"
+        )
+    return scenario.model_copy(update=own)
 
 
 def parts_of(broker: Broker, scenario: Scenario) -> frozenset[Part]:

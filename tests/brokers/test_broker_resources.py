@@ -17,6 +17,7 @@ from bench_spark.monitor.monitor import Monitor
 from bench_spark.monitor.sources import make_sampler
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker, Credentials, resolve_credentials
+from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.loader import load_broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.resources import ResourceSource
@@ -102,7 +103,7 @@ def watched(broker: Broker, credentials: Credentials, run_id: str, store: Store)
     )
     plan = make_plan(scenario, run_id)
     clock = Clock.local()
-    monitor = Monitor(broker, credentials, run_id, store, clock.now_ns)
+    monitor = Monitor(Ends.of(broker, credentials), run_id, store, clock.now_ns)
     load = threading.Thread(target=run_load, args=(plan, broker))
     load.start()
     monitor.begin(Timeline(clock.now_ns(), 6 * SECOND, 5 * SECOND, SECOND))
@@ -145,7 +146,7 @@ def test_a_login_that_the_management_api_refuses_leaves_the_flow_unknown(
     )
     store = Store(tmp_path / "store").open()
     clock = Clock.local()
-    monitor = Monitor(broker, resolve_credentials(broker), "r", store, clock.now_ns)
+    monitor = Monitor(Ends.of(broker), "r", store, clock.now_ns)
     monitor.begin(Timeline(clock.now_ns(), SECOND, SECOND, 0))
     threading.Event().wait(0.5)
     monitor.close()

@@ -169,7 +169,9 @@ def test_every_command_shown_parses(command: Command) -> None:
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.arguments[0] in LOADS], ids=str)
-def test_every_run_shown_asks_for_a_load_that_exists(command: Command) -> None:
+def test_every_run_shown_asks_for_a_load_that_exists(
+    command: Command, readers_directory: Path
+) -> None:
     [asked] = parsed(command)
     load_scenario(asked["scenario"], asked["overrides"] or [])
 

@@ -37,6 +37,7 @@ LAYERS = (
         "histogram_column",
         "importing",
         "doctor",
+        "watch",
         "messages",
     },
     {"agent", "plan"},

@@ -284,9 +284,12 @@ def _check_transactions(scenario: Scenario) -> None:
     problem = _problem_with(Producer, kafka.producer | transactional, _Ignored())
     if problem is not None:
         raise ConfigurationError(f"{place} does not go with kafka.producer: {problem}")
-    if load.mode == "window" and load.in_flight < kafka.transaction_messages:
+    if load.most_awaited is not None and load.most_awaited < kafka.transaction_messages:
+        limit = (
+            "load.in_flight" if load.mode == "window" else f"what load.mode {load.mode} lets out"
+        )
         raise ConfigurationError(
-            f"{place} is above load.in_flight, which is {load.in_flight}: nothing arrives before "
+            f"{place} is above {limit}, which is {load.most_awaited}: nothing arrives before "
             "its transaction is full, and none would ever be"
         )
     open_at_once = kafka.transaction_messages * scenario.producers

@@ -18,7 +18,7 @@ from agents import Load, run_load, start_load
 from unit.listening import collecting, eventually
 from unit.loopbacks import Watch, WatchedProducers, repeated
 
-from bench_spark.agent import agent as agent_module
+from bench_spark.agent import ends as ends_module
 from bench_spark.agent import loop as loop_module
 from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
@@ -36,7 +36,8 @@ from bench_spark.collector.server import CollectorServer
 from bench_spark.errors import BrokerRefused, EnvironmentNotReady, LaneLost, StoreNotReady
 from bench_spark.measure.clock import NANOSECONDS, Clock
 from bench_spark.plan import Plan, make_plan
-from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports import loopback
 from bench_spark.transports.base import Outcomes, Received, Signal, SignalKind, no_outcomes
@@ -59,7 +60,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     """Agents of this test use watched transports; at the end none of them has left anything."""
     watching = Watch()
     before = set(loopback._BROKERS)
-    monkeypatch.setattr(agent_module, "make_transport", watching.make)
+    monkeypatch.setattr(ends_module, "make_transport", watching.make)
     # On a busy machine even the last message of the schedule is to go out.
     monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 30 * NANOSECONDS)
     yield watching
@@ -240,7 +241,7 @@ def test_two_agents_in_processes_of_their_own_add_up() -> None:
     control = RunControl(planned, clock.now_ns, server.send, keep)
     server.start(control)
     tasks = [
-        AgentTask(assignment, LOOPBACK, Credentials(), ("127.0.0.1", server.port), token)
+        AgentTask(assignment, Ends.of(LOOPBACK), ("127.0.0.1", server.port), token)
         for assignment in planned.assignments
     ]
     with multiprocessing.get_context("spawn").Pool(2) as pool:
@@ -696,9 +697,8 @@ def test_a_preflight_that_fails_is_the_agents_failure(watch: Watch) -> None:
         raise StoreNotReady("no marker")
 
     with collecting(agents=1) as collector:
-        task = AgentTask(
-            plan().assignments[0], LOOPBACK, Credentials(), collector.address, collector.token
-        )
+        ends = Ends.of(LOOPBACK)
+        task = AgentTask(plan().assignments[0], ends, collector.address, collector.token)
         assert run_agent(task, preflight=unreadable).failure == ("StoreNotReady", "no marker")
         assert eventually(lambda: len(collector.listener.messages) == 2)
     assert [m["type"] for _, m, _ in collector.listener.messages] == ["failed", "reached"]
@@ -724,7 +724,7 @@ def someone_else() -> tuple[str, int]:
 @pytest.mark.parametrize("where", [nobody, someone_else])
 def test_no_link_to_the_driver_is_a_result_too(where: Callable[[], tuple[str, int]]) -> None:
     address = where()
-    task = AgentTask(plan().assignments[0], LOOPBACK, Credentials(), address, new_token())
+    task = AgentTask(plan().assignments[0], Ends.of(LOOPBACK), address, new_token())
     failure = run_agent(task).failure
     assert failure is not None
     assert f"no link to the driver at 127.0.0.1:{address[1]}" in failure[1]
@@ -865,7 +865,7 @@ def test_too_few_descriptors_end_the_run_before_anything_connects(
         asked_for.append(connections)
         raise EnvironmentNotReady("too few open files are allowed")
 
-    monkeypatch.setattr(agent_module, "make_room_for", refuse)
+    monkeypatch.setattr(ends_module, "make_room_for", refuse)
     nobody = Broker(kind="amqp", uri="amqp://127.0.0.1:1/")
     load = run_load(plan(**pairs(3)), nobody)
     assert asked_for == [6]

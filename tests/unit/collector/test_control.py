@@ -494,3 +494,17 @@ def test_with_one_end_there_is_no_news_of_a_backlog(role: str) -> None:
     play.start()
     play.pass_time(1)
     assert play.sent == []
+
+
+def test_senders_are_told_of_arrivals_at_other_agents() -> None:
+    play = Play(agents=3, keys={"producers": 4, "destinations": 3, "load": {"mode": "request"}})
+    play.join()
+    play.heard()
+    play.messages.clear()
+    arrived = {"type": "arrived", "producers": [1, 3, 0, 1], "sequences": [7, 5, 6, 8]}
+    play.control.on_message(2, arrived, b"")
+    assert play.heard() == [(1, "released"), (0, "released")]
+    assert [(told["producers"], told["sequences"]) for told in play.messages] == [
+        ([1, 1], [7, 8]),
+        ([3, 0], [5, 6]),
+    ]

@@ -14,6 +14,7 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.measure.clock import Clock
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.scenario.broker import Broker, Credentials
+from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.resources import ResourceSource
 from bench_spark.store import Store
 
@@ -33,7 +34,7 @@ def run(store: Store, sources: list[dict[str, Any]], **broker: Any) -> Monitor:
     clock = Clock.local()
     resources = [ResourceSource.model_validate(source) for source in sources]
     where = Broker(name="b", kind="amqp", uri="amqp://h", resources=resources, **broker)
-    monitor = Monitor(where, Credentials(), "r1", store, clock.now_ns)
+    monitor = Monitor(Ends.of(where, Credentials()), "r1", store, clock.now_ns)
     start_ns = clock.now_ns() + SECOND // 10
     monitor.begin(Timeline(start_ns, SECOND, 2 * SECOND, 0))
     time.sleep(2.15)

@@ -158,9 +158,9 @@ def test_only_a_source_that_was_never_read_is_reported() -> None:
 def test_schedulers_are_told_where_a_command_names_them_and_else_null() -> None:
     totals = SourceTotals()
     totals.add(row(values={"scheduler_1": 0.5, "other": 1.0}))
-    told = resources_document({"erl": totals}, "flow")
+    told = resources_document({"erl": totals})
     assert told["scheduler_utilisation"] == {"scheduler_1": 0.5}
-    assert resources_document({}, "flow") == {
+    assert resources_document({}) == {
         "broker": {},
         "flow": {"state": "unknown", "share": None, "polls": 0},
         "scheduler_utilisation": None,

@@ -537,7 +537,7 @@ def test_status_and_exit_code(
 def test_a_limit_excuses_losses_on_the_protocol_it_is_for(
     kind: str, keys: dict[str, Any], limit: str | None
 ) -> None:
-    assert declared_limit(plan(**keys), kind) == limit
+    assert declared_limit(plan(**keys), [kind]) == limit
     found = summary(plan=plan(**keys), broker={"kind": kind}, accounts=LOST)
     assert found.exit_code == (0 if limit else 5)
 
