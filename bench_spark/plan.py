@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from bench_spark.agent.due_times import Stream
 from bench_spark.agent.pacer import Pacing, Schedule
 from bench_spark.agent.recorded import RecordedSchedule, recording_at
 from bench_spark.agent.timeline import Timeline
@@ -63,6 +64,8 @@ class Assignment:
     first_measured: tuple[int, ...] | None = None
     """Per producer of the run, the number of its first message in the measured phase: for agents
     that receive messages of others, which say by IDs who they are and not when they were due."""
+    streams: tuple[Stream, ...] = ()
+    """For the same agents, where it can be computed: what all agents send, and when."""
 
     @property
     def destinations(self) -> tuple[int, ...]:
@@ -335,7 +338,13 @@ def with_phases_by_number(assignments: Sequence[Assignment]) -> list[Assignment]
         before = 0 if schedule is None else schedule.messages_before(warmup_ns)
         for lane, member in enumerate(assignment.producers):
             first[member.index] = len(range(lane, before, lanes))
-    return [replace(one, first_measured=tuple(first)) for one in assignments]
+    streams = tuple(
+        Stream(tuple(member.index for member in one.producers), schedule)
+        for one in assignments
+        # Recorded traffic is no rule but a table: too much to send to every agent.
+        if isinstance(schedule := one.schedule, Schedule)
+    )
+    return [replace(one, first_measured=tuple(first), streams=streams) for one in assignments]
 
 
 def _what_keeps_apart(scenario: Scenario) -> str:
