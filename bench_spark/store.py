@@ -7,12 +7,14 @@ needs a JVM: a commit costs some 10 ms, against seconds for the first ones of Sp
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,17 +30,24 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from bench_spark import tables
 from bench_spark.errors import StoreError, StoreNotReady
 from bench_spark.version_checksum import VersionChecksums
 
+COMPACT_AFTER_APPENDS = 300
+"""A soak appends to its tables every second: their many small files are made one now and then, so
+that reading and opening a table costs no more in its eighth hour than in its first."""
+
 REOPEN_AFTER_COMMITS = 100
 """A reused handle grows slower with every commit (11 ms at first, 206 ms after 1 500)."""
 
-COMPACTED_GROUP_ROWS = 512
+COMPACTED_GROUP_ROWS = {"events": 512}
 """Readers take a file a group at a time, and event rows are big: 512 of them are some 30 MB."""
+SMALL_ROWS_IN_GROUP = 131_072
+"""Of the other tables: in groups of 512 a million messages would take seconds to write."""
 
 MERGE_ATTEMPTS = 8
 """Another process that replaces a run's row at the same moment makes the commit conflict."""
@@ -51,6 +60,33 @@ STREAMED = ("events",)
 """Tables that a streaming query reads: a checksum beside each commit makes that cheaper."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A Parquet file in a table's directory, and what readers may skip it by."""
+
+    path: str
+    size_bytes: int
+    rows: int
+    constants: Mapping[str, str]
+    """Columns that have one value in the whole file."""
+
+    def action(self) -> AddAction:
+        stats = {
+            "numRecords": self.rows,
+            "minValues": dict(self.constants),
+            "maxValues": dict(self.constants),
+            "nullCount": dict.fromkeys(self.constants, 0),
+        }
+        return AddAction(
+            path=self.path,
+            size=self.size_bytes,
+            partition_values={},
+            modification_time=time.time_ns() // 1_000_000,
+            data_change=True,
+            stats=json.dumps(stats),
+        )
 
 
 class Store:
@@ -114,7 +150,38 @@ class Store:
                 self._checksums[name].write(handle)
             return True
 
-        return self._with_handle(name, commit)
+        return self._counting(name, self._with_handle(name, commit))
+
+    def add_files(self, name: str, files: Sequence[TableFile], app_id: str, version: int) -> bool:
+        """Make files that lie in a table's directory a part of it; like `append`, at most once per
+        `version` of `app_id`."""
+        once = Transaction(app_id, version)
+
+        def commit(handle: DeltaTable) -> bool:
+            handle.update_incremental()
+            if _is_in(handle, once):
+                return False
+            handle.create_write_transaction(
+                [file.action() for file in files],
+                mode="append",
+                schema=handle.schema(),
+                commit_properties=CommitProperties(app_transactions=[once]),
+            )
+            # The handle does not see what was committed by it in this way.
+            handle.update_incremental()
+            return True
+
+        return self._counting(name, self._with_handle(name, commit))
+
+    def remove_unnamed(self, name: str, directory: str, named: Collection[str]) -> int:
+        """Delete files of a directory inside a table's that no commit ever named: what a writer
+        left that ended before it could tell. Returns how many there were."""
+        filesystem = self.files(name)
+        found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
+        unnamed = [file.path for file in found if file.is_file and file.path not in named]
+        for path in unnamed:
+            filesystem.delete_file(path)
+        return len(unnamed)
 
     def replace_run(self, row: Mapping[str, Any]) -> None:
         """Put this row into `runs` in place of the one with the same run_id, if there is one."""
@@ -144,19 +211,35 @@ class Store:
         self._with_handle("runs", commit)
 
     def read(
-        self, name: str, columns: list[str] | None = None, **equals: str | int | None
+        self,
+        name: str,
+        columns: list[str] | None = None,
+        between: tuple[str, int, int] | None = None,
+        **equals: str | int | None,
     ) -> pa.Table:
-        """The newest rows of a table, whole, or those whose columns equal the values given."""
-        return self.read_with_version(name, columns, **equals)[0]
+        """The newest rows of a table, whole, or those whose columns equal the values given.
+
+        `between`: a column, and the first and last value that it may have.
+        """
+        return self.read_with_version(name, columns, between, **equals)[0]
 
     def read_with_version(
-        self, name: str, columns: list[str] | None = None, **equals: str | int | None
+        self,
+        name: str,
+        columns: list[str] | None = None,
+        between: tuple[str, int, int] | None = None,
+        **equals: str | int | None,
     ) -> tuple[pa.Table, int]:
         """`read`, and the version of the table that was read."""
 
         def scan(handle: DeltaTable) -> tuple[pa.Table, int]:
             handle.update_incremental()
-            filters = [(column, "=", value) for column, value in equals.items()]
+            filters: list[tuple[str, str, Any]] = [
+                (column, "=", value) for column, value in equals.items()
+            ]
+            if between is not None:
+                column, first, last = between
+                filters += [(column, ">=", first), (column, "<=", last)]
             rows = handle.to_pyarrow_table(
                 columns=columns, filters=filters or None, filesystem=self._filesystem(name)
             )
@@ -179,6 +262,15 @@ class Store:
 
         return self._with_handle(name, newest)
 
+    def _counting(self, name: str, is_appended: bool) -> bool:
+        self._tables[name].appends += is_appended
+        return is_appended
+
+    def overdue(self) -> list[str]:
+        """Tables that this process has appended to so often that they should be compacted."""
+        found = self._tables.items()
+        return [name for name, table in found if table.appends >= COMPACT_AFTER_APPENDS]
+
     def compact(self, name: str) -> None:
         """Rewrite small files as large ones. No data changes: streaming readers do not notice.
 
@@ -189,9 +281,12 @@ class Store:
         def optimize(handle: DeltaTable) -> None:
             handle.update_incremental()
             handle.optimize.compact(
-                writer_properties=WriterProperties(max_row_group_size=COMPACTED_GROUP_ROWS)
+                writer_properties=WriterProperties(
+                    max_row_group_size=COMPACTED_GROUP_ROWS.get(name, SMALL_ROWS_IN_GROUP)
+                )
             )
 
+        self._tables[name].appends = 0
         self._with_handle(name, optimize)
 
     # -- handles ---------------------------------------------------------------------------------
@@ -296,6 +391,8 @@ class _Table:
         self.lock = threading.RLock()
         self.handle: DeltaTable | None = None
         self.commits = 0
+        self.appends = 0
+        """Since it was compacted."""
 
 
 def _is_in(handle: DeltaTable, transaction: Transaction) -> bool:

@@ -109,6 +109,15 @@ METRICS = pa.schema(
 )
 """Rolling metrics: one row per run, window and measure; the newest batch of a window counts."""
 
+OBJECTIVE = pa.struct(
+    [
+        pa.field("objective", pa.string()),
+        pa.field("value", pa.float64()),
+        pa.field("met", pa.bool_()),
+    ]
+)
+"""What a run was to reach, and whether it did."""
+
 RUNS = pa.schema(
     [
         ("run_id", pa.string()),
@@ -136,6 +145,7 @@ RUNS = pa.schema(
         ("environment_json", pa.string()),
         ("result_json", pa.string()),
         ("bench_spark_version", pa.string()),
+        ("slo", pa.list_(OBJECTIVE)),
     ]
 )
 """One row per run, with the whole result document in `result_json`."""
@@ -203,6 +213,29 @@ RESOURCES = pa.schema(
 """The broker's use of its machine: one row per source and second. Bytes and CPU are of the
 interval, the rest is at its end; null is what could not be read."""
 
+MESSAGES = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("agent", pa.int32()),
+        ("attempt", pa.int32()),
+        ("number", pa.int64()),  # of the agent's rows, in the order in which things happened
+        ("kind", pa.string()),  # sent, confirmed, refused, returned or received
+        ("phase", pa.string()),  # of the message: warmup or measure
+        ("producer", pa.int32()),  # null: a message without an ID of this run
+        ("sequence", pa.int64()),
+        ("subscription", pa.int32()),  # of what was received
+        ("destination", pa.string()),
+        ("intended_ns", pa.int64()),  # null: not known to this agent
+        ("sent_ns", pa.int64()),
+        ("at_ns", pa.int64()),
+        ("insert_ns", pa.int64()),  # of what was sent: how long the call took
+        ("size", pa.int64()),
+        ("content_hash", pa.int64()),
+    ]
+)
+"""With `trace`: one row per event of a message. Times are nanoseconds since the epoch, on the run's
+clock; Parquet files come straight from the agents and are added in place."""
+
 TABLES: dict[str, pa.Schema] = {
     "runs": RUNS,
     "events": EVENTS,
@@ -210,6 +243,7 @@ TABLES: dict[str, pa.Schema] = {
     "summary": SUMMARY,
     "samples": SAMPLES,
     "resources": RESOURCES,
+    "messages": MESSAGES,
 }
 
 

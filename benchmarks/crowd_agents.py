@@ -2,8 +2,8 @@
 
 `python -m benchmarks.crowd_agents` joins as many agents as it is told (one JSON object on standard
 input) to a collector that another process runs. Every agent sends what a real one sends: its rows
-at the end of every second, all agents at the same moment, and word of its progress ten times a
-second. Values are drawn once and sent again and again; only numbers and times change.
+at the end of every second, all agents at the same moment, and word of its progress in between.
+Values are drawn once and sent again and again; only numbers and times change.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from bench_spark.agent.loop import MOST_REPORTS_PER_SECOND, PROGRESS_NS
 from bench_spark.agent.rows import EventRow, encode_rows
 from bench_spark.agent.timeline import MEASURE, Timeline
 from bench_spark.agent.wire import (
@@ -39,7 +40,6 @@ MEASURES_OF = {
 }
 KINDS_OF_AGENTS = 8
 """Agents with different values; more would only cost this process memory."""
-PROGRESS_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,11 @@ def take_part(crowd: Crowd) -> None:
         start_ns, anchor_ns = agents[0].start_at_ns, agents[0].anchor_ns
         assert start_ns is not None
         assert anchor_ns is not None
+        progress_seconds = max(PROGRESS_NS / NANOSECONDS, crowd.agents / MOST_REPORTS_PER_SECOND)
         clock, timeline = Clock(anchor_ns), timeline_of_ticks(start_ns, crowd.ticks)
         for tick in range(crowd.ticks):
             while (left_ns := timeline.tick_end_ns(tick) - clock.now_ns()) > 0:
-                wait = min(PROGRESS_SECONDS, left_ns / NANOSECONDS)
+                wait = min(progress_seconds, left_ns / NANOSECONDS)
                 _hear_until(selector, time.monotonic() + wait)
                 _report_progress(agents, crowd.messages_per_tick * tick)
             headers = [_header(kind, tick, timeline) for kind in rows]

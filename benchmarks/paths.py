@@ -172,6 +172,7 @@ def carry_records(batch: int) -> Iterator[Work]:
                 carrying.accepted(made, batch)
                 assert made.sizes is not None
                 arrived = Received(received_ns, lane, route, head, made.sizes, redelivered)
+                assert not isinstance(made.tail, bytes)
                 arrived.bodies = made.tail
                 carrying.identify(arrived)
                 first += batch

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
 from bench_spark.agent.rows import EventRow
+from bench_spark.agent.tracing import MakeMessageWriter, MessageFile
 from bench_spark.agent.wire import new_token
 from bench_spark.collector.accounts import Accounts
 from bench_spark.collector.control import RunControl
@@ -75,7 +76,12 @@ class Load:
         return accounts
 
 
-def start_load(plan: Plan, broker: Broker | Ends) -> Load:
+def start_load(
+    plan: Plan,
+    broker: Broker | Ends,
+    message_writer: MakeMessageWriter | None = None,
+    on_files: Callable[[int, int, list[MessageFile]], None] | None = None,
+) -> Load:
     """Start every agent of the plan in a thread; `Load.wait` ends it."""
     token, clock = new_token(), Clock.local()
     server = CollectorServer(("127.0.0.1", 0), token, len(plan.assignments), clock)
@@ -84,13 +90,13 @@ def start_load(plan: Plan, broker: Broker | Ends) -> Load:
     def keep(agent: int, attempt: int, new: list[EventRow]) -> None:
         rows.extend((agent, row) for row in new)
 
-    control = RunControl(plan, clock.now_ns, server.send, keep)
+    control = RunControl(plan, clock.now_ns, server.send, keep, on_files=on_files)
     server.start(control)
     load = Load(plan, control, server, rows=rows)
     ends = broker if isinstance(broker, Ends) else Ends.of(broker)
 
     def work(task: AgentTask) -> None:
-        load.results.append(run_agent(task))
+        load.results.append(run_agent(task, message_writer=message_writer))
 
     for assignment in plan.assignments:
         task = AgentTask(assignment, ends, ("127.0.0.1", server.port), token)

@@ -31,6 +31,7 @@ from bench_spark.agent.sampling import Sampler, SamplingRule
 from bench_spark.agent.sizes import BodySizes, body_sizes
 from bench_spark.agent.time_slice import short_time_slice
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
+from bench_spark.agent.tracing import MakeMessageWriter, MessageFile, Tracer, TraceSetup
 from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError
 from bench_spark.measure.clock import NANOSECONDS
@@ -39,6 +40,7 @@ from bench_spark.measure.sequences import SequencePages, SequenceSets
 from bench_spark.plan import Assignment, Member, timeline_of
 from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.topologies import Wiring
+from bench_spark.scenario.trace_section import traced_every
 from bench_spark.transports.base import (
     HEAD_ONLY,
     I64,
@@ -78,6 +80,7 @@ class AgentResult:
     agent: int
     failure: tuple[str, str] | None = None
     rows: list[EventRow] = field(default_factory=list)
+    files: list[MessageFile] = field(default_factory=list)
     report: dict[str, Any] = field(default_factory=dict)
 
 
@@ -90,11 +93,13 @@ def run_agent(
     attempt: int = 0,
     executor: str | None = None,
     preflight: Callable[[], None] | None = None,
+    message_writer: MakeMessageWriter | None = None,
 ) -> AgentResult:
     """Carry out an assignment; whatever happens is in the result.
 
     `executor` is where it runs, for the record. `preflight` is what else must hold on this machine;
-    it raises a PreflightError if it does not.
+    it raises a PreflightError if it does not. `message_writer` writes the rows of single messages,
+    where the scenario asks for them.
     """
     result = AgentResult(agent=task.assignment.agent)
     try:
@@ -106,7 +111,7 @@ def run_agent(
     try:
         if preflight is not None:
             preflight()
-        _Agent(task, link, executor, attempt).run(result)
+        _Agent(task, link, executor, attempt, message_writer).run(result)
     except _Stopped:
         pass  # The driver knows why.
     except Exception as error:
@@ -116,6 +121,7 @@ def run_agent(
     finally:
         link.close()
         result.rows = link.unacknowledged_rows()
+        result.files = link.untaken_files()
     return result
 
 
@@ -131,10 +137,19 @@ def _as_failure(error: Exception) -> tuple[str, str]:
 
 
 class _Agent:
-    def __init__(self, task: AgentTask, link: Link, executor: str | None, attempt: int) -> None:
+    def __init__(
+        self,
+        task: AgentTask,
+        link: Link,
+        executor: str | None,
+        attempt: int,
+        message_writer: MakeMessageWriter | None,
+    ) -> None:
         self._assignment = task.assignment
         self._task = task
         self._executor = executor
+        self._attempt = attempt
+        self._message_writer = message_writer
         self._link = link
         self._waiting = Waiting()
         self._ends = open_ends(
@@ -221,6 +236,7 @@ class _Agent:
         now_ns = self._link.clock.now_ns
         consumers: Consumers | None = None
         producers: Producers | None = None
+        tracer: Tracer | None = None
         try:
             if self._assignment.consumers:
                 lanes = self._consumer_lanes(destinations)
@@ -249,6 +265,7 @@ class _Agent:
             sizes = body_sizes(self._assignment.scenario.message, timeline)
             recorder = Recorder(self._recorder_setup(destinations, sizes), timeline)
             sampler = self._make_sampler(timeline)
+            tracer = self._make_tracer(destinations, timeline)
             lanes_open = Lanes(
                 producers=producers,
                 consumers=consumers,
@@ -270,6 +287,7 @@ class _Agent:
                 self._waiting,
                 sizes,
                 sampler,
+                tracer,
             )
             with _undisturbed():
                 loop.run()
@@ -279,8 +297,13 @@ class _Agent:
             for end in (producers, consumers):
                 if end is not None:
                     self._close_lanes(end, result)
+            if tracer is not None:
+                tracer.close()
+                if tracer.failure is not None:
+                    result.failure = result.failure or _as_failure(tracer.failure)
         totals, pages = self._closing_report(recorder, sampler)
         totals["outages"] = loop.outages.report()
+        totals["trace"] = tracer.report() if tracer is not None else None
         # Without confirms, what a broker had not read when it was hung up on was not lost by it.
         is_read = confirms or not isinstance(producers, Parting) or producers.has_closed_in_order
         totals["is_settled"] = loop.has_detached and is_read
@@ -347,6 +370,31 @@ class _Agent:
             for index in self._subscriptions
         ]
         return Sampler(rule, np.array(skipped, dtype=np.int64))
+
+    def _make_tracer(
+        self, destinations: dict[int, Destination], timeline: Timeline
+    ) -> Tracer | None:
+        scenario = self._assignment.scenario
+        every = traced_every(scenario.trace)
+        if self._message_writer is None or not every:
+            return None
+        names = {index: destination.name or "" for index, destination in destinations.items()}
+        setup = TraceSetup(
+            run_id=self._assignment.run_id,
+            run_tag=self._assignment.run_tag,
+            agent=self._assignment.agent,
+            attempt=self._attempt,
+            every=every,
+            producers=scenario.producers,
+            timeline=timeline,
+            destinations_by_producer=tuple(
+                names[member.destinations[0]] for member in self._assignment.producers
+            ),
+            subscriptions=tuple(self._subscriptions),
+            destinations_by_subscription=tuple(names[one] for one in self._first_destinations),
+            first_measured=self._assignment.first_measured,
+        )
+        return Tracer(setup, self._message_writer(setup), self._link.send_file)
 
     def _has_length_limit(self) -> bool:
         limits = ("x-max-length", "x-max-length-bytes")

@@ -3,8 +3,9 @@
 A thread of its own does the sending and receiving, so that the agent's loop never waits for the
 driver. The loop learns of commands through `descriptor`, which it waits on beside its lanes.
 
-Event rows stay here until the driver has acknowledged them; what was not acknowledged when the
-agent ends goes back as the result of its Spark task, so no row depends on this connection alone.
+Event rows, and names of files of messages, stay here until the driver has acknowledged them; what
+was not acknowledged when the agent ends goes back as the result of its Spark task, so none depends
+on this connection alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench_spark.agent.rows import EventRow, encode_rows
+from bench_spark.agent.tracing import MessageFile
 from bench_spark.agent.wire import (
     CHALLENGE_BYTES,
     FrameReader,
@@ -50,6 +52,7 @@ class Link:
         self._outgoing: deque[bytes] = deque()
         self._commands: deque[tuple[Message, bytes]] = deque()
         self._unacknowledged: dict[int, EventRow] = {}
+        self._untaken_files: dict[int, MessageFile] = {}
         self._lock = threading.Lock()
         self._lost = threading.Event()
         self._closing = False
@@ -144,6 +147,16 @@ class Link:
             self._unacknowledged |= {row.row_number: row for row in rows}
         header, columns = encode_rows(rows)
         self.send({"type": "rows", "rows": header}, columns)
+
+    def send_file(self, file: MessageFile) -> None:
+        """Tell of a file of messages; from any thread."""
+        with self._lock:
+            self._untaken_files[file.number] = file
+        self.send({"type": "files", "files": [file.as_dict()]})
+
+    def untaken_files(self) -> list[MessageFile]:
+        with self._lock:
+            return [self._untaken_files[number] for number in sorted(self._untaken_files)]
 
     def unacknowledged_rows(self) -> list[EventRow]:
         with self._lock:
@@ -249,6 +262,10 @@ class Link:
                 with self._lock:
                     for number in message["row_numbers"]:
                         self._unacknowledged.pop(number, None)
+            elif message["type"] == "files_kept":
+                with self._lock:
+                    for number in message["numbers"]:
+                        self._untaken_files.pop(number, None)
             else:
                 self._commands.append((message, payload))
                 self._ring(self._bell_in)

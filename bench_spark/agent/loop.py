@@ -32,6 +32,7 @@ from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.stamping import HeadBuffer
 from bench_spark.agent.taking import NEVER_NS, Taking
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
+from bench_spark.agent.tracing import Tracer
 from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError, LaneLost, RunError
 from bench_spark.measure.clock import NANOSECONDS, NowNs
@@ -61,6 +62,9 @@ HEED_NS = 5_000_000
 SHORTEST_TAKING_NS = 200_000
 """How often to look whether slow consumers may take another message."""
 PROGRESS_NS = 100_000_000
+"""How often the driver is told of the progress, unless many tell it."""
+MOST_REPORTS_PER_SECOND = 2_000
+"""Of all agents together: each costs the driver some 20 us."""
 STALL_NS = 5 * NANOSECONDS
 LATE_GRACE_NS = NANOSECONDS
 """Messages due at the very end may still go out this much later; after that they are unsent."""
@@ -106,8 +110,10 @@ class LoadLoop:
         waiting: Waiting,
         sizes: BodySizes,
         sampler: Sampler | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
-        """`sampler`: what ends the measured phase once it is complete."""
+        """`sampler`: what ends the measured phase once it is complete. `tracer`: what writes single
+        messages down."""
         self._assignment = assignment
         self._timeline = timeline
         self._lanes = lanes
@@ -116,6 +122,7 @@ class LoadLoop:
         self._now_ns = now_ns
         self._waiting = waiting
         self._sampler = sampler
+        self._tracer = tracer
         self._has_told_samples = False
         self._has_enough = False
         """Samples, in all agents."""
@@ -169,6 +176,8 @@ class LoadLoop:
         self._next_heed_ns = 0
         self._next_taking_ns = NEVER_NS
         self._next_progress_ns = 0
+        together_ns = assignment.agents * NANOSECONDS // MOST_REPORTS_PER_SECOND
+        self._progress_ns = max(PROGRESS_NS, together_ns)
         self._next_tick_ns = timeline.tick_end_ns(0)
         self._blocked_since: dict[int, int] = {}
         self.outages = Outages()
@@ -431,10 +440,14 @@ class LoadLoop:
     def _keep_house(self, now: int) -> None:
         self._heed_signals()
         if now >= self._next_progress_ns:
-            self._next_progress_ns = now + PROGRESS_NS
+            self._next_progress_ns = now + self._progress_ns
             self._send_progress()
         if now >= self._next_tick_ns:
             self._close_ticks(now)
+        if self._tracer is not None:
+            self._tracer.flush_if_due(now)
+            if self._tracer.failure is not None:
+                self._fail(self._tracer.failure)
         if not self.outages.count_down():
             out = (self._sent - self._freed) * self._copies - self._received
             self._write_off.look(out, self._received, now)
@@ -563,15 +576,27 @@ class LoadLoop:
             # Arrivals go on waking the loop; only the producers' own descriptor is worth a new try.
             self._refused_until_ns = sent_ns + REFUSED_WAIT_NS
         if accepted:
-            self._recorder.insert_duration(sent_ns, self._now_ns() - sent_ns, accepted)
+            insert_ns = self._now_ns() - sent_ns
+            self._recorder.insert_duration(sent_ns, insert_ns, accepted)
             self._recorder.sent(lane[:accepted], head[:accepted], batch.sizes)
             if self._carrying is not None:
                 self._carrying.accepted(batch, accepted)
+            if self._tracer is not None:
+                self._trace_sent(self._tracer, batch, accepted, insert_ns)
             self._dealer.accepted(lane[:accepted])
             if isinstance(self._dealer, Requests):
                 self._dealer.sent(lane[:accepted], head[:accepted])
             self._sent += accepted
         return accepted, makes_way
+
+    def _trace_sent(self, tracer: Tracer, batch: Batch, accepted: int, insert_ns: int) -> None:
+        tracer.sent(
+            batch.lane[:accepted],
+            batch.head[:accepted],
+            self._head_bytes + len(self._tail) if batch.sizes is None else batch.sizes[:accepted],
+            insert_ns,
+            None if batch.hashes is None else batch.hashes[:accepted],
+        )
 
     # -- consuming -------------------------------------------------------------------------------
 
@@ -608,6 +633,8 @@ class LoadLoop:
             return
         subscription = self._lanes.subscription_of[received.lane, received.route]
         self._recorder.received(received, subscription)
+        if self._tracer is not None:
+            self._tracer.received(received, subscription)
         head, received_ns = received.head, received.received_ns
         if self._is_numbered and not self._assignment.scenario.only_consumes:
             # What another run left behind gives back no credit.
@@ -642,6 +669,8 @@ class LoadLoop:
         self._recorder.outcomes(outcomes)
         if self._carrying is not None:
             self._carrying.answered(outcomes)
+        if self._tracer is not None:
+            self._tracer.outcomes(outcomes)
         failed = (outcomes.kind == OutcomeKind.REFUSED) | (outcomes.kind == OutcomeKind.RETURNED)
         if failed.any():
             # A message that came back frees its place in the backlog and in the window.

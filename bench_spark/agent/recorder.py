@@ -48,7 +48,10 @@ _OUTCOME_COUNTERS: dict[int, str] = {
 ANSWERED = max(OutcomeKind) + 1
 """Beside what brokers say of messages: that the sender of one has it back."""
 
-_OUTCOME_MEASURES: dict[int, str] = {OutcomeKind.CONFIRMED: "confirm_latency", ANSWERED: "round_trip"}
+_OUTCOME_MEASURES: dict[int, str] = {
+    OutcomeKind.CONFIRMED: "confirm_latency",
+    ANSWERED: "round_trip",
+}
 
 _OUTCOME_DTYPE = np.dtype(
     [("at_ns", "<i8"), ("lane", "<u4"), ("kind", "u1"), ("head", ENVELOPE_DTYPE)]

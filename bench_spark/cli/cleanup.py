@@ -21,7 +21,13 @@ from bench_spark.scenario.loader import load_broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
-from bench_spark.transports.leftovers import KnownRun, Leftover, Wanted, sweeper_of
+from bench_spark.transports.leftovers import (
+    KnownRun,
+    Leftover,
+    Wanted,
+    sparing_kept,
+    sweeper_of,
+)
 
 _COLUMNS = ("kind", "name", "run_id", "holds", "state")
 ORPHANED = "orphaned"
@@ -58,7 +64,8 @@ def cleanup(
         )
     loaded = load_broker(broker)
     sweeper = sweeper_of(loaded, resolve_credentials(loaded))
-    found = sweeper.find(Wanted(run_prefix, _known_runs(store, loaded, run_prefix)))
+    known = _known_runs(store, loaded, run_prefix)
+    found = sparing_kept(sweeper.find(Wanted(run_prefix, known)), known)
     orphans = [one for one in found if not one.used_by]
     _show(found, row_format)
     if not orphans:

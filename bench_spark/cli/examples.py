@@ -22,6 +22,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "run steady --broker mine.yaml --set load.rate_per_second=5000",
         "run mine.yaml --broker kafka --format json > result.json",
         "run steady --broker kafka --format terminal --format html=report.html",
+        'run steady --broker rabbitmq --duration 8h --slo "p99 < 50ms" --slo "lost == 0"',
         "run steady --broker kafka --dashboard 8080",
         "run steady --master spark://host:7077 --store s3://bucket/bench --set agents=4",
     ),
@@ -48,6 +49,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "compare BASELINE CANDIDATE",
         'compare base-1,base-2 new-1,new-2 --fail-if "p99 > 1.10x" --fail-if "lost > 0"',
     ),
+    "messages": ("messages RUN", "messages RUN --format json"),
     "sql": (
         'sql "SELECT run_id, status FROM runs ORDER BY started_at"',
         'sql "SELECT * FROM latency_spec" --format csv',

@@ -17,6 +17,7 @@ from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.ends_loader import Given, with_ends
 from bench_spark.scenario.loader import check_run_id, load_scenario, with_tags
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.objectives import parse_objective
 from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
 from bench_spark.transports.registry import fitted_to
@@ -42,13 +43,14 @@ def load(
     tags: Sequence[str] = (),
     ingress: Sequence[str] = (),
     egress: Sequence[str] = (),
+    objectives: Sequence[str] = (),
     is_broker_typed: bool = False,
 ) -> Asked:
     """`broker` is whatever of the brokers nobody has named; `is_broker_typed`: it was asked for."""
     loaded = _tagged(load_scenario(scenario, overrides), tags)
     if is_broker_typed:
         refuse_idle_broker(loaded, ingress, egress)
-    return asked_of(loaded, broker, ingress, egress)
+    return asked_of(_with_objectives(loaded, objectives), broker, ingress, egress)
 
 
 def asked_of(
@@ -126,6 +128,17 @@ def choose_run_id(given: str | None, scenario: Scenario, broker: Broker | Ends) 
         return check_run_id(given)
     names = (name[:_LONGEST_NAME_IN_RUN_ID] for name in (scenario.name, broker.name))
     return "-".join([*names, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2)])
+
+
+def _with_objectives(scenario: Scenario, texts: Sequence[str]) -> Scenario:
+    """The scenario with the objectives of the command line behind its own."""
+    slo = list(scenario.slo)
+    for text in texts:
+        try:
+            slo.append(parse_objective(text).text)
+        except ValueError as error:
+            raise ConfigurationError(f"--slo: {shown_value(text)}: {error}") from None
+    return scenario.model_copy(update={"slo": slo})
 
 
 def _tagged(scenario: Scenario, texts: Sequence[str]) -> Scenario:

@@ -11,7 +11,7 @@ from bench_spark.cli.options import DEFAULT_STORE, RunArgument, StoreOption
 from bench_spark.cli.output import parse_formats, to_stdout
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
-from bench_spark.cli.stored import existing_store, listed_runs, stored_run
+from bench_spark.cli.stored import existing_store, listed_runs, shown_run, stored_run
 from bench_spark.errors import EXIT_DEGRADED
 from bench_spark.report.rows import RowFormat, Rows, write_rows
 from bench_spark.report.runs import write_runs
@@ -52,9 +52,9 @@ def show(
         bool, typer.Option("--exit-code", help="End with the exit code of the run.")
     ] = False,
 ) -> None:
-    """Print the result of a stored run."""
+    """Print the result of a stored run, or the result so far of one that goes on or was killed."""
     outputs = parse_formats(formats or ["terminal"], store)
-    found = stored_run(existing_store(store), run)
+    found = shown_run(existing_store(store), run)
     outputs.write(found.document)
     if exit_code:
         raise typer.Exit(EXIT_DEGRADED if found.exit_code is None else found.exit_code)
@@ -69,8 +69,8 @@ def sql(
 ) -> None:
     """Answer a query over the store's tables and views.
 
-    Tables: runs, events, metrics, summary, samples, resources. Views: metrics_latest,
-    latency_by_interval, latency_spec, c2_table, broker_costs, e6_table.
+    Tables: runs, events, metrics, summary, samples, resources, messages. Views: metrics_latest,
+    latency_by_interval, latency_spec, message_times, c2_table, broker_costs, e6_table.
     """
     opened = existing_store(store)
     with spark_session(LOCAL_MASTER, display_of(quiet, verbose, live=False)) as spark:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from bench_spark.cli.durations import duration_overrides, refuse_other_end
 from bench_spark.cli.endpoints import (
     DashboardOption,
     PrometheusOption,
@@ -46,7 +47,9 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan
 from bench_spark.report.live import Steps
 from bench_spark.report.plan_text import write_plan
+from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
+from bench_spark.summary.objectives import is_judged_live
 
 if TYPE_CHECKING:
     from bench_spark.summary.document import RunSummary
@@ -86,6 +89,29 @@ def run(
             help="How often the rolling metrics are brought up to date; longer costs less CPU.",
         ),
     ] = None,
+    duration: Annotated[
+        str | None,
+        typer.Option(
+            "--duration",
+            metavar="TIME",
+            help="Length of the measured phase: 90s, 15m, 8h (phases.measure_seconds).",
+        ),
+    ] = None,
+    slo: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slo",
+            metavar="OBJECTIVE",
+            help='What the run must reach, as in "p99 < 50ms"; repeatable, beside the scenario\'s '
+            "own. One that is missed makes the exit code 1.",
+        ),
+    ] = None,
+    stop_on_slo: Annotated[
+        bool,
+        typer.Option(
+            "--stop-on-slo", help="End the run when 10 s of it miss an objective, and not later."
+        ),
+    ] = False,
     formats: FormatsOption = None,
     tags: Annotated[
         list[str] | None,
@@ -110,15 +136,20 @@ def run(
     outputs = parse_formats(formats or ["terminal"], store)
     metrics_at = endpoint_of("--prometheus", prometheus)
     page_at = endpoint_of("--dashboard", dashboard)
+    overridden = duration_overrides(duration, overrides or [])
     asked = load(
         scenario,
         broker,
-        overrides or [],
+        overridden,
         tags or [],
         ingress or [],
         egress or [],
+        slo or [],
         is_broker_typed=is_typed(context, "broker"),
     )
+    refuse_other_end(duration, asked.scenario)
+    if stop_on_slo:
+        _refuse_unwatched(asked.scenario, live)
     chosen_id = choose_run_id(run_id, asked.scenario, asked.ends)
     with (
         exporting(shown, metrics_at, asked.ends.name) as display,
@@ -126,9 +157,20 @@ def run(
         launched(asked, chosen_id, store, master, display) as launch,
         _shown_on(page, launch, html_command(chosen_id, store)),
     ):
-        summary = carried_out(launch, asked, display, live, trigger_seconds)
+        summary = carried_out(launch, asked, display, live, trigger_seconds, stop_on_slo)
         outputs.write(summary.document)
     raise typer.Exit(summary.exit_code)
+
+
+def _refuse_unwatched(scenario: Scenario, live: bool) -> None:
+    """Only what is watched can end a run."""
+    if not live:
+        raise ConfigurationError("--stop-on-slo: --no-live has no rolling windows to watch")
+    if not any(map(is_judged_live, scenario.slo)):
+        raise ConfigurationError(
+            '--stop-on-slo: needs an objective of a measure or a rate, as in --slo "p99 < 50ms"; '
+            f"there is none among the {len(scenario.slo)} given"
+        )
 
 
 class Launch(NamedTuple):
@@ -190,6 +232,7 @@ def carried_out(
     display: Steps,
     live: bool,
     trigger_seconds: float | None = None,
+    stops_on_slo: bool = False,
 ) -> RunSummary:
     """One run on the session that is there."""
     from bench_spark.spark.engine import Engine, RunRequest
@@ -198,6 +241,6 @@ def carried_out(
     engine = Engine(launch.spark, launch.store, display, trigger_seconds)
     try:
         with start_of_broker_hinted(asked.ends):
-            return engine.run(RunRequest(launch.plan, asked.ends, live))
+            return engine.run(RunRequest(launch.plan, asked.ends, live, stops_on_slo=stops_on_slo))
     finally:
         engine.close()

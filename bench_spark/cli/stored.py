@@ -26,6 +26,8 @@ from bench_spark.report.timeline import (
 from bench_spark.scenario.nearest import nearest
 from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
+from bench_spark.summary.partial import Reached, partial_document, scenario_of
+from bench_spark.summary.rows import RUNNING
 
 _LISTED = (
     "run_id",
@@ -79,6 +81,35 @@ def stored_run(store: Store, run_id: str) -> StoredRun:
     row = rows[0]
     document = json.loads(row["result_json"]) if row["result_json"] else _without_result(row)
     return StoredRun(document, row["exit_code"])
+
+
+def shown_run(store: Store, run_id: str) -> StoredRun:
+    """A run with its result; of one that has none yet what its events say so far."""
+    found = stored_run(store, run_id)
+    if found.document["status"] != RUNNING or "counts" in found.document:
+        return found
+    columns = ["tick", "tick_start", "confirmed"]
+    events = store.read("events", columns=columns, run_id=run_id)
+    events = events.filter(pc.field("tick") >= 0)
+    if not len(events):
+        return found
+    first = events.sort_by("tick").slice(0, 1)
+    reached = Reached(
+        tick=first["tick"][0].as_py(),
+        tick_start_ns=first["tick_start"][0].value * 1000,
+        newest_tick=pc.max(events["tick"]).as_py(),
+        has_confirms=bool(pc.sum(events["confirmed"]).as_py()),
+    )
+    from bench_spark.spark.ticks import ticks_here
+
+    document = partial_document(
+        run_id,
+        scenario_of(run_id, found.document["scenario"]),
+        found.document["broker"],
+        reached,
+        ticks_here(store, run_id, reached.newest_tick),
+    )
+    return StoredRun(document, found.exit_code)
 
 
 def run_report(store: Store, document: Document) -> RunReport:

@@ -1,6 +1,7 @@
-"""The one writer of the tables `events` and `samples`: rows from all agents.
+"""The one writer of the tables `events`, `messages` and `samples`: rows from all agents.
 
 Events are appended when the rows of a tick have come, once a second or so; samples once per run.
+Files of messages are written by the agents themselves, and added to their table in the same rhythm.
 
 A single committer means no conflicting commits however many executors there are. Every row is kept
 exactly once: it is known by agent, attempt and number, whether it came over the link or, later, as
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,10 +21,12 @@ import pyarrow as pa
 
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sampling import seconds_of
+from bench_spark.agent.tracing import MessageFile
 from bench_spark.collector.evidence import AgentSamples
 from bench_spark.errors import BenchError
 from bench_spark.histogram_column import histogram_array
-from bench_spark.store import Store
+from bench_spark.messages.live import DRIVER, LiveFiles
+from bench_spark.store import Store, TableFile
 from bench_spark.tables import COUNTERS, EVENTS, SAMPLES
 
 COMMIT_SECONDS = 1.0
@@ -42,12 +45,22 @@ def timestamp(ns: int) -> datetime:
 class Committer:
     """Gathers rows from any thread; commits them in a thread of its own while the run goes on."""
 
-    def __init__(self, store: Store, run_id: str, live: bool = True) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run_id: str,
+        live: bool = True,
+        tidy_up: Callable[[], None] | None = None,
+    ) -> None:
+        """`tidy_up` is called after each commit of a run that goes on."""
         self._store = store
         self._run_id = run_id
+        self._tidy_up = tidy_up
         self._waiting: list[tuple[int, int, EventRow]] = []
         self._committing: list[tuple[int, int, EventRow]] = []
         self._next_row: dict[tuple[int, int], int] = {}
+        self._files = _FileQueue(store, run_id)
+        self._live_files: LiveFiles | None = None
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._has_rows = threading.Event()
@@ -68,6 +81,16 @@ class Committer:
                     self.rows += 1
         self._has_rows.set()
 
+    def add_files(self, agent: int, attempt: int, files: Sequence[MessageFile]) -> None:
+        with self._lock:
+            self._files.add(agent, attempt, files)
+        self._has_rows.set()
+
+    @property
+    def message_paths(self) -> Collection[str]:
+        """Of the files of messages that were committed."""
+        return self._files.paths
+
     def close(self) -> None:
         """Commit what is left; raises the error of a commit that failed to the end."""
         self._stop.set()
@@ -76,6 +99,7 @@ class Committer:
             self._thread.join()
         self._commit_waiting()
         if self.error is None:
+            # What came meanwhile, and what the last files told.
             self._commit_waiting()
         if self.error is not None:
             raise self.error
@@ -88,6 +112,8 @@ class Committer:
                 self._commit_waiting()
                 if self.error is not None:
                     self._stop.wait(COMMIT_SECONDS)
+                elif self._tidy_up is not None:
+                    self._tidy_up()
 
     def _gather(self) -> None:
         """Let the rows of a tick come together, so that each is in one commit and soon in it."""
@@ -103,22 +129,77 @@ class Committer:
         with self._lock:
             if not self._committing:
                 self._committing, self._waiting = self._waiting, []
-        if not self._committing:
-            return
+            self._files.take()
         try:
-            self._store.append(
-                "events",
-                events_table(self._run_id, self._committing),
-                app_id=self._run_id,
-                version=self._commits,
-            )
+            self._commit_events()
+            self._note_late_timings(self._files.commit())
         except BenchError as error:
             self.error = error
             self._has_rows.set()
             return
         self.error = None
+
+    def time_late(self, files: LiveFiles) -> None:
+        """From now on join what agents could not time, as its files are committed."""
+        self._live_files = files
+
+    def _note_late_timings(self, paths: list[str]) -> None:
+        if self._live_files is not None and paths:
+            found = self._live_files.added(paths)
+            with self._lock:
+                self._waiting += [(DRIVER, 0, row) for row in found]
+                self.rows += len(found)
+
+    def _commit_events(self) -> None:
+        if not self._committing:
+            return
+        self._store.append(
+            "events",
+            events_table(self._run_id, self._committing),
+            app_id=self._run_id,
+            version=self._commits,
+        )
         self._committing = []
         self._commits += 1
+
+
+class _FileQueue:
+    """Files of messages on their way into the table, each once."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._waiting: list[MessageFile] = []
+        self._committing: list[MessageFile] = []
+        self._next_file: dict[tuple[int, int], int] = {}
+        self._commits = 0
+        self.paths: set[str] = set()
+
+    def add(self, agent: int, attempt: int, files: Sequence[MessageFile]) -> None:
+        for file in files:
+            # As with rows: an agent numbers its files and tells of them in order.
+            if file.number >= self._next_file.get((agent, attempt), 0):
+                self._next_file[agent, attempt] = file.number + 1
+                self._waiting.append(file)
+
+    def take(self) -> None:
+        if not self._committing:
+            self._committing, self._waiting = self._waiting, []
+
+    def commit(self) -> list[str]:
+        """Paths of what was committed."""
+        if not self._committing:
+            return []
+        added = [
+            TableFile(file.path, file.size_bytes, file.rows, {"run_id": self._run_id})
+            for file in self._committing
+        ]
+        self._store.add_files("messages", added, app_id=self._run_id, version=self._commits)
+        self._committing = []
+        self._commits += 1
+        paths = [file.path for file in added]
+        self.paths.update(paths)
+        return paths
 
 
 def events_table(run_id: str, rows: list[tuple[int, int, EventRow]]) -> pa.Table:

@@ -15,6 +15,7 @@ from typing import Any
 
 from bench_spark.agent.outages import WriteOff
 from bench_spark.agent.rows import EventRow, decode_rows
+from bench_spark.agent.tracing import MessageFile
 from bench_spark.agent.wire import Message
 from bench_spark.measure.clock import NANOSECONDS, NowNs
 from bench_spark.plan import Plan
@@ -69,12 +70,15 @@ class RunControl:
         send: Callable[[int, Message], None],
         on_rows: Callable[[int, int, list[EventRow]], None],
         holds_start: bool = False,
+        on_files: Callable[[int, int, list[MessageFile]], None] | None = None,
     ) -> None:
-        """`holds_start`: agents get ready, but nobody starts before `allow_start`."""
+        """`holds_start`: agents get ready, but nobody starts before `allow_start`. `on_files`: who
+        takes files of messages, where messages are traced."""
         self._plan = plan
         self._now_ns = now_ns
         self._send = send
         self._on_rows = on_rows
+        self._on_files = on_files
         self.agents = [AgentState() for _ in plan.assignments]
         self.failures: list[Failure] = []
         self.destinations: dict[int, tuple[str, bool]] = {}
@@ -140,6 +144,11 @@ class RunControl:
                 self._on_rows(agent, state.attempt, rows)
                 numbers = [row.row_number for row in rows]
                 self._send(agent, {"type": "rows_kept", "row_numbers": numbers})
+            case "files" if self._on_files is not None:
+                files = [MessageFile(**file) for file in message["files"]]
+                self._on_files(agent, state.attempt, files)
+                numbers = [file.number for file in files]
+                self._send(agent, {"type": "files_kept", "numbers": numbers})
             case "failed":
                 self._fail(Failure(agent, str(message["kind"]), str(message["text"])))
 

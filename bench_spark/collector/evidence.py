@@ -152,4 +152,5 @@ def agent_entry(control: RunControl, agent: int, health: AgentHealth) -> dict[st
         "started_late_us": late_us,
         "clock_error_us": health.clock_error_ns(agent) / 1000,
         "outages": state.reports.get("closed", {}).get("outages", []),
+        "trace": state.reports.get("closed", {}).get("trace"),
     }

@@ -7,40 +7,22 @@ number itself decides, strict or not.
 
 from __future__ import annotations
 
-import operator
-import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from bench_spark.compare.estimates import Estimate
-from bench_spark.compare.metrics import Metric, Unit, named
+from bench_spark.compare.metrics import Metric, named
 from bench_spark.errors import ConfigurationError
+from bench_spark.scenario.conditions import FACTORS, OPERATORS, parse_condition, wrong_unit
 from bench_spark.scenario.shown import shown_value
 
 RULE = (
     "METRIC OPERATOR NUMBER with an operator of >, >=, <, <= and a number followed by x "
-    "(times the baseline), us, ms or s (a duration), % (a share), or nothing"
+    "(times the baseline), us, ms or s (a duration), % (a share), /s (a rate), k (thousands), or "
+    "nothing"
 )
 
-_FORM = re.compile(
-    r"\s*(?P<metric>[A-Za-z_][\w.]*)\s*(?P<operator>>=|<=|>|<)\s*"
-    r"(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(?P<unit>[A-Za-z%]*)\s*"
-)
-_OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-}
+_OPERATORS = (">", ">=", "<", "<=")
 _RATIO = "x"
-_FACTORS: Mapping[Unit, Mapping[str, float]] = {
-    "us": {"us": 1.0, "ms": 1e3, "s": 1e6},
-    "per_second": {"": 1.0},
-    "share": {"%": 0.01, "": 1.0},
-    "cpu_share": {"%": 0.01, "": 1.0},
-    "count": {"": 1.0},
-    "bytes_per_second": {"": 1.0},
-}
 
 
 @dataclass(frozen=True)
@@ -54,7 +36,7 @@ class Gate:
     is_ratio: bool
 
     def holds(self, estimate: Estimate, is_strict: bool) -> bool:
-        compare = _OPERATORS[self.operator]
+        compare = OPERATORS[self.operator]
         # The end of the interval that is nearest to the threshold's other side.
         end = estimate.low if self.operator.startswith(">") else estimate.high
         judged = estimate.value if is_strict or end is None else end
@@ -62,18 +44,15 @@ class Gate:
 
 
 def parse_gate(text: str, option: str = "--fail-if") -> Gate:
-    found = _FORM.fullmatch(text)
-    if found is None:
+    condition = parse_condition(text, _OPERATORS)
+    if condition is None:
         raise ConfigurationError(f"{option}: {shown_value(text)} cannot be read; allowed: {RULE}")
-    metrics = named(found["metric"], option)
-    number, unit = float(found["number"]), found["unit"]
-    if unit == _RATIO:
-        return Gate(text.strip(), metrics, found["operator"], number, is_ratio=True)
-    factors = _FACTORS[metrics[0].unit]
-    if unit not in factors:
-        allowed = ", ".join([_RATIO, *(known or "nothing" for known in factors)])
-        raise ConfigurationError(
-            f"{option}: {shown_value(text)}: {shown_value(unit) if unit else 'a bare number'} is "
-            f"no unit of {found['metric']}; allowed: {allowed}"
-        )
-    return Gate(text.strip(), metrics, found["operator"], number * factors[unit], is_ratio=False)
+    metrics = named(condition.name, option)
+    if condition.unit == _RATIO:
+        return Gate(condition.text, metrics, condition.operator, condition.number, is_ratio=True)
+    factors = FACTORS[metrics[0].unit]
+    if condition.unit not in factors:
+        problem = wrong_unit(condition, factors, (_RATIO,))
+        raise ConfigurationError(f"{option}: {shown_value(text)}: {problem}")
+    threshold = condition.number * factors[condition.unit]
+    return Gate(condition.text, metrics, condition.operator, threshold, is_ratio=False)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from bench_spark.errors import ConfigurationError
+from bench_spark.scenario.conditions import Unit
 from bench_spark.scenario.nearest import nearest
 from bench_spark.scenario.shown import shown_value
 from bench_spark.scenario.suite_file import MEASURES
 from bench_spark.tables import PERCENTILES
-
-Unit = Literal["us", "per_second", "share", "cpu_share", "count", "bytes_per_second"]
 
 STATISTICS = (*(name.removesuffix("_us") for name, _ in PERCENTILES), "mean")
 """Not the maximum: one message decides it, and no resample of a run has a larger one."""

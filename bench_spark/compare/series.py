@@ -26,7 +26,7 @@ from bench_spark.compare.resampling import (
 )
 from bench_spark.measure.hdr import SparseHistogram, merge_sparse
 from bench_spark.report.measures import Document
-from bench_spark.summary.document import Tick
+from bench_spark.summary.totals import Tick
 from bench_spark.tables import PERCENTILES
 
 MOST_INTERVALS = 600

@@ -42,7 +42,8 @@ class RecordOrdering:
         block = int(stream[0]) // _BLOCK
         within = stream - np.uint64(block * _BLOCK)
         if within.max() < _BLOCK:
-            return self._block(block)[within]
+            drawn: I64 = self._block(block)[within]
+            return drawn
         return self._drawn(stream)
 
     def _block(self, block: int) -> I64:

@@ -41,7 +41,7 @@ class InHeader(_WholeBody):
         return Carried(records.bodies, records.keys, headers)
 
     def find(self, received: Received) -> list[bytes]:
-        headers = received.headers or [None] * len(received)
+        headers: Sequence[Any] = received.headers or [None] * len(received)
         return [_value(_header(own, self._name)) for own in headers]
 
 

@@ -41,7 +41,7 @@ def decode_ids(rows: U8) -> tuple[Envelopes, Bool]:
     valid: Bool = np.ones(len(rows), np.bool_)
     packed = _unhexed(rows)
     if packed is None:
-        valid = _IS_DIGIT[rows].all(axis=1)
+        valid = np.asarray(_IS_DIGIT[rows].all(axis=1))
         packed = bytes.fromhex(np.where(valid[:, None], rows, ord("0")).tobytes().decode())
     numbers = np.frombuffer(packed, _NUMBERS)
     for name in ("run_tag", "producer", "sequence"):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench_spark.plan import Plan, has_open_end
-from bench_spark.report.formatting import byte_size, count, one_line, plural, rate, seconds
+from bench_spark.report.formatting import byte_size, count, one_line, plural, rate, seconds, words
 
 _USER_INFO = re.compile(r"(?<=://)[^/]*@")
 
@@ -162,3 +162,17 @@ def environment_of(environment: Mapping[str, Any]) -> str:
 def _machine(host: Mapping[str, Any]) -> str:
     memory = byte_size(host.get("memory_bytes"))
     return f"{plural(host.get('cores') or 0, 'core')} ({host.get('cpu')}), {memory} of memory"
+
+
+TROUBLES = ("missing", "duplicates", "out_of_order", "corrupted", "unexpected")
+"""What a look at every message may find."""
+
+
+def trace_of(trace: Mapping[str, Any] | None) -> str | None:
+    """The join of all messages in one line; None where there was none."""
+    if not trace or not trace.get("joined"):
+        return None
+    found = [f"{words(name)} {count(trace[name])}" for name in TROUBLES if trace.get(name)]
+    none = [words(name) for name in TROUBLES if trace.get(name) == 0]
+    told = [f"{count(trace['sent'])} joined by ID in {trace['join_seconds']:.1f} s", *found]
+    return ", ".join(told) + (f"; no {', '.join(none)}" if none else "")

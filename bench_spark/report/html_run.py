@@ -30,6 +30,7 @@ from bench_spark.report.measures import (
     shown_statistic,
     statistics_of,
 )
+from bench_spark.report.objectives import objective_value
 from bench_spark.report.queries import queries_of_run
 from bench_spark.report.resources import resource_lines
 from bench_spark.report.time_charts import MEASURES_OVER_TIME
@@ -44,6 +45,7 @@ def write_run_html(report: RunReport, store: str, writer: TextIO) -> None:
     drawn = Charts()
     sections = [
         Section("audit", "Can it be trusted?", audit(document)),
+        *_objectives(document),
         *_measured(report, drawn),
         Section("scenario", "Scenario and environment", list(_surroundings(document))),
         Section("sql", "The numbers by SQL", query_list(list(queries_of_run(document)), store)),
@@ -99,6 +101,23 @@ def audit(document: Document) -> Child:
     if not rows:
         return tag("p", "The load never started, so there is nothing to audit.")
     return table("The run's audit of itself", ["verdict", "check", ""], rows, words=3)
+
+
+def _objectives(document: Document) -> Iterator[Section]:
+    if not document.get("slo"):
+        return
+    rows: list[tuple[Child, str, str, str]] = [
+        (
+            tag("span", "met" if one["met"] else "missed", class_="pass" if one["met"] else "fail"),
+            one["objective"],
+            objective_value(one),
+            one.get("note") or "",
+        )
+        for one in document["slo"]
+    ]
+    headings = ["", "objective", "value", ""]
+    shown = table("What the run was to reach", headings, rows, words=4)
+    yield Section("objectives", "Objectives", shown)
 
 
 def _verdict(verdict: str) -> Markup:
@@ -191,11 +210,13 @@ def _counts(document: Document) -> Markup:
     rows = [(words(name), count(counts[name])) for name in happened]
     none = [words(name) for name in COUNTS if counts.get(name) == 0]
     unknown = [words(name) for name in COUNTS if counts.get(name) is None]
+    traced = descriptions.trace_of(document.get("trace"))
     return tag(
         "div",
         table("Messages of the measured phase", ["", "count"], rows),
         tag("p", f"None: {', '.join(none)}.") if none else None,
         tag("p", f"Not known: {', '.join(unknown)}.", class_="faint") if unknown else None,
+        tag("p", f"Message by message: {traced}.") if traced else None,
     )
 
 

@@ -6,6 +6,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bench_spark.report import formatting
+from bench_spark.scenario.result_paths import COUNTS
+
+__all__ = [
+    "AGGREGATIONS",
+    "COUNTS",
+    "PERCENTILE_COLUMNS",
+    "Document",
+    "in_order",
+    "shown_statistic",
+    "statistics_of",
+]
 
 Document = Mapping[str, Any]
 
@@ -21,33 +32,6 @@ PERCENTILE_COLUMNS = (
     ("max_us", "max"),
 )
 """Field of a measure, and what its column is called."""
-
-COUNTS = (
-    "due",
-    "unsent",
-    "sent",
-    "confirmed",
-    "unconfirmed",
-    "refused",
-    "returned",
-    "received",
-    "received_once",
-    "duplicates",
-    "left_in_broker",
-    "lost",
-    "indeterminate",
-    "acked",
-    "redelivered",
-    "out_of_order",
-    "corrupted",
-    "malformed",
-    "foreign",
-    "errors",
-    "reconnects",
-    "bytes_sent",
-    "bytes_received",
-)
-"""Every count of the document, in the order of a message's life."""
 
 _ORDER = (
     "latency",

@@ -26,6 +26,7 @@ from bench_spark.report.measures import (
     shown_statistic,
     statistics_of,
 )
+from bench_spark.report.objectives import objective_text
 from bench_spark.report.resources import resource_lines
 
 PLAIN_WIDTH = 80
@@ -127,6 +128,8 @@ def indented(part: ConsoleRenderable) -> Padding:
 
 def _parts(document: Document, store: str | None) -> Iterator[list[ConsoleRenderable]]:
     yield list(_trust(document))
+    if document.get("slo"):
+        yield [_objectives(document["slo"])]
     if document.get("counts"):
         yield [_headline(document)]
         yield list(_counts(document))
@@ -160,6 +163,18 @@ def _trust(document: Document) -> Iterator[ConsoleRenderable]:
         lines.append(("pass", ", ".join(passed)))
     if lines:
         yield labelled([(Text(label, _VERDICT_STYLES[label]), text) for label, text in lines])
+
+
+def _objectives(slo: Sequence[Document]) -> ConsoleRenderable:
+    return labelled(
+        [
+            (
+                Text("met", "green") if one["met"] else Text("missed", "bold red"),
+                objective_text(one),
+            )
+            for one in slo
+        ]
+    )
 
 
 def _headline(document: Document) -> ConsoleRenderable:
@@ -274,6 +289,8 @@ def _surroundings(document: Document, store: str | None) -> Iterator[ConsoleRend
     lines = [("scenario", descriptions.scenario_of(document["scenario"])), ("broker", broker)]
     if clients := descriptions.clients_of(document):
         lines.append(("clients", clients))
+    if traced := descriptions.trace_of(document.get("trace")):
+        lines.append(("messages", traced))
     if environment:
         lines.append(("machine", descriptions.environment_of(environment)))
     lines += resource_lines(document.get("resources") or {})

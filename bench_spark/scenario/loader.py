@@ -161,7 +161,9 @@ def load_file(model: type[_Model], file: File, override_texts: Sequence[str] = (
 def _look_for_data_beside(file: File, document: dict[str, Any]) -> None:
     """A data set that is not where the command is given may be where the scenario's file is."""
     dataset = document.get("dataset")
-    given = dataset.get("path") if isinstance(dataset, dict) else None
+    if not isinstance(dataset, dict):
+        return
+    given = dataset.get("path")
     if isinstance(given, str) and not _exists(Path(given)):
         beside = file.path.parent / given
         if _exists(beside):

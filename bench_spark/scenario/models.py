@@ -33,6 +33,7 @@ from bench_spark.scenario.load_sections import (
     Sampling,
 )
 from bench_spark.scenario.mqtt_section import Mqtt
+from bench_spark.scenario.objectives import Objectives
 from bench_spark.scenario.tcp_section import Tcp
 from bench_spark.scenario.topologies import (
     Sizes,
@@ -45,6 +46,7 @@ from bench_spark.scenario.topologies import (
     through_system,
     wiring_for,
 )
+from bench_spark.scenario.trace_section import OFF, Trace
 
 _SKIPPED_WINDOWS = 2
 _LONGEST_OPENING_SECONDS = 500
@@ -122,6 +124,13 @@ class Scenario(Section):
     histogram: HistogramRange = Field(default_factory=HistogramRange)
     breakdown: Literal["none", "destination"] = "none"
     """`destination`: event rows per destination (at most 100 per agent)."""
+    trace: Trace = OFF
+    """Rows of single messages in the table `messages`. `all`: of every one, which are joined by
+    their IDs when the run ends. `sample 1/N`: of one in N of each producer, by its number, so that
+    all ends choose the same. `off`: none."""
+    slo: Objectives = Field(default_factory=list)
+    """What the run must reach: a list such as `["p99 < 50ms", "counts.lost == 0"]` of conditions on
+    numbers of the result, by path or short name. One that is missed makes the exit code 1."""
     tags: dict[Name, TagValue] = Field(default_factory=dict)
     """Free names and values stored with the run, for finding it again by SQL."""
     amqp: Amqp = Field(default_factory=Amqp)
@@ -148,6 +157,7 @@ class Scenario(Section):
                 *self._transaction_conflicts(),
                 *self._sampling_conflicts(),
                 *self._filling_conflicts(),
+                *self._trace_conflicts(),
                 *data_conflicts(self),
             ]
         )
@@ -390,6 +400,19 @@ class Scenario(Section):
             yield Conflict(
                 ("load.fill_first", "load.mode"),
                 f"needs load.mode window: mode {self.load.mode} has no window to fill",
+            )
+
+    def _trace_conflicts(self) -> Iterator[Conflict]:
+        if self.trace == OFF:
+            return
+        if self.only_consumes:
+            problem = f"{self.trace} needs producers: messages of others have no ID"
+            yield Conflict(("trace", "producers"), problem)
+        if self.has_envelopes and self.message.bytes < ENVELOPE_BYTES:
+            yield Conflict(
+                ("trace", "message.bytes"),
+                f"{self.trace} needs message.bytes of at least {ENVELOPE_BYTES}: smaller bodies "
+                "carry no number",
             )
 
     def _placement_conflicts(self) -> list[Conflict]:

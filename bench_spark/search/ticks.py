@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.agent.timeline import MEASURE
-from bench_spark.summary.document import Tick
+from bench_spark.summary.totals import Tick
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pyspark import BarrierTaskContext
 
 from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
+from bench_spark.agent.tracing import MakeMessageWriter
 from bench_spark.spark.marker import StoreMarker
 
 
@@ -20,9 +21,10 @@ def start_worker(number: int) -> int:
 
 
 def in_task(
-    tasks: list[AgentTask], marker: StoreMarker | None
+    tasks: list[AgentTask], marker: StoreMarker | None, messages: MakeMessageWriter | None
 ) -> Callable[[Iterable[int]], Iterable[AgentResult]]:
-    """The body of the stage: task n carries out the n-th of these."""
+    """The body of the stage: task n carries out the n-th of these. `messages` makes the writers of
+    rows of single messages, where these are traced."""
 
     def work(numbers: Iterable[int]) -> Iterable[AgentResult]:
         context = BarrierTaskContext.get()
@@ -32,6 +34,7 @@ def in_task(
                 attempt=context.attemptNumber(),
                 executor=context.getTaskInfos()[number].address,
                 preflight=marker.prove_readable if marker is not None else None,
+                message_writer=messages,
             )
 
     return work

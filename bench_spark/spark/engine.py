@@ -18,7 +18,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+from py4j.protocol import Py4JError
 from pyspark import InheritableThread
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from bench_spark import __version__
@@ -48,24 +50,31 @@ from bench_spark.errors import (
     error_of_kind,
 )
 from bench_spark.measure.clock import NANOSECONDS, Clock, WallClockWatch, WallStep
+from bench_spark.messages.files import MessageDirectory
+from bench_spark.messages.joining import JoinRule
+from bench_spark.messages.live import LiveFiles, LiveJoin
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.ends import Ends
+from bench_spark.scenario.trace_section import ALL, traced_every
 from bench_spark.spark.agent_task import in_task, start_worker
 from bench_spark.spark.collector_address import collector_address
 from bench_spark.spark.dataset_rows import DatasetRows
 from bench_spark.spark.environment import driver_environment
-from bench_spark.spark.housekeeping import compact_if_alone
+from bench_spark.spark.housekeeping import compact_if_alone, compact_overdue
+from bench_spark.spark.joins import join_messages
 from bench_spark.spark.marker import StoreMarker, store_marker
 from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
 from bench_spark.spark.overhead import SparkOverhead
 from bench_spark.spark.session import free_slots, wait_for_slots
 from bench_spark.spark.ticks import merged_ticks, merged_ticks_here
-from bench_spark.spark.windows import LiveWindow, RunWindows
+from bench_spark.spark.windows import ROLLING_SECONDS, LiveWindow, RunWindows
 from bench_spark.store import Store
 from bench_spark.summary.audit import Check
 from bench_spark.summary.document import RunFacts, RunSummary, summarise
+from bench_spark.summary.objectives import MissedWhileRunning, missed_in_window
 from bench_spark.summary.rows import TrialOf, run_row, summary_rows
+from bench_spark.summary.trace import TraceFacts
 
 SLOTS_TIMEOUT_SECONDS = 10.0
 JOIN_TIMEOUT_SECONDS = 60.0
@@ -102,6 +111,8 @@ class RunRequest:
     trial: TrialOf | None = None
     """What the run is a part of, if it is. Others follow then, so the rolling metrics need not be
     waited for."""
+    stops_on_slo: bool = False
+    """End the run as soon as a rolling window misses an objective of the scenario."""
 
     def row(self, started_at: datetime, **outcome: Any) -> dict[str, Any]:
         """The run's row in `runs`; `outcome` as `run_row` takes it."""
@@ -241,6 +252,7 @@ class _Run:
         self._results: list[AgentResult] = []
         self._job_error: Exception | None = None
         self._interrupted_by: int | None = None
+        self._stopped_by: MissedWhileRunning | None = None
         self._metrics_error: BenchError | None = None
         self._warming: threading.Thread | None = None
 
@@ -252,13 +264,19 @@ class _Run:
         server = CollectorServer(
             (address.listens_on, address.port), token, len(self._plan.assignments), self._clock
         )
-        committer = Committer(self._store, self._plan.run_id, live=self._request.live)
+        committer = Committer(
+            self._store,
+            self._plan.run_id,
+            live=self._request.live,
+            tidy_up=lambda: compact_overdue(self._store, self._plan.run_id),
+        )
         control = RunControl(
             self._plan,
             self._clock.now_ns,
             server.send,
             self._rows_to(committer),
             holds_start=self._request.live,
+            on_files=committer.add_files,
         )
         with self._heed_signals(server, control):
             try:
@@ -267,7 +285,7 @@ class _Run:
                     job = self._start_job((address.called, server.port), token, marker)
                     if self._request.live:
                         self._warm_metrics(server, control)
-                    self._watch(control, server, job)
+                    self._watch(control, server, committer, job)
                     self._await_end(job)
             finally:
                 server.close()
@@ -277,6 +295,7 @@ class _Run:
                     self._warming.join(CLOSING_SECONDS)
             self._take_back_results(control, committer)
             committer.close()
+            self._remove_orphans(committer)
             self._refuse_if_never_started(control)
             is_small = committer.rows <= SMALL_RUN_ROWS
             return self._sum_up(control, started_at, began_ns, is_small)
@@ -307,7 +326,7 @@ class _Run:
         run_id = self._plan.run_id
         # Credentials travel in the closure of the tasks: never in a conf value or a description.
         stage = context.parallelize(range(len(tasks)), len(tasks)).barrier()
-        job = stage.mapPartitions(in_task(tasks, marker))
+        job = stage.mapPartitions(in_task(tasks, marker, self._message_directory()))
 
         def collect() -> None:
             context.setJobGroup(run_id, f"bench-spark run {run_id}", interruptOnCancel=False)
@@ -319,6 +338,12 @@ class _Run:
         thread = InheritableThread(target=collect, name="agents", daemon=True)
         thread.start()
         return thread
+
+    def _message_directory(self) -> MessageDirectory | None:
+        """Where agents put rows of single messages; None if they make none."""
+        if not traced_every(self._plan.scenario.trace):
+            return None
+        return MessageDirectory(self._store.table_uri("messages"), self._store.is_local)
 
     def _warm_metrics(self, server: CollectorServer, control: RunControl) -> None:
         """Get the query going while the agents get ready; the load starts when both are.
@@ -347,7 +372,13 @@ class _Run:
 
     # -- watching --------------------------------------------------------------------------------
 
-    def _watch(self, control: RunControl, server: CollectorServer, job: threading.Thread) -> None:
+    def _watch(
+        self,
+        control: RunControl,
+        server: CollectorServer,
+        committer: Committer,
+        job: threading.Thread,
+    ) -> None:
         what = " and the rolling metrics" if self._request.live else ""
         self._display.step(f"starting {len(control.agents)} agent(s){what}")
         join_deadline = time.monotonic() + JOIN_TIMEOUT_SECONDS
@@ -356,12 +387,13 @@ class _Run:
             self._wall_clock.look()
             if control.started.is_set() and not is_started:
                 is_started = True
-                self._begin(control)
+                self._begin(control, committer)
             if is_started:
                 self._weigh_spark(control)
                 window = self._metrics.latest(self._plan.run_id)
                 self._display.counted(control.totals)
                 self._display.update(window, is_draining=control.produced.is_set())
+                self._stop_on_miss(window, control, server)
             else:
                 self._display.opening(self._plan, control.opened_lanes)
             if not job.is_alive():
@@ -371,6 +403,25 @@ class _Run:
                 self._spark.sparkContext.cancelJobGroup(self._plan.run_id)
                 return
 
+    def _stop_on_miss(
+        self, window: LiveWindow | None, control: RunControl, server: CollectorServer
+    ) -> None:
+        """End the run at the first whole window of the measured phase that misses an objective."""
+        if not self._request.stops_on_slo or window is None or self._stopped_by is not None:
+            return
+        if control.produced.is_set() or control.stop_reason is not None:
+            return
+        after_seconds = window.window_end_us / 1e6 - (
+            self._timeline(control).measure_start_ns / NANOSECONDS
+        )
+        if after_seconds < ROLLING_SECONDS:
+            return
+        scenario = self._plan.scenario
+        missed = missed_in_window(scenario.slo, window.as_result(), after_seconds)
+        if missed is not None:
+            self._stopped_by = missed
+            server.call(lambda: control.stop(f"objective missed: {missed.objective}"))
+
     def _weigh_spark(self, control: RunControl) -> None:
         """Count Spark's own CPU over the measured phase."""
         if control.produced.is_set():
@@ -379,8 +430,12 @@ class _Run:
         elif self._clock.now_ns() >= self._timeline(control).measure_start_ns:
             self._overhead.begin()
 
-    def _begin(self, control: RunControl) -> None:
+    def _begin(self, control: RunControl, committer: Committer) -> None:
         timeline = self._timeline(control)
+        messages = self._message_directory()
+        if messages is not None and self._plan.scenario.trace == ALL:
+            join = LiveJoin(self._join_rule(timeline))
+            committer.time_late(LiveFiles(messages.filesystem(), join))
         scenario = self._plan.scenario
         self._metrics.register_run(
             RunWindows(
@@ -426,12 +481,40 @@ class _Run:
         for result in self._results:
             state = control.agents[result.agent]
             self._rows_to(committer)(result.agent, state.attempt, result.rows)
+            committer.add_files(result.agent, state.attempt, result.files)
             reported = {failure.agent for failure in control.failures}
             if result.failure is not None and result.agent not in reported:
                 control.failures.append(Failure(result.agent, *result.failure))
         if self._job_error is not None and not control.failures:
             text = str(self._job_error).splitlines()[0][:300]
             control.failures.append(Failure(0, "RunError", f"the Spark stage failed: {text}"))
+
+    def _remove_orphans(self, committer: Committer) -> None:
+        """Files of messages that an agent could not tell of any more."""
+        if traced_every(self._plan.scenario.trace):
+            named = committer.message_paths
+            self._store.remove_unnamed("messages", self._plan.run_id, named)
+
+    def _join_messages(self, control: RunControl) -> tuple[TraceFacts | None, tuple[Check, ...]]:
+        """Every message by its ID, where all are traced; else, or if that fails, what to say."""
+        scenario = self._plan.scenario
+        if scenario.trace != ALL or control.start_at_ns is None:
+            return None, ()
+        self._display.step("joining messages")
+        timeline = self._timeline(control)
+        began = time.monotonic()
+        rule = self._join_rule(timeline)
+        try:
+            joined = join_messages(self._spark, self._store, self._plan.run_id, rule)
+        except (PySparkException, Py4JError) as error:
+            text = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+            advice = f"bench-spark messages {self._plan.run_id} tries again"
+            return None, (Check("trace", "warn", f"messages were not joined: {text}; {advice}"),)
+        return TraceFacts(joined, timeline, time.monotonic() - began), ()
+
+    def _join_rule(self, timeline: Timeline) -> JoinRule:
+        scenario = self._plan.scenario
+        return JoinRule(timeline, scenario.histogram.highest_us, scenario.load.mode == "rate")
 
     def _refuse_if_never_started(self, control: RunControl) -> None:
         if control.start_at_ns is not None or self._interrupted_by is not None:
@@ -448,7 +531,8 @@ class _Run:
     ) -> RunSummary:
         self._display.step("summing up")
         notes = self._finish_metrics()
-        facts = self._facts(control, notes)
+        trace, remarks = self._join_messages(control)
+        facts = replace(self._facts(control, (*notes, *remarks)), trace=trace)
         run_id = self._plan.run_id
         ticks = (
             merged_ticks_here(self._store, run_id)
@@ -499,6 +583,7 @@ class _Run:
             confirms=uses_confirms(control),
             failures=tuple(control.failures),
             interrupted_by=self._interrupted_by,
+            stopped_by=self._stopped_by,
             busiest_agent_share=self._health.busiest_share,
             busiest_host_share=self._health.busiest_host_share,
             spark_cores=self._overhead.cores,

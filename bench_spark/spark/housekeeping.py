@@ -9,10 +9,12 @@ whoever sees another leaves the files as they are. The next run will compact the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from bench_spark.errors import StoreError
 from bench_spark.store import Store
 from bench_spark.summary.rows import RUNNING
 
@@ -20,15 +22,25 @@ GRACE = timedelta(hours=1)
 """How much longer than planned a run may take, all in all, before it is taken for killed."""
 
 
-def compact_if_alone(store: Store, run_id: str) -> bool:
-    """To be called while this run is `running`; whether its events were compacted."""
+def compact_if_alone(store: Store, run_id: str, tables: Sequence[str] = ("events",)) -> bool:
+    """To be called while this run is `running`; whether its tables were compacted."""
     columns = ["run_id", "started_at", "scenario_json"]
     running = store.read("runs", columns=columns, status=RUNNING).to_pylist()
     now = datetime.now(UTC)
     if any(may_be_alive(row, now) for row in running if row["run_id"] != run_id):
         return False
-    store.compact("events")
+    for name in tables:
+        store.compact(name)
     return True
+
+
+def compact_overdue(store: Store, run_id: str) -> None:
+    """In a soak: what has grown since it was last looked at. Whatever comes of it, no row is lost
+    by it, so a failure is no reason to end the run; the next look tries again."""
+    overdue = store.overdue()
+    if overdue:
+        with suppress(StoreError):
+            compact_if_alone(store, run_id, overdue)
 
 
 def may_be_alive(row: Mapping[str, Any], now: datetime) -> bool:

@@ -19,11 +19,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bench_spark import tables
-from bench_spark.errors import RunError
+from bench_spark.errors import RunError, StoreNotReady
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.spark.delta import spark_uri
 from bench_spark.spark.merge import TickRows, read_tick_rows
@@ -185,7 +186,9 @@ class RollingMetrics:
                 self.catch_up()
         self.stop()
         path = self._hadoop_path(self._checkpoint)
-        path.getFileSystem(self._hadoop_conf).delete(path, True)
+        # Where Spark cannot reach the store at all, that was said when the query was to start.
+        with suppress(Py4JJavaError):
+            path.getFileSystem(self._hadoop_conf).delete(path, True)
 
     def raise_if_failed(self) -> None:
         query = self._query
@@ -204,7 +207,14 @@ class RollingMetrics:
         """Get ready for a query; says whether there is a checkpoint it will go on from."""
         self.stop()
         offsets = self._hadoop_path(f"{self._checkpoint}/offsets")
-        has_checkpoint = bool(offsets.getFileSystem(self._hadoop_conf).exists(offsets))
+        try:
+            has_checkpoint = bool(offsets.getFileSystem(self._hadoop_conf).exists(offsets))
+        except Py4JJavaError as error:
+            # A jar or a credential that deltalake, which has opened the tables, does not need.
+            raise StoreNotReady(
+                f"{self._store!r} can be opened, but Spark cannot read it: "
+                f"{_first_line(error.java_exception.toString())}"
+            ) from error
         if has_checkpoint:
             with self._lock:
                 self._slots = {
@@ -346,5 +356,5 @@ def _settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.set(key, earlier)
 
 
-def _first_line(error: BaseException) -> str:
+def _first_line(error: BaseException | str) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)

@@ -11,22 +11,18 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import ValidationError
 from pyspark.sql import DataFrame, SparkSession
 
 from bench_spark import tables
-from bench_spark.agent.timeline import Timeline
 from bench_spark.errors import ConfigurationError, StoreError
-from bench_spark.plan import timeline_of
-from bench_spark.scenario.models import Scenario
 from bench_spark.spark.ticks import events_of
 from bench_spark.spark.windows import ROLLING, RunWindows, Window
 from bench_spark.store import Store
+from bench_spark.summary.partial import scenario_of, timeline_at
 
 _PERCENTILE_COLUMNS = ",\n    ".join(
     # HdrHistogram's rank rule: the first bucket that the rank reaches.
@@ -153,28 +149,20 @@ def windows_of_run(store: Store, run_id: str) -> RunWindows:
     found = store.read("runs", columns=["scenario_json"], run_id=run_id)["scenario_json"]
     if not len(found):
         raise ConfigurationError(f"there is no run {run_id!r} in this store")
-    try:
-        scenario = Scenario.model_validate(json.loads(found[0].as_py()))
-    except (ValidationError, ValueError) as error:
-        raise StoreError(f"the scenario of run {run_id} cannot be read: {error}") from error
+    scenario = scenario_of(run_id, json.loads(found[0].as_py()))
     events = store.read("events", columns=["tick", "tick_start"], run_id=run_id)
     events = events.filter(pc.field("tick") >= 0)
     if not len(events):
         raise StoreError(f"run {run_id} has no events")
     first = events.sort_by("tick").slice(0, 1)
-    timeline = _timeline(scenario, first["tick"][0].as_py(), first["tick_start"][0].value * 1000)
+    tick, tick_start_us = first["tick"][0].as_py(), first["tick_start"][0].value
+    timeline = timeline_at(scenario, tick, tick_start_us * 1000)
     return RunWindows(
         run_id=run_id,
         timeline=timeline,
         interval_seconds=scenario.interval_seconds,
         highest_us=scenario.histogram.highest_us,
     )
-
-
-def _timeline(scenario: Scenario, tick: int, tick_start_ns: int) -> Timeline:
-    """The timeline on which this tick starts at this moment."""
-    from_zero = timeline_of(scenario, start_ns=0)
-    return replace(from_zero, start_ns=tick_start_ns - from_zero.tick_start_ns(tick))
 
 
 def _windows_frame(

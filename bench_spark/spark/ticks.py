@@ -30,6 +30,9 @@ from bench_spark.store import Store
 TICKS_AT_ONCE = 600
 """Ticks united in the driver at a time: some 100 kB per role, whatever the number of agents."""
 
+STRETCH_TICKS = 60
+"""Ticks merged in this process at a time: some 100 kB for each agent and role."""
+
 TICK_ROWS_TYPE: StructType = from_arrow_schema(TICK_ROWS)
 
 
@@ -40,7 +43,18 @@ def merge_on_executors(events: DataFrame) -> DataFrame:
 
 def merged_ticks_here(store: Store, run_id: str) -> list[TickRows]:
     """`merged_ticks` in this process: for a small run that is done before Spark has planned it."""
-    events = store.read("events", columns=EVENT_COLUMNS, run_id=run_id)
+    return _merged_here(store.read("events", columns=EVENT_COLUMNS, run_id=run_id))
+
+
+def ticks_here(store: Store, run_id: str, last: int) -> Iterator[TickRows]:
+    """The same up to a tick, a stretch at a time: for a run of any length, without Spark."""
+    for begin in range(0, last + 1, STRETCH_TICKS):
+        stretch = ("tick", begin, min(begin + STRETCH_TICKS - 1, last))
+        events = store.read("events", columns=EVENT_COLUMNS, between=stretch, run_id=run_id)
+        yield from _merged_here(events)
+
+
+def _merged_here(events: pa.Table) -> list[TickRows]:
     counted = events.filter(pc.is_in(events["phase"], pa.array(PHASES)))
     ticks = list(
         chain.from_iterable(

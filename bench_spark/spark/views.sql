@@ -101,3 +101,27 @@ LEFT JOIN summary l
 LEFT JOIN summary c
   ON c.run_id = r.run_id AND c.aggregation = 'interval_mean' AND c.measure = 'confirm_latency'
 LEFT JOIN broker_costs b ON b.run_id = r.run_id;
+
+-- One row per message and delivery, of runs with `trace`: a fan-out has several of each message, and
+-- a message that was not received has one without a time of arrival.
+CREATE OR REPLACE TEMPORARY VIEW message_times AS
+SELECT s.run_id, concat_ws('-', s.producer, s.sequence) AS id, s.producer, s.sequence,
+       coalesce(r.destination, s.destination) AS destination, s.phase, r.subscription, s.size,
+       timestamp_micros(s.intended_ns div 1000) AS intended,
+       timestamp_micros(s.sent_ns div 1000) AS sent,
+       timestamp_micros(c.at_ns div 1000) AS confirmed,
+       timestamp_micros(r.at_ns div 1000) AS received,
+       (r.at_ns - s.sent_ns) / 1000 AS latency_us,
+       (r.at_ns - s.intended_ns) / 1000 AS delivery_latency_us,
+       (c.at_ns - s.sent_ns) / 1000 AS confirm_latency_us,
+       s.insert_ns / 1000 AS insert_duration_us,
+       r.arrivals
+FROM (SELECT * FROM messages WHERE kind = 'sent') s
+LEFT JOIN (SELECT run_id, producer, sequence, min(at_ns) AS at_ns
+           FROM messages WHERE kind = 'confirmed' GROUP BY run_id, producer, sequence) c
+  USING (run_id, producer, sequence)
+LEFT JOIN (SELECT run_id, producer, sequence, subscription, min(destination) AS destination,
+                  min(at_ns) AS at_ns, count(*) AS arrivals
+           FROM messages WHERE kind = 'received' AND producer IS NOT NULL
+           GROUP BY run_id, producer, sequence, subscription) r
+  USING (run_id, producer, sequence);

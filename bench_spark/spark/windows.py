@@ -131,6 +131,11 @@ class LiveWindow:
     measures: dict[str, dict[str, int]]
     """Per measure the percentiles by their names (`p50_us` ...)."""
 
+    def as_result(self) -> dict[str, Any]:
+        """What is known of it under the names that a result has."""
+        rates = {"send_rate": self.sent_per_second, "receive_rate": self.received_per_second}
+        return {"measures": self.measures, "rates": rates}
+
     @classmethod
     def of_rows(cls, rows: Sequence[Mapping[str, Any]]) -> LiveWindow:
         """From the rows of `metrics` of one window."""

@@ -16,8 +16,9 @@ from bench_spark.search.sustained import Bounds, Kept, Sustained, find_sustained
 from bench_spark.search.ticks import measured_ticks
 from bench_spark.suite.progress import DIGEST_TAG, KEY_TAG, NOTE_TAG, SEARCH_TAG
 from bench_spark.suite.runner import SIGNALLED, TrialEnd
-from bench_spark.summary.document import Document, RunSummary, Tick
+from bench_spark.summary.document import Document, RunSummary
 from bench_spark.summary.rows import TrialOf
+from bench_spark.summary.totals import Tick
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,17 @@ class Check:
 
 
 @dataclass(frozen=True)
+class TraceFindings:
+    """What came of joining all messages by their IDs."""
+
+    messages: int
+    disagreements: Mapping[str, tuple[int, int]]
+    """Counts that differ: by the join, and by the agents' own sets and counters."""
+    corrupted: int
+    unexpected: int
+
+
+@dataclass(frozen=True)
 class AuditInput:
     mode: str
     due: int
@@ -71,6 +82,7 @@ class AuditInput:
     bytes_per_second: float
     link_speed_mbit: int | None
     lower_bounds: dict[str, list[str]]
+    trace: TraceFindings | None = None
     samples_wanted: int = 0
     """Per pair; 0 where the throughput is not sampled."""
     samples_by_pair: tuple[int, ...] = ()
@@ -202,6 +214,33 @@ def _accounts(run: AuditInput) -> Iterator[Check]:
             "drain",
             "warn",
             f"{accounts.left_in_broker} messages were still in the broker when the drain ended",
+        )
+
+
+def _trace(run: AuditInput) -> Iterator[Check]:
+    trace = run.trace
+    if trace is None:
+        return
+    if trace.disagreements:
+        told = ", ".join(
+            f"{name} {by_join} by the join and {by_agents} by the agents"
+            for name, (by_join, by_agents) in trace.disagreements.items()
+        )
+        # A message that nobody sent counts for the agent that received it, and not for the join.
+        is_explained = all(
+            abs(by_join - by_agents) <= trace.unexpected
+            for by_join, by_agents in trace.disagreements.values()
+        )
+        yield Check("trace", "warn" if is_explained else "fail", f"messages and counts: {told}")
+    else:
+        yield Check("trace", "pass", f"{trace.messages} messages, joined by ID, agree with counts")
+    if trace.corrupted:
+        yield Check(
+            "content", "fail", f"{trace.corrupted} messages arrived with other content than sent"
+        )
+    if trace.unexpected:
+        yield Check(
+            "unexpected", "warn", f"{trace.unexpected} messages arrived that nobody here had sent"
         )
 
 
@@ -350,6 +389,7 @@ _PARTS = (
     _backlog,
     _connections,
     _accounts,
+    _trace,
     _generator,
     _clocks,
     _bounds,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any, Protocol
+from typing import Any
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.agent.timeline import MEASURE
@@ -20,15 +20,20 @@ from bench_spark.collector.evidence import AgentSamples, Counted
 from bench_spark.errors import (
     EXIT_DATA_LOST,
     EXIT_DEGRADED,
+    EXIT_GATE_MISSED,
     EXIT_VALID,
 )
-from bench_spark.measure.hdr import SparseHistogram, merge_sparse
+from bench_spark.measure.hdr import SparseHistogram
 from bench_spark.plan import Plan, has_open_end, mean_rate_per_second
 from bench_spark.scenario.ends_section import Egress, Ingress
 from bench_spark.scenario.models import Scenario
 from bench_spark.summary.audit import AuditInput, Check, Ends, audit, verdict_of
+from bench_spark.summary.objectives import MissedWhileRunning, judged_objectives
 from bench_spark.summary.sampling import throughput_section
-from bench_spark.summary.statistics import interval_statistics, statistics
+from bench_spark.summary.statistics import statistics
+from bench_spark.summary.totals import Tick, TickTotals
+from bench_spark.summary.trace import TraceFacts, trace_findings, trace_section
+from bench_spark.tables import COUNTERS
 
 Document = dict[str, Any]
 
@@ -63,30 +68,6 @@ _EDGE_SECONDS = 2e-6
 and seconds since the epoch are exact to a quarter of one."""
 
 
-class Tick(Protocol):
-    """What one role saw of one phase in one tick, all agents together."""
-
-    @property
-    def role(self) -> str: ...
-
-    @property
-    def phase(self) -> str: ...
-
-    @property
-    def start_seconds(self) -> float:
-        """Seconds between the epoch and the start of the tick."""
-
-    @property
-    def tick_seconds(self) -> float: ...
-
-    @property
-    def measures(self) -> Iterable[str]: ...
-
-    def counter(self, name: str) -> int: ...
-
-    def histogram(self, measure: str) -> SparseHistogram: ...
-
-
 @dataclass(frozen=True)
 class RunFacts:
     """What the driver saw of a run beside its events."""
@@ -119,6 +100,12 @@ class RunFacts:
     """What else the reader should know."""
     broker_resources: Mapping[str, Any] = field(default_factory=dict)
     """The broker's own use of its machine and whether it held producers back."""
+    trace: TraceFacts | None = None
+    """All messages joined by their IDs, where every one was traced."""
+    stopped_by: MissedWhileRunning | None = None
+    """The objective whose miss ended the run early, if one did."""
+    is_partial: bool = False
+    """The run goes on, or nobody knows how it ended."""
 
 
 @dataclass(frozen=True)
@@ -133,14 +120,14 @@ class RunSummary:
 
 
 def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
-    ticks = list(ticks)
-    facts = replace(facts, accounts=_accounts(ticks, facts))
+    """`ticks` in order of time; they are taken as they come, however many there are."""
+    totals = _totals(ticks, facts)
+    facts = replace(facts, accounts=_accounts(totals, facts))
     scenario = facts.plan.scenario
     highest_us = scenario.histogram.highest_us
-    counts = _counts(ticks, facts)
-    rates = _rates(ticks, facts)
-    histograms = _histograms(ticks)
-    intervals = _interval_histograms(ticks, facts)
+    counts = _counts(totals, facts)
+    rates = _rates(totals, facts)
+    histograms = totals.histograms()
     never_seen = _never_seen(counts, facts)
     measures = {
         measure: statistics(histogram, highest_us, never_seen.get(measure, 0))
@@ -148,14 +135,16 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
     }
     for measure in measures.keys() & _FROM_INTENDED:
         measures[measure]["resolution_us"] = facts.plan.resolution_us
+    for measure in _supplied_by_join(facts):
+        measures[measure]["source"] = "join"
     percentiles: dict[str, dict[str, Any]] = {"run": {}, "interval_max": {}, "interval_mean": {}}
     for measure, found in measures.items():
         percentiles["run"][measure] = {k: v for k, v in found.items() if k.startswith("p")}
-        worst, mean = interval_statistics(intervals.get(measure, []), highest_us)
+        worst, mean = totals.interval_statistics(measure)
         percentiles["interval_max"][measure] = worst
         percentiles["interval_mean"][measure] = mean
     throughput = throughput_section(scenario.wiring.subscriptions, facts.samples)
-    judged = _audit_input(ticks, facts, counts, rates, measures, throughput)
+    judged = _audit_input(totals, facts, counts, rates, measures, throughput)
     checks = [*audit(judged), *facts.notes]
     status, reasons, exit_code = _judge(facts, checks)
     expected = _expected(facts, counts)
@@ -179,6 +168,7 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         "throughput": throughput,
         "measures": measures,
         "percentiles": percentiles,
+        "trace": trace_section(facts.plan, facts.trace),
         "spec": _spec(facts, counts, rates, measures.get("latency"), delivery_rate),
         "audit": verdict_of(checks),
         "connections": _connections(facts),
@@ -192,6 +182,10 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         },
         "environment": facts.environment,
     }
+    objectives = judged_objectives(scenario.slo, document, facts.stopped_by)
+    document["slo"] = objectives
+    if exit_code == EXIT_VALID and not all(one["met"] for one in objectives):
+        exit_code = document["exit_code"] = EXIT_GATE_MISSED
     return RunSummary(document, exit_code, histograms)
 
 
@@ -216,47 +210,42 @@ def _measured_seconds(facts: RunFacts) -> float:
     return max(0.0, facts.measured_until - facts.measured_from)
 
 
-def _sum(ticks: Iterable[Tick], role: str, counter: str) -> int:
-    return sum(tick.counter(counter) for tick in ticks if tick.role == role)
-
-
-def _accounts(ticks: list[Tick], facts: RunFacts) -> Accounts | None:
+def _accounts(totals: TickTotals, facts: RunFacts) -> Accounts | None:
     """As the agents reported them; where one was killed, with what its events say."""
     accounts = facts.accounts
     if accounts is None or accounts.is_reported:
         return accounts
-    measured = [tick for tick in ticks if tick.phase == MEASURE]
     return completed(
         accounts,
-        sent=_sum(measured, PRODUCER, "sent"),
-        received=_sum(measured, CONSUMER, "received"),
-        duplicates=_sum(measured, CONSUMER, "duplicates"),
+        sent=totals.of_measured(PRODUCER, "sent"),
+        received=totals.of_measured(CONSUMER, "received"),
+        duplicates=totals.of_measured(CONSUMER, "duplicates"),
     )
 
 
-def _counts(ticks: list[Tick], facts: RunFacts) -> dict[str, int | None]:
-    measured = [tick for tick in ticks if tick.phase == MEASURE]
-    due, sent = _sum(measured, PRODUCER, "due"), _sum(measured, PRODUCER, "sent")
-    received = _sum(measured, CONSUMER, "received")
+def _counts(totals: TickTotals, facts: RunFacts) -> dict[str, int | None]:
+    measured, in_all = totals.of_measured, totals.of_all
+    due, sent = measured(PRODUCER, "due"), measured(PRODUCER, "sent")
+    received = measured(CONSUMER, "received")
     counts: dict[str, int | None] = {
         "due": due,
         "unsent": max(0, due - sent),
         "sent": sent,
-        "confirmed": _sum(measured, PRODUCER, "confirmed") if facts.confirms else None,
-        "unconfirmed": _unconfirmed(measured) if facts.confirms else None,
-        "refused": _sum(measured, PRODUCER, "refused"),
-        "returned": _sum(measured, PRODUCER, "returned"),
+        "confirmed": measured(PRODUCER, "confirmed") if facts.confirms else None,
+        "unconfirmed": _unconfirmed(totals) if facts.confirms else None,
+        "refused": measured(PRODUCER, "refused"),
+        "returned": measured(PRODUCER, "returned"),
         "received": received,
-        "acked": _sum(measured, CONSUMER, "acked"),
-        "redelivered": _sum(measured, CONSUMER, "redelivered"),
-        "out_of_order": _sum(measured, CONSUMER, "out_of_order"),
-        "corrupted": _corrupted(measured, facts.plan),
-        "malformed": _sum(ticks, CONSUMER, "malformed"),
-        "foreign": _sum(ticks, CONSUMER, "foreign"),
-        "errors": _sum(ticks, PRODUCER, "errors") + _sum(ticks, CONSUMER, "errors"),
-        "reconnects": _sum(ticks, PRODUCER, "reconnects") + _sum(ticks, CONSUMER, "reconnects"),
-        "bytes_sent": _sum(measured, PRODUCER, "bytes"),
-        "bytes_received": _sum(measured, CONSUMER, "bytes"),
+        "acked": measured(CONSUMER, "acked"),
+        "redelivered": measured(CONSUMER, "redelivered"),
+        "out_of_order": measured(CONSUMER, "out_of_order"),
+        "corrupted": _corrupted(totals, facts),
+        "malformed": in_all(CONSUMER, "malformed"),
+        "foreign": in_all(CONSUMER, "foreign"),
+        "errors": in_all(PRODUCER, "errors") + in_all(CONSUMER, "errors"),
+        "reconnects": in_all(PRODUCER, "reconnects") + in_all(CONSUMER, "reconnects"),
+        "bytes_sent": measured(PRODUCER, "bytes"),
+        "bytes_received": measured(CONSUMER, "bytes"),
     }
     accounts = facts.accounts
     if accounts is None:
@@ -275,37 +264,76 @@ def _counts(ticks: list[Tick], facts: RunFacts) -> dict[str, int | None]:
     }
 
 
-def _corrupted(measured: list[Tick], plan: Plan) -> int | None:
-    """Known where whoever received a message had also sent it."""
-    if not plan.scenario.identity.content_hash or not plan.is_paired:
+def _corrupted(totals: TickTotals, facts: RunFacts) -> int | None:
+    """Known where whoever received a message had also sent it, or where all were joined."""
+    if not facts.plan.scenario.identity.content_hash:
         return None
-    return _sum(measured, CONSUMER, "corrupted")
+    if facts.trace is not None:
+        return facts.trace.joined.total("corrupted")
+    return totals.of_measured(CONSUMER, "corrupted") if facts.plan.is_paired else None
 
 
-def _unconfirmed(measured: list[Tick]) -> int:
+def _unconfirmed(totals: TickTotals) -> int:
     """Sent, and the broker has said neither yes nor no."""
-    answered = sum(_sum(measured, PRODUCER, name) for name in ("confirmed", "refused", "returned"))
-    return max(0, _sum(measured, PRODUCER, "sent") - answered)
+    measured = totals.of_measured
+    answered = sum(measured(PRODUCER, name) for name in ("confirmed", "refused", "returned"))
+    return max(0, measured(PRODUCER, "sent") - answered)
+
+
+def _totals(ticks: Iterable[Tick], facts: RunFacts) -> TickTotals:
+    supplied = _supplied_by_join(facts)
+    totals = TickTotals(
+        COUNTERS,
+        is_in_window=lambda tick: _in_window(tick, facts),
+        interval_of=lambda start_seconds: _interval_of(start_seconds, facts),
+        highest_us=facts.plan.scenario.histogram.highest_us,
+        left_out=supplied,
+    )
+    for tick in ticks:
+        totals.add(tick)
+    if supplied and facts.trace is not None:
+        for measure in supplied:
+            for start_seconds, histogram in facts.trace.by_time(measure):
+                totals.add_measured(measure, start_seconds, histogram)
+    return totals
+
+
+def _supplied_by_join(facts: RunFacts) -> tuple[str, ...]:
+    """Measures that the receiving agents could not take of every message, but the join can."""
+    if facts.trace is None or not facts.trace.joined.total("untimed"):
+        return ()
+    return tuple(name for name in _CENSORED_MEASURES if name in facts.trace.joined.ticks)
 
 
 def _in_window(tick: Tick, facts: RunFacts) -> bool:
     if facts.measured_from is None or facts.measured_until is None:
         return False
-    scenario = facts.plan.scenario
-    if not scenario.has_both_ends and has_open_end(scenario):
-        # The phase lasts from the first message to the last, whatever ticks they were in.
+    if _lasts_from_first_to_last(facts):
         return tick.phase == MEASURE
-    start = tick.start_seconds + _EDGE_SECONDS
-    return facts.measured_from <= start < facts.measured_until
+    return _starts_in_window(tick.start_seconds, facts)
 
 
-def _rates(ticks: list[Tick], facts: RunFacts) -> dict[str, float | None]:
+def _lasts_from_first_to_last(facts: RunFacts) -> bool:
+    """Whether the phase lasts from the first message to the last, whatever ticks they were in."""
+    scenario = facts.plan.scenario
+    return not scenario.has_both_ends and has_open_end(scenario)
+
+
+def _starts_in_window(start_seconds: float, facts: RunFacts) -> bool:
+    if facts.measured_from is None or facts.measured_until is None:
+        return False
+    if _lasts_from_first_to_last(facts):
+        return True
+    return facts.measured_from <= start_seconds + _EDGE_SECONDS < facts.measured_until
+
+
+def _rates(totals: TickTotals, facts: RunFacts) -> dict[str, float | None]:
     scenario, seconds = facts.plan.scenario, _measured_seconds(facts)
     if facts.counted is not None:
         sent, received = facts.counted
     else:
-        window = [tick for tick in ticks if _in_window(tick, facts)]
-        sent, received = _sum(window, PRODUCER, "sent"), _sum(window, CONSUMER, "received")
+        sent = totals.of_window(PRODUCER, "sent")
+        received = totals.of_window(CONSUMER, "received")
     return {
         "send_rate": None if scenario.only_consumes else _per_second(sent, seconds),
         "receive_rate": None if scenario.only_publishes else _per_second(received, seconds),
@@ -316,33 +344,17 @@ def _per_second(messages: int, seconds: float) -> float:
     return messages / seconds if seconds else 0.0
 
 
-def _histograms(ticks: list[Tick]) -> dict[str, SparseHistogram]:
-    parts: dict[str, list[SparseHistogram]] = {}
-    for tick in ticks:
-        if tick.phase == MEASURE:
-            for measure in tick.measures:
-                parts.setdefault(measure, []).append(tick.histogram(measure))
-    return {measure: merge_sparse(found) for measure, found in sorted(parts.items())}
-
-
-def _interval_histograms(ticks: list[Tick], facts: RunFacts) -> dict[str, list[SparseHistogram]]:
-    """Per measure the intervals of the measured phase; a last one below half length is left out."""
+def _interval_of(start_seconds: float, facts: RunFacts) -> int | None:
+    """Which interval of the measured phase a tick lies in; a last one below half length is left
+    out, and so is what comes after the phase."""
+    if facts.measured_from is None or not _starts_in_window(start_seconds, facts):
+        return None
     length = facts.plan.scenario.interval_seconds
-    parts: dict[str, dict[int, list[SparseHistogram]]] = {}
-    for tick in ticks:
-        if tick.phase != MEASURE or not _in_window(tick, facts):
-            continue
-        assert facts.measured_from is not None
-        since = max(0.0, tick.start_seconds - facts.measured_from + _EDGE_SECONDS)
-        interval = int(since // length)
-        for measure in tick.measures:
-            parts.setdefault(measure, {}).setdefault(interval, []).append(tick.histogram(measure))
+    since = max(0.0, start_seconds - facts.measured_from + _EDGE_SECONDS)
+    interval = int(since // length)
     whole, rest = divmod(_measured_seconds(facts) + _EDGE_SECONDS, length)
     kept = int(whole) + (1 if rest >= length / 2 else 0)
-    return {
-        measure: [merge_sparse(found[i]) for i in sorted(found) if i < max(1, kept)]
-        for measure, found in parts.items()
-    }
+    return interval if interval < max(1, kept) else None
 
 
 def _expected(facts: RunFacts, counts: dict[str, int | None]) -> int | None:
@@ -351,9 +363,14 @@ def _expected(facts: RunFacts, counts: dict[str, int | None]) -> int | None:
     planned = facts.plan.expected_deliveries
     if facts.plan.scenario.only_consumes:
         return planned
-    if planned is None or facts.interrupted_by is not None:
+    if planned is None or _ended_early(facts):
         return (counts["sent"] or 0) * facts.plan.copies
     return planned
+
+
+def _ended_early(facts: RunFacts) -> bool:
+    """Whether fewer messages were due than planned, for a reason that is no failure."""
+    return facts.interrupted_by is not None or facts.stopped_by is not None or facts.is_partial
 
 
 def _never_seen(counts: dict[str, int | None], facts: RunFacts) -> dict[str, int]:
@@ -390,7 +407,7 @@ def _spec(
 
 
 def _audit_input(
-    ticks: list[Tick],
+    totals: TickTotals,
     facts: RunFacts,
     counts: dict[str, int | None],
     rates: dict[str, float | None],
@@ -402,7 +419,7 @@ def _audit_input(
     hosts = facts.environment.get("hosts", [])
     latency = measures.get("latency", {})
     # A run that was cut short says so; its last moments are no measure of the schedule.
-    was_cut_short = bool(facts.failures) or facts.interrupted_by is not None
+    was_cut_short = bool(facts.failures) or _ended_early(facts)
     has_schedule = scenario.load.has_schedule and not scenario.only_consumes
     is_judged = has_schedule and seconds > 0 and not was_cut_short
     return AuditInput(
@@ -411,7 +428,7 @@ def _audit_input(
         sent=counts["sent"] or 0,
         wanted_rate_per_second=mean_rate_per_second(scenario) if is_judged else None,
         send_rate_per_second=rates["send_rate"] or 0.0,
-        blocked_seconds=_sum(ticks, PRODUCER, "blocked_ns") / 1e9,
+        blocked_seconds=totals.of_all(PRODUCER, "blocked_ns") / 1e9,
         busiest_agent_share=facts.busiest_agent_share,
         busiest_host_share=facts.busiest_host_share,
         spark_cores=facts.spark_cores,
@@ -439,6 +456,7 @@ def _audit_input(
             for measure, found in measures.items()
             if measure in _CENSORED_MEASURES
         },
+        trace=trace_findings(facts.plan, facts.trace, counts, facts.accounts),
         samples_wanted=scenario.sampling.samples,
         samples_by_pair=tuple(pair["samples"] for pair in (throughput or {}).get("pairs", ())),
         outages=tuple(

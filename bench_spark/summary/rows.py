@@ -79,6 +79,10 @@ def run_row(
         "environment_json": json.dumps(document.get("environment", {})),
         "result_json": json.dumps(document) if document else None,
         "bench_spark_version": __version__,
+        "slo": [
+            {name: one[name] for name in ("objective", "value", "met")}
+            for one in document.get("slo", ())
+        ],
     }
 
 

@@ -48,20 +48,42 @@ def statistics(histogram: SparseHistogram, highest_us: int, never_seen: int = 0)
     }
 
 
+class IntervalStatistics:
+    """`interval_max` and `interval_mean` over the intervals that have values, one after the other:
+    nothing is kept of an interval but its share in the two."""
+
+    _NAMES = ("min_us", "mean_us", *(name for name, _ in PERCENTILES), "max_us")
+
+    def __init__(self, highest_us: int) -> None:
+        self._highest_us = highest_us
+        self._intervals = 0
+        self._worst: Statistics = dict.fromkeys(self._NAMES)
+        self._sums: Statistics = dict.fromkeys(self._NAMES, 0)
+        self._lower_bounds: set[str] = set()
+
+    def add(self, interval: SparseHistogram) -> None:
+        if not interval.count:
+            return
+        found = statistics(interval, self._highest_us)
+        for name in self._NAMES:
+            worst = self._worst[name]
+            self._worst[name] = found[name] if worst is None else max(worst, found[name])
+            self._sums[name] += found[name]
+        self._lower_bounds.update(found["lower_bounds"])
+        self._intervals += 1
+
+    def both(self) -> tuple[Statistics, Statistics]:
+        count = self._intervals
+        common = {"intervals": count, "lower_bounds": sorted(self._lower_bounds)}
+        mean = {name: total / count if count else None for name, total in self._sums.items()}
+        return self._worst | common, mean | common
+
+
 def interval_statistics(
     intervals: Sequence[SparseHistogram], highest_us: int
 ) -> tuple[Statistics, Statistics]:
-    """`interval_max` and `interval_mean` over the intervals that have values."""
-    per_interval = [statistics(interval, highest_us) for interval in intervals if interval.count]
-    names = ["min_us", "mean_us", *(name for name, _ in PERCENTILES), "max_us"]
-    worst: Statistics = {}
-    mean: Statistics = {}
-    for name in names:
-        values = [entry[name] for entry in per_interval]
-        worst[name] = max(values) if values else None
-        mean[name] = sum(values) / len(values) if values else None
-    lower_bounds = sorted({name for entry in per_interval for name in entry["lower_bounds"]})
-    for entry in (worst, mean):
-        entry["intervals"] = len(per_interval)
-        entry["lower_bounds"] = lower_bounds
-    return worst, mean
+    """`interval_max` and `interval_mean` of all these intervals."""
+    found = IntervalStatistics(highest_us)
+    for interval in intervals:
+        found.add(interval)
+    return found.both()

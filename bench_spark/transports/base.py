@@ -147,6 +147,7 @@ class Batch:
             route=self.route[first:],
             keys=None if self.keys is None else self.keys[first:],
             head_bytes=self.head_bytes,
+            hashes=None if self.hashes is None else self.hashes[first:],
             headers=None if self.headers is None else self.headers[first:],
         )
 
@@ -163,6 +164,7 @@ class Batch:
             route=self.route[places],
             keys=None if self.keys is None else of(self.keys),
             head_bytes=self.head_bytes,
+            hashes=None if self.hashes is None else self.hashes[places],
             headers=None if self.headers is None else of(self.headers),
         )
 

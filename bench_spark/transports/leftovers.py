@@ -95,6 +95,17 @@ def with_their_runs(leftovers: Iterable[Leftover]) -> list[Leftover]:
     ]
 
 
+def sparing_kept(leftovers: Iterable[Leftover], known: Sequence[KnownRun]) -> list[Leftover]:
+    """What a run was told to keep was not left by accident."""
+    kept = {run.run_id for run in known if run.scenario.keep_destinations}
+    return [
+        replace(one, used_by="whoever it was kept for (keep_destinations)")
+        if one.run_id in kept and not one.used_by
+        else one
+        for one in leftovers
+    ]
+
+
 def sweeper_of(broker: Broker, credentials: Credentials) -> Sweeper:
     """Connects to nothing yet. Raises ConfigurationError for kinds that keep nothing."""
     context = TransportContext("cleanup", Scenario(), broker, credentials)

@@ -170,7 +170,7 @@ def shown_on_a_terminal(*command: str) -> str:
     try:
         with (
             pytest.MonkeyPatch.context() as patch,
-            open(terminal, "w", closefd=False) as stream,  # noqa: PTH123 (a descriptor, no path)
+            open(terminal, "w", closefd=False) as stream,
         ):
             patch.setattr("sys.stdout", stream)
             assert main(command) == 0

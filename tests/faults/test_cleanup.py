@@ -32,7 +32,13 @@ from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
 from bench_spark.summary.rows import run_row
 from bench_spark.transports.base import Destination, TransportContext
-from bench_spark.transports.leftovers import Leftover, run_of_whole, with_their_runs
+from bench_spark.transports.leftovers import (
+    KnownRun,
+    Leftover,
+    run_of_whole,
+    sparing_kept,
+    with_their_runs,
+)
 from bench_spark.transports.mqtt.control import Control
 from bench_spark.transports.mqtt.transport import MqttTransport
 from bench_spark.transports.registry import make_transport
@@ -247,6 +253,15 @@ def test_what_belongs_to_a_run_in_use_is_in_use() -> None:
         ]
     )
     assert [one.used_by for one in found] == ["1 consumer", "its run: queue bench-a-0", ""]
+
+
+def test_what_a_run_was_told_to_keep_is_not_orphaned() -> None:
+    keeping = KnownRun("a", Scenario(keep_destinations=True))
+    found = sparing_kept(
+        [Leftover("queue", "bench-a-0", "a"), Leftover("queue", "bench-b-0", "b")],
+        [keeping, KnownRun("b", Scenario())],
+    )
+    assert [bool(one.used_by) for one in found] == [True, False]
 
 
 @pytest.mark.parametrize("prefix", ["../x", "a b", "*", "'", "x" * 10_000])

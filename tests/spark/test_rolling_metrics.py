@@ -12,7 +12,7 @@ from hdrh.histogram import HdrHistogram
 from pyspark.sql import SparkSession
 from realistic import HIGHEST_US, Load, Row, events_table, judge, timeline
 
-from bench_spark.errors import RunError
+from bench_spark.errors import RunError, StoreNotReady
 from bench_spark.spark.metrics import RollingMetrics
 from bench_spark.spark.windows import RunWindows
 from bench_spark.store import Store
@@ -269,3 +269,13 @@ def test_waiting_for_a_query_that_has_ended_says_so(store: Store, metrics: Rolli
     shutil.rmtree(store.table_uri("events"))
     with pytest.raises(RunError, match="rolling metrics stopped: "):
         metrics._await_marker(("never", 0), timeout_seconds=60)
+
+
+def test_a_store_that_spark_cannot_read_is_said_before_the_load(
+    spark: SparkSession, store: Store
+) -> None:
+    """As with S3 and no hadoop-aws on the class path: deltalake needs no jar."""
+    metrics = RollingMetrics(spark, store, checkpoint="nowhere://bucket/checkpoint")
+    with pytest.raises(StoreNotReady, match=r'Spark cannot read it: .*"nowhere"'):
+        metrics.make_ready()
+    metrics.close()

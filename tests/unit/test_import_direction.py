@@ -37,6 +37,8 @@ LAYERS = (
         "histogram_column",
         "importing",
         "doctor",
+        "watch",
+        "messages",
     },
     {"agent", "plan"},
     {"identity", "datasets"},

@@ -27,7 +27,7 @@
       const figure = element("figure", { id: name });
       figure.append(element("figcaption", {}, caption), place);
       figures.append(figure);
-      charts.set(name, { spec, place, rows: new Map(), outside: [], signals: {}, drawn: null });
+      charts.set(name, { spec, place, drawn: null, rows: new Map(), axes: [], hasChanged: true });
     }
   }
 
@@ -36,21 +36,24 @@
     for (const second of chart.rows.keys()) {
       if (second < signals.span_from) chart.rows.delete(second);
     }
-    chart.outside = outside;
-    chart.signals = signals;
+    const isMoved = JSON.stringify([outside, signals]) !== JSON.stringify(chart.axes);
+    chart.hasChanged ||= isMoved || rows.length > 0;
+    chart.axes = [outside, signals];
   }
 
   async function show(chart) {
-    const rows = Array.from(chart.rows.values()).sort((one, other) => one.second - other.second);
+    const [outside, signals] = chart.axes;
+    const rows = Array.from(chart.rows.values());
     if (chart.drawn === null) {
-      const params = chart.spec.params.map(({ name }) => ({ name, value: chart.signals[name] }));
-      const datasets = { rows, outside: chart.outside };
-      chart.drawn = await drawing.draw(chart.place, { ...chart.spec, params, datasets });
-    } else {
+      const params = chart.spec.params.map(({ name }) => ({ name, value: signals[name] }));
+      const filled = { ...chart.spec, params, datasets: { rows, outside } };
+      chart.drawn = await drawing.draw(chart.place, filled);
+    } else if (chart.hasChanged) {
       const view = chart.drawn.view;
-      for (const [name, value] of Object.entries(chart.signals)) view.signal(name, value);
-      await view.data("rows", rows).data("outside", chart.outside).runAsync();
+      for (const [name, value] of Object.entries(signals)) view.signal(name, value);
+      await view.data("rows", rows).data("outside", outside).runAsync();
     }
+    chart.hasChanged = false;
     chart.place.dataset.points = String(rows.length);
   }
 

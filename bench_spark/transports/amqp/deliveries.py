@@ -138,7 +138,7 @@ class Deliveries(AlikeMessages["_Alike"]):
         )
         likeness = _likeness(content, tag_at)
         # Headers that are wanted must be each message's own.
-        has_own_headers = headers is not None and _STREAM_OFFSET in content.header
+        has_own_headers = self._arrivals.wants_headers and _STREAM_OFFSET in content.header
         if likeness == self._last_likeness and not has_own_headers:
             self._expect(content, route, headers)
         self._last_likeness = likeness

@@ -90,7 +90,7 @@ class Cluster:
         self._username = credentials.username
         self._timeout_seconds = broker.connect_timeout_seconds
         self._errors: list[KafkaError] = []
-        self._properties = _UNHURRIED | admin_properties(broker, credentials)
+        self._properties = dict(_UNHURRIED) | admin_properties(broker, credentials)
         try:
             self._client: Any = AdminClient(
                 self._properties | {"error_cb": self._errors.append}, logger=QuietLog()

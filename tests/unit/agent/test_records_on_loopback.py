@@ -12,7 +12,7 @@ import pytest
 from agents import Load, run_load
 from unit.loopbacks import Watch
 
-from bench_spark.agent import agent as agent_module
+from bench_spark.agent import ends as ends_module
 from bench_spark.agent import loop as loop_module
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.errors import ConfigurationError
@@ -47,7 +47,7 @@ class Caught:
 def caught(monkeypatch: pytest.MonkeyPatch) -> Caught:
     caught = Caught()
     watch = Watch(alter=caught)
-    monkeypatch.setattr(agent_module, "make_transport", watch.make)
+    monkeypatch.setattr(ends_module, "make_transport", watch.make)
     monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 30 * NANOSECONDS)
     return caught
 

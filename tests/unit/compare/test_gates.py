@@ -55,7 +55,7 @@ def test_a_statistic_alone_is_of_latency_or_else_of_the_confirmation() -> None:
         ("latency.max > 1.1x", "is not compared"),
         ("p99 > 5", "a bare number is no unit of p99; allowed: x, us, ms, s"),
         ("p99 > 5%", "'%' is no unit of p99"),
-        ("receive_rate > 5ms", "'ms' is no unit of receive_rate; allowed: x, nothing"),
+        ("receive_rate > 5ms", "'ms' is no unit of receive_rate; allowed: x, nothing, /s"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_what_is_allowed(text: str, told: str) -> None:

@@ -48,7 +48,7 @@ SAMPLES = {
     "routing-key-cache-size": "-rkcs 50 -K",
     "queue-args": "-qa x-max-length=10,x-overflow=reject-publish",
     "quorum-queue": "-qq",
-    "stream-queue": "-sq",
+    "stream-queue": "-sq -q 100",
     "leader-locator": "-ll balanced",
     "max-length-bytes": "-mlb 20gb",
     "max-age": "-ma PT10M30S",

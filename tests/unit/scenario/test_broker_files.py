@@ -22,7 +22,10 @@ def write(tmp_path: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "messages"),
     [
-        ("uri: amqp://h", ["kind: missing; allowed: amqp, kafka, mqtt, loopback, other"]),
+        (
+            "uri: amqp://h",
+            ["kind: missing; allowed: amqp, kafka, mqtt, http, tcp, loopback, other"],
+        ),
         ("kind: amqp", ["uri: missing; kind amqp needs it"]),
         ("kind: kafka", ["bootstrap_servers: missing; kind kafka needs it"]),
         (
@@ -102,7 +105,7 @@ def write(tmp_path: Path, text: str) -> str:
         ),
         (
             "{kind: rabbit, uri: 'amqp://h'}",
-            ["kind: 'rabbit' is unknown; allowed: amqp, kafka, mqtt, loopback, other"],
+            ["kind: 'rabbit' is unknown; allowed: amqp, kafka, mqtt, http, tcp, loopback, other"],
         ),
     ],
 )

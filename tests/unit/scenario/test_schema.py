@@ -64,6 +64,7 @@ _WORDS: dict[str, tuple[str, Callable[[Any, Any, Any, Any], bool]]] = {
     "minimum": ("number", lambda said, value, *_: value >= said),
     "maximum": ("number", lambda said, value, *_: value <= said),
     "exclusiveMinimum": ("number", lambda said, value, *_: value > said),
+    "exclusiveMaximum": ("number", lambda said, value, *_: value < said),
     "minLength": ("string", lambda said, value, *_: len(value) >= said),
     "maxLength": ("string", lambda said, value, *_: len(value) <= said),
     "minItems": ("array", lambda said, value, *_: len(value) >= said),

@@ -1,0 +1,1 @@
+"""Rows of single messages: the files that agents write, and what they add up to."""

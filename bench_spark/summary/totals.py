@@ -1,0 +1,131 @@
+"""What the ticks of a run add up to, taken in as they come.
+
+A soak of hours has more histograms than memory holds, so nothing is kept of a tick: counters are
+added, histograms merged, and of an interval that is over only its statistics remain.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
+
+from bench_spark.agent.timeline import MEASURE
+from bench_spark.measure.hdr import SparseHistogram, merge_sparse
+from bench_spark.summary.statistics import IntervalStatistics, Statistics
+
+MERGED_TOGETHER = 64
+"""Histograms held back of each measure, to be merged at once."""
+
+
+class Tick(Protocol):
+    """What one role saw of one phase in one tick, all agents together."""
+
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def phase(self) -> str: ...
+
+    @property
+    def start_seconds(self) -> float:
+        """Seconds between the epoch and the start of the tick."""
+
+    @property
+    def tick_seconds(self) -> float: ...
+
+    @property
+    def measures(self) -> Iterable[str]: ...
+
+    def counter(self, name: str) -> int: ...
+
+    def histogram(self, measure: str) -> SparseHistogram: ...
+
+
+class _Pile:
+    """Histograms that become one."""
+
+    def __init__(self) -> None:
+        self._parts: list[SparseHistogram] = []
+
+    def add(self, histogram: SparseHistogram) -> None:
+        self._parts.append(histogram)
+        if len(self._parts) >= MERGED_TOGETHER:
+            self._parts = [merge_sparse(self._parts)]
+
+    def merged(self) -> SparseHistogram:
+        return merge_sparse(self._parts)
+
+
+class TickTotals:
+    """Ticks must come in order of time: an interval is over when a later one begins."""
+
+    def __init__(
+        self,
+        counters: Collection[str],
+        is_in_window: Callable[[Tick], bool],
+        interval_of: Callable[[float], int | None],
+        highest_us: int,
+        left_out: Collection[str] = (),
+    ) -> None:
+        """`is_in_window`: whether what a tick carried counts for rates. `interval_of`: which
+        interval of the measured phase the start of a tick lies in; None outside. `left_out`:
+        measures whose histograms are known better from elsewhere (`add_measured`)."""
+        self._counters = counters
+        self._is_in_window = is_in_window
+        self._interval_of = interval_of
+        self._highest_us = highest_us
+        self._left_out = left_out
+        self._of_all: Counter[tuple[str, str]] = Counter()
+        self._of_measured: Counter[tuple[str, str]] = Counter()
+        self._of_window: Counter[tuple[str, str]] = Counter()
+        self._piles: dict[str, _Pile] = {}
+        self._open: dict[str, tuple[int, _Pile]] = {}
+        self._intervals: dict[str, IntervalStatistics] = {}
+
+    def add(self, tick: Tick) -> None:
+        found = Counter({(tick.role, name): tick.counter(name) for name in self._counters})
+        self._of_all.update(found)
+        if self._is_in_window(tick):
+            self._of_window.update(found)
+        if tick.phase != MEASURE:
+            return
+        self._of_measured.update(found)
+        for measure in tick.measures:
+            if measure not in self._left_out:
+                self.add_measured(measure, tick.start_seconds, tick.histogram(measure))
+
+    def add_measured(self, measure: str, start_seconds: float, histogram: SparseHistogram) -> None:
+        """A measure of messages of the measured phase, in the tick that starts then."""
+        self._piles.setdefault(measure, _Pile()).add(histogram)
+        interval = self._interval_of(start_seconds)
+        if interval is None:
+            return
+        if measure in self._open and self._open[measure][0] != interval:
+            self._close(measure)
+        self._open.setdefault(measure, (interval, _Pile()))[1].add(histogram)
+
+    def _close(self, measure: str) -> None:
+        _, pile = self._open.pop(measure)
+        of_measure = self._intervals.setdefault(measure, IntervalStatistics(self._highest_us))
+        of_measure.add(pile.merged())
+
+    def of_all(self, role: str, counter: str) -> int:
+        return self._of_all[role, counter]
+
+    def of_measured(self, role: str, counter: str) -> int:
+        """Of messages of the measured phase, whenever they arrived."""
+        return self._of_measured[role, counter]
+
+    def of_window(self, role: str, counter: str) -> int:
+        """In the seconds of the measured phase, whatever they carried."""
+        return self._of_window[role, counter]
+
+    def histograms(self) -> dict[str, SparseHistogram]:
+        return {measure: self._piles[measure].merged() for measure in sorted(self._piles)}
+
+    def interval_statistics(self, measure: str) -> tuple[Statistics, Statistics]:
+        """`interval_max` and `interval_mean`; to be asked when all ticks are in."""
+        if measure in self._open:
+            self._close(measure)
+        return self._intervals.get(measure, IntervalStatistics(self._highest_us)).both()
