@@ -53,6 +53,9 @@ class GrowingRun:
     def add_second(self, number: int, rate: int = 1000) -> None:
         self.add_events(number, rate)
         self.add_window(number, rate)
+        self.add_resources(number)
+
+    def add_resources(self, number: int) -> None:
         self._append(
             "resources",
             {

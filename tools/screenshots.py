@@ -27,8 +27,8 @@ from bench_spark.brokers.base import BrokerStatus, free_ports  # noqa: E402
 
 MOST_BYTES = 200_000
 WIDTH, HEIGHT = 1280, 1150
-LOAD = ("load.rate_per_second=10000", "phases.warmup_seconds=5", "phases.measure_seconds=25")
-PICTURE_AT_POINTS = 22
+LOAD = ("load.rate_per_second=2000", "phases.warmup_seconds=5", "phases.measure_seconds=20")
+PICTURE_AT_POINTS = 18
 
 
 def main() -> None:
@@ -59,6 +59,7 @@ def take_pictures(page: Page, broker: BrokerStatus, directory: Path) -> None:
     )
     wait_for(port)
     page.show(f"http://127.0.0.1:{port}/", WIDTH, height=HEIGHT)
+    page.wait_until("document.querySelector('.chart svg')")
     page.wait_until(f"document.querySelector('.chart')?.dataset.points >= {PICTURE_AT_POINTS}")
     keep(page, IMAGES / "dashboard.png")
     if run.wait(timeout=120) not in (0, 4):

@@ -136,11 +136,10 @@ def run(
     outputs = parse_formats(formats or ["terminal"], store)
     metrics_at = endpoint_of("--prometheus", prometheus)
     page_at = endpoint_of("--dashboard", dashboard)
-    overridden = duration_overrides(duration, overrides or [])
     asked = load(
         scenario,
         broker,
-        overridden,
+        duration_overrides(duration, overrides or []),
         tags or [],
         ingress or [],
         egress or [],

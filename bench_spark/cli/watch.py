@@ -58,6 +58,7 @@ def watch(
     opened = existing_store(store)
     run_id = run or _newest_running(opened)
     broker = str(stored_run(opened, run_id).document["broker"]["name"])
+    display.step(f"watching {run_id} on {broker}")
     with (
         exporting(display, metrics_at, broker) as told,
         dashboard_at(page_at, display) as page,

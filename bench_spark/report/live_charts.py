@@ -2,18 +2,21 @@
 
 A specification of `charts.py` holds its rows. Compiling one anew for every second of a run would
 cost the reader's machine, which may be the one that is measured; so here rows and axes are named
-and filled in later: `live_spec` is drawn once, and `Feed` is what changes.
+and filled in later: `live_spec` is drawn once; rows and `Axes` are what changes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bench_spark.report.chart_parts import (
     TOLD_SECOND,
+    Row,
     chart,
     duration_encoding,
+    keys_of,
     line_layers,
     log_axis,
     number_encoding,
@@ -30,14 +33,12 @@ ROWS, OUTSIDE = "rows", "outside"
 
 
 @dataclass(frozen=True)
-class Feed:
-    """What a chart is to show now."""
+class Axes:
+    """Where the axes of a chart begin and end, and what is shaded."""
 
-    rows: tuple[dict[str, Any], ...]
     outside: tuple[Any, ...]
-    """What of the time axis is shaded."""
     signals: dict[str, Any]
-    """Values of the specification's parameters: where the axes begin and end."""
+    """Values of the specification's parameters."""
 
 
 def live_spec(described: TimeChart) -> Spec:
@@ -57,16 +58,22 @@ def live_spec(described: TimeChart) -> Spec:
     return themed(drawn, PAGE)
 
 
-def feed(described: TimeChart, span: tuple[float, float], measured: tuple[float, float]) -> Feed:
-    seconds = [row for row in described.rows if span[0] <= row["second"] <= span[1]]
-    rows = plotted(seconds, described.lines, ("second",), described.kind)
-    signals: dict[str, Any] = {
-        "span_from": span[0],
-        "span_to": span[1],
-        "points": max(1, len(rows)),
-    }
+def drawn_row(described: TimeChart, row: Row) -> dict[str, Any]:
+    """A row of the chart as its specification wants it."""
+    [drawn] = plotted([row], described.lines, ("second",), described.kind)
+    return drawn
+
+
+def axes_of(
+    described: TimeChart,
+    drawn: Sequence[Row],
+    span: tuple[float, float],
+    measured: tuple[float, float],
+) -> Axes:
+    """For the rows that `drawn_row` gave."""
+    signals: dict[str, Any] = {"span_from": span[0], "span_to": span[1], "points": len(drawn)}
     if described.kind == "duration":
-        values = [value for row in rows for name, value in row.items() if name != "second"]
-        (low, high), ticks = log_axis(values)
+        keys = keys_of(described.lines)
+        (low, high), ticks = log_axis(row[key] for row in drawn for key in keys)
         signals |= {"y_from": low, "y_to": high, "y_ticks": ticks}
-    return Feed(tuple(rows), tuple(outside_of(span, measured)), signals)
+    return Axes(tuple(outside_of(span, measured)), signals)

@@ -13,6 +13,8 @@ from typing import Any
 from bench_spark.errors import EnvironmentNotReady
 
 REQUEST_SECONDS = 5.0
+CLOSING_SECONDS = 0.1
+"""How often the server looks whether it is to end."""
 MOST_AT_ONCE = 16
 """Requests that are answered side by side; others are turned away, so that nobody who asks too much
 takes the processor from what is measured."""
@@ -58,7 +60,10 @@ class Served:
                 f"{option}: cannot listen at {host}:{port}: {error.strerror}"
             ) from error
         self._thread = threading.Thread(
-            target=self._server.serve_forever, name=option.lstrip("-"), daemon=True
+            target=self._server.serve_forever,
+            args=(CLOSING_SECONDS,),
+            name=option.lstrip("-"),
+            daemon=True,
         )
         self._thread.start()
 

@@ -24,11 +24,12 @@ from bench_spark.tables import PERCENTILES
 MOST_POINTS = 600
 ROLLING = "rolling"
 
+RATE_COLUMNS = ("sent_per_second", "received_per_second")
+DURATION_COLUMNS = (*(name for name, _ in PERCENTILES), "max_us")
 WINDOW_COLUMNS = [
     *("window", "window_start", "window_end", "measure", "written_at", "batch_id"),
-    *("sent_per_second", "received_per_second"),
-    *(name for name, _ in PERCENTILES),
-    "max_us",
+    *RATE_COLUMNS,
+    *DURATION_COLUMNS,
 ]
 """Of `metrics`: what a chart needs."""
 RESOURCE_COLUMNS = [
@@ -114,12 +115,12 @@ def timeline_of(tables: RunTables, times: RunTimes) -> Timeline | None:
     return Timeline(
         throughput=thinned(
             [throughput[at] for at in sorted(throughput)],
-            ("sent_per_second", "received_per_second"),
+            RATE_COLUMNS,
             (),
             per_point,
         ),
         durations={
-            measure: thinned(rows, (), [*(name for name, _ in PERCENTILES), "max_us"], per_point)
+            measure: thinned(rows, (), DURATION_COLUMNS, per_point)
             for measure, rows in sorted(by_measure.items())
         },
         broker=_broker(tables.resources, second),
@@ -168,21 +169,22 @@ def _broker(resources: pa.Table, second: Any) -> dict[str, list[Row]]:
     by_source: dict[str, list[Row]] = {}
     for row in sorted(resources.to_pylist(), key=lambda row: row["at"]):
         if row["interval_seconds"]:
-            by_source.setdefault(row["source"], []).append(
-                {
-                    "second": second(row["at"]),
-                    "cpu": _sum(
-                        row["cpu_user_share_of_machine"], row["cpu_system_share_of_machine"]
-                    ),
-                    "rss_bytes": row["rss_bytes"],
-                    "written_per_second": _per_second(row, "written_bytes"),
-                    "device_written_per_second": _per_second(row, "device_written_bytes"),
-                }
-            )
+            by_source.setdefault(row["source"], []).append(broker_row(row, second(row["at"])))
     return {
         source: thinned(rows, _BROKER_MEANS, ("rss_bytes",), math.ceil(len(rows) / MOST_POINTS))
         for source, rows in by_source.items()
         if any(row[name] is not None for row in rows for name in (*_BROKER_MEANS, "rss_bytes"))
+    }
+
+
+def broker_row(row: Row, second: float) -> Row:
+    """A row of `resources`, of an interval that was read, as it is drawn."""
+    return {
+        "second": second,
+        "cpu": _sum(row["cpu_user_share_of_machine"], row["cpu_system_share_of_machine"]),
+        "rss_bytes": row["rss_bytes"],
+        "written_per_second": _per_second(row, "written_bytes"),
+        "device_written_per_second": _per_second(row, "device_written_bytes"),
     }
 
 

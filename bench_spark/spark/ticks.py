@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from bench_spark.agent.timeline import PHASES
 from bench_spark.spark.delta import read_table
+from bench_spark.spark.event_files import merge_event_files, named_files
 from bench_spark.spark.merge import (
     EVENT_COLUMNS,
     TICK_ROWS,
@@ -39,6 +40,11 @@ TICK_ROWS_TYPE: StructType = from_arrow_schema(TICK_ROWS)
 def merge_on_executors(events: DataFrame) -> DataFrame:
     """Rows of `events` as rows of `TICK_ROWS`, one per partition and key; batch or streaming."""
     return events.select(*EVENT_COLUMNS).mapInArrow(merge_event_batches, TICK_ROWS_TYPE)
+
+
+def merge_files_on_executors(events: DataFrame) -> DataFrame:
+    """The same for tables in a directory that executors share, at a fraction of the cost."""
+    return named_files(events).mapInArrow(merge_event_files, TICK_ROWS_TYPE)
 
 
 def merged_ticks_here(store: Store, run_id: str) -> list[TickRows]:

@@ -4,33 +4,48 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench_spark.report.html_over_time import caption_of
-from bench_spark.report.live_charts import Feed, feed, live_spec
+from bench_spark.report.live_charts import Axes, axes_of, drawn_row, live_spec
 from bench_spark.report.time_charts import TimeChart
 
-NOTHING = Feed((), (), {})
+NO_AXES = Axes((), {})
+
+
+class _Row(NamedTuple):
+    source: Mapping[str, Any]
+    """As it came: one that is the same need not be made ready for drawing again."""
+    drawn: dict[str, Any]
+    version: int
+    """In which it became as it is."""
 
 
 @dataclass
 class _Chart:
     caption: str
     spec: dict[str, Any]
-    rows: dict[float, tuple[dict[str, Any], int]] = field(default_factory=dict)
-    """By second: the row, and the version in which it became as it is."""
-    feed: Feed = NOTHING
+    rows: dict[float, _Row] = field(default_factory=dict)
+    axes: Axes = NO_AXES
 
-    def update(self, fed: Feed, version: int) -> None:
-        known = self.rows
-        self.rows = {}
-        for row in fed.rows:
-            earlier = known.get(row["second"])
-            is_known = earlier is not None and earlier[0] == row
-            self.rows[row["second"]] = earlier if is_known and earlier else (row, version)
-        self.feed = fed
+    def update(
+        self,
+        described: TimeChart,
+        span: tuple[float, float],
+        measured: tuple[float, float],
+        version: int,
+    ) -> None:
+        known, self.rows = self.rows, {}
+        for row in described.rows:
+            second = row["second"]
+            if span[0] <= second <= span[1]:
+                earlier = known.get(second)
+                if earlier is None or earlier.source != row:
+                    earlier = _Row(row, drawn_row(described, row), version)
+                self.rows[second] = earlier
+        self.axes = axes_of(described, [row.drawn for row in self.rows.values()], span, measured)
 
 
 class ChangingCharts:
@@ -60,20 +75,20 @@ class ChangingCharts:
             }
         self.version += 1
         for known, chart in zip(self._charts.values(), listed, strict=True):
-            known.update(feed(chart, span, measured), self.version)
+            known.update(chart, span, measured, self.version)
 
     def since(self, layout: str, version: int) -> dict[str, Any]:
         """What a page with this layout and version is to be told."""
         is_new = layout != self.layout
         told: dict[str, dict[str, Any]] = {}
         for name, chart in self._charts.items():
-            rows = [row for row, at in chart.rows.values() if is_new or at > version]
+            rows = [row.drawn for row in chart.rows.values() if is_new or row.version > version]
             drawn = {"caption": chart.caption, "spec": chart.spec} if is_new else {}
             told[name] = {
                 **drawn,
                 "rows": rows,
-                "outside": chart.feed.outside,
-                "signals": chart.feed.signals,
+                "outside": chart.axes.outside,
+                "signals": chart.axes.signals,
             }
         return {"layout": self.layout, "version": self.version, "charts": told}
 

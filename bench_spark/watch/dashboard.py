@@ -11,7 +11,6 @@ import threading
 import time
 from typing import Any
 
-from bench_spark.errors import BenchError
 from bench_spark.report import html_live
 from bench_spark.report.live import progress_of
 from bench_spark.report.serving import Answer, Question, Served
@@ -46,6 +45,11 @@ class Dashboard:
         """From now on tell this."""
         with self._lock:
             self._news.update(state, message, show_again)
+
+    def say(self, message: str) -> None:
+        """Beside what is shown already."""
+        with self._lock:
+            self._news.message = message
 
     def close(self, wait_for_viewers: bool) -> None:
         """End; pages that are open are given a moment to hear of the end of the run."""
@@ -94,16 +98,12 @@ class _News:
     """What a page can be told."""
 
     def __init__(self, message: str) -> None:
+        self.message = message
         self._charts = ChangingCharts()
-        self._told: dict[str, Any] = {
-            "title": "bench-spark",
-            "message": message,
-            "fragments": {},
-            "is_over": False,
-        }
+        self._told: dict[str, Any] = {"title": "bench-spark", "fragments": {}, "is_over": False}
 
     def since(self, layout: str, version: int) -> dict[str, Any]:
-        return self._told | self._charts.since(layout, version)
+        return {"message": self.message, **self._told, **self._charts.since(layout, version)}
 
     def update(self, state: RunState, message: str, show_again: str) -> None:
         run, plan, phases = state.run, state.plan, state.timeline
@@ -123,13 +123,13 @@ class _News:
         if state.is_over:
             ended = html_live.result(run, state.document, show_again)
             fragments |= {html_live.RESULT: ended, html_live.PROGRESS: "", html_live.TILES: ""}
+        self.message = message
         self._told = {
             "title": f"{html_live.title_of(run)}: {run['status']}",
-            "message": message,
             "fragments": fragments,
             "is_over": state.is_over,
         }
-        timeline = timeline_so_far(state, phases) if phases is not None else None
+        timeline = timeline_so_far(state)
         if timeline is not None:
             charts = charts_so_far(state, timeline)
             self._charts.update(charts, span_of(timeline), timeline.measured)
@@ -160,6 +160,5 @@ class FollowingThread:
         try:
             if self._followed.refresh():
                 self._dashboard.show(self._followed.state, show_again=self._show_again)
-        except BenchError as error:
-            # Whoever looks is told; the run matters more than that.
-            self._dashboard.show(self._followed.state, str(error), self._show_again)
+        except Exception as error:  # Whatever goes wrong in here must not cost the run its result.
+            self._dashboard.say(f"The tables cannot be followed: {error}")

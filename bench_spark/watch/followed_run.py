@@ -28,17 +28,24 @@ class FollowedRun:
 
     def refresh(self) -> bool:
         """Take in what is new; says whether there was anything."""
-        # The run's row is written before all others and again behind them: read last, it is there
-        # if they are, and when it says that the run is over, they are all known.
-        events = self._events.read()
+        was_over = self.state.is_over
+        has_news = self._take_in()
+        if self.state.is_over and not was_over:
+            # Its last word is written behind all others, and was read behind them too.
+            self._take_in()
+        if has_news:
+            self._last_news = time.monotonic()
+        return has_news
+
+    def _take_in(self) -> bool:
+        # What a row needs is written before it, and so read after it: windows are made of events,
+        # and events belong to a run.
         metrics = self._metrics.read()
         resources = self._resources.read()
+        events = self._events.read()
         runs = self._runs.read()
         self.state.add_run(runs)
         self.state.add_events(events)
         self.state.add_metrics(metrics)
         self.state.add_resources(resources)
-        has_news = any(part.num_rows for part in (runs, events, metrics, resources))
-        if has_news:
-            self._last_news = time.monotonic()
-        return has_news
+        return any(part.num_rows for part in (runs, events, metrics, resources))

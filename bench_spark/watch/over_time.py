@@ -3,39 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 
-import pyarrow as pa
-
-from bench_spark import tables
 from bench_spark.agent.timeline import Timeline as Phases
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import has_open_end
 from bench_spark.report.chart_parts import Line
 from bench_spark.report.time_charts import TimeChart, time_charts
-from bench_spark.report.timeline import RunTables, RunTimes, Timeline, timeline_of
+from bench_spark.report.timeline import Timeline
 from bench_spark.watch.agent_rows import CONSUMER
-from bench_spark.watch.run_state import KEPT_SECONDS, RunState, moment_of
+from bench_spark.watch.run_state import KEPT_SECONDS, RunState
 
 _SPREAD = ("slowest", "median", "fastest")
 
 
-def measured_phase(state: RunState, phases: Phases) -> tuple[datetime, datetime]:
-    """As the run's row tells it at the end; before, as it is planned."""
-    run = state.run or {}
-    planned_end_ns = phases.measure_end_ns
-    if state.plan is not None and has_open_end(state.plan.scenario):
-        planned_end_ns = max(phases.measure_start_ns, state.newest_ns)
-    return (
-        run.get("measured_from") or moment_of(phases.measure_start_ns),
-        run.get("measured_until") or moment_of(planned_end_ns),
+def timeline_so_far(state: RunState) -> Timeline | None:
+    """None before the load starts."""
+    if state.timeline is None:
+        return None
+    return Timeline(
+        throughput=list(state.throughput.values()),
+        durations={measure: list(rows.values()) for measure, rows in state.durations.items()},
+        broker={source: list(rows.values()) for source, rows in state.broker.items()},
+        generator=[
+            {"second": state.second_of(each.started_at), "busy": each.busiest_share}
+            for each in state.agents.by_tick.values()
+            if each.busiest_share is not None
+        ],
+        measured=(0.0, _measured_until(state, state.timeline)),
     )
 
 
-def timeline_so_far(state: RunState, phases: Phases) -> Timeline | None:
-    began, ends = measured_phase(state, phases)
-    found = RunTables(state.metrics, state.resources, _busiest(state))
-    return timeline_of(found, RunTimes(None, began, ends))
+def _measured_until(state: RunState, phases: Phases) -> float:
+    """As the run's row tells it at the end; before, as it is planned."""
+    if state.run is not None and state.run["measured_until"] is not None:
+        return state.second_of(state.run["measured_until"])
+    ends_ns = phases.measure_end_ns
+    if state.plan is not None and has_open_end(state.plan.scenario):
+        ends_ns = max(phases.measure_start_ns, state.newest_ns)
+    return (ends_ns - phases.measure_start_ns) / NANOSECONDS
 
 
 def charts_so_far(state: RunState, timeline: Timeline) -> Iterator[TimeChart]:
@@ -51,18 +56,6 @@ def span_of(timeline: Timeline) -> tuple[float, float]:
         return first, last
     newest = max([row["second"] for row in timeline.throughput] or [last])
     return max(first, newest - KEPT_SECONDS), newest
-
-
-def _busiest(state: RunState) -> pa.Table:
-    told = [each for each in state.agents.by_tick.values() if each.busiest_share is not None]
-    return pa.table(
-        {
-            "tick_start": pa.array(
-                [each.started_at for each in told], tables.EVENTS.field("tick_start").type
-            ),
-            "host_busy_share": pa.array([each.busiest_share for each in told], pa.float64()),
-        }
-    )
 
 
 def _agents_apart(state: RunState, timeline: Timeline) -> TimeChart:

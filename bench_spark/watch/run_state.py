@@ -9,18 +9,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import ValidationError
 
-from bench_spark import tables
 from bench_spark.agent.timeline import Timeline
+from bench_spark.errors import StoreError
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import Plan, make_plan, timeline_of
 from bench_spark.report.measures import Document
-from bench_spark.report.timeline import RESOURCE_COLUMNS, ROLLING, WINDOW_COLUMNS
+from bench_spark.report.timeline import (
+    DURATION_COLUMNS,
+    RATE_COLUMNS,
+    ROLLING,
+    broker_row,
+)
 from bench_spark.scenario.models import Scenario
 from bench_spark.summary.rows import RUNNING
 from bench_spark.tables import PERCENTILES
@@ -51,6 +57,10 @@ class StoredWindow:
     measures: Mapping[str, Mapping[str, int]]
 
 
+BySecond = dict[float, dict[str, Any]]
+"""Rows of a chart by their second, counted from the beginning of the measured phase."""
+
+
 @dataclass
 class RunState:
     run: Mapping[str, Any] | None = None
@@ -62,8 +72,13 @@ class RunState:
     """Up to when events are known. The watcher's own clock is not asked: it may differ."""
     agents: Agents = field(default_factory=Agents)
     window: StoredWindow | None = None
-    metrics: pa.Table = field(default_factory=lambda: _empty("metrics", WINDOW_COLUMNS))
-    resources: pa.Table = field(default_factory=lambda: _empty("resources", RESOURCE_COLUMNS))
+    throughput: BySecond = field(default_factory=dict)
+    durations: dict[str, BySecond] = field(default_factory=dict)
+    """By measure."""
+    broker: dict[str, BySecond] = field(default_factory=dict)
+    """By source of resources."""
+    _unplaced: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of `resources` before it is known when the load started."""
 
     @property
     def is_over(self) -> bool:
@@ -75,12 +90,17 @@ class RunState:
         text = self.run["result_json"] if self.run is not None else None
         return json.loads(text) if text else None
 
+    def second_of(self, moment: datetime) -> float:
+        """Only once the load has started."""
+        assert self.timeline is not None
+        return round((_ns(moment) - self.timeline.measure_start_ns) / NANOSECONDS, 3)
+
     def add_run(self, rows: pa.Table) -> None:
         if not rows.num_rows:
             return
         self.run = rows.to_pylist(maps_as_pydicts="strict")[-1]
         if self.plan is None:
-            scenario = Scenario.model_validate(json.loads(self.run["scenario_json"]))
+            scenario = _scenario_of(self.run)
             self.plan = make_plan(scenario, self.run["run_id"])
             self.agents.counted_role = PRODUCER if scenario.only_publishes else CONSUMER
 
@@ -97,28 +117,51 @@ class RunState:
         self.agents.add(counted, KEPT_SECONDS)
 
     def add_metrics(self, rows: pa.Table) -> None:
-        rolling = rows.filter(pc.equal(rows["window"], ROLLING))
-        if not rolling.num_rows:
+        """Windows of events that are known. One that was published again replaces itself."""
+        rolling = rows.filter(pc.equal(rows["window"], ROLLING)).to_pylist()
+        if not rolling:
             return
-        newest_end = pc.max(rolling["window_end"]).as_py()
-        if self.window is None or newest_end >= self.window.ended_at:
-            newest = rolling.filter(pc.equal(rolling["window_end"], newest_end))
-            self.window = _window(newest_end, newest.to_pylist())
-        self.metrics = _last_minutes(pa.concat_tables([self.metrics, rolling]), "window_end")
+        ended_at = max(row["window_end"] for row in rolling)
+        if self.window is None or ended_at >= self.window.ended_at:
+            self.window = _window(ended_at, [r for r in rolling if r["window_end"] == ended_at])
+        for row in rolling:
+            second = self.second_of(row["window_end"])
+            self.throughput[second] = {"second": second, **{n: row[n] for n in RATE_COLUMNS}}
+            if row["measure"] is not None:
+                of_measure = self.durations.setdefault(row["measure"], {})
+                of_measure[second] = {"second": second, **{n: row[n] for n in DURATION_COLUMNS}}
+        for drawn in (self.throughput, *self.durations.values()):
+            _forget_old(drawn)
 
     def add_resources(self, rows: pa.Table) -> None:
-        if rows.num_rows:
-            self.resources = _last_minutes(pa.concat_tables([self.resources, rows]), "at")
+        """They come from the driver, events from the agents: the first of them may have to wait."""
+        self._unplaced += rows.to_pylist()
+        if self.timeline is None:
+            return
+        placed, self._unplaced = self._unplaced, []
+        for row in placed:
+            if row["interval_seconds"]:
+                second = self.second_of(row["at"])
+                of_source = self.broker.setdefault(row["source"], {})
+                of_source[second] = broker_row(row, second)
+                _forget_old(of_source)
 
 
-def _empty(table: str, columns: list[str]) -> pa.Table:
-    return pa.schema([tables.TABLES[table].field(name) for name in columns]).empty_table()
+def _scenario_of(run: Mapping[str, Any]) -> Scenario:
+    try:
+        return Scenario.model_validate(json.loads(run["scenario_json"]))
+    except ValidationError as error:
+        raise StoreError(
+            f"run {run['run_id']} has a scenario of another version of bench-spark: "
+            f"{error.errors()[0]['msg']}"
+        ) from error
 
 
-def _last_minutes(rows: pa.Table, column: str) -> pa.Table:
-    oldest = pc.max(rows[column]).as_py() - timedelta(seconds=KEPT_SECONDS)
-    bound = pa.scalar(oldest, rows.schema.field(column).type)
-    return rows.filter(pc.greater_equal(rows[column], bound)).combine_chunks()
+def _forget_old(rows: BySecond) -> None:
+    """Rows come in the order of time, or nearly so: the oldest are in front."""
+    oldest = max(rows, default=0.0) - KEPT_SECONDS
+    while rows and (first := next(iter(rows))) < oldest:
+        del rows[first]
 
 
 def _window(ended_at: datetime, rows: list[dict[str, Any]]) -> StoredWindow:
@@ -148,7 +191,3 @@ def _ns(moment: datetime) -> int:
 
 def _length_ns(row: Mapping[str, Any]) -> int:
     return round(float(row["tick_seconds"]) * NANOSECONDS)
-
-
-def moment_of(at_ns: int) -> datetime:
-    return datetime.fromtimestamp(at_ns / NANOSECONDS, UTC)

@@ -370,7 +370,7 @@ def any_way(request: pytest.FixtureRequest) -> Iterator[tuple[Proxy, Broker, str
 
 def plan_of(plane: str, **keys: Any) -> Plan:
     keys["amqp"] = {"plane": plane} | keys.get("amqp", {})
-    phases = {"warmup_seconds": 0.3, "measure_seconds": 2, "drain_seconds": 2}
+    phases = {"warmup_seconds": 0.3, "measure_seconds": 2, "drain_seconds": 4}
     scenario = Scenario.model_validate({"phases": phases} | keys)
     return make_plan(scenario, f"reconnection-{time.time_ns()}")
 

@@ -1,6 +1,6 @@
 """A real run, looked at while it goes on: by a browser on its dashboard, and by `watch` beside it.
 
-One run serves all tests here. `SCREENSHOTS=DIRECTORY` keeps pictures.
+One run serves nearly all tests here. `SCREENSHOTS=DIRECTORY` keeps pictures.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -18,11 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import html_pages
 import pytest
-from chromium import Page, installed_chromium, started_chromium
+from chromium import Page
+from growing_run import GrowingRun
 
 from bench_spark.brokers.base import free_ports
 from bench_spark.cli import main
+from bench_spark.store import Store
+from bench_spark.watch.dashboard import Dashboard
+from bench_spark.watch.followed_run import FollowedRun
 
 LOAD = (
     *("--set", "load.rate_per_second=500", "--set", "phases.warmup_seconds=1"),
@@ -113,11 +117,7 @@ def look(page: Page, url: str, prometheus: str, store: str) -> Looked:
 
 
 @pytest.fixture(scope="module")
-def looked(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looked]:
-    program = installed_chromium()
-    if program is None:
-        pytest.skip("no Chromium is installed (apt-get install chromium)")
-
+def looked(page: Page, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Looked:
     @contextmanager
     def shared_session(master: str | None, display: Any) -> Iterator[Any]:
         yield spark
@@ -126,14 +126,9 @@ def looked(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loo
     store = str(directory / "store")
     dashboard, prometheus = free_ports(2)
     addresses = f"http://127.0.0.1:{dashboard}/", f"http://127.0.0.1:{prometheus}/metrics"
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        started_chromium(program, directory / "profile") as browser,
-        ThreadPoolExecutor(1) as viewer,
-    ):
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as viewer:
         patch.setattr("bench_spark.cli.run.spark_session", shared_session)
-        seeing = viewer.submit(look, browser.open_page(), *addresses, store)
-        assert threading.current_thread() is threading.main_thread()
+        seeing = viewer.submit(look, page, *addresses, store)
         code = main(
             [
                 *("run", "steady", "--broker", "loopback", "--store", store, *LOAD),
@@ -143,7 +138,7 @@ def looked(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loo
         )
         seen = seeing.result(timeout=60)
         seen.exit_code = code
-        yield seen
+        return seen
 
 
 def test_charts_grow_while_the_run_goes_on_and_nothing_is_complained_about(looked: Looked) -> None:
@@ -178,3 +173,27 @@ def test_watch_follows_from_another_process_without_spark(looked: Looked) -> Non
 
 def test_prometheus_is_told_of_the_same_run(looked: Looked) -> None:
     assert 'bench_spark_received_per_second{run="looked-at"' in looked.metrics
+
+
+def test_hostile_names_do_nothing_and_charts_follow_the_window(page: Page, store: Store) -> None:
+    run = GrowingRun(store, source=html_pages.HOSTILE)
+    run.begin()
+    for second in range(3):
+        run.add_second(second)
+    followed = FollowedRun(store, "r1")
+    followed.refresh()
+    followed.state.run = {**(followed.state.run or {}), "scenario": html_pages.HOSTILE}
+    dashboard = Dashboard("127.0.0.1", 0)
+    dashboard.show(followed.state, message=html_pages.HOSTILE, show_again=html_pages.HOSTILE)
+    try:
+        page.show(dashboard.address, WIDE)
+        page.wait_until("document.documentElement.dataset.version")
+        assert page.evaluate("window.hurt") is None
+        assert page.evaluate("document.querySelectorAll('img').length") == 0
+        size = {"width": NARROW, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        page.call("Emulation.setDeviceMetricsOverride", **size)
+        width = "document.querySelector('.chart svg').getBoundingClientRect().width"
+        page.wait_until(f"{width} > 100 && {width} < {NARROW}")
+        assert page.complaints == []
+    finally:
+        dashboard.close(wait_for_viewers=False)

@@ -7,23 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import html_pages
 import pytest
-from chromium import Page, installed_chromium, started_chromium
+from chromium import Page
 
 VIEWS = [(1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")]
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    program = installed_chromium()
-    if program is None:
-        pytest.skip("no Chromium is installed (apt-get install chromium)")
-    with started_chromium(program, tmp_path_factory.mktemp("profile")) as browser:
-        yield browser.open_page()
 
 
 @pytest.fixture(scope="module")

@@ -93,9 +93,9 @@ def test_the_dashboards_address_is_told(
 
 @pytest.mark.parametrize("option", ["--dashboard", "--prometheus"])
 def test_an_address_that_is_none_is_refused(
-    run: GrowingRun, capsys: pytest.CaptureFixture[str], option: str
+    capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
-    assert watch(run, "r1", option, "x") == 2
+    assert main(["watch", "r1", option, "x"]) == 2
     assert f"{option}: 'x' is not allowed; allowed: PORT or HOST:PORT" in capsys.readouterr().err
 
 

@@ -17,9 +17,10 @@ from bench_spark.brokers.mosquitto import installed_program
 from bench_spark.errors import EnvironmentNotReady
 from benchmarks.standalone import Job, Place, standalone
 
-# Addresses of the range that is set aside for benchmarks of networks.
-DRIVER, EXECUTOR = "198.18.77.1", "198.18.77.2"
-NEAR_BROKER, BROKER, BROKER_PORT = "198.18.78.1", "198.18.78.2", 1883
+# Addresses of the range that is set aside for benchmarks of networks; another process, others.
+NETWORK = os.getpid() % 250
+DRIVER, EXECUTOR = f"198.18.{NETWORK}.1", f"198.18.{NETWORK}.2"
+NEAR_BROKER, BROKER, BROKER_PORT = f"198.19.{NETWORK}.1", f"198.19.{NETWORK}.2", 1883
 DELAY_SECONDS = 0.02
 
 

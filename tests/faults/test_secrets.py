@@ -143,8 +143,11 @@ class Watched:
                 self._fetch(page)
 
     def _of_application(self) -> Iterator[str]:
-        told = self.pages.get("api/v1/applications")
-        for application in json.loads(told) if told else ():
+        try:
+            applications = json.loads(self.pages.get("api/v1/applications", "[]"))
+        except ValueError:
+            return  # a page that says that Spark is starting
+        for application in applications:
             for page in OF_APPLICATION:
                 yield f"api/v1/applications/{application['id']}/{page}"
 
@@ -164,6 +167,10 @@ def command_lines() -> Iterator[str]:
             yield file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue  # ended meanwhile
+
+
+def places_of(pages: Mapping[str, str], end: str) -> str:
+    return "".join(text for name, text in pages.items() if name.endswith(end))
 
 
 def places_with_the_canary(places: Mapping[str, str]) -> list[str]:
@@ -230,9 +237,10 @@ def test_a_password_is_found_nowhere(
     logs = [name for name in places if name.startswith(str(out / "events"))]
     assert logs
     assert "SparkListenerJobStart" in places[logs[0]]
-    assert {"environment/", "jobs/", "executors/threadDump/?executorId=driver"} <= set(
-        watched.pages
-    )
+    assert len(watched.pages) == len(PAGES) + len(OF_APPLICATION), watched.pages.keys()
+    assert "spark.eventLog.dir" in watched.pages["environment/"]
+    assert "org.apache.spark" in watched.pages["executors/threadDump/?executorId=driver"]
+    assert "spark.redaction.regex" in places_of(watched.pages, "/environment")
     assert USER in places["runs"] or protocol != "amqp", "the login itself was used"
     assert places_with_the_canary(places) == []
     seen(f"{protocol}: {len(places)} places, {len(watched.pages)} of them Spark's pages")

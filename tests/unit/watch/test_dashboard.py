@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import html_pages
@@ -177,3 +179,12 @@ def test_a_run_of_this_process_is_followed_to_its_last_row(
     run.end(documents.VALID)
     following.close()
     assert news(dashboard)["is_over"]
+
+
+def test_tables_that_cannot_be_followed_are_told_and_cost_nothing_else(
+    dashboard: Dashboard, store: Store, tmp_path: Path
+) -> None:
+    following = FollowingThread(dashboard, FollowedRun(Store(store.uri), "r1"), "again")
+    shutil.rmtree(tmp_path / "store")
+    following.close()
+    assert news(dashboard)["message"].startswith("The tables cannot be followed: ")

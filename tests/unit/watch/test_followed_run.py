@@ -6,7 +6,7 @@ import pytest
 import result_documents as documents
 from growing_run import STARTED, GrowingRun, scenario
 
-from bench_spark.errors import BrokerUnreachable
+from bench_spark.errors import BrokerUnreachable, StoreError
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.store import Store
 from bench_spark.watch.followed_run import FollowedRun
@@ -67,8 +67,7 @@ def test_a_window_that_is_published_again_counts_as_it_was_last(
     followed.refresh()
     assert followed.state.window is not None
     assert followed.state.window.sent_per_second == 20
-    assert followed.state.timeline is not None
-    timeline = timeline_so_far(followed.state, followed.state.timeline)
+    timeline = timeline_so_far(followed.state)
     assert timeline is not None
     assert [row["sent_per_second"] for row in timeline.throughput] == [20]
 
@@ -87,6 +86,26 @@ def test_a_run_that_could_not_start_has_reasons_and_no_result(
     assert state.run["reasons"] == ["nobody there"]
 
 
+def test_a_scenario_of_another_version_is_called_one(store: Store, followed: FollowedRun) -> None:
+    run = GrowingRun(store)
+    run.begin()
+    [row] = store.read("runs").to_pylist()
+    store.replace_run(row | {"scenario_json": '{"name": "s", "of_the_future": 1}'})
+    with pytest.raises(StoreError, match="run r1 has a scenario of another version"):
+        followed.refresh()
+
+
+def test_resources_wait_for_the_first_events(store: Store, followed: FollowedRun) -> None:
+    run = GrowingRun(store)
+    run.begin()
+    run.add_resources(0)
+    followed.refresh()
+    assert followed.state.broker == {}
+    run.add_events(0)
+    followed.refresh()
+    assert [list(rows) for rows in followed.state.broker.values()] == [[-1.0]]
+
+
 def test_what_is_kept_and_drawn_does_not_grow_with_the_run(
     store: Store, followed: FollowedRun
 ) -> None:
@@ -99,11 +118,10 @@ def test_what_is_kept_and_drawn_does_not_grow_with_the_run(
     followed.refresh()
     state = followed.state
     assert sorted(state.agents.by_tick) == [5000, 5001, 5500]
-    assert len(set(state.metrics["window_end"].to_pylist())) == 3
-    assert state.resources.num_rows == 3
+    assert list(state.throughput) == list(state.durations["latency"]) == [4999, 5000, 5499]
+    assert len(state.broker["node"]) == 3
     assert state.agents.totals["sent"] == 4 * 1001
-    assert state.timeline is not None
-    timeline = timeline_so_far(state, state.timeline)
+    timeline = timeline_so_far(state)
     assert timeline is not None
     first, last = span_of(timeline)
     assert last - first == KEPT_SECONDS

@@ -1,0 +1,18 @@
+"""What tests of commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from chromium import Page, installed_chromium, started_chromium
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A tab of a headless Chromium, which is started once for the tests of a file."""
+    program = installed_chromium()
+    if program is None:
+        pytest.skip("no Chromium is installed (apt-get install chromium)")
+    with started_chromium(program, tmp_path_factory.mktemp("profile")) as browser:
+        yield browser.open_page()
