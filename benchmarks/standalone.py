@@ -30,6 +30,14 @@ END_SECONDS = 20
 JOB_SECONDS_AT_MOST = 300
 # A dozen JVMs that live for seconds: the optimising compiler and collector threads do not pay.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+DELTA = ":".join(map(str, jars.delta_jars()))
+
+
+def _with_class_archive() -> str:
+    """For JVMs that have Delta's jars first on their class path: the archive fits only there."""
+    if archive := jars.class_data_archive():
+        return f"{QUICK_JAVA} -XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:disable"
+    return QUICK_JAVA
 
 
 @dataclass(frozen=True)
@@ -67,11 +75,13 @@ class Cluster:
             "spark.driver.host": self._driver.address,
             "spark.driver.bindAddress": self._driver.address,
             "spark.pyspark.driver.python": sys.executable,
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log} {QUICK_JAVA}",
+            "spark.driver.extraJavaOptions": (
+                f"-Dlog4j2.configurationFile=file:{log} {_with_class_archive()}"
+            ),
             "spark.executor.extraJavaOptions": QUICK_JAVA,
             # By --jars: the class paths of spark-defaults.conf are those of the image.
-            "spark.jars": ",".join(map(str, jars.delta_jars())),
-            "spark.driver.extraClassPath": ":".join(map(str, jars.delta_jars())),
+            "spark.jars": DELTA.replace(":", ","),
+            "spark.driver.extraClassPath": DELTA,
             "spark.executor.extraClassPath": "",
             **job.settings,
         }
@@ -115,7 +125,8 @@ def standalone(
     base = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")} | {
         "SPARK_HOME": str(SPARK_HOME),
         "JAVA_HOME": str(require_java().parent.parent),
-        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
+        "SPARK_DAEMON_JAVA_OPTS": _with_class_archive(),
+        "SPARK_DAEMON_CLASSPATH": DELTA,
         "SPARK_LAUNCHER_OPTS": QUICK_JAVA,
     }
     ours = os.environ | base | {"PYSPARK_PYTHON": sys.executable}

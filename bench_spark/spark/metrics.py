@@ -28,7 +28,11 @@ from bench_spark.errors import RunError, StoreNotReady
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.spark.delta import spark_uri
 from bench_spark.spark.merge import TickRows, read_tick_rows
-from bench_spark.spark.ticks import merge_on_executors, ticks_between
+from bench_spark.spark.ticks import (
+    merge_files_on_executors,
+    merge_on_executors,
+    ticks_between,
+)
 from bench_spark.spark.windows import (
     ROLLING,
     LiveWindow,
@@ -229,8 +233,9 @@ class RollingMetrics:
             .options(**start_from)
             .load(spark_uri(self._store.table_uri("events")))
         )
+        merge = merge_files_on_executors if self._store.is_local else merge_on_executors
         writer = (
-            merge_on_executors(events)
+            merge(events)
             .writeStream.queryName("rolling-metrics")
             .option("checkpointLocation", self._checkpoint)
             .foreachBatch(self._on_batch)
