@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from bench_spark.agent.due_times import Stream
 from bench_spark.agent.pacer import Pacing, Schedule
 from bench_spark.agent.recorded import RecordedSchedule, recording_at
 from bench_spark.agent.timeline import Timeline
@@ -63,6 +64,8 @@ class Assignment:
     first_measured: tuple[int, ...] | None = None
     """Per producer of the run, the number of its first message in the measured phase: for agents
     that receive messages of others, which say by IDs who they are and not when they were due."""
+    streams: tuple[Stream, ...] = ()
+    """For the same agents, where it can be computed: what all agents send, and when."""
 
     @property
     def destinations(self) -> tuple[int, ...]:
@@ -168,39 +171,6 @@ class Plan:
     def has_accounts(self) -> bool:
         """Whether what is sent is also received here, by numbers that messages carry."""
         return self.scenario.has_accounts
-
-
-def with_rows(plan: Plan, scenario: Scenario, rows_at: str) -> Plan:
-    """The same members with the scenario as it is once its table was read, and where its rows
-    are."""
-    if scenario.dataset.is_recorded:
-        scenario = _at_the_recorded_pace(scenario, rows_at)
-    made = make_plan(scenario, plan.run_id)
-    assignments = [replace(one, rows_at=rows_at) for one in made.assignments]
-    if any(one.first_measured is not None for one in assignments):
-        assignments = _with_phases_by_number(assignments)
-    return replace(made, assignments=tuple(assignments))
-
-
-def _at_the_recorded_pace(scenario: Scenario, rows_at: str) -> Scenario:
-    """Recorded traffic has its own rate, and without repeating its own length."""
-    recording = recording_at(rows_at, scenario.dataset.repeat)
-    phases = scenario.phases
-    if not scenario.dataset.repeat:
-        milliseconds = recording.last_ns // 1_000_000 + 1
-        phases = phases.model_copy(update={"measure_seconds": milliseconds / 1000})
-    start_ns = round(phases.warmup_seconds * NANOSECONDS)
-    end_ns = start_ns + round(phases.measure_seconds * NANOSECONDS)
-    rows = recording.rows_before(end_ns) - recording.rows_before(start_ns)
-    if not rows:
-        raise ConfigurationError(
-            "dataset.columns.interval: no row is due in the measured phase; lengthen "
-            "phases.measure_seconds, or raise dataset.replay.speed"
-        )
-    load = scenario.load.model_copy(
-        update={"scope": "total", "rate_per_second": rows / phases.measure_seconds}
-    )
-    return scenario.model_copy(update={"phases": phases, "load": load})
 
 
 def total_rate_per_second(scenario: Scenario) -> float:
@@ -346,7 +316,7 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2, executors: i
         declared.update(touched)
     if shared and not effective.has_envelopes:
         _refuse_unknown_phases(effective)
-        assignments = _with_phases_by_number(assignments)
+        assignments = with_phases_by_number(assignments)
     return Plan(run_id, effective, tuple(assignments))
 
 
@@ -359,7 +329,7 @@ def _refuse_unknown_phases(scenario: Scenario) -> None:
         )
 
 
-def _with_phases_by_number(assignments: Sequence[Assignment]) -> list[Assignment]:
+def with_phases_by_number(assignments: Sequence[Assignment]) -> list[Assignment]:
     """On a schedule it is known beforehand which message of a producer is the first that counts."""
     first = [0] * assignments[0].scenario.producers
     warmup_ns = round(assignments[0].scenario.phases.warmup_seconds * NANOSECONDS)
@@ -368,7 +338,13 @@ def _with_phases_by_number(assignments: Sequence[Assignment]) -> list[Assignment
         before = 0 if schedule is None else schedule.messages_before(warmup_ns)
         for lane, member in enumerate(assignment.producers):
             first[member.index] = len(range(lane, before, lanes))
-    return [replace(one, first_measured=tuple(first)) for one in assignments]
+    streams = tuple(
+        Stream(tuple(member.index for member in one.producers), schedule)
+        for one in assignments
+        # Recorded traffic is no rule but a table: too much to send to every agent.
+        if isinstance(schedule := one.schedule, Schedule)
+    )
+    return [replace(one, first_measured=tuple(first), streams=streams) for one in assignments]
 
 
 def _what_keeps_apart(scenario: Scenario) -> str:

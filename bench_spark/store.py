@@ -253,6 +253,24 @@ class Store:
             DeltaStorageHandler(self.table_uri(name), self._storage_options)
         )
 
+    def rows_at_most(self, name: str, run_id: str) -> int:
+        """How many rows the files have that may hold some of a run: no file is read for it."""
+
+        def count(handle: DeltaTable) -> int:
+            handle.update_incremental()
+            files = pa.table(handle.get_add_actions(flatten=True))
+            names = ("num_records", "min.run_id", "max.run_id")
+            if not set(names) <= set(files.column_names):
+                return 0
+            told = zip(*(files[column].to_pylist() for column in names), strict=True)
+            return sum(
+                rows or 0
+                for rows, first, last in told
+                if first is None or last is None or first <= run_id <= last
+            )
+
+        return self._with_handle(name, count)
+
     def version(self, name: str) -> int:
         """The newest version of a table, whoever committed it."""
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 CASES = "fault_cases"
+SLOW = "fault_slow"
 SEEN = "fault_seen"
 
 Seen = Callable[[str], None]
@@ -31,6 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         cases = sorted({mark.kwargs["case"] for mark in item.iter_markers("fault")})
         if cases:
             item.user_properties.append((CASES, cases))
+            is_slow = item.get_closest_marker("faults_slow") is not None
+            item.user_properties.append((SLOW, is_slow))
 
 
 @pytest.fixture
@@ -64,6 +67,7 @@ class _Recorder:
                     "test": report.nodeid,
                     "cases": cases,
                     "outcome": report.outcome,
+                    "slow": (SLOW, True) in report.user_properties,
                     "seconds": round(report.duration, 1),
                     "seen": [value for name, value in report.user_properties if name == SEEN],
                 }

@@ -38,8 +38,13 @@ def row(number: int, case: Case, results: Sequence[Result]) -> str:
     passed = [one for one in own if one["outcome"] == "passed"]
     seen = [text for one in passed for text in one["seen"]]
     files = sorted({one["test"].partition("::")[0] for one in own})
-    outcome = f"{len(passed)} of {len(own)} in " if len(passed) < len(own) else f"{len(own)} in "
-    where = outcome + ", ".join(f"[{Path(file).stem}](../{file})" for file in files)
+    slow = sum(one["slow"] for one in own)
+    where = (
+        (f"{len(passed)} of {len(own)}" if len(passed) < len(own) else f"{len(own)}")
+        + (f" ({slow} slow)" if slow else "")
+        + " in "
+        + ", ".join(f"[{Path(file).stem}](../{file})" for file in files)
+    )
     cells = (str(number), case.fault, case.expected, "; ".join(seen), where if own else "not run")
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

@@ -59,7 +59,7 @@ def take_pictures(page: Page, broker: BrokerStatus, directory: Path) -> None:
     )
     wait_for(port)
     page.show(f"http://127.0.0.1:{port}/", WIDTH, height=HEIGHT)
-    page.wait_until("document.querySelector('.chart svg')")
+    page.wait_until("document.querySelector('.chart svg') !== null")
     page.wait_until(f"document.querySelector('.chart')?.dataset.points >= {PICTURE_AT_POINTS}")
     keep(page, IMAGES / "dashboard.png")
     if run.wait(timeout=120) not in (0, 4):

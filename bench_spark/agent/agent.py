@@ -44,6 +44,7 @@ from bench_spark.scenario.trace_section import traced_every
 from bench_spark.transports.base import (
     HEAD_ONLY,
     I64,
+    Answering,
     Consumers,
     Destination,
     Lane,
@@ -304,6 +305,8 @@ class _Agent:
         totals, pages = self._closing_report(recorder, sampler)
         totals["outages"] = loop.outages.report()
         totals["trace"] = tracer.report() if tracer is not None else None
+        if isinstance(producers, Answering):
+            totals["answers_by_status"] = dict(producers.answers_by_status)
         # Without confirms, what a broker had not read when it was hung up on was not lost by it.
         is_read = confirms or not isinstance(producers, Parting) or producers.has_closed_in_order
         totals["is_settled"] = loop.has_detached and is_read

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.dealing import Dealer, RoundRobin, Stream, Windows
 from bench_spark.agent.due import DueBook
+from bench_spark.agent.due_times import DueTimes
 from bench_spark.agent.host import HostLoad
 from bench_spark.agent.link import Link, report
 from bench_spark.agent.outages import QUIET_NS, Outages, Quiet, WriteOff
@@ -128,6 +129,11 @@ class LoadLoop:
         """Samples, in all agents."""
         self._is_attached = not lanes.fills_first
         self._carrying = lanes.carrying
+        self._due_times = (
+            DueTimes(assignment.streams, assignment.run_tag, timeline.start_ns)
+            if assignment.streams
+            else None
+        )
         ends = [end for end in (lanes.producers, lanes.consumers) if end is not None]
         waiting.add(link.descriptor, *(end.descriptor for end in ends))
         scenario = assignment.scenario
@@ -604,6 +610,8 @@ class LoadLoop:
         received = consumers.receive(0.0)
         if self._carrying is not None:
             received = self._carrying.identify(received)
+            if self._due_times is not None:
+                self._due_times.fill(received.head)
         if self._taking is not None:
             self._consume_slowly(consumers, self._taking, received)
             return

@@ -364,6 +364,9 @@ class Recorder:
             timed = once & has_times & mask
             self._histogram(key, "latency").record_ns((received_ns - sent_ns)[timed])
             if self._setup.has_schedule and self._setup.has_accounts:
+                if self._setup.is_carried:
+                    # When it was due may be known of a message that another agent sent.
+                    timed = once & (intended_ns > 0) & mask
                 self._histogram(key, "delivery_latency").record_ns(
                     (received_ns - intended_ns)[timed]
                 )

@@ -28,8 +28,11 @@ class Requests:
     """A dealer (see `dealing.py`) for a load with a schedule."""
 
     def __init__(self, members: tuple[int, ...]) -> None:
-        """`members`: the producer of each lane, by its number in the whole run, rising."""
-        self._members = np.array(members, dtype=np.int64)
+        """`members`: the producer of each lane, by its number in the whole run."""
+        self._member_of_lane = np.array(members, dtype=np.int64)
+        self._lane_by_rank = np.argsort(self._member_of_lane)
+        self._members = self._member_of_lane[self._lane_by_rank]
+        """Rising."""
         self._free = deque(range(len(members)))
         self._is_down = np.zeros(len(members), np.bool_)
         self._awaited = np.full(len(members), NOTHING, dtype=np.int64)
@@ -77,7 +80,7 @@ class Requests:
         nobody."""
         wanted = np.asarray(producer, dtype=np.int64)
         at = self._lanes_of(wanted)
-        is_own = self._members[at] == wanted
+        is_own = self._member_of_lane[at] == wanted
         is_own &= self._awaited[at] == np.asarray(sequence, dtype=np.int64)
         lane = np.unique(at[is_own]).astype(np.uint32)
         self._release(lane)
@@ -85,12 +88,14 @@ class Requests:
 
     def are_here(self, producer: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
         """Which of these producers have a lane here."""
-        found: npt.NDArray[np.bool_] = self._members[self._lanes_of(producer)] == producer
+        found: npt.NDArray[np.bool_] = self._member_of_lane[self._lanes_of(producer)] == producer
         return found
 
     def _lanes_of(self, producer: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
         """The lane of each, if it has one at all."""
-        return np.minimum(np.searchsorted(self._members, producer), len(self._members) - 1)
+        rank = np.minimum(np.searchsorted(self._members, producer), len(self._members) - 1)
+        lanes: npt.NDArray[np.intp] = self._lane_by_rank[rank]
+        return lanes
 
     def give_up(self, before_ns: int) -> int:
         """Free whoever waits for a message that was sent before that moment; how many."""

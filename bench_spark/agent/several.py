@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from bench_spark.errors import RunError
 from bench_spark.transports.base import (
+    Answering,
     Batch,
     Consumers,
     Holdable,
@@ -209,6 +211,14 @@ class SeveralProducers(_Several[Producers]):
             for part in self._parts
             if isinstance(part.opened, Parting)
         )
+
+    @property
+    def answers_by_status(self) -> Mapping[str, int]:
+        counted: Counter[str] = Counter()
+        for part in self._parts:
+            if isinstance(part.opened, Answering):
+                counted.update(part.opened.answers_by_status)
+        return counted
 
 
 class SeveralConsumers(_Several[Consumers]):

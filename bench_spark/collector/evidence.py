@@ -137,6 +137,7 @@ def agent_entry(control: RunControl, agent: int, health: AgentHealth) -> dict[st
     """One agent in the result: where it ran, what it did, how well it kept time."""
     state = control.agents[agent]
     probed = state.reports.get("probed", {})
+    closed = state.reports.get("closed", {})
     began_ns = state.reports.get("produced", {}).get("began_ns")
     late_us = None
     if began_ns is not None and control.start_at_ns is not None:
@@ -151,6 +152,7 @@ def agent_entry(control: RunControl, agent: int, health: AgentHealth) -> dict[st
         "cpu_seconds": health.cpu_seconds.get(agent),
         "started_late_us": late_us,
         "clock_error_us": health.clock_error_ns(agent) / 1000,
-        "outages": state.reports.get("closed", {}).get("outages", []),
-        "trace": state.reports.get("closed", {}).get("trace"),
+        "outages": closed.get("outages", []),
+        "answers_by_status": closed.get("answers_by_status", {}),
+        "trace": closed.get("trace"),
     }

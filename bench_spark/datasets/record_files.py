@@ -19,7 +19,7 @@ from bench_spark.datasets.index import IndexBuilder
 from bench_spark.datasets.reading import read_at, read_each, read_stretch, stretch_of
 from bench_spark.datasets.scanning import BrokenRecord, Spans
 from bench_spark.datasets.source import I64, Records, Sizes
-from bench_spark.errors import ConfigurationError
+from bench_spark.errors import ConfigurationError, EnvironmentNotReady, RunError
 from bench_spark.scenario.dataset_section import Dataset
 
 _MOST_OPEN_FILES = 64
@@ -55,19 +55,28 @@ class RecordFiles:
         try:
             for block in blocks_of(path):
                 if spill is not None:
-                    spill.write(block)
+                    self._spill_block(spill, block, path)
                 builder.add(scanner.scan(block))
             builder.add(scanner.finish())
         except BrokenRecord as broken:
             raise ConfigurationError(f"dataset.path: {path}: {broken}") from None
-        if spill is not None:
-            spill.flush()
 
     def _spill_for(self, number: int) -> IO[bytes]:
         if self._spill is None:
             self._spill = tempfile.TemporaryFile(prefix="bench-spark-")  # noqa: SIM115
         self._spilled_at[number] = self._spill.tell()
         return self._spill
+
+    @staticmethod
+    def _spill_block(spill: IO[bytes], block: bytes, path: Path) -> None:
+        try:
+            spill.write(block)
+            spill.flush()
+        except OSError as error:
+            raise EnvironmentNotReady(
+                f"dataset.path: {path}: cannot be decompressed into {tempfile.gettempdir()}: "
+                f"{error.strerror}; TMPDIR names another directory"
+            ) from None
 
     @property
     def count(self) -> int:
@@ -106,11 +115,18 @@ class RecordFiles:
             return self._spill.fileno()
         descriptor = self._open.pop(file, None)
         if descriptor is None:
-            descriptor = os.open(self._paths[file], os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = self._opened(self._paths[file])
         self._open[file] = descriptor
         if len(self._open) > _MOST_OPEN_FILES:
             os.close(self._open.popitem(last=False)[1])
         return descriptor
+
+    @staticmethod
+    def _opened(path: Path) -> int:
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise RunError(f"{path}: cannot be read any more: {error.strerror}") from None
 
     def place(self, number: int) -> str:
         file = int(np.searchsorted(self._firsts, number, side="right") - 1)

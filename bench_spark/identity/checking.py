@@ -26,6 +26,11 @@ def check_records(
     for numbers in _checked(source):
         for number, body in zip(numbers.tolist(), source.read(numbers).bodies, strict=True):
             problem = carrier.ambiguity(body)
+            if limit.forbidden and limit.forbidden in body:
+                problem = (
+                    f"contains {limit.forbidden!r} at byte {body.index(limit.forbidden)}, which "
+                    "ends a message on this connection (tcp.framing: line)"
+                )
             if problem is None and are_json:
                 problem = _json_problem(body)
             if problem is not None:

@@ -15,10 +15,20 @@ from bench_spark.importing.writing import yaml_file
 SCENARIO_FILE, BROKER_FILE = "my-scenario.yaml", "my-broker.yaml"
 ALLOWED = (
     "amqp://USER:PASSWORD@HOST:5672/VHOST, amqps://..., mqtt://HOST:1883, mqtts://..., "
-    "kafka://HOST:9092,HOST:9092, or loopback"
+    "kafka://HOST:9092,HOST:9092, http://HOST/PATH, https://..., tcp://HOST:PORT, tcps://..., or "
+    "loopback"
 )
 
-_KINDS = {"amqp": "amqp", "amqps": "amqp", "mqtt": "mqtt", "mqtts": "mqtt", "kafka": "kafka"}
+_KINDS = {
+    "kafka": "kafka",
+    **{scheme: kind for kind in ("amqp", "mqtt", "http", "tcp") for scheme in (kind, f"{kind}s")},
+}
+_OF_A_SYSTEM = """\
+# tls:                                  # encryption; {scheme}:// is enough where it is trusted
+#   ca_file: ca.pem                     # certificate authorities to trust
+# resources:                            # the system's CPU, memory and disk beside the result
+#   - process: NAME                     # on this machine; docs/resources.md has the other ways
+"""
 
 _SCENARIO_HEADING = f"""\
 # A steady stream on a fixed schedule, whether or not the broker keeps up. Every key that most
@@ -51,6 +61,8 @@ _MORE_KEYS = {
 # resources:                            # the broker's CPU, memory and disk beside the result
 #   - process: mosquitto                # on this machine; docs/resources.md has the other ways
 """,
+    "http": _OF_A_SYSTEM.format(scheme="https"),
+    "tcp": _OF_A_SYSTEM.format(scheme="tcps"),
     "loopback": "",
 }
 

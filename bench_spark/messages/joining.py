@@ -4,13 +4,16 @@
 producer and block of sequence numbers, so that all rows of a message are in one place; `unite` adds
 up, in the driver, the few rows that come back. Nothing is estimated: every message is looked at.
 
-The order of arrival cannot be judged block by block: that is `spark/joins.py`.
+The order of arrival cannot be judged block by block, but whether there is anything to judge can:
+where the blocks of a stream arrived one after the other, each in order, all of it did. Else
+`spark/joins.py` looks again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,6 +32,7 @@ how many of `received_once` had a send time that the receiving agent did not kno
 
 ROWS = pa.schema(
     [
+        ("agent", pa.int32()),
         ("kind", pa.int8()),
         ("is_measured", pa.bool_()),
         ("producer", pa.int32()),
@@ -43,15 +47,32 @@ ROWS = pa.schema(
 )
 """What joining needs of `messages`; `kind` is a number of `MessageEvent`."""
 
+_STRETCH = pa.struct(
+    [
+        ("agent", pa.int32()),
+        ("subscription", pa.int32()),
+        ("block", pa.int64()),
+        ("first_number", pa.int64()),
+        ("last_number", pa.int64()),
+        ("is_in_order", pa.bool_()),
+    ]
+)
+"""The arrivals of one block of a producer's messages, by one subscription in one agent."""
+
 PARTS = pa.schema(
     [
         ("producer", pa.int32()),  # null in rows with histograms, and of messages without an ID
         ("tick", pa.int32()),  # of rows with histograms
         *((name, pa.int64()) for name in COUNTS),
         ("histograms", pa.list_(HISTOGRAM)),
+        ("stretches", pa.list_(_STRETCH)),
     ]
 )
-"""What `join_parts` yields: per producer what was counted, per tick what was measured."""
+"""What `join_parts` yields: per producer what was counted and how it arrived, per tick what was
+measured."""
+
+BLOCK_MESSAGES = 65_536
+"""Consecutive messages of a producer that are joined in one place."""
 
 _SEQUENCE_BITS = 40
 _NO_PRODUCER = -1
@@ -77,6 +98,8 @@ class JoinedMessages:
     """The `COUNTS`; None for messages without an ID."""
     ticks: Mapping[str, Mapping[int, SparseHistogram]]
     """Per measure, by the tick in which it ended."""
+    is_in_order: bool = True
+    """Whether all that arrived did so in the order in which it was sent."""
     out_of_order: Mapping[int, int] = field(default_factory=dict)
     """Per producer that has any."""
 
@@ -178,7 +201,41 @@ def _joined(columns: _Columns, rule: JoinRule) -> pa.RecordBatch:
         since_due_ns = at_ns[once] - intended_ns[once_sender]
         durations["delivery_latency"] = (at_ns[once], since_due_ns)
     counts = _by_producer({name: producer[rows] for name, rows in tallies.items()})
-    return _batch(counts, _by_tick(durations, rule))
+    stretches = _stretches(columns, np.flatnonzero((kind == MessageEvent.RECEIVED) & has_id))
+    return _batch(counts, _by_tick(durations, rule), stretches)
+
+
+def _stretches(columns: _Columns, arrived: I64) -> dict[int, list[dict[str, Any]]]:
+    """Per producer how its messages arrived."""
+    if not len(arrived):
+        return {}
+    names = ("producer", "agent", "subscription", "sequence", "number")
+    producer, agent, subscription, sequence, number = (columns[name][arrived] for name in names)
+    block = sequence // BLOCK_MESSAGES
+    order = np.lexsort((number, block, subscription, agent, producer))
+    keys = [key[order] for key in (producer, agent, subscription, block)]
+    is_start = np.ones(len(order), np.bool_)
+    is_start[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+    sequence, number = sequence[order], number[order]
+    # A message that comes again right behind itself is in order; further behind, it is looked at.
+    goes_back = np.zeros(len(order), np.bool_)
+    goes_back[1:] = (sequence[1:] < sequence[:-1]) & ~is_start[1:]
+    starts = np.flatnonzero(is_start)
+    ends = np.append(starts[1:], len(order)) - 1
+    is_in_order = np.add.reduceat(goes_back, starts) == 0
+    found: dict[int, list[dict[str, Any]]] = {}
+    for place, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        found.setdefault(int(keys[0][start]), []).append(
+            {
+                "agent": int(keys[1][start]),
+                "subscription": int(keys[2][start]),
+                "block": int(keys[3][start]),
+                "first_number": int(number[start]),
+                "last_number": int(number[end]),
+                "is_in_order": bool(is_in_order[place]),
+            }
+        )
+    return found
 
 
 def _by_producer(producers: Mapping[str, npt.NDArray[Any]]) -> dict[int, dict[str, int]]:
@@ -204,7 +261,9 @@ def _by_tick(
 
 
 def _batch(
-    counts: Mapping[int, Mapping[str, int]], ticks: Mapping[int, dict[str, SparseHistogram]]
+    counts: Mapping[int, Mapping[str, int]],
+    ticks: Mapping[int, dict[str, SparseHistogram]],
+    stretches: Mapping[int, list[dict[str, Any]]],
 ) -> pa.RecordBatch:
     producers: list[int | None] = [None if one == _NO_PRODUCER else one for one in counts]
     nothing = [0] * len(ticks)
@@ -216,15 +275,23 @@ def _batch(
             for name in COUNTS
         ),
         histogram_array([*({} for _ in counts), *ticks.values()]),
+        pa.array(
+            [*(stretches.get(one, []) for one in counts), *([] for _ in ticks)],
+            pa.list_(_STRETCH),
+        ),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=PARTS)
 
 
-def unite(parts: pa.Table, out_of_order: Mapping[int, int] | None = None) -> JoinedMessages:
+def unite(parts: pa.Table) -> JoinedMessages:
     """Rows of `PARTS`, of any number of partitions, as one answer."""
     by_producer: dict[int | None, dict[str, int]] = {}
     ticks: dict[str, dict[int, list[SparseHistogram]]] = {}
+    streams: dict[tuple[int, int, int], list[dict[str, Any]]] = {}
     for row in parts.to_pylist():
+        for stretch in row["stretches"]:
+            stream = row["producer"], stretch["agent"], stretch["subscription"]
+            streams.setdefault(stream, []).append(stretch)
         if row["tick"] is None:
             counts = by_producer.setdefault(row["producer"], dict.fromkeys(COUNTS, 0))
             for name in COUNTS:
@@ -242,5 +309,13 @@ def unite(parts: pa.Table, out_of_order: Mapping[int, int] | None = None) -> Joi
             measure: {tick: merge_sparse(part) for tick, part in sorted(of_measure.items())}
             for measure, of_measure in sorted(ticks.items())
         },
-        dict(out_of_order or {}),
+        all(map(_follow, streams.values())),
+    )
+
+
+def _follow(stretches: list[dict[str, Any]]) -> bool:
+    """Whether the blocks of a stream arrived one after the other, each in order."""
+    stretches.sort(key=lambda stretch: int(stretch["block"]))
+    return all(stretch["is_in_order"] for stretch in stretches) and all(
+        before["last_number"] < after["first_number"] for before, after in pairwise(stretches)
     )

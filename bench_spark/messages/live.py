@@ -68,12 +68,17 @@ class _Arrivals:
     key: I64
     subscription: I64
     at_ns: I64
+    due_ns: I64
+    """0 where the agent did not know it: then nobody has recorded the time since."""
 
     def __len__(self) -> int:
         return len(self.key)
 
     def rows(self, places: npt.NDArray[np.int64] | Mask) -> _Arrivals:
-        return _Arrivals(self.key[places], self.subscription[places], self.at_ns[places])
+        return _Arrivals(*(getattr(self, name)[places] for name in _ARRIVAL))
+
+
+_ARRIVAL = ("key", "subscription", "at_ns", "due_ns")
 
 
 class LiveJoin:
@@ -95,8 +100,8 @@ class LiveJoin:
         is_untimed = pc.and_(pc.equal(kind, "received"), pc.is_null(rows["sent_ns"]))
         untimed = rows.filter(is_untimed)
         if len(untimed):
-            subscription = _column(untimed, "subscription")
-            self._waiting.append(_Arrivals(_keys(untimed), subscription, _column(untimed, "at_ns")))
+            columns = (_column(untimed, name) for name in ("subscription", "at_ns", "intended_ns"))
+            self._waiting.append(_Arrivals(_keys(untimed), *columns))
         self._match()
 
     def rows(self) -> list[EventRow]:
@@ -135,10 +140,7 @@ class LiveJoin:
         if not self._waiting:
             return
         arrivals = _Arrivals(
-            *(
-                np.concatenate([getattr(part, name) for part in self._waiting])
-                for name in ("key", "subscription", "at_ns")
-            )
+            *(np.concatenate([getattr(part, name) for part in self._waiting]) for name in _ARRIVAL)
         )
         # In order of time, so that the first arrival of a message is the one that counts.
         arrivals = arrivals.rows(np.argsort(arrivals.at_ns, kind="stable"))
@@ -162,19 +164,20 @@ class LiveJoin:
             mine = mine[first]
             mine = mine[~seen[inside[mine]]]
             seen[inside[mine]] = True
-            self._fold(
-                arrivals.at_ns[mine], page.sent_ns[inside[mine]], page.intended_ns[inside[mine]]
-            )
+            sent_ns, intended_ns = page.sent_ns[inside[mine]], page.intended_ns[inside[mine]]
+            self._fold(arrivals.rows(mine), sent_ns, intended_ns)
 
-    def _fold(self, at_ns: I64, sent_ns: I64, intended_ns: I64) -> None:
+    def _fold(self, arrivals: _Arrivals, sent_ns: I64, intended_ns: I64) -> None:
+        at_ns = arrivals.at_ns
         timeline = self._rule.timeline
         code = timeline.tick_of(at_ns) * 2 + timeline.phase_of(intended_ns)
         for value in np.unique(code).tolist():
             chosen = code == value
             key = value >> 1, MEASURE if value & 1 else WARMUP
             self._histogram(key, "latency").record_ns((at_ns - sent_ns)[chosen])
-            if self._rule.has_schedule:
-                since_due_ns = (at_ns - intended_ns)[chosen]
+            untold = chosen & (arrivals.due_ns == 0)
+            if self._rule.has_schedule and untold.any():
+                since_due_ns = (at_ns - intended_ns)[untold]
                 self._histogram(key, "delivery_latency").record_ns(since_due_ns)
 
     def _histogram(self, key: tuple[int, str], measure: str) -> Histogram:

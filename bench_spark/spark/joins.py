@@ -7,6 +7,7 @@ bytes of Arrow a message, and no row leaves its executor.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from pyspark.sql.types import StructType
 from bench_spark.agent.timeline import MEASURE
 from bench_spark.agent.tracing import MessageEvent
 from bench_spark.messages.joining import (
+    BLOCK_MESSAGES,
     PARTS,
     ROWS,
     JoinedMessages,
@@ -28,8 +30,6 @@ from bench_spark.messages.joining import (
 from bench_spark.spark.delta import read_table
 from bench_spark.store import Store
 
-BLOCK_MESSAGES = 65_536
-"""Consecutive messages of a producer that are joined in one place."""
 PARTITION_ROWS = 1_000_000
 """Rows that one worker holds at a time: some 100 MB."""
 
@@ -55,13 +55,16 @@ GROUP BY producer
 def join_messages(spark: SparkSession, store: Store, run_id: str, rule: JoinRule) -> JoinedMessages:
     """Every message of a run that is in `messages`."""
     messages = read_table(spark, store, "messages").where(f.col("run_id") == run_id)
-    rows = messages.count()
+    rows = store.rows_at_most("messages", run_id)
     partitions = max(spark.sparkContext.defaultParallelism, -(-rows // PARTITION_ROWS))
     together = _rows(messages).repartition(
         partitions, "producer", f.expr(f"sequence div {BLOCK_MESSAGES}")
     )
     parts = together.mapInArrow(partial(_join, rule=rule), _PARTS_TYPE).toArrow()
-    return unite(parts, _out_of_order(spark, messages))
+    joined = unite(parts)
+    if joined.is_in_order:
+        return joined
+    return replace(joined, out_of_order=_out_of_order(spark, messages))
 
 
 def _join(batches: Iterator[pa.RecordBatch], rule: JoinRule) -> Iterator[pa.RecordBatch]:

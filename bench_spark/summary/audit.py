@@ -83,6 +83,8 @@ class AuditInput:
     link_speed_mbit: int | None
     lower_bounds: dict[str, list[str]]
     trace: TraceFindings | None = None
+    corrupted: int | None = None
+    """As the agents counted it; None where contents were not compared."""
     samples_wanted: int = 0
     """Per pair; 0 where the throughput is not sampled."""
     samples_by_pair: tuple[int, ...] = ()
@@ -234,14 +236,16 @@ def _trace(run: AuditInput) -> Iterator[Check]:
         yield Check("trace", "warn" if is_explained else "fail", f"messages and counts: {told}")
     else:
         yield Check("trace", "pass", f"{trace.messages} messages, joined by ID, agree with counts")
-    if trace.corrupted:
-        yield Check(
-            "content", "fail", f"{trace.corrupted} messages arrived with other content than sent"
-        )
     if trace.unexpected:
         yield Check(
             "unexpected", "warn", f"{trace.unexpected} messages arrived that nobody here had sent"
         )
+
+
+def _content(run: AuditInput) -> Iterator[Check]:
+    corrupted = run.corrupted if run.trace is None else run.trace.corrupted
+    if corrupted:
+        yield Check("content", "fail", f"{corrupted} messages arrived with other content than sent")
 
 
 def _publishing(run: AuditInput) -> Iterator[Check]:
@@ -390,6 +394,7 @@ _PARTS = (
     _connections,
     _accounts,
     _trace,
+    _content,
     _generator,
     _clocks,
     _bounds,

@@ -457,6 +457,7 @@ def _audit_input(
             if measure in _CENSORED_MEASURES
         },
         trace=trace_findings(facts.plan, facts.trace, counts, facts.accounts),
+        corrupted=counts["corrupted"],
         samples_wanted=scenario.sampling.samples,
         samples_by_pair=tuple(pair["samples"] for pair in (throughput or {}).get("pairs", ())),
         outages=tuple(

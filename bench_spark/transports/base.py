@@ -408,6 +408,15 @@ class Parting(Protocol):
 
 
 @runtime_checkable
+class Answering(Protocol):
+    """Producers of a protocol in which a peer's answers have a status."""
+
+    @property
+    def answers_by_status(self) -> Mapping[str, int]:
+        """How often each came."""
+
+
+@runtime_checkable
 class OverClients(Protocol):
     """Producers or consumers whose lanes are not connections of their own."""
 

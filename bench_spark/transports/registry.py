@@ -93,10 +93,11 @@ def parts_of(broker: Broker, scenario: Scenario) -> frozenset[Part]:
 
 
 class SizeLimit(NamedTuple):
-    """The largest body that can be sent, and what says so."""
+    """The largest body that can be sent, and what says so; and bytes that none may contain."""
 
     most_bytes: int
     reason: str
+    forbidden: bytes = b""
 
 
 def size_limit(scenario: Scenario, broker: Broker) -> SizeLimit:
@@ -107,6 +108,14 @@ def size_limit(scenario: Scenario, broker: Broker) -> SizeLimit:
         limit = kafka.size_limit(scenario)
         if limit is not None:
             return SizeLimit(*limit)
+    if broker.kind == "tcp":
+        from bench_spark.transports.tcp import framing
+
+        most_bytes = framing.size_limit(scenario.tcp)
+        if most_bytes is not None and most_bytes < LARGEST_BODY_BYTES:
+            return SizeLimit(most_bytes, f"tcp.length_bytes: {scenario.tcp.length_bytes}")
+        forbidden = framing.LINE_END if scenario.tcp.framing == "line" else b""
+        return SizeLimit(LARGEST_BODY_BYTES, "bench-spark", forbidden)
     return SizeLimit(LARGEST_BODY_BYTES, "bench-spark")
 
 

@@ -29,6 +29,8 @@ class Relay:
     """Where on this machine to send requests; None: nowhere."""
     answer: Callable[[int], Answer] = lambda number: (204, {}, b"")
     """To the request of that number, once it was sent on."""
+    change: Callable[[int, bytes], bytes] = lambda number, body: body
+    """What is sent on in place of the body of the request of that number."""
     requests_per_connection: int | None = None
     """After so many the connection is closed, with a word; None: never."""
     head_status: int = 405
@@ -104,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
         fields = {
             name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP
         }
-        self._taken.put((self.path, body, fields))
+        self._taken.put((self.path, relay.change(number, body), fields))
         self._handled += 1
         status, headers, words = relay.answer(number)
         if self._handled == relay.requests_per_connection:

@@ -40,6 +40,7 @@ from contract import (
     open_transport,
     producing,
     send_all,
+    whole,
 )
 from proxy import Proxy
 from tls_endpoints import Certificate, tls_endpoint
@@ -212,6 +213,18 @@ def test_an_exchange_shared_by_two_agents_goes_with_the_last_queue(broker: Broke
         collect(consumers, 2)
     second.delete(made_second)
     assert not exchange_exists(broker, name, "direct")
+
+
+@on_both_planes
+def test_what_is_returned_is_known_again_though_its_body_has_no_head(broker: Broker) -> None:
+    bodies = [b"same"] * 6 + [b"", b"other", bytes(300_000)]
+    for confirms in (100, 0):
+        transport = open_transport(broker, amqp={"mandatory": True, "confirms": confirms})
+        with producing(transport, [Destination(0, unique("nowhere"))]) as producers:
+            sent = whole(bodies, headers=[{"id": b"%d" % place} for place in range(len(bodies))])
+            settled = send_all(producers, sent, expected_outcomes=len(bodies))
+            assert settled.kinds == [OutcomeKind.RETURNED] * len(bodies)
+            assert np.array_equal(np.sort(settled.heads, order="sequence"), sent.head)
 
 
 @on_both_planes

@@ -63,7 +63,8 @@ def test_2xx_confirms_and_every_other_status_refuses_and_is_counted() -> None:
         OutcomeKind.CONFIRMED if status < 300 else OutcomeKind.REFUSED for status in statuses
     ]
     assert settled.heads["sequence"].tolist() == list(range(len(statuses)))
-    assert producers.statuses == {200: 1, 202: 1, 404: 1, 503: 2, 204: 1}
+    counted = {"200": 1, "202": 1, "204": 1, "404": 1, "503": 2}
+    assert producers.answers_by_status == counted
 
 
 @pytest.mark.parametrize(
@@ -327,3 +328,7 @@ def test_a_load_over_connections_of_our_own_is_accounted_for(kind: str) -> None:
     assert (accounts.received_once, accounts.lost, accounts.failed) == (300, 0, 0)
     confirmed = load.total("producer", "confirmed")
     assert confirmed == (300 if kind == "http" else 0)
+    [state] = load.control.agents
+    sent_in_all = load.total_of_all_phases("producer", "sent")
+    answered = {"answers_by_status": {"200": sent_in_all}} if kind == "http" else {}
+    assert {key: state.reports["closed"][key] for key in answered} == answered

@@ -16,6 +16,7 @@ from contract import (
     Settled,
     batch,
     collect,
+    column,
     consuming,
     declared,
     eventually,
@@ -27,12 +28,21 @@ from contract import (
     producing,
     running,
     send_all,
+    whole,
 )
 
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
-from bench_spark.transports.base import Destination, OutcomeKind, Producers, Signal, SignalKind
+from bench_spark.transports.base import (
+    Destination,
+    Headers,
+    OutcomeKind,
+    Part,
+    Producers,
+    Signal,
+    SignalKind,
+)
 from bench_spark.transports.kafka.transactional import TransactionalProducers
 
 
@@ -73,11 +83,26 @@ def test_nothing_is_confirmed_or_received_before_the_commit(kafka_broker: Broker
 def test_a_lane_takes_no_more_until_its_commit_has_returned(kafka_broker: Broker) -> None:
     transport = open_transport(kafka_broker, kafka=of_messages(100))
     with exchanging(transport) as (producers, consumers):
-        whole = batch(heads(1000))
-        assert producers.send(whole) == 100
-        send_all(producers, whole.starting_at(100), expected_outcomes=1000)
+        all_of_them = batch(heads(1000))
+        assert producers.send(all_of_them) == 100
+        send_all(producers, all_of_them.starting_at(100), expected_outcomes=1000)
         parts = collect(consumers, 1000)
     assert joined(parts, "head")["sequence"].tolist() == list(range(1000))
+
+
+def test_bodies_keys_and_headers_of_ones_own_go_by_transactions_too(kafka_broker: Broker) -> None:
+    transport = open_transport(kafka_broker, kafka=of_messages(50))
+    bodies = [b"%d" % number * number for number in range(100)]
+    keys = [b"key-%d" % number for number in range(100)]
+    headers: list[Headers] = [{"id": b"%d" % number} for number in range(100)]
+    sent = whole(bodies, keys, headers)
+    with exchanging(transport, want=frozenset(Part)) as (producers, consumers):
+        settled = send_all(producers, sent, expected_outcomes=100)
+        parts = collect(consumers, 100)
+    assert np.array_equal(settled.heads, sent.head)
+    assert column(parts, "bodies") == bodies
+    assert column(parts, "keys") == keys
+    assert column(parts, "headers") == headers
 
 
 def test_commit_ends_a_transaction_that_is_not_full(kafka_broker: Broker) -> None:

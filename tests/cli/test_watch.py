@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import result_documents as documents
@@ -16,9 +17,20 @@ from bench_spark.store import Store
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("bench_spark.cli.watch.REFRESH_SECONDS", 0.02)
+
+
+@pytest.fixture
+def between_looks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """What happens while the watcher sleeps: once each, in this order."""
+
+    def happen(*events: Callable[[], None]) -> None:
+        left = iter(events)
+        clock = SimpleNamespace(sleep=lambda seconds: next(left)())
+        monkeypatch.setattr("bench_spark.cli.watch.time", clock)
+
+    return happen
 
 
 @pytest.fixture
@@ -33,17 +45,19 @@ def watch(run: GrowingRun, *more: str) -> int:
 
 
 def test_the_newest_run_is_followed_to_its_result(
-    run: GrowingRun, capsys: pytest.CaptureFixture[str]
+    run: GrowingRun, capsys: pytest.CaptureFixture[str], between_looks: Callable[..., None]
 ) -> None:
     for second in range(3):
         run.add_second(second)
-    timer = threading.Timer(0.3, lambda: run.end(documents.degraded()))
-    timer.start()
+    between_looks(lambda: run.add_second(3, rate=2000), lambda: run.end(documents.degraded()))
     assert watch(run) == 0
     said = capsys.readouterr()
-    assert "r1  measure  3/8 s  990 msg/s  P99 8.00 ms" in said.err
+    assert said.err.splitlines() == [
+        "watching r1 on mine",
+        "r1  measure  3/8 s  990 msg/s  P99 8.00 ms",
+        "r1  measure  4/8 s  1,990 msg/s  P99 8.00 ms",
+    ]
     assert said.out.startswith("DEGRADED  steady on ")
-    timer.join()
 
 
 def test_watching_can_end_like_the_run_did(
@@ -72,14 +86,15 @@ def test_a_run_that_is_not_there_is_named_with_the_nearest(
 
 
 def test_a_run_that_says_nothing_any_more_is_called_silent(
-    run: GrowingRun, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: GrowingRun,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    between_looks: Callable[..., None],
 ) -> None:
-    monkeypatch.setattr("bench_spark.cli.watch.QUIET_SECONDS", 0.1)
-    timer = threading.Timer(0.6, lambda: run.end(documents.VALID))
-    timer.start()
+    monkeypatch.setattr("bench_spark.cli.watch.QUIET_SECONDS", 0.0)
+    between_looks(lambda: None, lambda: None, lambda: run.end(documents.VALID))
     assert watch(run) == 0
     assert capsys.readouterr().err.count("no news of r1 for") == 1
-    timer.join()
 
 
 def test_the_dashboards_address_is_told(

@@ -15,13 +15,13 @@ import pandas as pd
 from deltalake import DeltaTable
 
 from bench_spark.agent.timeline import Timeline
+from bench_spark.cli.preparing import asked_of
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import Plan, make_plan
 from bench_spark.report.live import Steps
-from bench_spark.scenario.broker import Broker, resolve_credentials
+from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
-from bench_spark.transports.registry import fitted
 
 PHASES = {"warmup_seconds": 0.5, "measure_seconds": 3, "drain_seconds": 2}
 
@@ -133,16 +133,14 @@ def carry_out_on(spark: Any, directory: Path) -> CarryOut:
         live: bool = False,
         **keys: Any,
     ) -> Outcome:
-        scenario = fitted(Scenario.model_validate({"phases": PHASES} | keys), broker)
+        asked = asked_of(Scenario.model_validate({"phases": PHASES} | keys), broker)
         run_id = f"faults-{time.time_ns()}-{next(_numbers)}"
         opened = Store(store or directory / "store").open()
         display = _Watching(meanwhile)
         engine = Engine(spark, opened, display)
         started = time.monotonic()
         try:
-            request = RunRequest(
-                make_plan(scenario, run_id), broker, resolve_credentials(broker), live
-            )
+            request = RunRequest(make_plan(asked.scenario, run_id), asked.ends, live)
             summary = engine.run(request)
         finally:
             engine.close()

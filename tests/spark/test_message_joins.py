@@ -100,7 +100,7 @@ def filled(store: Store) -> Store:
 def test_every_message_is_accounted_for_whatever_happened_to_it(
     spark: SparkSession, filled: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joins, "BLOCK_MESSAGES", 16)
+    monkeypatch.setattr(joins, "PARTITION_ROWS", 500)
     _, done, late = bridged(seed=5)
     rule = JoinRule(TIMELINE, 10_000_000, has_schedule=True)
     found = join_messages(spark, filled, RUN, rule)

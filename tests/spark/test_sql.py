@@ -69,7 +69,7 @@ def test_every_table_and_view_answers_by_name(spark: SparkSession, filled: Store
     create_views(spark, filled)
     for name in TABLES:
         assert spark.table(name).columns == TABLES[name].names
-    assert len(view_statements()) == 6
+    assert len(view_statements()) == 7
 
 
 def test_latency_spec_has_the_fields_of_the_specification(

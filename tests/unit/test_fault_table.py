@@ -47,11 +47,12 @@ def test_every_case_has_a_test_that_is_marked_with_it(tool: ModuleType) -> None:
 
 def test_a_row_tells_figures_outcomes_and_where_the_tests_are(tool: ModuleType) -> None:
     results = [
-        {"test": "tests/a/test_a.py::x", "cases": [1], "outcome": "passed", "seen": ["a | b"]},
-        {"test": "tests/a/test_a.py::y", "cases": [1, 2], "outcome": "failed", "seen": ["no"]},
+        {"test": "tests/a/test_a.py::x", "cases": [1], "outcome": "passed", "slow": True},
+        {"test": "tests/a/test_a.py::y", "cases": [1, 2], "outcome": "failed", "slow": False},
     ]
+    results[0]["seen"], results[1]["seen"] = ["a | b"], ["no"]
     case = tool.Case("fault", "expected")
-    where = "1 of 2 in [test_a](../tests/a/test_a.py)"
+    where = "1 of 2 (1 slow) in [test_a](../tests/a/test_a.py)"
     assert tool.row(1, case, results) == rf"| 1 | fault | expected | a \| b | {where} |"
     assert tool.row(3, case, results) == "| 3 | fault | expected |  | not run |"
 

@@ -40,7 +40,7 @@ LAYERS = (
         "watch",
         "messages",
     },
-    {"agent", "plan"},
+    {"agent", "plan", "plan_of_rows"},
     {"identity", "datasets"},
     {"transports"},
     {"scenario"},
@@ -55,7 +55,16 @@ MEASURE_MAY_USE = {"measure", "errors"}
 
 SPARK_ONLY = {"pyspark", "delta", "py4j"}
 NOT_IN_AN_AGENT = SPARK_ONLY | {"pyarrow", "deltalake", "pandas"}
-LIGHT_ROOMS = {"agent", "plan", "identity", "datasets", "transports", "scenario", "measure"}
+LIGHT_ROOMS = {
+    "agent",
+    "plan",
+    "plan_of_rows",
+    "identity",
+    "datasets",
+    "transports",
+    "scenario",
+    "measure",
+}
 
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path

@@ -17,12 +17,15 @@ from bench_spark.transports.amqp.frames import (
     BODY,
     DELIVER,
     END_MARK,
+    FRAME_END,
+    FRAME_EXTRA_BYTES,
     FRAME_START_BYTES,
     HEADER,
     METHOD,
     frame_start,
 )
-from bench_spark.transports.amqp.parsing import BadFrame, Content
+from bench_spark.transports.amqp.message_headers import read_headers
+from bench_spark.transports.amqp.parsing import NOT_UNDERSTOOD, PROPERTIES_AT, BadFrame, Content
 from bench_spark.transports.base import U8, Headers, Received
 from bench_spark.transports.sockets.arrivals import NO_HEADERS, Arrivals
 from bench_spark.transports.sockets.runs import AlikeMessages, Constant, ReadBuffer, RowShape
@@ -31,6 +34,11 @@ LONGEST_ALIKE_BYTES = 64 * 1024
 """Longer messages are decoded one by one: copying their bytes costs more than that."""
 
 _TAG_AND_REDELIVERED = struct.Struct(">QB")
+_HEADER_START = struct.Struct(">BHIIQ")
+"""Of a header's frame: kind, channel, size; class and weight; the size of the body."""
+_BASIC = 60 << 16
+"""The class of messages, and the only weight that there is."""
+_TO_PROPERTIES = _HEADER_START.size
 _CONSUMER_TAG_AT = 5
 """In a deliver's content: behind class, method and the tag's length."""
 
@@ -61,13 +69,20 @@ class Deliveries(AlikeMessages["_Alike"]):
         """Route by consumer tag."""
         self._arrivals = arrivals
         self._last_likeness: _Likeness | None = None
+        self._last_header = b""
+        self._last_headers: Headers = NO_HEADERS
+        self._similar: _Similar | None = None
         self.decoded_together = 0
         """Messages that were decoded in runs."""
 
     # -- alike messages ----------------------------------------------------------------------------
 
     def take_run(self, buffer: ReadBuffer, start: int, end: int, at_ns: int) -> int:
-        return self._take_alike(buffer, start, end, at_ns)
+        at = start + self._take_alike(buffer, start, end, at_ns)
+        while (taken := self._take_similar(buffer.raw, at, end, at_ns)) > 0:
+            at += taken
+            at += self._take_alike(buffer, at, end, at_ns)
+        return at - start
 
     def awaits_rest(self, buffer: ReadBuffer, start: int, end: int) -> bool:
         return self._alike is not None and self._alike.shape.may_begin_at(buffer, start, end)
@@ -115,6 +130,68 @@ class Deliveries(AlikeMessages["_Alike"]):
             )
         )
 
+    # -- similar messages --------------------------------------------------------------------------
+
+    def _take_similar(self, raw: bytearray, start: int, end: int, at_ns: int) -> int:
+        """One that begins like the last and has other properties or another size: its frames are
+        told apart without being taken apart. How many bytes it was; 0 for anything else, which the
+        parser then reads frame by frame."""
+        similar = self._similar
+        if similar is None or not raw.startswith(similar.before, start):
+            return 0
+        header_at = start + similar.frame_bytes
+        properties_at = header_at + _TO_PROPERTIES
+        if properties_at > end or raw[header_at - 1] != FRAME_END:
+            return 0
+        kind, channel, header_bytes, basic, size = _HEADER_START.unpack_from(raw, header_at)
+        body_at: int = header_at + FRAME_EXTRA_BYTES + header_bytes
+        is_header = kind == HEADER and channel == self._channel and basic == _BASIC
+        if not is_header or body_at > end:
+            return 0
+        stop = body_at + (FRAME_EXTRA_BYTES + size if size else 0)
+        if stop > end or raw[body_at - 1] != FRAME_END or raw[stop - 1] != FRAME_END:
+            return 0
+        first = body_at + FRAME_START_BYTES
+        if size and raw[body_at:first] != frame_start(BODY, self._channel, size):
+            return 0
+        arrivals = self._arrivals
+        header = bytes(raw[header_at + FRAME_START_BYTES : body_at - 1])
+        if _STREAM_OFFSET in header:
+            return 0  # messages of a stream may be alike all the same
+        headers = NO_HEADERS
+        if arrivals.wants_headers:
+            try:
+                headers = self._headers_of(header)
+            except NOT_UNDERSTOOD:
+                return 0  # the parser says so
+        tag, bits = _TAG_AND_REDELIVERED.unpack_from(raw, start + similar.tag_at)
+        kept = size if arrivals.wants_bodies or size < ENVELOPE_BYTES else ENVELOPE_BYTES
+        arrivals.add_row(
+            (
+                at_ns,
+                self._lane,
+                similar.route,
+                tag + self._tag_mark,
+                bits & 1,
+                size,
+                bytes(raw[first : first + kept]) if size else b"",
+                headers,
+            )
+        )
+        if header == self._last_header:
+            # It says its size too: the next may be like these two in all but the body.
+            method = bytes(raw[start + FRAME_START_BYTES : header_at - 1])
+            self._expect(Content.of(method, header, size), similar.route, headers)
+        self._last_header = header
+        self._last_likeness = None
+        return stop - start
+
+    def _headers_of(self, header: bytes) -> Headers:
+        if header == self._last_header:
+            return self._last_headers
+        self._last_headers = read_headers(header[PROPERTIES_AT:])
+        return self._last_headers
+
     # -- any other message -------------------------------------------------------------------------
 
     def on_content(self, content: Content, at_ns: int) -> None:
@@ -123,7 +200,7 @@ class Deliveries(AlikeMessages["_Alike"]):
         tag_at = _tag_at(content.method)
         tag, bits = _TAG_AND_REDELIVERED.unpack_from(content.method, tag_at)
         route = self._route(content.method)
-        headers = content.headers if self._arrivals.wants_headers else NO_HEADERS
+        headers = self._headers_of(content.header) if self._arrivals.wants_headers else NO_HEADERS
         self._arrivals.add_row(
             (
                 at_ns,
@@ -142,6 +219,8 @@ class Deliveries(AlikeMessages["_Alike"]):
         if likeness == self._last_likeness and not has_own_headers:
             self._expect(content, route, headers)
         self._last_likeness = likeness
+        self._last_header = content.header
+        self._similar = _Similar(self._channel, content.method, tag_at, route)
 
     def _route(self, method: bytes) -> int:
         try:
@@ -159,6 +238,16 @@ class Deliveries(AlikeMessages["_Alike"]):
 
     def on_read_end(self, at_ns: int) -> None:
         """Messages are fetched by column, whenever the agent asks."""
+
+
+class _Similar:
+    """What messages for one consumer begin with: all of a deliver but its tag and what follows."""
+
+    def __init__(self, channel: int, method: bytes, tag_at: int, route: int) -> None:
+        self.route = route
+        self.before = frame_start(METHOD, channel, len(method)) + method[:tag_at]
+        self.tag_at = len(self.before)
+        self.frame_bytes = FRAME_EXTRA_BYTES + len(method)
 
 
 class _Alike:

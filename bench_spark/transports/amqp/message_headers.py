@@ -20,6 +20,8 @@ from bench_spark.transports.base import U8, Headers
 _CONTENT = struct.Struct(">HHQH")
 """Class, weight, size of the body, which properties there are."""
 _LENGTH = struct.Struct(">I")
+_FLAGS = struct.Struct(">H")
+_TEXT = ord("S")
 _MODE_ONLY: int = pika.spec.BasicProperties.FLAG_DELIVERY_MODE
 _WITH_HEADERS: int = _MODE_ONLY | pika.spec.BasicProperties.FLAG_HEADERS
 _WITH_ID: int = pika.spec.BasicProperties.FLAG_MESSAGE_ID
@@ -78,6 +80,37 @@ def message_ids(heads: U8) -> list[bytes]:
 def returned_head(message_id: str | None, body: bytes) -> bytes:
     """What a message that came back begins with, or would begin with."""
     return body if message_id is None else bytes.fromhex(message_id)
+
+
+def read_headers(properties: bytes) -> Headers:
+    """The headers among a message's properties. Where these are only what `MessageHeader` writes,
+    and all values text, that takes a tenth of pika's time."""
+    [flags] = _FLAGS.unpack_from(properties)
+    if flags == _MODE_ONLY and len(properties) == _FLAGS.size + 1:
+        return {}
+    found = _texts_of(properties) if flags == _WITH_HEADERS else None
+    if found is None:
+        return header_bytes(pika.spec.BasicProperties().decode(properties).headers)
+    return found
+
+
+def _texts_of(properties: bytes) -> Headers | None:
+    """Of a table and a delivery mode; None where they are not just that, or not all is text."""
+    at = _FLAGS.size + _LENGTH.size
+    end: int = at + _LENGTH.unpack_from(properties, _FLAGS.size)[0]
+    if end + 1 != len(properties):
+        return None
+    found: dict[str, bytes] = {}
+    while at < end:
+        name_end = at + 1 + properties[at]
+        if properties[name_end] != _TEXT:
+            return None
+        name = properties[at + 1 : name_end].decode()
+        at = name_end + 1 + _LENGTH.size
+        value_end: int = at + _LENGTH.unpack_from(properties, name_end + 1)[0]
+        found[name] = properties[at:value_end]
+        at = value_end
+    return found if at == end else None
 
 
 def header_bytes(table: Mapping[str, Any] | None) -> Headers:

@@ -31,18 +31,16 @@ from bench_spark.transports.amqp.frames import (
     NACK,
     RETURN,
 )
-from bench_spark.transports.amqp.message_headers import header_bytes
-from bench_spark.transports.base import Headers
 from bench_spark.transports.sockets.runs import ReadBuffer
 
 _METHOD_ID = struct.Struct(">I")
 _SETTLED = struct.Struct(">QB")
 _BODY_SIZE = struct.Struct(">Q")
 _BASIC_CLASS = pika.spec.BasicProperties.INDEX.to_bytes(2, "big")
-_BODY_SIZE_AT, _PROPERTIES_AT = 4, 12
+_BODY_SIZE_AT, PROPERTIES_AT = 4, 12
 """In a header frame's content."""
 _FOR_CHANNELS = frozenset({DELIVER, RETURN, ACK, NACK})
-_NOT_UNDERSTOOD = (KeyError, IndexError, ValueError, struct.error, pika.exceptions.AMQPError)
+NOT_UNDERSTOOD = (KeyError, IndexError, ValueError, struct.error, pika.exceptions.AMQPError)
 """What decoding a frame's content raises where it is not what it should be."""
 
 
@@ -66,18 +64,17 @@ class Content:
         self.pieces: list[bytes] = []
         self.piece_sizes: list[int] = []
 
-    @property
-    def properties(self) -> Any:
-        """As pika decodes them."""
-        return pika.spec.BasicProperties().decode(self.header[_PROPERTIES_AT:])
-
-    @property
-    def headers(self) -> Headers:
-        return header_bytes(self.properties.headers)
+    @classmethod
+    def of(cls, method: bytes, header: bytes, size: int) -> Content:
+        """A delivery that was read elsewhere, in one frame, without its body."""
+        made = cls(DELIVER, method)
+        made.header, made.size, made.piece_sizes = header, size, [size] if size else []
+        return made
 
     @property
     def message_id(self) -> str | None:
-        found: str | None = self.properties.message_id
+        properties = pika.spec.BasicProperties().decode(self.header[PROPERTIES_AT:])
+        found: str | None = properties.message_id
         return found
 
     @property
@@ -132,7 +129,7 @@ class Parser:
                     break
             try:
                 taken = self._take_frame(buffer.raw, start, end, at_ns)
-            except _NOT_UNDERSTOOD as error:
+            except NOT_UNDERSTOOD as error:
                 raise BadFrame(f"a frame that is not understood ({error!r})") from error
             if not taken:
                 break
@@ -181,7 +178,7 @@ class Parser:
         content = self._content
         if content is None or content.header or channel != self._channel:
             raise BadFrame("a header without its message")
-        if len(header) <= _PROPERTIES_AT or not header.startswith(_BASIC_CLASS):
+        if len(header) <= PROPERTIES_AT or not header.startswith(_BASIC_CLASS):
             raise BadFrame("a header that is none of a message")
         content.header = header
         [content.size] = _BODY_SIZE.unpack_from(header, _BODY_SIZE_AT)

@@ -112,9 +112,9 @@ class HttpProducers(SendingLanes[HttpLane, HttpWire, HttpWire]):
             raise
 
     @property
-    def statuses(self) -> Mapping[int, int]:
-        """How often each status was answered."""
-        return self._answered_requests.statuses
+    def answers_by_status(self) -> Mapping[str, int]:
+        statuses = self._answered_requests.statuses
+        return {str(status): statuses[status] for status in sorted(statuses)}
 
     # -- lanes -------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ adds properties to most packets, and a reason code to most answers.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -197,9 +198,12 @@ def user_properties(headers: Mapping[str, bytes]) -> bytes:
             raise ConfigurationError(
                 f"header {name!r}: {value[:40]!r} is no UTF-8 text, and MQTT has no other headers"
             )
-    return b"".join(
-        bytes([USER_PROPERTY]) + text(name) + binary(value) for name, value in headers.items()
-    )
+    return b"".join([_property_name(name) + binary(value) for name, value in headers.items()])
+
+
+@functools.lru_cache(maxsize=1024)
+def _property_name(name: str) -> bytes:
+    return bytes([USER_PROPERTY]) + text(name)
 
 
 def _is_text(value: bytes) -> bool:

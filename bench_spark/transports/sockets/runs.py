@@ -61,7 +61,12 @@ class RowShape:
 
     def is_at(self, buffer: ReadBuffer, start: int) -> bool:
         """Whether the row that begins here, and is complete, is one of these."""
-        return all(buffer.raw.startswith(expected, start + at) for at, expected in self._constants)
+        starts_with = buffer.raw.startswith
+        # `all` of a generator would cost as much again.
+        for at, expected in self._constants:  # noqa: SIM110
+            if not starts_with(expected, start + at):
+                return False
+        return True
 
     def may_begin_at(self, buffer: ReadBuffer, start: int, end: int) -> bool:
         """Whether all bytes from here to `end` are as in a row of these that is incomplete."""
@@ -122,9 +127,11 @@ class AlikeMessages(Generic[AlikeT]):
         at = start
         row_bytes = alike.shape.row_bytes
         while (available := (end - at) // row_bytes) > 0:
+            # Where sizes change all the time this is the usual end, and much cheaper than comparing
+            # many rows to find that out.
+            if not alike.shape.is_at(buffer, at):
+                break
             if available < FEW:
-                if not alike.shape.is_at(buffer, at):
-                    break
                 self._add_one(alike, buffer, at, at_ns)
                 at += row_bytes
                 continue

@@ -23,6 +23,11 @@ def framing_of(tcp: Tcp) -> Framing:
     return LengthFraming(tcp) if tcp.framing == "length" else LineFraming()
 
 
+def size_limit(tcp: Tcp) -> int | None:
+    """The largest body that can be framed; None where there is no limit."""
+    return 256**tcp.length_bytes - 1 if tcp.framing == "length" else None
+
+
 class LengthFraming:
     def __init__(self, tcp: Tcp) -> None:
         self._width = tcp.length_bytes

@@ -30,6 +30,7 @@ from bench_spark.transports.sockets.places import Doors, Place, Places
 from bench_spark.transports.sockets.plain import PlainAccess, PlainProtocol, access_to
 from bench_spark.transports.sockets.reopening import ReopeningRule
 from bench_spark.transports.sockets.runs import ReadBuffer
+from bench_spark.transports.tcp.framing import size_limit
 from bench_spark.transports.tcp.lanes import (
     ReceivingWire,
     SendingWire,
@@ -55,10 +56,28 @@ def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
         )
     if listens and scenario.consumers and own.consumers.is_encrypted:
         server_tls(broker)
+    if scenario.has_envelopes and scenario.producers:
+        _refuse_envelopes(scenario)
     if not listens and own.is_one and scenario.producers:
         raise ConfigurationError(
             "tcp.consumer: connect needs tcp.consumer_uri: nobody would pass on what producers "
             "send to the same server"
+        )
+
+
+def _refuse_envelopes(scenario: Scenario) -> None:
+    """Bodies that are made for measuring are binary, and of a known size."""
+    tcp, body_bytes = scenario.tcp, scenario.message.largest_bytes
+    if tcp.framing == "line":
+        raise ConfigurationError(
+            "tcp.framing: line needs messages that are text, with dataset or identity: the usual "
+            "bodies are binary, and any of their bytes may be a line feed; use length"
+        )
+    most = size_limit(tcp)
+    if most is not None and body_bytes > most:
+        raise ConfigurationError(
+            f"tcp.length_bytes: {tcp.length_bytes} is too few for message.bytes: {body_bytes}; "
+            f"the most that it can say is {most}"
         )
 
 

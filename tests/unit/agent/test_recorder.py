@@ -100,6 +100,19 @@ def receive(
     )
 
 
+def test_of_a_message_that_another_agent_sent_only_the_time_since_it_was_due_is_recorded() -> None:
+    into = recorder(is_carried=True, first_measured=np.array([0, 0, 0, 0]))
+    head = heads([1.2, 1.3, 1.4])
+    head["sent_ns"][1:] = 0
+    head["intended_ns"][2] = 0
+    receive(into, head, 1.5)
+    [row] = into.all_rows()
+    assert row.counters["received"] == 3
+    assert row.histograms["latency"].count == 1
+    delivery = row.histograms["delivery_latency"]
+    assert (delivery.count, delivery.max_us, delivery.min_us) == (2, 300_000, 200_000)
+
+
 def test_a_recorder_that_takes_any_message_looks_at_none() -> None:
     """Foreign, malformed, repeated, tiny: all count, in the phase and tick in which they arrive."""
     into = recorder(takes_any=True, by_destination=True)

@@ -29,7 +29,7 @@ def run(run_id: str, **keys: Any) -> Load:
 
 
 def test_senders_that_wait_keep_the_rate_together() -> None:
-    load = run("together", consumers=2)
+    load = run("together", consumers=2, destinations=2)
     accounts = load.accounts()
     assert accounts.sent == accounts.received_once == 240
     assert load.total("producer", "due") == 240

@@ -29,6 +29,15 @@ def test_what_is_due_goes_to_whoever_has_been_free_longest() -> None:
     assert sorted(send(requests, 5)) == [(0, 1), (2, 1)]
 
 
+def test_producers_need_not_be_in_order() -> None:
+    """Several destinations: the producers of each are together."""
+    requests = Requests((0, 2, 4, 1, 3))
+    send(requests, 5)
+    lane, _ = requests.arrived([3, 1, 5], [0, 0, 0])
+    assert lane.tolist() == [3, 4]
+    assert requests.are_here(np.array([4, 5, 1], np.uint32)).tolist() == [True, False, True]
+
+
 def test_when_all_wait_nothing_is_ready_until_one_is_free() -> None:
     requests = Requests((0, 1))
     assert requests.ready(3) == 2

@@ -185,3 +185,34 @@ def test_time_since_due_is_measured_only_on_a_schedule(has_schedule: bool) -> No
     table = pa.Table.from_pylist(rows_of([one], []), schema=ROWS)
     found = unite(pa.Table.from_batches(list(join_parts(table.to_batches(), rule))))
     assert ("delivery_latency" in found.ticks) == has_schedule
+
+
+@pytest.mark.parametrize(
+    ("arrived", "is_in_order"),
+    [
+        ([0, 1, 2, 70_000, 140_000], True),
+        ([0, 1, 1, 2], True),
+        ([1, 0], False),
+        ([0, 2, 1], False),
+        ([70_000, 0], False),
+        ([0, 70_000, 1], False),
+        ([], True),
+    ],
+)
+def test_it_is_seen_whether_any_message_overtook_another(
+    arrived: list[int], is_in_order: bool
+) -> None:
+    rows = [
+        row(MessageEvent.RECEIVED, 5, number, agent=0, producer=0, sequence=one, subscription=0)
+        for number, one in enumerate(arrived)
+    ]
+    assert joined(rows, partitions=3).is_in_order == is_in_order
+
+
+def test_streams_of_other_agents_and_subscriptions_do_not_overtake() -> None:
+    places = [(0, 0, 5), (1, 0, 4), (0, 1, 3)]
+    rows = [
+        row(MessageEvent.RECEIVED, 5, 7, agent=a, producer=0, sequence=one, subscription=where)
+        for a, where, one in places
+    ]
+    assert joined(rows, partitions=1).is_in_order

@@ -104,3 +104,23 @@ def test_rows_that_cannot_be_kept_are_said_and_end_nothing(store: Store, idle: i
     monitor = run(store, [{"pid": idle}])
     assert any("rows of resources are missing" in problem for problem in monitor.problems())
     assert monitor.document()["broker"]["pid"]["rss_bytes_max"] > 0
+
+
+def test_sources_of_several_brokers_are_named_by_both(store: Store) -> None:
+    """A broker that is ingress and egress at once is read once."""
+    pid = {"pid": 4194304}
+    one, two = (
+        Broker(
+            name=name,
+            kind="amqp",
+            uri=f"amqp://{name}",
+            management_uri="http://127.0.0.1:1",
+            resources=[ResourceSource.model_validate(pid)],
+        )
+        for name in ("one", "two")
+    )
+    monitor = Monitor(Ends.apart([one, two], [one]), "r1", store, Clock.local().now_ns)
+    document = monitor.document()
+    monitor.close()
+    assert list(document["broker"]) == ["one/pid", "two/pid"]
+    assert document["flow"] == {"state": "unknown", "share": None, "polls": 0}

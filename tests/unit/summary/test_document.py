@@ -209,6 +209,31 @@ def test_duplicates_are_what_was_received_more_than_once() -> None:
     assert summary(again).document["counts"]["duplicates"] == 5
 
 
+@pytest.mark.parametrize(
+    ("identity", "agents", "corrupted", "status"),
+    [
+        ({"content_hash": True}, 1, 2, "degraded"),
+        ({"content_hash": True}, 2, None, "valid"),
+        ({}, 1, None, "valid"),
+    ],
+)
+def test_corrupted_messages_are_told_where_contents_were_compared(
+    identity: dict[str, Any], agents: int, corrupted: int | None, status: str
+) -> None:
+    asked = plan(
+        identity={"carrier": "append", **identity}, agents=agents, producers=2, consumers=2
+    )
+    changed = [
+        HandTick("consumer", phase, second, {"corrupted": 1})
+        for phase, second in (("warmup", 4), ("measure", 6), ("measure", 7))
+    ]
+    document = summary([*good_ticks(), *changed], plan=asked).document
+    assert document["counts"]["corrupted"] == corrupted
+    assert document["status"] == status
+    checks = [check["name"] for check in document["audit"]["checks"]]
+    assert ("content" in checks) == (corrupted is not None)
+
+
 def test_without_confirms_nothing_is_said_of_them() -> None:
     document = summary(confirms=False).document
     assert document["counts"]["confirmed"] is None

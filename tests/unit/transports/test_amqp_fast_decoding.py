@@ -92,7 +92,7 @@ KINDS = st.builds(
     exchange=st.sampled_from(["", "amq.topic"]),
     routing_key=st.sampled_from(["bench-run-0", "k"]),
     size=st.sampled_from([0, 1, 8, 31, 32, 33, 100, 101, FRAME_MAX - 8, FRAME_MAX, 9000]),
-    headers=st.sampled_from([None, {"id": 1}]),
+    headers=st.sampled_from([None, {"id": 1}, {"id": "text"}, {"id": "more"}]),
     is_from_a_stream=st.booleans(),
 )
 

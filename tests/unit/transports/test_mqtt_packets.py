@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_spark.errors import ConfigurationError
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.packets import BadPacket, Login
 
@@ -163,3 +164,22 @@ def test_answers_to_subscriptions_are_read_in_both_versions() -> None:
     assert packets.read_suback("5", b"\0\1\0\x9e") == (1, b"\x9e")
     with pytest.raises(BadPacket):
         packets.read_suback("3.1.1", b"\0")
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=20), st.text(max_size=40), max_size=4))
+def test_headers_are_user_properties_and_are_found_among_others(texts: dict[str, str]) -> None:
+    headers = {name: value.encode() for name, value in texts.items()}
+    start, identifier_at = packets.publish_start(
+        "5", "topic", 1, False, 10, packets.user_properties(headers)
+    )
+    properties = start[identifier_at + 2 :]
+    assert packets.read_user_properties(properties) == headers
+    expiring = b"\x02" + (77).to_bytes(4)
+    length = packets.length_bytes(len(expiring) + len(packets.user_properties(headers)))
+    others = length + expiring + packets.user_properties(headers)
+    assert packets.read_user_properties(others) == headers
+
+
+def test_a_header_that_is_no_text_is_refused_by_its_name() -> None:
+    with pytest.raises(ConfigurationError, match="header 'id'"):
+        packets.user_properties({"id": b"\xff\xfe"})

@@ -1,0 +1,59 @@
+"""When a message of another agent was due follows from its producer and number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench_spark.agent.dealing import RoundRobin
+from bench_spark.agent.due_times import DueTimes
+from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.measure.envelope import empty_envelopes
+from bench_spark.plan import make_plan
+from bench_spark.scenario.models import Scenario
+
+START_NS = 7 * NANOSECONDS
+
+
+@pytest.mark.parametrize("steps", [[], [{"seconds": 1, "rate_per_second": 55}]])
+def test_it_is_what_the_sending_agent_had_in_its_schedule(steps: list[dict[str, Any]]) -> None:
+    scenario = Scenario.model_validate(
+        {
+            "agents": 3,
+            "placement": "split",
+            "producers": 5,
+            "identity": {"carrier": "header"},
+            "load": {"rate_per_second": 130, "steps": steps},
+            "phases": {"warmup_seconds": 1},
+        }
+    )
+    plan = make_plan(scenario, "run")
+    receiver = plan.assignments[-1]
+    due_times = DueTimes(receiver.streams, receiver.run_tag, START_NS)
+    senders = [one for one in plan.assignments if one.producers]
+    assert len(senders) > 1
+    for sender in senders:
+        dealer = RoundRobin(len(sender.producers), owes=True)
+        lane, sequence = dealer.deal(200)
+        assert sender.schedule is not None
+        head = empty_envelopes(200)
+        head["producer"] = np.array([member.index for member in sender.producers])[lane]
+        head["sequence"] = sequence
+        head["run_tag"] = receiver.run_tag
+        due_times.fill(head)
+        expected = sender.schedule.intended_of_ns(dealer.numbers(lane, sequence)) + START_NS
+        assert head["intended_ns"].tolist() == expected.tolist()
+
+
+def test_what_is_known_already_or_not_ours_is_left_alone() -> None:
+    keys = {"agents": 2, "placement": "split", "identity": {"carrier": "header"}}
+    receiver = make_plan(Scenario.model_validate(keys), "run").assignments[-1]
+    head = empty_envelopes(3)
+    head["run_tag"] = receiver.run_tag
+    head["intended_ns"][0] = 5
+    head["run_tag"][1] = 0
+    head["producer"][2] = 99
+    DueTimes(receiver.streams, receiver.run_tag, START_NS).fill(head)
+    assert head["intended_ns"].tolist() == [5, 0, 0]
