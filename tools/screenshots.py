@@ -26,7 +26,7 @@ from bench_spark import brokers  # noqa: E402
 from bench_spark.brokers.base import BrokerStatus, free_ports  # noqa: E402
 
 MOST_BYTES = 200_000
-WIDTH, HEIGHT = 1280, 1150
+WIDTH, DASHBOARD_HEIGHT, REPORT_HEIGHT = 1280, 1480, 1500
 LOAD = ("load.rate_per_second=2000", "phases.warmup_seconds=5", "phases.measure_seconds=20")
 PICTURE_AT_POINTS = 18
 
@@ -58,13 +58,13 @@ def take_pictures(page: Page, broker: BrokerStatus, directory: Path) -> None:
         ]
     )
     wait_for(port)
-    page.show(f"http://127.0.0.1:{port}/", WIDTH, height=HEIGHT)
+    page.show(f"http://127.0.0.1:{port}/", WIDTH, height=DASHBOARD_HEIGHT)
     page.wait_until("document.querySelector('.chart svg') !== null")
     page.wait_until(f"document.querySelector('.chart')?.dataset.points >= {PICTURE_AT_POINTS}")
     keep(page, IMAGES / "dashboard.png")
     if run.wait(timeout=120) not in (0, 4):
         sys.exit("the run failed")
-    page.show(report.as_uri(), WIDTH, height=HEIGHT)
+    page.show(report.as_uri(), WIDTH, height=REPORT_HEIGHT)
     page.wait_until("document.documentElement.dataset.drawn")
     keep(page, IMAGES / "report.png")
 
