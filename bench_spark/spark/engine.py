@@ -18,9 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from py4j.protocol import Py4JError
 from pyspark import InheritableThread
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from bench_spark import __version__
@@ -50,22 +48,18 @@ from bench_spark.errors import (
     error_of_kind,
 )
 from bench_spark.measure.clock import NANOSECONDS, Clock, WallClockWatch, WallStep
-from bench_spark.messages.files import MessageDirectory
-from bench_spark.messages.joining import JoinRule
-from bench_spark.messages.live import LiveFiles, LiveJoin
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.plan import Plan, timeline_of
 from bench_spark.scenario.ends import Ends
-from bench_spark.scenario.trace_section import ALL, traced_every
 from bench_spark.spark.agent_task import in_task, start_worker
 from bench_spark.spark.collector_address import collector_address
 from bench_spark.spark.dataset_rows import DatasetRows
 from bench_spark.spark.environment import driver_environment
 from bench_spark.spark.housekeeping import compact_if_alone, compact_overdue
-from bench_spark.spark.joins import join_messages
 from bench_spark.spark.marker import StoreMarker, store_marker
 from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
 from bench_spark.spark.overhead import SparkOverhead
+from bench_spark.spark.run_messages import RunMessages
 from bench_spark.spark.session import free_slots, wait_for_slots
 from bench_spark.spark.ticks import merged_ticks, merged_ticks_here
 from bench_spark.spark.windows import ROLLING_SECONDS, LiveWindow, RunWindows
@@ -74,7 +68,6 @@ from bench_spark.summary.audit import Check
 from bench_spark.summary.document import RunFacts, RunSummary, summarise
 from bench_spark.summary.objectives import MissedWhileRunning, missed_in_window
 from bench_spark.summary.rows import TrialOf, run_row, summary_rows
-from bench_spark.summary.trace import TraceFacts
 
 SLOTS_TIMEOUT_SECONDS = 10.0
 JOIN_TIMEOUT_SECONDS = 60.0
@@ -253,6 +246,7 @@ class _Run:
         self._job_error: Exception | None = None
         self._interrupted_by: int | None = None
         self._stopped_by: MissedWhileRunning | None = None
+        self._messages = RunMessages(store, request.plan)
         self._metrics_error: BenchError | None = None
         self._warming: threading.Thread | None = None
 
@@ -295,7 +289,7 @@ class _Run:
                     self._warming.join(CLOSING_SECONDS)
             self._take_back_results(control, committer)
             committer.close()
-            self._remove_orphans(committer)
+            self._messages.remove_orphans(committer)
             self._refuse_if_never_started(control)
             is_small = committer.rows <= SMALL_RUN_ROWS
             return self._sum_up(control, started_at, began_ns, is_small)
@@ -326,7 +320,7 @@ class _Run:
         run_id = self._plan.run_id
         # Credentials travel in the closure of the tasks: never in a conf value or a description.
         stage = context.parallelize(range(len(tasks)), len(tasks)).barrier()
-        job = stage.mapPartitions(in_task(tasks, marker, self._message_directory()))
+        job = stage.mapPartitions(in_task(tasks, marker, self._messages.directory()))
 
         def collect() -> None:
             context.setJobGroup(run_id, f"bench-spark run {run_id}", interruptOnCancel=False)
@@ -338,12 +332,6 @@ class _Run:
         thread = InheritableThread(target=collect, name="agents", daemon=True)
         thread.start()
         return thread
-
-    def _message_directory(self) -> MessageDirectory | None:
-        """Where agents put rows of single messages; None if they make none."""
-        if not traced_every(self._plan.scenario.trace):
-            return None
-        return MessageDirectory(self._store.table_uri("messages"), self._store.is_local)
 
     def _warm_metrics(self, server: CollectorServer, control: RunControl) -> None:
         """Get the query going while the agents get ready; the load starts when both are.
@@ -432,10 +420,7 @@ class _Run:
 
     def _begin(self, control: RunControl, committer: Committer) -> None:
         timeline = self._timeline(control)
-        messages = self._message_directory()
-        if messages is not None and self._plan.scenario.trace == ALL:
-            join = LiveJoin(self._join_rule(timeline))
-            committer.time_late(LiveFiles(messages.filesystem(), join))
+        self._messages.time_late(committer, timeline)
         scenario = self._plan.scenario
         self._metrics.register_run(
             RunWindows(
@@ -489,33 +474,6 @@ class _Run:
             text = str(self._job_error).splitlines()[0][:300]
             control.failures.append(Failure(0, "RunError", f"the Spark stage failed: {text}"))
 
-    def _remove_orphans(self, committer: Committer) -> None:
-        """Files of messages that an agent could not tell of any more."""
-        if traced_every(self._plan.scenario.trace):
-            named = committer.message_paths
-            self._store.remove_unnamed("messages", self._plan.run_id, named)
-
-    def _join_messages(self, control: RunControl) -> tuple[TraceFacts | None, tuple[Check, ...]]:
-        """Every message by its ID, where all are traced; else, or if that fails, what to say."""
-        scenario = self._plan.scenario
-        if scenario.trace != ALL or control.start_at_ns is None:
-            return None, ()
-        self._display.step("joining messages")
-        timeline = self._timeline(control)
-        began = time.monotonic()
-        rule = self._join_rule(timeline)
-        try:
-            joined = join_messages(self._spark, self._store, self._plan.run_id, rule)
-        except (PySparkException, Py4JError) as error:
-            text = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-            advice = f"bench-spark messages {self._plan.run_id} tries again"
-            return None, (Check("trace", "warn", f"messages were not joined: {text}; {advice}"),)
-        return TraceFacts(joined, timeline, time.monotonic() - began), ()
-
-    def _join_rule(self, timeline: Timeline) -> JoinRule:
-        scenario = self._plan.scenario
-        return JoinRule(timeline, scenario.histogram.highest_us, scenario.load.mode == "rate")
-
     def _refuse_if_never_started(self, control: RunControl) -> None:
         if control.start_at_ns is not None or self._interrupted_by is not None:
             return
@@ -531,8 +489,11 @@ class _Run:
     ) -> RunSummary:
         self._display.step("summing up")
         notes = self._finish_metrics()
-        trace, remarks = self._join_messages(control)
-        facts = replace(self._facts(control, (*notes, *remarks)), trace=trace)
+        facts = self._facts(control, notes)
+        if self._messages.is_joined and control.start_at_ns is not None:
+            self._display.step("joining messages")
+            trace, remarks = self._messages.join(self._spark, self._timeline(control))
+            facts = replace(facts, trace=trace, notes=(*facts.notes, *remarks))
         run_id = self._plan.run_id
         ticks = (
             merged_ticks_here(self._store, run_id)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from bench_spark.errors import (
     EXIT_DATA_LOST,
     EXIT_DEGRADED,
+    EXIT_GATE_MISSED,
     EXIT_INTERRUPTED,
     EXIT_TERMINATED,
     EXIT_VALID,
@@ -56,12 +57,15 @@ class SuiteResult:
 
     @property
     def exit_code(self) -> int:
-        """A signal before lost data, lost data before any other failure."""
+        """A signal before lost data, lost data before any other failure, and a failure before an
+        objective that a valid trial has missed."""
         codes = {outcome.exit_code for outcome in self.outcomes}
         for code in (*SIGNALLED, EXIT_DATA_LOST):
             if code in codes:
                 return code
-        return EXIT_VALID if codes <= {EXIT_VALID} else EXIT_DEGRADED
+        if codes <= {EXIT_VALID, EXIT_GATE_MISSED}:
+            return max(codes, default=EXIT_VALID)
+        return EXIT_DEGRADED
 
 
 class TrialEnd(NamedTuple):

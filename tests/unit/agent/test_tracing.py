@@ -75,7 +75,8 @@ def received(head: Envelopes) -> Received:
 
 def test_every_row_reaches_a_file_once_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "CHUNK_ROWS", 64)
-    kept, files = Kept(), []
+    kept = Kept()
+    files: list[MessageFile] = []
     tracer = Tracer(setup_of(), kept, files.append)
     for first in range(0, 1_000, 100):
         tracer.sent(np.zeros(100, np.uint32), heads(first, 100), 50, insert_ns=9)

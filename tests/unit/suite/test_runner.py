@@ -105,6 +105,7 @@ def test_skipped_trials_are_told_and_not_run(tmp_path: Path) -> None:
         ({"trial_2": EXIT_DEGRADED}, EXIT_DEGRADED),
         ({"trial_2": EXIT_DEGRADED, "trial_3": EXIT_DATA_LOST}, EXIT_DATA_LOST),
         ({"trial_1": 1, "trial_3": 3}, EXIT_DEGRADED),
+        ({"trial_1": 1}, 1),
     ],
 )
 def test_a_failure_costs_only_its_own_trial(
