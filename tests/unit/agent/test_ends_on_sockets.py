@@ -48,6 +48,7 @@ class System(ThreadingHTTPServer):
 
 class Passing(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         assert isinstance(self.server, System)
@@ -103,7 +104,7 @@ def test_what_a_system_forgets_is_lost_and_nothing_else(
     system.forgets = True
     load = run(system, egress, f"forgetful-{mode}", mode=mode, patience_seconds=0.1)
     accounts = load.accounts()
-    assert accounts.sent == system.taken > 100
+    assert accounts.sent == system.taken > 50
     assert accounts.received_once == system.passed
     assert accounts.lost == system.taken - system.passed > 0
     assert load.total("producer", "confirmed") == system.taken
