@@ -34,6 +34,7 @@ def test_every_case_is_in_the_document_with_what_was_seen(tool: ModuleType) -> N
     assert list(rows) == list(tool.CASES) == list(range(1, 21))
     for number, (fault, expected) in tool.CASES.items():
         assert rows[number][1:3] == [fault, expected], "run `make test-faults`"
+        assert "not run" not in rows[number][-1]
 
 
 def test_every_case_has_a_test_that_is_marked_with_it(tool: ModuleType) -> None:
