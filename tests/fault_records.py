@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -17,7 +17,12 @@ CASES = "fault_cases"
 SLOW = "fault_slow"
 SEEN = "fault_seen"
 
-Seen = Callable[[str], None]
+
+class Seen(Protocol):
+    """Takes a short text with a figure, for the column "Seen" of the fault table; of the given case
+    only, if its test shows several."""
+
+    def __call__(self, text: str, case: int | None = None) -> None: ...
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,10 +43,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def seen(record_property: Callable[[str, object], None]) -> Seen:
-    """Takes a short text with a figure, for the column "Seen" of the fault table."""
-
-    def note(text: str) -> None:
-        record_property(SEEN, text)
+    def note(text: str, case: int | None = None) -> None:
+        record_property(SEEN, [case, text])
 
     return note
 

@@ -36,7 +36,7 @@ def table(results: Sequence[Result]) -> str:
 def row(number: int, case: Case, results: Sequence[Result]) -> str:
     own = [one for one in results if number in one["cases"]]
     passed = [one for one in own if one["outcome"] == "passed"]
-    seen = [text for one in passed for text in one["seen"]]
+    seen = [text for one in passed for of, text in one["seen"] if of in (None, number)]
     files = sorted({one["test"].partition("::")[0] for one in own})
     slow = sum(one["slow"] for one in own)
     where = (

@@ -153,7 +153,7 @@ def test_a_killed_standalone_worker_ends_the_run_with_what_was_measured(
     rows = DeltaTable(str(store / "events")).to_pandas().drop(columns=["histograms"])
     check_one_producer_each(rows[rows.run_id == "bereft"].to_dict("records"))
     assert eventually(lambda: not workers_at(rabbitmq_broker.port)), "nobody goes on sending"
-    seen(f"standalone worker: over {over_seconds:.1f} s after the kill")
+    seen(f"standalone worker: over {over_seconds:.1f} s after the kill", case=10)
 
 
 def kill_with_children(worker: subprocess.Popen[bytes]) -> None:
@@ -181,4 +181,4 @@ def check_refused_for_slots(master: str, common: tuple[str, ...], seen: Seen) ->
     assert "offers 4" in "".join(said)
     seconds = time.monotonic() - planned
     assert seconds < 15
-    seen(f"standalone: refused {seconds:.1f} s after the session was there")
+    seen(f"standalone: refused {seconds:.1f} s after the session was there", case=11)

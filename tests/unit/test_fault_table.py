@@ -51,7 +51,8 @@ def test_a_row_tells_figures_outcomes_and_where_the_tests_are(tool: ModuleType) 
         {"test": "tests/a/test_a.py::x", "cases": [1], "outcome": "passed", "slow": True},
         {"test": "tests/a/test_a.py::y", "cases": [1, 2], "outcome": "failed", "slow": False},
     ]
-    results[0]["seen"], results[1]["seen"] = ["a | b"], ["no"]
+    results[0]["seen"] = [[None, "a | b"], [2, "of another case"]]
+    results[1]["seen"] = [[None, "of a test that failed"]]
     case = tool.Case("fault", "expected")
     where = "1 of 2 (1 slow) in [test_a](../tests/a/test_a.py)"
     assert tool.row(1, case, results) == rf"| 1 | fault | expected | a \| b | {where} |"
