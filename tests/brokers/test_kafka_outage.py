@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,10 +21,10 @@ from contract import (
     producing,
     receive_into,
 )
+from restartable import Restartable
 
 from bench_spark.agent import loop as loop_module
 from bench_spark.brokers.kafka import Kafka
-from bench_spark.brokers.process import end, last_lines, spawn
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
@@ -45,54 +41,16 @@ from bench_spark.transports.base import (
 START_SECONDS = 60.0
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-class Restartable:
-    """A broker that can be killed and started again, on the same port and with the same log."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._ports = {name: free_port() for name in ("client", "controller")}
-        (self._command,) = Kafka().prepare(directory, self._ports, say=lambda _: None)
-        self.start()
-
-    def start(self) -> None:
-        log = self._directory / "log"
-        self._process = spawn(self._command, self._directory, log)
-        started = time.monotonic()
-        while not Kafka().answers(self._ports):
-            assert time.monotonic() - started < START_SECONDS, last_lines(log)
-            time.sleep(0.1)
-
-    def kill(self) -> None:
-        if self._process.is_alive:
-            os.kill(self._process.pid, signal.SIGKILL)
-        end(self._process, patience_seconds=5)
-
-    def start_if_dead(self) -> None:
-        if not self._process.is_alive:
-            self.start()
-
-    @property
-    def broker(self) -> Broker:
-        servers = f"127.0.0.1:{self._ports['client']}"
-        return Broker(name="restartable", kind="kafka", bootstrap_servers=servers)
-
-
 @pytest.fixture(scope="module")
 def one_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restartable]:
-    made = Restartable(tmp_path_factory.mktemp("kafka"))
+    made = Restartable(Kafka(), tmp_path_factory.mktemp("kafka"))
     yield made
-    made.kill()
+    made.close()
 
 
 @pytest.fixture
 def restartable(one_of_our_own: Restartable) -> Restartable:
-    one_of_our_own.start_if_dead()
+    one_of_our_own.start()
     return one_of_our_own
 
 
