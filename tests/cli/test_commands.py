@@ -337,7 +337,7 @@ def test_a_run_id_is_used_once_per_store(bench: Program, store: Store) -> None:
 
 
 def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(files, "load", fail)

@@ -93,7 +93,7 @@ def test_what_is_there_is_written_over_only_when_told(
     [
         "",
         f"bob:{SECRET}@example.org",
-        f"http://bob:{SECRET}@example.org",
+        f"ftp://bob:{SECRET}@example.org",
         f"amqp://bob:{SECRET}@:port/",
         f"amqp://bob:{SECRET}#x@example.org",
         f"kafka://bob:{SECRET}@",

@@ -24,7 +24,8 @@ from bench_spark.errors import (
     EXIT_VALID,
     BrokerRefused,
 )
-from bench_spark.scenario.broker import Broker, resolve_credentials
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
 
@@ -196,13 +197,13 @@ def test_what_the_broker_refuses_of_some_trials_only_is_told_and_the_others_go_o
     limited = Scenario.model_validate(
         {"name": "limited", "amqp": {"queue": {"arguments": {"x-max-length": 10}}}}
     )
-    login = resolve_credentials(qpid_broker)
+    ends = Ends.of(qpid_broker)
     trials = [("one", plain), ("two", limited), ("three", limited)]
-    told = refuse_what_the_broker_cannot(trials, qpid_broker, login)
+    told = refuse_what_the_broker_cannot(trials, ends)
     assert [text.partition(": ")[0] for text in told] == ["trial two"]
     assert "refuses x-max-length (542 NOT_IMPLEMENTED)" in told[0]
     with pytest.raises(BrokerRefused, match=r"trial two: .*x-max-length"):
-        refuse_what_the_broker_cannot(trials[1:], qpid_broker, login)
+        refuse_what_the_broker_cannot(trials[1:], ends)
 
 
 @pytest.mark.slow
