@@ -1,13 +1,13 @@
 # Every target prepares what it needs; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-faults check format audit bench wheel archive clean
+.PHONY: help setup demo test test-deployment test-faults check format audit bench wheel archive clean
 
 BIN := .venv/bin
 SOURCES := bench_spark jobs tests tools benchmarks
 TESTS ?= tests
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## .venv with pinned dependencies, jars and Spark's class archive; quick when done
 	@tools/setup.sh
@@ -15,9 +15,13 @@ setup: ## .venv with pinned dependencies, jars and Spark's class archive; quick 
 demo: setup ## the same load on an embedded Kafka and Qpid, compared; two minutes
 	@$(BIN)/bench-spark demo
 
-test: ## all tests, with real brokers and Spark (TESTS=tests/unit: some of them; WORKERS=1)
+test: ## the tests, with real brokers and Spark (TESTS=tests/unit: some of them; WORKERS=1)
 	@tools/setup.sh --brokers
 	@tools/test.sh $(TESTS)
+
+test-deployment: ## a packed environment on bare workers, and hosts apart (network namespaces); 5 minutes
+	@tools/setup.sh --brokers
+	@$(BIN)/python -m pytest -m deployment tests/cluster
 
 test-faults: ## every fault of docs/reliability.md, and its table from what was seen; 20 minutes (CASE=9: one)
 	@tools/setup.sh --brokers

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # All tests that the arguments name, as fast as two cores allow: several processes share them out, then
 # those that need the machine to themselves (mark `alone`) run one after the other.
-# WORKERS=1: everything in one process. Tests marked `faults_slow` are for `make test-faults`.
+# WORKERS=1: everything in one process. Tests marked `faults_slow` are for `make test-faults`, those
+# marked `deployment` for `make test-deployment`.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,6 +10,7 @@ cd "$(dirname "$0")/.."
 # stay together; files go out in the order of tests/conftest.py, the longest first.
 workers=${WORKERS:-3}
 readonly NOTHING_SELECTED=5
+readonly HERE="not faults_slow and not deployment"
 
 run() {
     .venv/bin/python -m pytest "$@"
@@ -17,11 +19,11 @@ run() {
 }
 
 if [ "$workers" = 1 ]; then
-    run -m "not faults_slow" "$@"
+    run -m "$HERE" "$@"
     exit
 fi
-run -m "not alone and not faults_slow" --numprocesses "$workers" --dist loadfile --no-loadscope-reorder "$@"
+run -m "not alone and $HERE" --numprocesses "$workers" --dist loadfile --no-loadscope-reorder "$@"
 together=$?
-run -m "alone and not faults_slow" "$@"
+run -m "alone and $HERE" "$@"
 alone=$?
 [ "$together" = 0 ] && [ "$alone" = 0 ]

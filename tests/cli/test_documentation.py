@@ -438,9 +438,9 @@ def test_every_query_shown_is_answered(readers_store: Path, spark: SparkSession)
     store = Store(readers_store / "bench-store")
     # The README's run takes no samples of its throughput, and loopback loses nothing and has no
     # machine of its own.
-    sent = {"run_id": "RUN", "kind": "sent", "producer": 0, "sequence": 10**9, "sent_ns": 10**18}
+    sent = {"run_id": "RUN", "kind": "sent", "phase": "measure", "producer": 0, "sequence": 10**9}
     for table, row in {
-        "messages": sent,
+        "messages": sent | {"sent_ns": 10**18},
         "samples": {"run_id": "RUN", "pair": 0, "number": 0, "messages": 500, "seconds": 0.01},
         "resources": {"run_id": "RUN", "source": "embedded", "rss_bytes": 1_000_000},
     }.items():

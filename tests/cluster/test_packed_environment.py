@@ -17,6 +17,8 @@ from benchmarks.standalone import HERE, ROOT, Job, standalone
 
 WORKERS, RATE_OF_AN_AGENT, SECONDS = 2, 500, 2
 
+pytestmark = pytest.mark.deployment
+
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:

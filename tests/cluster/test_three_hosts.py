@@ -23,6 +23,8 @@ DRIVER, EXECUTOR = f"198.18.{NETWORK}.1", f"198.18.{NETWORK}.2"
 NEAR_BROKER, BROKER, BROKER_PORT = f"198.19.{NETWORK}.1", f"198.19.{NETWORK}.2", 1883
 DELAY_SECONDS = 0.02
 
+pytestmark = pytest.mark.deployment
+
 
 @contextmanager
 def mosquitto(place: Place, directory: Path) -> Iterator[None]:
