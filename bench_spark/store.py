@@ -364,7 +364,10 @@ class Store:
                 uri,
                 schema=schema,
                 mode="ignore",
-                configuration={tables.SCHEMA_PROPERTY: str(tables.SCHEMA_NUMBER)},
+                configuration={
+                    tables.SCHEMA_PROPERTY: str(tables.SCHEMA_NUMBER),
+                    **tables.PROPERTIES.get(name, {}),
+                },
                 storage_options=self._storage_options,
                 raise_if_key_not_exists=False,
             )
@@ -378,7 +381,8 @@ class Store:
 
     def _migrate(self, name: str, handle: DeltaTable, schema: pa.Schema) -> None:
         """The one migration step: columns that this program knows and the table lacks."""
-        number = int(handle.metadata().configuration.get(tables.SCHEMA_PROPERTY) or 0)
+        configuration = handle.metadata().configuration
+        number = int(configuration.get(tables.SCHEMA_PROPERTY) or 0)
         if number > tables.SCHEMA_NUMBER:
             raise StoreError(
                 f"store {self._shown}: table {name} has schema {number}, this program knows "
@@ -391,10 +395,15 @@ class Store:
         try:
             if missing:
                 handle.alter.add_columns(missing)
+            lacking = {
+                key: value
+                for key, value in tables.PROPERTIES.get(name, {}).items()
+                if key not in configuration
+            }
             if number < tables.SCHEMA_NUMBER:
-                handle.alter.set_table_properties(
-                    {tables.SCHEMA_PROPERTY: str(tables.SCHEMA_NUMBER)}, raise_if_not_exists=False
-                )
+                lacking[tables.SCHEMA_PROPERTY] = str(tables.SCHEMA_NUMBER)
+            if lacking:
+                handle.alter.set_table_properties(lacking, raise_if_not_exists=False)
         except (DeltaError, OSError) as error:
             raise StoreNotReady(
                 f"store {self._shown}: table {name} could not be brought to schema "

@@ -246,6 +246,19 @@ TABLES: dict[str, pa.Schema] = {
     "messages": MESSAGES,
 }
 
+KEPT_SHORT = {
+    "delta.logRetentionDuration": "interval 15 minutes",
+    "delta.deletedFileRetentionDuration": "interval 15 minutes",
+}
+"""A table that gets a commit every second must forget its old versions: a commit looks through the
+whole log, and each took twice as long after half an hour. No row is lost by it, only the way back
+to how the table was before."""
+
+PROPERTIES: dict[str, dict[str, str]] = dict.fromkeys(
+    ("events", "metrics", "resources", "messages"), KEPT_SHORT
+)
+"""Of tables that are made; one without them gets them when its store is opened."""
+
 
 def table_uri(store: str, table: str) -> str:
     return f"{store.rstrip('/')}/{table}"

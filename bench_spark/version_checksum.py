@@ -42,6 +42,10 @@ class Contents:
         return cls(handle.version(), len(sizes), sum(sizes))
 
 
+KEPT = 20
+"""Readers want the newest; a log of thousands of files slows every commit down."""
+
+
 class VersionChecksums:
     """Writes the checksum of each version that a handle commits. Local tables only."""
 
@@ -58,6 +62,7 @@ class VersionChecksums:
         fresh = checksum.with_name(f".{checksum.name}.{os.getpid()}")
         fresh.write_text(checksum_text(handle, contents))
         fresh.rename(checksum)
+        (self._log / f"{version - KEPT:020d}.crc").unlink(missing_ok=True)
 
     def _next(self, version: int) -> Contents | None:
         """What is known, moved on by one commit: a table may have thousands of files to count."""

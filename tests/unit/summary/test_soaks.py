@@ -12,12 +12,14 @@ import pytest
 from deltalake import DeltaTable
 
 from bench_spark import store as store_module
+from bench_spark import tables
 from bench_spark.agent.rows import EventRow
 from bench_spark.collector.committer import events_table
 from bench_spark.measure.hdr import Histogram, SparseHistogram, shape_for
 from bench_spark.spark.housekeeping import compact_overdue
 from bench_spark.store import Store
 from bench_spark.summary.totals import TickTotals
+from bench_spark.version_checksum import KEPT
 
 HIGHEST_US = 10_000_000
 
@@ -52,9 +54,13 @@ def test_a_table_that_is_appended_to_for_long_stays_small_to_open(
     """As eight hours of seconds would do it, with all limits a tenth."""
     monkeypatch.setattr(store_module, "COMPACT_AFTER_APPENDS", 30)
     monkeypatch.setattr(store_module, "REOPEN_AFTER_COMMITS", 10)
+    assert "delta.logRetentionDuration" in tables.PROPERTIES["events"]
+    kept_shorter = dict.fromkeys(tables.PROPERTIES["events"], "interval 1 milliseconds")
+    properties = {**kept_shorter, "delta.checkpointInterval": "10"}
+    monkeypatch.setitem(tables.PROPERTIES, "events", properties)
     store = Store(tmp_path).open()
     latency = histogram(1)
-    files_in_use, since_checkpoint = [], []
+    files_in_use, since_checkpoint, files_in_log = [], [], []
     appends = 130
     for number in range(appends):
         store.append("events", interval(number, latency), app_id="soak", version=number)
@@ -65,8 +71,11 @@ def test_a_table_that_is_appended_to_for_long_stays_small_to_open(
             log = tmp_path / "events" / "_delta_log"
             checkpoints = sorted(int(one.name[:20]) for one in log.glob("*.checkpoint.parquet"))
             since_checkpoint.append(table.version() - (checkpoints or [0])[-1])
+            files_in_log.append(len(list(log.iterdir())))
     assert max(files_in_use) <= 31 + 1
-    assert max(since_checkpoint) <= 101
+    assert max(since_checkpoint) <= 11
+    # Commits since the last checkpoint or the one before, as many checksums, and a few checkpoints.
+    assert max(files_in_log[1:]) <= 2 * 10 + KEPT + 20
     kept = store.read("events", columns=["row_number"])["row_number"].to_pylist()
     assert sorted(kept) == list(range(2 * appends))
 
