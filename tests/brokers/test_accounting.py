@@ -139,7 +139,12 @@ def test_events_sum_to_kafkas_end_offsets(kafka_broker: Broker) -> None:
         consumer = Consumer(
             {"bootstrap.servers": kafka_broker.bootstrap_servers, "group.id": "watcher"}
         )
-        ends.append(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1])
+        # What was sent last is still on its way to the broker.
+        deadline = time.monotonic() + 20
+        offset = 0
+        while offset < 1250 and time.monotonic() < deadline:
+            offset = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1]
+        ends.append(offset)
         consumer.close()
 
     load = run_load(plan_of("kafka-offsets"), kafka_broker, watch)

@@ -408,8 +408,10 @@ def reconnects(load: Load) -> int:
 @pytest.mark.parametrize("confirms", [0, 100])
 @pytest.mark.fault(case=1)
 def test_a_schedule_goes_on_and_every_message_is_accounted_for(
-    any_way: tuple[Proxy, Broker, str], confirms: int
+    any_way: tuple[Proxy, Broker, str], confirms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # However long it takes to connect again: what was due meanwhile is sent then.
+    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 60 * NANOSECONDS)
     proxy, broker, plane = any_way
     amqp = {"confirms": confirms, "ack": "manual", "ack_every": 10, "prefetch": 100}
     plan = plan_of(plane, producers=2, consumers=2, load={"rate_per_second": 1000}, amqp=amqp)
@@ -449,14 +451,15 @@ def test_unacknowledged_messages_come_again_and_are_told_apart(
 ) -> None:
     proxy, broker, plane = any_way
     amqp = {"ack": "manual", "ack_every": 2000, "prefetch": 5000}
-    # The idle rest is acknowledged after 0.1 s, so the stream must be dense.
+    # The idle rest is acknowledged after a second, so the stream must be dense.
     plan = plan_of(plane, load={"rate_per_second": 1500}, amqp=amqp)
     load = run_load(plan, broker, cutting(proxy, down_seconds=0.3))
     accounts = load.accounts()
     assert load.control.failures == []
     assert accounts.closes
-    assert load.total(CONSUMER, "redelivered") > 0
-    assert load.total(CONSUMER, "duplicates") > 0
+    # On a busy machine the cut may come while messages of the warm-up are still on their way.
+    assert load.total_of_all_phases(CONSUMER, "redelivered") > 0
+    assert load.total_of_all_phases(CONSUMER, "duplicates") > 0
     received = load.total(CONSUMER, "received")
     assert received == accounts.received_once + load.total(CONSUMER, "duplicates")
 

@@ -438,8 +438,10 @@ def test_every_query_shown_is_answered(readers_store: Path, spark: SparkSession)
     store = Store(readers_store / "bench-store")
     # The README's run takes no samples of its throughput, and loopback loses nothing and has no
     # machine of its own.
+    missed = {"objective": "p99 < 1ms", "value": 2000.0, "met": False}
     sent = {"run_id": "RUN", "kind": "sent", "phase": "measure", "producer": 0, "sequence": 10**9}
     for table, row in {
+        "runs": {"run_id": "SLOW", "slo": [missed]},
         "messages": sent | {"sent_ns": 10**18},
         "samples": {"run_id": "RUN", "pair": 0, "number": 0, "messages": 500, "seconds": 0.01},
         "resources": {"run_id": "RUN", "source": "embedded", "rss_bytes": 1_000_000},

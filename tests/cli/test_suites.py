@@ -216,7 +216,7 @@ def test_the_latency_study_finds_its_last_two_rows_by_itself(
         [
             *("suite", "run", "rabbitmq-latency-rate", "--quick", "--broker", str(file)),
             *("--store", str(tmp_path / "store"), "--format", "json"),
-            *("--set", "phases.warmup_seconds=0.3", "--set", "phases.measure_seconds=1"),
+            *("--set", "phases.warmup_seconds=0.5", "--set", "phases.measure_seconds=2"),
         ]
     )
     said = capfd.readouterr()
