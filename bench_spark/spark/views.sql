@@ -55,7 +55,7 @@ SELECT run_id,
        100 * avg(system_of_machine) AS cpu_system_percent,
        100 * avg(user_of_core) AS cpu_user_percent_of_core,
        100 * avg(system_of_core) AS cpu_system_percent_of_core,
-       sum(written_bytes) / 1e6 AS disk_mb, sum(device_written_bytes) / 1e6 AS device_mb
+       sum(device_written_bytes) / 1e6 AS disk_mb, sum(written_bytes) / 1e6 AS handed_mb
 FROM (
   SELECT run_id, host, max(user_of_machine) AS user_of_machine,
          max(system_of_machine) AS system_of_machine, max(user_of_core) AS user_of_core,
@@ -93,7 +93,7 @@ SELECT r.run_id, r.suite, r.trial, r.scenario, r.broker, r.status, r.parameters,
        l.min_us, l.mean_us AS avg_us, l.p95_us, l.p99_us,
        c.min_us AS confirm_min_us, c.mean_us AS confirm_avg_us, c.p95_us AS confirm_p95_us,
        c.p99_us AS confirm_p99_us,
-       b.disk_mb, b.device_mb, b.cpu_user_percent, b.cpu_system_percent,
+       b.disk_mb, b.handed_mb, b.cpu_user_percent, b.cpu_system_percent,
        b.cpu_user_percent_of_core, b.cpu_system_percent_of_core, r.started_at
 FROM runs r
 LEFT JOIN summary l

@@ -204,6 +204,7 @@ def readers_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BENCH_SPARK_STATE", str(tmp_path / "state"))
     monkeypatch.delenv("BENCH_SPARK_BROKER", raising=False)
+    monkeypatch.delenv("BENCH_SPARK_STORE", raising=False)
     for block in blocks("yaml"):
         named = _NAMED_FILE.match(block.text)
         assert named is not None, f"{block.document.name}: begin the file with '# NAME.yaml'"

@@ -125,7 +125,7 @@ def test_what_a_run_cost_its_broker_is_beside_its_latency(
     spark: SparkSession, filled: Store
 ) -> None:
     def used(user: float, written: int) -> dict[str, Any]:
-        return {"cpu_user_share_of_machine": user, "written_bytes": written}
+        return {"cpu_user_share_of_machine": user, "device_written_bytes": written}
 
     rows = [
         resource("node", "a", 0, phase="warmup", **used(1.0, 9_000_000)),
@@ -141,13 +141,13 @@ def test_what_a_run_cost_its_broker_is_beside_its_latency(
     found = run_query(
         spark,
         filled,
-        "SELECT avg_us, disk_mb, device_mb, cpu_user_percent, cpu_system_percent FROM e6_table",
+        "SELECT avg_us, disk_mb, handed_mb, cpu_user_percent, cpu_system_percent FROM e6_table",
     ).to_pylist()
     assert found == [
         {
             "avg_us": 6.0,
             "disk_mb": 4.5,
-            "device_mb": None,
+            "handed_mb": None,
             "cpu_user_percent": pytest.approx(100 * (0.3 + 0.5) / 2),
             "cpu_system_percent": None,
         }
