@@ -7,6 +7,7 @@ from typing import Any
 
 from bench_spark.report import formatting
 from bench_spark.scenario.result_paths import COUNTS
+from bench_spark.scenario.suite_file import MEASURES
 
 __all__ = [
     "AGGREGATIONS",
@@ -33,19 +34,10 @@ PERCENTILE_COLUMNS = (
 )
 """Field of a measure, and what its column is called."""
 
-_ORDER = (
-    "latency",
-    "delivery_latency",
-    "confirm_latency",
-    "round_trip",
-    "send_lag",
-    "insert_duration",
-)
-
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Measures in the order people ask for them; ones that are not known here come last."""
-    return sorted(names, key=lambda name: (*_ORDER, name).index(name))
+    return sorted(names, key=lambda name: (*MEASURES, name).index(name))
 
 
 def statistics_of(document: Document, aggregation: str, measure: str) -> Mapping[str, Any]:

@@ -42,24 +42,11 @@ STATUS_STYLES = {
 }
 _VERDICT_STYLES = {"fail": "bold red", "warn": "yellow", "pass": "green"}
 
-_TOLD_IF_ANY = (
-    "unsent",
-    "unconfirmed",
-    "refused",
-    "returned",
-    "duplicates",
-    "left_in_broker",
-    "lost",
-    "indeterminate",
-    "acked",
-    "redelivered",
-    "out_of_order",
-    "corrupted",
-    "malformed",
-    "foreign",
-    "errors",
-    "reconnects",
+_ALWAYS_TOLD = (
+    *("due", "sent", "confirmed", "received", "received_once"),
+    *("bytes_sent", "bytes_received"),
 )
+_TOLD_IF_ANY = tuple(name for name in COUNTS if name not in _ALWAYS_TOLD)
 """Counts that are worth a word of their own only when something happened."""
 
 _ON_REQUEST = ("corrupted",)
