@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.measure.clock import NowNs
@@ -13,7 +12,6 @@ from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
     HEAD_ONLY,
     BrokerFacts,
-    Destination,
     Lane,
     Part,
     TransportContext,
@@ -22,11 +20,11 @@ from bench_spark.transports.http.probe import ask
 from bench_spark.transports.http.producers import HttpProducers, HttpWire
 from bench_spark.transports.http.requests_taken import Peer, Reception
 from bench_spark.transports.sockets import places
+from bench_spark.transports.sockets.addressed import AddressedTransport
 from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.listening import ListeningConsumers, server_tls
-from bench_spark.transports.sockets.places import NUMBER_MARK, Doors, Place, Places
-from bench_spark.transports.sockets.plain import PlainAccess, PlainProtocol, access_to
-from bench_spark.transports.sockets.reopening import ReopeningRule
+from bench_spark.transports.sockets.places import NUMBER_MARK, Places
+from bench_spark.transports.sockets.plain import PlainProtocol
 
 NAME = "HTTP"
 
@@ -56,17 +54,12 @@ def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
         )
 
 
-class HttpTransport:
+class HttpTransport(AddressedTransport):
     confirms = True
 
     def __init__(self, context: TransportContext) -> None:
-        self._context = context
-        self._scenario = context.scenario
         self._http = context.scenario.http
-        self._places = Places.of(context.broker, self._http.consumer_uri, context.scenario)
-        self._doors = Doors(self._places.consumers)
-        seconds = context.scenario.reconnect_seconds
-        self._rule = ReopeningRule(seconds, _nothing_to_restore) if seconds else None
+        super().__init__(context, self._http.consumer_uri, listens=True)
 
     def probe(self) -> BrokerFacts:
         product = "HTTP"
@@ -83,20 +76,6 @@ class HttpTransport:
             capabilities=frozenset({"confirms"}),
             client_library="bench-spark's own HTTP",
         )
-
-    def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
-        """An address needs no making; one at any free port is known once it is listened at."""
-        place = self._places.producers
-        is_own = self._scenario.consumers > 0
-        if is_own:
-            place = self._doors.bound() if self._doors.is_any_port else self._places.consumers
-        return tuple(
-            replace(one, name=place.numbered(one.index).name, declared=is_own)
-            for one in destinations
-        )
-
-    def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
-        return self.declare(destinations)
 
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> HttpProducers:
         first = lanes[0].destinations[0]
@@ -129,20 +108,3 @@ class HttpTransport:
         )
         self._context.on_opened(len(lanes))
         return consumers
-
-    def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
-        """An address keeps nothing: what did not arrive is lost."""
-        return tuple(0 for _ in destinations)
-
-    def delete(self, destinations: Sequence[Destination]) -> None:
-        self._doors.close()
-
-    def close(self) -> None:
-        self._doors.close()
-
-    def _access(self, place: Place) -> PlainAccess:
-        return access_to(self._context, place.host, place.port, place.is_encrypted)
-
-
-def _nothing_to_restore(destinations: Sequence[Destination]) -> None:
-    """An address cannot be forgotten."""

@@ -6,7 +6,6 @@ import functools
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.measure.clock import NowNs
@@ -16,19 +15,18 @@ from bench_spark.transports.base import (
     HEAD_ONLY,
     BrokerFacts,
     Consumers,
-    Destination,
     Lane,
     Part,
     TransportContext,
 )
 from bench_spark.transports.sockets import places
+from bench_spark.transports.sockets.addressed import AddressedTransport
 from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.dialling import dialled
 from bench_spark.transports.sockets.listening import ListeningConsumers, server_tls
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.places import Doors, Place, Places
-from bench_spark.transports.sockets.plain import PlainAccess, PlainProtocol, access_to
-from bench_spark.transports.sockets.reopening import ReopeningRule
+from bench_spark.transports.sockets.places import Places
+from bench_spark.transports.sockets.plain import PlainProtocol
 from bench_spark.transports.sockets.runs import ReadBuffer
 from bench_spark.transports.tcp.framing import size_limit
 from bench_spark.transports.tcp.lanes import (
@@ -81,18 +79,12 @@ def _refuse_envelopes(scenario: Scenario) -> None:
         )
 
 
-class TcpTransport:
+class TcpTransport(AddressedTransport):
     confirms = False
 
     def __init__(self, context: TransportContext) -> None:
-        self._context = context
-        self._scenario = context.scenario
         self._tcp = context.scenario.tcp
-        self._listens = self._tcp.consumer == "listen"
-        self._places = Places.of(context.broker, self._tcp.consumer_uri, context.scenario)
-        self._doors = Doors(self._places.consumers)
-        seconds = context.scenario.reconnect_seconds
-        self._rule = ReopeningRule(seconds, _nothing_to_restore) if seconds else None
+        super().__init__(context, self._tcp.consumer_uri, listens=self._tcp.consumer == "listen")
 
     def probe(self) -> BrokerFacts:
         """Whether those that we connect to are there. What they speak only they know."""
@@ -111,17 +103,6 @@ class TcpTransport:
             platform=f"framing by {self._tcp.framing}",
             client_library="bench-spark's own TCP",
         )
-
-    def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
-        """An address needs no making; one at any free port is known once it is listened at."""
-        place = self._places.producers
-        is_own = self._listens and self._scenario.consumers > 0
-        if is_own:
-            place = self._doors.bound() if self._doors.is_any_port else self._places.consumers
-        return tuple(replace(one, name=place.name, declared=is_own) for one in destinations)
-
-    def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
-        return self.declare(destinations)
 
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> TcpProducers:
         first = lanes[0].destinations[0]
@@ -162,20 +143,3 @@ class TcpTransport:
         wire = TcpWire(connected, loop, now_ns, buffer)
         wire.parser = parser_of(self._tcp, number % lanes, arrivals)
         return wire
-
-    def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
-        """A connection keeps nothing: what did not arrive is lost."""
-        return tuple(0 for _ in destinations)
-
-    def delete(self, destinations: Sequence[Destination]) -> None:
-        self._doors.close()
-
-    def close(self) -> None:
-        self._doors.close()
-
-    def _access(self, place: Place) -> PlainAccess:
-        return access_to(self._context, place.host, place.port, place.is_encrypted)
-
-
-def _nothing_to_restore(destinations: Sequence[Destination]) -> None:
-    """An address cannot be forgotten."""
