@@ -58,6 +58,9 @@ def server_tls(broker: Broker) -> ssl.SSLContext:
     except (OSError, ssl.SSLError) as error:
         files = ", ".join(filter(None, (tls.certificate_file, tls.key_file)))
         raise ConfigurationError(f"tls: cannot load {files}: {error}") from error
+    # Nobody comes back to resume. A peer that has not read its tickets when it closes would make
+    # the kernel reset the connection, and what it had sent last would be lost with it.
+    context.num_tickets = 0
     return context
 
 
