@@ -55,6 +55,8 @@ def on_shared_session(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
         yield spark
 
     monkeypatch.setattr("bench_spark.cli.suite.spark_session", shared_session)
+    # In a trial of one second a pause of 50 ms, which a busy machine may make, is a rate not kept.
+    monkeypatch.setattr("bench_spark.summary.audit.LEAST_RATE", 0.5)
 
 
 def suite(command: str, path: Path, *more: str) -> int:
@@ -230,8 +232,10 @@ def test_the_latency_study_finds_its_last_two_rows_by_itself(
     assert [cell["rate_found_per_second"] is not None for cell in cells] == [False] * 2 + [True] * 2
     for cell in cells:
         assert cell["values"]["interval_max_latency_p99_us"]["median"] > 0
-        assert 0 < cell["values"]["broker_cpu_user"]["median"] < 1
+        # CPU is counted in ticks of 10 ms: a slow load on few connections may slip between them.
+        assert 0 <= cell["values"]["broker_cpu_user"]["median"] < 1
         assert cell["overhead_seconds"][0] > 0
+    assert cells[2]["values"]["broker_cpu_user"]["median"] > 0.05, "at its fastest"
     assert "msg/s" in cells[-1]["notes"][-1]
 
 

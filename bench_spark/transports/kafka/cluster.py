@@ -40,6 +40,7 @@ from bench_spark.transports.kafka.quiet_log import QuietLog
 from bench_spark.transports.kafka.settings import admin_properties
 
 _SHORT_QUESTION_SECONDS = 0.5
+_SHORT_ORDER_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
 _SILENCE = "no answer in Kafka's protocol; is it the right port, and with or without TLS and login?"
 
@@ -334,7 +335,7 @@ class Cluster:
 
     def forget_share_group(self, group: str) -> None:
         """Delete the group and what was configured for it."""
-        self.delete_group(group)
+        self._delete_group(group, _SHORT_ORDER_SECONDS)
         self._configure_group(group, AlterConfigOpType.DELETE)
 
     def _configure_group(self, group: str, operation: AlterConfigOpType) -> None:
@@ -351,11 +352,13 @@ class Cluster:
 
     def delete_group(self, group: str) -> None:
         """A group already gone is no error, nor one that still has members: they outlive us."""
+        self._delete_group(group, self._timeout_seconds)
 
+    def _delete_group(self, group: str, timeout_seconds: float) -> None:
         def question() -> None:
-            future = self._client.delete_consumer_groups(
-                [group], request_timeout=self._timeout_seconds
-            )[group]
+            future = self._client.delete_consumer_groups([group], request_timeout=timeout_seconds)[
+                group
+            ]
             try:
                 self._result(future)
             except KafkaException as error:

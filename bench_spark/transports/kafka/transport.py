@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from bench_spark.errors import BrokerRefused
+from bench_spark.errors import BrokerRefused, BrokerUnreachable
 from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
@@ -311,8 +311,21 @@ class KafkaTransport:
                 cluster.delete_topics(declared)
             if self._scenario.consumers and not self._is_group_needed(cluster, ours):
                 for group in self._groups(destinations):
-                    forget = cluster.forget_share_group if self._is_shared else cluster.delete_group
-                    forget(group)
+                    if self._is_shared:
+                        self._forget_share_group(group)
+                    else:
+                        cluster.delete_group(group)
+
+    def _forget_share_group(self, group: str) -> None:
+        """Where its topics have just been deleted, Kafka 4.3 now and then never answers a request
+        to delete a share group, nor anything after it on that connection. The next connection's
+        request is answered at once."""
+        try:
+            with self._cluster() as cluster:
+                cluster.forget_share_group(group)
+        except BrokerUnreachable:
+            with self._cluster() as cluster:
+                cluster.forget_share_group(group)
 
     def _is_group_needed(self, cluster: Cluster, ours: set[str]) -> bool:
         if self._scenario.only_consumes:
