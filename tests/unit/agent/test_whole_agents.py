@@ -39,8 +39,8 @@ from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.models import Scenario
-from bench_spark.transports import loopback
 from bench_spark.transports.base import Outcomes, Received, Signal, SignalKind, no_outcomes
+from bench_spark.transports.loopback import transport as loopback
 
 LOOPBACK = Broker(kind="loopback")
 BOTH_PHASES = ("warmup", "measure")
