@@ -24,7 +24,8 @@ from bench_spark.agent.ends import EndsTransport, EndTransport, make_room_for_la
 from bench_spark.agent.host import host_facts, is_this_host
 from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import Lanes, LoadLoop
-from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder, RecorderSetup
+from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
+from bench_spark.agent.recorder_setup import RecorderSetup
 from bench_spark.agent.records import carrying_for
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sampling import Sampler, SamplingRule

@@ -18,8 +18,8 @@ from bench_spark.agent.recorder import (
     PRODUCER,
     SPARE_TIME_ROWS,
     Recorder,
-    RecorderSetup,
 )
+from bench_spark.agent.recorder_setup import RecorderSetup
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
