@@ -22,8 +22,9 @@ import numpy as np
 from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.ends import EndsTransport, EndTransport, make_room_for_lanes, open_ends
 from bench_spark.agent.host import host_facts, is_this_host
+from bench_spark.agent.lanes import Lanes
 from bench_spark.agent.link import Link, LinkLost, report
-from bench_spark.agent.loop import Lanes, LoadLoop
+from bench_spark.agent.loop import LoadLoop
 from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
 from bench_spark.agent.recorder_setup import RecorderSetup
 from bench_spark.agent.records import carrying_for

@@ -20,6 +20,7 @@ from unit.loopbacks import Watch, WatchedProducers, repeated
 
 from bench_spark.agent import ends as ends_module
 from bench_spark.agent import loop as loop_module
+from bench_spark.agent import window_watch
 from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.agent.rows import EventRow
@@ -380,7 +381,7 @@ def test_messages_of_another_run_neither_free_a_window_nor_the_backlog(
 def test_a_window_that_nothing_returns_to_ends_the_run_with_a_reason(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_module, "STALL_NS", NANOSECONDS // 5)
+    monkeypatch.setattr(window_watch, "STALL_NS", NANOSECONDS // 5)
     watch.delay = lambda: True
     load = run_load(plan(load={"mode": "window"}, phases={"measure_seconds": 30}), LOOPBACK)
     assert [failure.kind for failure in load.control.failures] == ["RunError"]
@@ -420,7 +421,7 @@ def test_without_asking_consumers_attach_before_anything_is_sent(watch: Watch) -
 def test_a_window_that_the_broker_does_not_take_ends_the_run_with_a_reason(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_module, "STALL_NS", NANOSECONDS // 5)
+    monkeypatch.setattr(window_watch, "STALL_NS", NANOSECONDS // 5)
     watch.capacity_messages = 60
     load = run_load(
         plan(load={"mode": "window", "fill_first": True}, phases={"measure_seconds": 30}), LOOPBACK
