@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from agents import Load
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
@@ -169,18 +168,6 @@ class WatchedConsumers(LoopbackConsumers):
     def close(self) -> None:
         with self._watch.lock:
             super().close()
-
-
-def repeated(received: Received, rows: np.typing.NDArray[np.int64]) -> Received:
-    """The same messages with some of them once more (or fewer)."""
-    return Received(
-        received_ns=received.received_ns[rows],
-        lane=received.lane[rows],
-        route=received.route[rows],
-        head=received.head[rows],
-        size=received.size[rows],
-        redelivered=received.redelivered[rows],
-    )
 
 
 def breaking_at(wanted: str, error: Exception) -> Callable[[str], None]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bench_spark.measure.clock import NowNs
-from bench_spark.transports.base import Lane, Part, Received, Signal, nothing_received
+from bench_spark.transports.base import Lane, Part, Received, Signal, joined, nothing_received
 from bench_spark.transports.loopback.chunks import joined_columns
 from bench_spark.transports.loopback.memory import Bell, MemoryBroker, Queue
 
@@ -77,21 +77,12 @@ class LoopbackConsumers:
         self._bell.set(False)
         inlets = filter(self._has_something, self._inlets)
         parts = [self._deal(inlet, received_ns) for inlet in inlets]
-        if not parts:
-            return nothing_received()
-        if len(parts) == 1:
-            return parts[0]
-        return Received(
-            received_ns=np.concatenate([part.received_ns for part in parts]),
-            lane=np.concatenate([part.lane for part in parts]),
-            route=np.concatenate([part.route for part in parts]),
-            head=np.concatenate([part.head for part in parts]),
-            size=np.concatenate([part.size for part in parts]),
-            redelivered=np.concatenate([part.redelivered for part in parts]),
-            bodies=self._wanted(Part.BODY, [part.bodies or () for part in parts]),
-            keys=self._wanted(Part.KEY, [part.keys or () for part in parts]),
-            headers=self._wanted(Part.HEADERS, [part.headers or () for part in parts]),
-        )
+        received = joined(parts)
+        if len(parts) > 1:
+            received.bodies = self._wanted(Part.BODY, [part.bodies or () for part in parts])
+            received.keys = self._wanted(Part.KEY, [part.keys or () for part in parts])
+            received.headers = self._wanted(Part.HEADERS, [part.headers or () for part in parts])
+        return received
 
     def _wanted(self, part: Part, columns: Iterable[Sequence[Any]]) -> list[Any] | None:
         """One behind the other; None where nobody wants them."""

@@ -12,7 +12,6 @@ from unit.loopbacks import (
     Watch,
     WatchedProducers,
     plan,
-    repeated,
     sent,
 )
 
@@ -39,7 +38,7 @@ def test_planted_losses_and_duplicates_are_counted_exactly(watch: Watch) -> None
         last_digit = received.head["sequence"] % 10
         dropped += int(np.count_nonzero(last_digit == 3))
         times = np.where(last_digit == 3, 0, np.where(last_digit == 5, 2, 1))
-        return repeated(received, np.repeat(np.arange(len(received)), times))
+        return received.rows(np.repeat(np.arange(len(received)), times))
 
     watch.alter = tamper
     load = run_load(

@@ -13,7 +13,6 @@ from unit.loopbacks import (
     assert_all_arrived,
     pairs,
     plan,
-    repeated,
     sent,
 )
 
@@ -70,7 +69,7 @@ def test_a_window_never_has_more_in_flight_than_allowed(watch: Watch, in_flight:
 def foreign_twin(received: Received) -> Received:
     """Every message comes with one of another run that is otherwise just like it."""
     count = len(received)
-    twins = repeated(received, np.repeat(np.arange(count), 2))
+    twins = received.rows(np.repeat(np.arange(count), 2))
     twins.head = twins.head.copy()
     twins.head["run_tag"][1::2] += 1
     return twins
