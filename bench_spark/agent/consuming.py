@@ -15,6 +15,7 @@ from bench_spark.agent.releasing import Releasing
 from bench_spark.agent.sampling import Sampler
 from bench_spark.agent.taking import NEVER_NS, Taking
 from bench_spark.agent.tally import Tally
+from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracing import Tracer
 from bench_spark.errors import RunError
 from bench_spark.measure.clock import NowNs
@@ -30,7 +31,7 @@ class Consuming:
     def __init__(
         self,
         assignment: Assignment,
-        start_ns: int,
+        timeline: Timeline,
         consumers: Consumers,
         subscription_of: SubscriptionTable,
         dealer: Dealer,
@@ -61,7 +62,7 @@ class Consuming:
         is_numbered = carrying is not None or head_bytes(scenario.message) == ENVELOPE_BYTES
         self._tells_runs_apart = is_numbered and not scenario.only_consumes
         self._due_times = (
-            DueTimes(assignment.streams, assignment.run_tag, start_ns)
+            DueTimes(assignment.streams, assignment.run_tag, timeline.start_ns)
             if assignment.streams
             else None
         )
