@@ -92,7 +92,8 @@ def _trial(scenario: Scenario, label: str, broker: Broker) -> Trial:
 
 def _run_all(spark: Any, store: Store, display: Steps, trials: Sequence[Trial]) -> list[RunSummary]:
     """Every trial in turn, until one is interrupted."""
-    from bench_spark.spark.engine import Engine, RunRequest
+    from bench_spark.spark.engine import Engine
+    from bench_spark.spark.request import RunRequest
 
     outcomes: list[RunSummary] = []
     engine = Engine(spark, store, display)

@@ -234,7 +234,8 @@ def carried_out(
     stops_on_slo: bool = False,
 ) -> RunSummary:
     """One run on the session that is there."""
-    from bench_spark.spark.engine import Engine, RunRequest
+    from bench_spark.spark.engine import Engine
+    from bench_spark.spark.request import RunRequest
 
     display.name_next(f"{asked.scenario.name} on {asked.ends.name}")
     engine = Engine(launch.spark, launch.store, display, trigger_seconds)

@@ -342,7 +342,7 @@ def _run_all(
     live: bool,
 ) -> SuiteResult:
     from bench_spark.brokers import tools_environment
-    from bench_spark.spark.engine import RunRequest
+    from bench_spark.spark.request import RunRequest
     from bench_spark.spark.ticks import merged_ticks_here
 
     master = spark.sparkContext.master
