@@ -34,10 +34,12 @@ from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.agent.tracing import MakeMessageWriter, MessageFile, Tracer, TraceSetup
 from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError
+from bench_spark.load_course import timeline_of
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.measure.hdr import shape_for
 from bench_spark.measure.sequences import SequencePages, SequenceSets
-from bench_spark.plan import Assignment, Member, timeline_of
+from bench_spark.placement import Member
+from bench_spark.plan import Assignment
 from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.topologies import Wiring
 from bench_spark.scenario.trace_section import traced_every

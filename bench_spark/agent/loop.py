@@ -36,9 +36,10 @@ from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.agent.tracing import Tracer
 from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError, LaneLost, RunError
+from bench_spark.load_course import has_open_end
 from bench_spark.measure.clock import NANOSECONDS, NowNs
 from bench_spark.measure.envelope import ENVELOPE_BYTES
-from bench_spark.plan import Assignment, has_open_end
+from bench_spark.plan import Assignment
 from bench_spark.transports.base import (
     Batch,
     Consumers,

@@ -33,8 +33,8 @@ from bench_spark.errors import (
     RunError,
     error_of_kind,
 )
+from bench_spark.load_course import timeline_of
 from bench_spark.measure.clock import NANOSECONDS, Clock
-from bench_spark.plan import timeline_of
 from bench_spark.spark.agents_job import CLOSING_SECONDS, AgentsJob
 from bench_spark.spark.collector_address import collector_address
 from bench_spark.spark.housekeeping import compact_if_alone, compact_overdue

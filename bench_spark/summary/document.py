@@ -23,8 +23,9 @@ from bench_spark.errors import (
     EXIT_GATE_MISSED,
     EXIT_VALID,
 )
+from bench_spark.load_course import has_open_end, mean_rate_per_second
 from bench_spark.measure.hdr import SparseHistogram
-from bench_spark.plan import Plan, has_open_end, mean_rate_per_second
+from bench_spark.plan import Plan
 from bench_spark.scenario.ends_section import Egress, Ingress
 from bench_spark.scenario.models import Scenario
 from bench_spark.summary.audit import AuditInput, Check, Ends, audit, verdict_of

@@ -12,17 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bench_spark.errors import ConfigurationError
+from bench_spark.load_course import UNBOUNDED_PHASE_SECONDS, mean_rate_per_second
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.measure.envelope import run_tag
-from bench_spark.plan import (
-    SLOTS_FOR_STREAMING,
-    UNBOUNDED_PHASE_SECONDS,
-    Assignment,
-    Plan,
-    make_plan,
-    mean_rate_per_second,
-    resolve_agents,
-)
+from bench_spark.plan import SLOTS_FOR_STREAMING, Assignment, Plan, make_plan, resolve_agents
 from bench_spark.scenario.models import Scenario
 
 
