@@ -47,7 +47,7 @@ from bench_spark.spark.session import master_of
 from bench_spark.spark.ticks import merged_ticks, merged_ticks_here
 from bench_spark.spark.windows import ROLLING_SECONDS, LiveWindow, RunWindows
 from bench_spark.store import Store
-from bench_spark.summary.audit import Check
+from bench_spark.summary.checks import Check
 from bench_spark.summary.document import RunSummary, summarise
 from bench_spark.summary.objectives import MissedWhileRunning, missed_in_window
 from bench_spark.summary.rows import summary_rows

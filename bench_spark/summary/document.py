@@ -28,7 +28,8 @@ from bench_spark.measure.hdr import SparseHistogram
 from bench_spark.plan import Plan
 from bench_spark.scenario.ends_section import Egress, Ingress
 from bench_spark.scenario.models import Scenario
-from bench_spark.summary.audit import AuditInput, Check, Ends, audit, verdict_of
+from bench_spark.summary.audit import audit
+from bench_spark.summary.checks import AuditInput, Check, Ends, verdict_of
 from bench_spark.summary.objectives import MissedWhileRunning, judged_objectives
 from bench_spark.summary.sampling import throughput_section
 from bench_spark.summary.statistics import statistics
