@@ -27,7 +27,7 @@ from bench_spark.spark.overhead import SparkOverhead
 from bench_spark.spark.request import RunRequest
 from bench_spark.store import Store
 from bench_spark.summary.checks import Check
-from bench_spark.summary.document import RunFacts
+from bench_spark.summary.facts import RunFacts
 from bench_spark.summary.objectives import MissedWhileRunning
 
 

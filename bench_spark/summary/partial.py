@@ -19,7 +19,8 @@ from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import make_plan
 from bench_spark.scenario.models import Scenario
 from bench_spark.summary.checks import Check, verdict_of
-from bench_spark.summary.document import Document, RunFacts, summarise
+from bench_spark.summary.document import Document, summarise
+from bench_spark.summary.facts import RunFacts
 from bench_spark.summary.totals import Tick
 
 

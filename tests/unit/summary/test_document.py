@@ -17,7 +17,9 @@ from bench_spark.collector.evidence import AgentSamples, Counted
 from bench_spark.measure.hdr import Histogram, SparseHistogram, shape_for
 from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.models import Scenario
-from bench_spark.summary.document import RunFacts, RunSummary, declared_limit, summarise
+from bench_spark.summary.document import RunSummary, summarise
+from bench_spark.summary.facts import RunFacts
+from bench_spark.summary.judging import declared_limit
 
 START_US = 1_700_000_000_123_456
 """Ticks are stored in whole microseconds ..."""

@@ -15,7 +15,8 @@ from bench_spark.measure.hdr import Histogram, SparseHistogram, shape_for
 from bench_spark.messages.joining import COUNTS, JoinedMessages
 from bench_spark.plan import make_plan
 from bench_spark.scenario.models import Scenario
-from bench_spark.summary.document import RunFacts, RunSummary, summarise
+from bench_spark.summary.document import RunSummary, summarise
+from bench_spark.summary.facts import RunFacts
 from bench_spark.summary.objectives import MissedWhileRunning, is_judged_live, missed_in_window
 from bench_spark.summary.totals import Tick
 from bench_spark.summary.trace import TraceFacts
