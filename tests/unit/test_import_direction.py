@@ -33,6 +33,7 @@ LAYERS = (
         "report",
         "summary",
         "store",
+        "store_opening",
         "version_checksum",
         "histogram_column",
         "importing",
