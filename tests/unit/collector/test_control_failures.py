@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 from played_runs import STEPS_BEFORE_START, Play, to_all
 
-from bench_spark.collector.control import (
-    STOPPED_DRAIN_NS,
-    Failure,
-)
+from bench_spark.collector.control import STOPPED_DRAIN_NS, Failure
 from bench_spark.measure.clock import NANOSECONDS
 
 # -- failures ------------------------------------------------------------------------------------
