@@ -12,7 +12,8 @@ import re
 from bench_spark.importing.address import take_uri
 from bench_spark.importing.draft import Draft, plain_name
 from bench_spark.importing.perftest_amqp import AmqpTranslation
-from bench_spark.importing.perftest_load import LoadTranslation, Members
+from bench_spark.importing.perftest_load import LoadTranslation
+from bench_spark.importing.perftest_translation import Members
 from bench_spark.importing.perftest_words import Given, read_words
 
 DEFAULT_NAME = "perftest"

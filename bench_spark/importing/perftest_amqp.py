@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.importing.draft import Draft
-from bench_spark.importing.perftest_load import Members
-from bench_spark.importing.perftest_words import Given
+from bench_spark.importing.perftest_translation import Translation
 from bench_spark.importing.values import iso_seconds, pairs, size_bytes, truth
 
 UNLIMITED_CONFIRMS = 10_000_000
@@ -22,14 +20,8 @@ _AMQP_PROPERTIES = {
 _PERSISTENT_DELIVERY_MODE = 2
 
 
-class AmqpTranslation:
-    """One command line on its way into a draft, as far as AMQP goes."""
-
-    def __init__(self, given: Given, draft: Draft, members: Members) -> None:
-        self._given = given
-        self._draft = draft
-        self._members = members
-        self._set = draft.scenario.set
+class AmqpTranslation(Translation):
+    """As far as AMQP goes."""
 
     def translate(self) -> None:
         self._queues()
