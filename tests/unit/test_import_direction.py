@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "bench_spark"
 
 LAYERS = (
-    {"cli", "api", "__main__"},
+    {"cli", "api"},
     {
         "compare",
         "search",
@@ -164,7 +164,7 @@ def test_measure_uses_nothing_of_ours_but_errors(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [name for name in MODULES if room_of(name) not in ("spark", "cli", "api", "__main__")]
+    "module", [name for name in MODULES if room_of(name) not in ("spark", "cli", "api")]
 )
 def test_only_spark_and_what_stands_above_it_load_pyspark_by_any_path(module: str) -> None:
     assert not libraries_reached_from(module, SPARK_ONLY)
