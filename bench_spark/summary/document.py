@@ -55,25 +55,10 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
     totals = _totals(ticks, facts)
     facts = replace(facts, accounts=completed_accounts(totals, facts))
     scenario = facts.plan.scenario
-    highest_us = scenario.histogram.highest_us
     counts = counts_of(totals, facts)
     rates = rates_of(totals, facts)
     histograms = totals.histograms()
-    unseen = never_seen(counts, facts)
-    measures = {
-        measure: statistics(histogram, highest_us, unseen.get(measure, 0))
-        for measure, histogram in histograms.items()
-    }
-    for measure in measures.keys() & _FROM_INTENDED:
-        measures[measure]["resolution_us"] = facts.plan.resolution_us
-    for measure in facts.supplied_by_join:
-        measures[measure]["source"] = "join"
-    percentiles: dict[str, dict[str, Any]] = {"run": {}, "interval_max": {}, "interval_mean": {}}
-    for measure, found in measures.items():
-        percentiles["run"][measure] = {k: v for k, v in found.items() if k.startswith("p")}
-        worst, mean = totals.interval_statistics(measure)
-        percentiles["interval_max"][measure] = worst
-        percentiles["interval_mean"][measure] = mean
+    measures = _measures(histograms, counts, facts)
     throughput = throughput_section(scenario.wiring.subscriptions, facts.samples)
     judged = audit_input(totals, facts, counts, rates, measures, throughput)
     checks = [*audit(judged), *facts.notes]
@@ -98,7 +83,7 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         "delivery_rate": delivery_rate,
         "throughput": throughput,
         "measures": measures,
-        "percentiles": percentiles,
+        "percentiles": _percentiles(measures, totals),
         "trace": trace_section(facts.plan, facts.trace),
         "spec": _spec(counts, rates, measures.get("latency"), delivery_rate),
         "audit": verdict_of(checks),
@@ -136,6 +121,35 @@ def _totals(ticks: Iterable[Tick], facts: RunFacts) -> TickTotals:
             for start_seconds, histogram in facts.trace.by_time(measure):
                 totals.add_measured(measure, start_seconds, histogram)
     return totals
+
+
+def _measures(
+    histograms: Mapping[str, SparseHistogram], counts: Counts, facts: RunFacts
+) -> dict[str, dict[str, Any]]:
+    highest_us = facts.plan.scenario.histogram.highest_us
+    unseen = never_seen(counts, facts)
+    measures = {
+        measure: statistics(histogram, highest_us, unseen.get(measure, 0))
+        for measure, histogram in histograms.items()
+    }
+    for measure in measures.keys() & _FROM_INTENDED:
+        measures[measure]["resolution_us"] = facts.plan.resolution_us
+    for measure in facts.supplied_by_join:
+        measures[measure]["source"] = "join"
+    return measures
+
+
+def _percentiles(
+    measures: Mapping[str, Mapping[str, Any]], totals: TickTotals
+) -> dict[str, dict[str, Any]]:
+    """Of the whole run, and of its intervals in two ways."""
+    percentiles: dict[str, dict[str, Any]] = {"run": {}, "interval_max": {}, "interval_mean": {}}
+    for measure, found in measures.items():
+        percentiles["run"][measure] = {k: v for k, v in found.items() if k.startswith("p")}
+        worst, mean = totals.interval_statistics(measure)
+        percentiles["interval_max"][measure] = worst
+        percentiles["interval_mean"][measure] = mean
+    return percentiles
 
 
 def _spec(
