@@ -1,43 +1,39 @@
 """Splits a scenario into one Assignment per Spark task. Pure: no broker, no Spark, no clock.
 
-Destinations tie members together, as `scenario/topologies.py` says. Whole groups (destinations with
-their producers and consumers) stay in one assignment where they can, so that one clock measures
-both ends and the accounts close inside one process; only when there are more agents than groups are
-a group's members spread over several agents.
+Who goes to which task is for `placement.py`, how the load goes over time for `load_course.py`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from bench_spark.agent.due_times import Stream
 from bench_spark.agent.pacer import Pacing, Schedule
 from bench_spark.agent.recorded import RecordedSchedule, recording_at
-from bench_spark.agent.timeline import Timeline
 from bench_spark.errors import ConfigurationError
+from bench_spark.load_course import measured_seconds, rate_changes, total_rate_per_second
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.measure.envelope import ENVELOPE_BYTES, run_tag
+from bench_spark.placement import (
+    Member,
+    Placed,
+    destinations_of,
+    message_shares,
+    placed_members,
+    shared_destinations,
+    whole_groups,
+)
 from bench_spark.scenario.ends_section import Egress, Ingress
 from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.topologies import Wiring
 
 MOST_DESTINATIONS_BROKEN_DOWN = 100
 """Per agent: every destination has event rows of its own, each with its histograms."""
 SLOTS_FOR_STREAMING = 1
 """Spark slots that the rolling metrics need beside the agents."""
-UNBOUNDED_PHASE_SECONDS = 3600.0
-"""Time limit of a measured phase that is bounded by a number of messages."""
 
-
-@dataclass(frozen=True)
-class Member:
-    """A producer or consumer, by its number in the whole run."""
-
-    index: int
-    destinations: tuple[int, ...]
+_End = TypeVar("_End", Ingress, Egress)
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ class Assignment:
 
     @property
     def destinations(self) -> tuple[int, ...]:
-        return tuple(sorted(_used(self.producers + self.consumers)))
+        return tuple(sorted(destinations_of(self.producers + self.consumers)))
 
     @property
     def inspects(self) -> tuple[int, ...]:
@@ -90,7 +86,7 @@ class Assignment:
         share = len(self.producers) / self.scenario.producers
         rate = total_rate_per_second(self.scenario) * share
         period_ns = NANOSECONDS / rate
-        changes = ((at_ns, total * share) for at_ns, total in _rate_changes(self.scenario))
+        changes = ((at_ns, total * share) for at_ns, total in rate_changes(self.scenario))
         return Schedule(rate, period_ns * self.agent / self.agents, tuple(changes))
 
     def _recorded_schedule(self, rows_at: str) -> RecordedSchedule:
@@ -173,67 +169,6 @@ class Plan:
         return self.scenario.has_accounts
 
 
-def total_rate_per_second(scenario: Scenario) -> float:
-    """What the load asks for; with steps, during the warm-up."""
-    return scenario.load.rate_per_second * _rates_counted(scenario)
-
-
-def mean_rate_per_second(scenario: Scenario) -> float:
-    """What the load asks for on average over the measured phase."""
-    steps = scenario.load.steps
-    if not steps:
-        return total_rate_per_second(scenario)
-    left_seconds = measured_seconds(scenario) - sum(step.seconds for step in steps)
-    messages = sum(step.seconds * step.rate_per_second for step in steps)
-    messages += left_seconds * steps[-1].rate_per_second
-    return messages * _rates_counted(scenario) / measured_seconds(scenario)
-
-
-def _rate_changes(scenario: Scenario) -> Iterator[tuple[int, float]]:
-    """When the rate changes after the start, and to what in all."""
-    at_seconds = scenario.phases.warmup_seconds
-    for step in scenario.load.steps:
-        yield round(at_seconds * NANOSECONDS), step.rate_per_second * _rates_counted(scenario)
-        at_seconds += step.seconds
-
-
-def _rates_counted(scenario: Scenario) -> int:
-    return scenario.producers if scenario.load.scope == "per_producer" else 1
-
-
-def measured_seconds(scenario: Scenario) -> float:
-    """Length of the measured phase; an upper limit where the load has an open end."""
-    load = scenario.load
-    if load.messages is None:
-        return scenario.phases.measure_seconds
-    if not _is_paced(scenario):
-        return UNBOUNDED_PHASE_SECONDS
-    return load.messages / total_rate_per_second(scenario)
-
-
-def has_open_end(scenario: Scenario) -> bool:
-    """Whether a number of messages or of samples ends the measured phase, at a moment nobody knows
-    beforehand."""
-    if scenario.sampling.samples:
-        return True
-    return scenario.load.messages is not None and not _is_paced(scenario)
-
-
-def _is_paced(scenario: Scenario) -> bool:
-    return scenario.load.has_schedule and not scenario.only_consumes
-
-
-def timeline_of(scenario: Scenario, start_ns: int) -> Timeline:
-    """The phases of a run whose agents start together at that moment."""
-    phases = scenario.phases
-    return Timeline(
-        start_ns=start_ns,
-        warmup_ns=round(phases.warmup_seconds * NANOSECONDS),
-        measure_ns=round(measured_seconds(scenario) * NANOSECONDS),
-        drain_ns=round(phases.drain_seconds * NANOSECONDS),
-    )
-
-
 def resolve_agents(scenario: Scenario, free_slots: int, executors: int = 1) -> int:
     """How many agents to run: as asked, or for `auto` all that slots and members allow."""
     if scenario.agents != "auto":
@@ -260,28 +195,11 @@ def _slots_left_free(free_slots: int, executors: int) -> int:
 def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2, executors: int = 1) -> Plan:
     """The whole plan; raises ConfigurationError for a load that cannot be split as asked."""
     effective = _multiplied_out(scenario, resolve_agents(scenario, free_slots, executors))
-    agents = int(effective.agents)
-    placed = _place_split(effective) if effective.placement == "split" else _place_paired(effective)
+    placed = placed_members(effective)
     _refuse_idle_agents(effective, placed)
-    shared = _shared_destinations(effective.wiring, placed)
-    if shared and effective.load.mode == "window":
-        raise ConfigurationError(
-            "load.mode: window needs both ends of a destination in one agent, but "
-            f"{agents} agents share {effective.destinations} destination(s); "
-            f"{_what_keeps_apart(effective)}"
-        )
-    if shared and effective.sampling.samples:
-        raise ConfigurationError(
-            "sampling.samples: needs both ends of a destination in one agent, but "
-            f"{agents} agents share {effective.destinations} destination(s); "
-            f"{_what_keeps_apart(effective)}"
-        )
-    if shared and effective.carrier == "acknowledgement":
-        raise ConfigurationError(
-            "identity.carrier: acknowledgement needs both ends of a destination in one agent, "
-            f"which gets the answers, but {agents} agents share {effective.destinations} "
-            f"destination(s); {_what_keeps_apart(effective)}"
-        )
+    shared = shared_destinations(effective.wiring, placed)
+    if shared:
+        _refuse_what_needs_pairs(effective)
     if effective.load.mode == "request" or (
         effective.load.mode == "window" and effective.producers > 1
     ):
@@ -290,22 +208,21 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2, executors: i
         _refuse_wide_breakdown(placed)
     declared: set[int] = set()
     assignments = []
-    message_shares = _message_shares(effective, placed)
+    shares = message_shares(effective, placed)
     for agent, (producers, consumers) in enumerate(placed):
         assignment = Assignment(
             run_id=run_id,
             run_tag=run_tag(run_id),
             agent=agent,
-            agents=agents,
+            agents=len(placed),
             scenario=effective,
             producers=producers,
             consumers=consumers,
             declares=(),
             shares_destinations=False,
-            messages=message_shares[agent],
+            messages=shares[agent],
         )
-        used = assignment.destinations
-        touched = _whole_groups(effective.wiring, used)
+        touched = whole_groups(effective.wiring, assignment.destinations)
         assignments.append(
             replace(
                 assignment,
@@ -318,57 +235,6 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2, executors: i
         _refuse_unknown_phases(effective)
         assignments = with_phases_by_number(assignments)
     return Plan(run_id, effective, tuple(assignments))
-
-
-def _refuse_unknown_phases(scenario: Scenario) -> None:
-    if scenario.load.mode != "rate" and scenario.phases.warmup_seconds:
-        raise ConfigurationError(
-            f"phases.warmup_seconds: with identity.carrier {scenario.carrier} and agents that "
-            f"receive what others send, load.mode {scenario.load.mode} cannot tell which messages "
-            "are of the warm-up; use 0"
-        )
-
-
-def with_phases_by_number(assignments: Sequence[Assignment]) -> list[Assignment]:
-    """On a schedule it is known beforehand which message of a producer is the first that counts."""
-    first = [0] * assignments[0].scenario.producers
-    warmup_ns = round(assignments[0].scenario.phases.warmup_seconds * NANOSECONDS)
-    for assignment in assignments:
-        schedule, lanes = assignment.schedule, len(assignment.producers)
-        before = 0 if schedule is None else schedule.messages_before(warmup_ns)
-        for lane, member in enumerate(assignment.producers):
-            first[member.index] = len(range(lane, before, lanes))
-    streams = tuple(
-        Stream(tuple(member.index for member in one.producers), schedule)
-        for one in assignments
-        # Recorded traffic is no rule but a table: too much to send to every agent.
-        if isinstance(schedule := one.schedule, Schedule)
-    )
-    return [replace(one, first_measured=tuple(first), streams=streams) for one in assignments]
-
-
-def _what_keeps_apart(scenario: Scenario) -> str:
-    """How agents could have groups of their own."""
-    if scenario.has_ends_apart:
-        return "what goes in at an ingress may come out at any egress: use agents: 1"
-    if scenario.topology in ("fan-out", "round-robin"):
-        return f"topology {scenario.topology} ties all together: use agents: 1"
-    what = "consumers" if scenario.topology == "fan-in" else "destinations"
-    return f"use at least as many {what} as agents"
-
-
-def _used(members: Iterable[Member]) -> set[int]:
-    return {index for member in members for index in member.destinations}
-
-
-def _whole_groups(wiring: Wiring, destinations: Iterable[int]) -> list[int]:
-    """These destinations and all others of their groups, in order."""
-    groups = {wiring.group_of_destination(index) for index in destinations}
-    return sorted(index for group in groups for index in wiring.destinations_of_group(group))
-
-
-_End = TypeVar("_End", Ingress, Egress)
-Placed = list[tuple[tuple[Member, ...], tuple[Member, ...]]]
 
 
 def _multiplied_out(scenario: Scenario, agents: int) -> Scenario:
@@ -402,57 +268,31 @@ def _end_times(end: _End, members: str, agents: int) -> _End:
     return end.model_copy(update=told)
 
 
-def _producers(wiring: Wiring) -> list[Member]:
-    return [
-        Member(index, (wiring.destination_of_producer(index),)) for index in range(wiring.producers)
-    ]
+def with_phases_by_number(assignments: Sequence[Assignment]) -> list[Assignment]:
+    """On a schedule it is known beforehand which message of a producer is the first that counts."""
+    first = [0] * assignments[0].scenario.producers
+    warmup_ns = round(assignments[0].scenario.phases.warmup_seconds * NANOSECONDS)
+    for assignment in assignments:
+        schedule, lanes = assignment.schedule, len(assignment.producers)
+        before = 0 if schedule is None else schedule.messages_before(warmup_ns)
+        for lane, member in enumerate(assignment.producers):
+            first[member.index] = len(range(lane, before, lanes))
+    streams = tuple(
+        Stream(tuple(member.index for member in one.producers), schedule)
+        for one in assignments
+        # Recorded traffic is no rule but a table: too much to send to every agent.
+        if isinstance(schedule := one.schedule, Schedule)
+    )
+    return [replace(one, first_measured=tuple(first), streams=streams) for one in assignments]
 
 
-def _consumers(wiring: Wiring) -> list[Member]:
-    numbers = [wiring.destinations_of_consumer(index) for index in range(wiring.consumers)]
-    received = {of_group: tuple(of_group) for of_group in numbers}  # one for all of a group
-    return [Member(index, received[of_group]) for index, of_group in enumerate(numbers)]
-
-
-def _dealt(members: Sequence[Member], hands: int) -> list[list[Member]]:
-    return [list(members[hand::hands]) for hand in range(hands)]
-
-
-def _place_paired(scenario: Scenario) -> Placed:
-    agents, wiring = int(scenario.agents), scenario.wiring
-    groups = wiring.groups
-    producers: list[list[Member]] = [[] for _ in range(agents)]
-    consumers: list[list[Member]] = [[] for _ in range(agents)]
-    for role, members, group_of in (
-        (producers, _producers(wiring), wiring.group_of_producer),
-        (consumers, _consumers(wiring), wiring.group_of_consumer),
-    ):
-        in_group: list[list[Member]] = [[] for _ in range(groups)]
-        for member in members:
-            in_group[group_of(member.index)].append(member)
-        for group, together in enumerate(in_group):
-            hosts = (
-                range(group % agents, group % agents + 1)
-                if groups >= agents
-                else range(group, agents, groups)
-            )
-            for host, share in zip(hosts, _dealt(together, len(hosts)), strict=True):
-                role[host].extend(share)
-    if scenario.dataset.is_set:
-        # In order of their numbers, as the records are dealt.
-        producers = [sorted(made, key=lambda member: member.index) for made in producers]
-    return [(tuple(made), tuple(used)) for made, used in zip(producers, consumers, strict=True)]
-
-
-def _place_split(scenario: Scenario) -> Placed:
-    agents, wiring = int(scenario.agents), scenario.wiring
-    members = scenario.producers + scenario.consumers
-    producing = round(agents * scenario.producers / members)
-    producing = min(max(producing, 1, agents - scenario.consumers), agents - 1, scenario.producers)
-    placed: Placed = [(tuple(share), ()) for share in _dealt(_producers(wiring), producing)]
-    consuming = max(1, agents - producing)
-    placed += [((), tuple(share)) for share in _dealt(_consumers(wiring), consuming)]
-    return placed
+def _refuse_unknown_phases(scenario: Scenario) -> None:
+    if scenario.load.mode != "rate" and scenario.phases.warmup_seconds:
+        raise ConfigurationError(
+            f"phases.warmup_seconds: with identity.carrier {scenario.carrier} and agents that "
+            f"receive what others send, load.mode {scenario.load.mode} cannot tell which messages "
+            "are of the warm-up; use 0"
+        )
 
 
 def _refuse_idle_agents(scenario: Scenario, placed: Placed) -> None:
@@ -465,6 +305,22 @@ def _refuse_idle_agents(scenario: Scenario, placed: Placed) -> None:
         )
 
 
+def _refuse_what_needs_pairs(scenario: Scenario) -> None:
+    aside = ""
+    if scenario.load.mode == "window":
+        what = "load.mode: window"
+    elif scenario.sampling.samples:
+        what = "sampling.samples:"
+    elif scenario.carrier == "acknowledgement":
+        what, aside = "identity.carrier: acknowledgement", "which gets the answers, "
+    else:
+        return
+    raise ConfigurationError(
+        f"{what} needs both ends of a destination in one agent, {aside}but {scenario.agents} "
+        f"agents share {scenario.destinations} destination(s); {_what_keeps_apart(scenario)}"
+    )
+
+
 def _refuse_anonymous_bodies(scenario: Scenario) -> None:
     if scenario.has_envelopes and scenario.message.bytes < ENVELOPE_BYTES:
         raise ConfigurationError(
@@ -475,7 +331,7 @@ def _refuse_anonymous_bodies(scenario: Scenario) -> None:
 
 
 def _refuse_wide_breakdown(placed: Placed) -> None:
-    widest = max(len(_used(producers + consumers)) for producers, consumers in placed)
+    widest = max(len(destinations_of(producers + consumers)) for producers, consumers in placed)
     if widest > MOST_DESTINATIONS_BROKEN_DOWN:
         raise ConfigurationError(
             f"breakdown: destination: an agent would have {widest} destinations; allowed: "
@@ -483,43 +339,11 @@ def _refuse_wide_breakdown(placed: Placed) -> None:
         )
 
 
-def _shared_destinations(wiring: Wiring, placed: Placed) -> set[int]:
-    """Of groups with members in several agents."""
-    seen: set[int] = set()
-    shared: set[int] = set()
-    for producers, consumers in placed:
-        used = set(_whole_groups(wiring, _used(producers + consumers)))
-        shared |= used & seen
-        seen |= used
-    return shared
-
-
-def _message_shares(scenario: Scenario, placed: Placed) -> list[int | None]:
-    """`load.messages` dealt over agents in proportion to their producers, adding up exactly; in
-    proportion to their consumers where nobody produces."""
-    messages = scenario.load.messages
-    if messages is None:
-        return [None] * len(placed)
-    if scenario.dataset.is_set and not scenario.dataset.repeat:
-        return [_records_of(producers, scenario) for producers, _ in placed]
-    counts = [
-        len(consumers if scenario.only_consumes else producers) for producers, consumers in placed
-    ]
-    return list(_proportional(messages, counts))
-
-
-def _records_of(producers: Sequence[Member], scenario: Scenario) -> int:
-    """How many records these producers have, of which each takes every so-manieth: together they
-    send each once."""
-    records, step = scenario.dataset.found.records, scenario.producers
-    return sum(len(range(producer.index, records, step)) for producer in producers)
-
-
-def _proportional(total: int, weights: Iterable[int]) -> Iterable[int]:
-    weights = list(weights)
-    whole, given, seen = sum(weights), 0, 0
-    for weight in weights:
-        seen += weight
-        upto = math.floor(total * seen / whole)
-        yield upto - given
-        given = upto
+def _what_keeps_apart(scenario: Scenario) -> str:
+    """How agents could have groups of their own."""
+    if scenario.has_ends_apart:
+        return "what goes in at an ingress may come out at any egress: use agents: 1"
+    if scenario.topology in ("fan-out", "round-robin"):
+        return f"topology {scenario.topology} ties all together: use agents: 1"
+    what = "consumers" if scenario.topology == "fan-in" else "destinations"
+    return f"use at least as many {what} as agents"

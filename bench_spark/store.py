@@ -8,7 +8,6 @@ needs a JVM: a commit costs some 10 ms, against seconds for the first ones of Sp
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import threading
@@ -22,8 +21,6 @@ import pyarrow as pa
 from deltalake import (
     CommitProperties,
     DeltaTable,
-    Field,
-    Schema,
     Transaction,
     WriterProperties,
     write_deltalake,
@@ -34,7 +31,8 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from bench_spark import tables
-from bench_spark.errors import StoreError, StoreNotReady
+from bench_spark.errors import StoreError
+from bench_spark.store_opening import in_one_line, open_table, prove_writable, without_user
 from bench_spark.version_checksum import VersionChecksums
 
 COMPACT_AFTER_APPENDS = 300
@@ -53,8 +51,6 @@ MERGE_ATTEMPTS = 8
 """Another process that replaces a run's row at the same moment makes the commit conflict."""
 
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
-_TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_USER_INFO = re.compile(r"(://)[^/@\s]+@")
 
 STREAMED = ("events",)
 """Tables that a streaming query reads: a checksum beside each commit makes that cheaper."""
@@ -114,11 +110,11 @@ class Store:
 
     def open(self) -> Store:
         """Create the tables that are missing and bring older ones up to this program's schemas."""
-        self._prove_writable()
-        for name, schema in tables.TABLES.items():
-            table = self._tables[name]
+        if self.is_local:
+            prove_writable(Path(self.uri))
+        for name, table in self._tables.items():
             with table.lock:
-                table.handle = self._open_or_create(name, schema)
+                table.handle = open_table(self.uri, name, self._storage_options)
                 table.commits = 0
         return self
 
@@ -325,7 +321,7 @@ class Store:
             except (DeltaError, OSError) as error:
                 # The handle may be in any state now; the next call opens a new one.
                 table.handle = None
-                raise StoreError(f"store {self._shown}: {name}: {_one_line(error)}") from error
+                raise StoreError(f"store {self._shown}: {name}: {in_one_line(error)}") from error
 
     def _filesystem(self, name: str) -> fs.FileSystem | None:
         """How pyarrow reads a table's files; None: through deltalake.
@@ -339,76 +335,7 @@ class Store:
 
     @property
     def _shown(self) -> str:
-        return _USER_INFO.sub(r"\1", self.uri)
-
-    # -- opening ---------------------------------------------------------------------------------
-
-    def _prove_writable(self) -> None:
-        """A local store is tried with a file of its own; a remote one by creating its tables."""
-        if not self.is_local:
-            return
-        probe = Path(self.uri) / f".writable-{os.getpid()}-{threading.get_ident()}"
-        try:
-            probe.parent.mkdir(parents=True, exist_ok=True)
-            probe.touch()
-            probe.unlink()
-        except OSError as error:
-            raise StoreNotReady(
-                f"store {self._shown} cannot be written: {error.strerror}"
-            ) from error
-
-    def _open_or_create(self, name: str, schema: pa.Schema) -> DeltaTable:
-        uri = self.table_uri(name)
-        try:
-            handle = DeltaTable.create(
-                uri,
-                schema=schema,
-                mode="ignore",
-                configuration={
-                    tables.SCHEMA_PROPERTY: str(tables.SCHEMA_NUMBER),
-                    **tables.PROPERTIES.get(name, {}),
-                },
-                storage_options=self._storage_options,
-                raise_if_key_not_exists=False,
-            )
-            handle.update_incremental()
-        except (DeltaError, OSError) as error:
-            raise StoreNotReady(
-                f"store {self._shown}: table {name} cannot be opened or created: {_one_line(error)}"
-            ) from error
-        self._migrate(name, handle, schema)
-        return handle
-
-    def _migrate(self, name: str, handle: DeltaTable, schema: pa.Schema) -> None:
-        """The one migration step: columns that this program knows and the table lacks."""
-        configuration = handle.metadata().configuration
-        number = int(configuration.get(tables.SCHEMA_PROPERTY) or 0)
-        if number > tables.SCHEMA_NUMBER:
-            raise StoreError(
-                f"store {self._shown}: table {name} has schema {number}, this program knows "
-                f"{tables.SCHEMA_NUMBER}: use a newer bench-spark"
-            )
-        present = {field.name for field in handle.schema().fields}
-        missing: list[Field] = [
-            field for field in Schema.from_arrow(schema).fields if field.name not in present
-        ]
-        try:
-            if missing:
-                handle.alter.add_columns(missing)
-            lacking = {
-                key: value
-                for key, value in tables.PROPERTIES.get(name, {}).items()
-                if key not in configuration
-            }
-            if number < tables.SCHEMA_NUMBER:
-                lacking[tables.SCHEMA_PROPERTY] = str(tables.SCHEMA_NUMBER)
-            if lacking:
-                handle.alter.set_table_properties(lacking, raise_if_not_exists=False)
-        except (DeltaError, OSError) as error:
-            raise StoreNotReady(
-                f"store {self._shown}: table {name} could not be brought to schema "
-                f"{tables.SCHEMA_NUMBER}: {_one_line(error)}"
-            ) from error
+        return without_user(self.uri)
 
 
 class _Table:
@@ -425,9 +352,3 @@ class _Table:
 def _is_in(handle: DeltaTable, transaction: Transaction) -> bool:
     newest = handle.transaction_version(transaction.app_id)
     return newest is not None and newest >= transaction.version
-
-
-def _one_line(error: BaseException) -> str:
-    """deltalake draws coloured trees of causes over several lines; credentials stay out of them."""
-    text = _TERMINAL_COLOUR.sub("", str(error)).replace("↳", ":")
-    return _USER_INFO.sub(r"\1", " ".join(text.split()))[:300]

@@ -33,7 +33,8 @@ from bench_spark.agent.tracing import MakeMessageWriter, MessageFile, Tracer
 from bench_spark.agent.undisturbed import undisturbed
 from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError
-from bench_spark.plan import Assignment, timeline_of
+from bench_spark.load_course import timeline_of
+from bench_spark.plan import Assignment
 from bench_spark.scenario.ends import Ends
 from bench_spark.transports.base import (
     HEAD_ONLY,

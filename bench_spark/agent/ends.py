@@ -15,7 +15,8 @@ from bench_spark.agent.several import Part, SeveralConsumers, SeveralProducers
 from bench_spark.descriptors import make_room_for
 from bench_spark.errors import BenchError, error_of_kind
 from bench_spark.measure.clock import NowNs
-from bench_spark.plan import Assignment, Member
+from bench_spark.placement import Member
+from bench_spark.plan import Assignment
 from bench_spark.scenario.ends import End, Ends, scenario_at
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.topologies import EndSizes, ThroughSystem

@@ -31,8 +31,9 @@ from bench_spark.agent.tracing import Tracer
 from bench_spark.agent.waiting import LONGEST_WAIT_NS, Waiting
 from bench_spark.agent.window_watch import WindowWatch
 from bench_spark.errors import BenchError
+from bench_spark.load_course import has_open_end
 from bench_spark.measure.clock import NANOSECONDS, NowNs
-from bench_spark.plan import Assignment, has_open_end
+from bench_spark.plan import Assignment
 from bench_spark.transports.base import Producers
 
 SPARE_TIME_NS = 250_000

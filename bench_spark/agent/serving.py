@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from bench_spark.agent.lanes import SubscriptionTable
-from bench_spark.plan import Assignment, Member
+from bench_spark.placement import Member
+from bench_spark.plan import Assignment
 from bench_spark.transports.base import Destination, Lane
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -92,11 +93,11 @@ def _trial(scenario: Scenario, label: str, broker: Broker) -> Trial:
 
 def _run_all(spark: Any, store: Store, display: Steps, trials: Sequence[Trial]) -> list[RunSummary]:
     """Every trial in turn, until one is interrupted."""
-    from bench_spark.spark.engine import Engine, RunRequest
+    from bench_spark.spark.engine import Engine
+    from bench_spark.spark.request import RunRequest
 
     outcomes: list[RunSummary] = []
-    engine = Engine(spark, store, display)
-    try:
+    with closing(Engine(spark, store, display)) as engine:
         for number, trial in enumerate(trials, start=1):
             load = load_of(trial.plan.scenario.dump())
             display.detail(f"run {trial.plan.run_id} into {store.uri}")
@@ -105,8 +106,6 @@ def _run_all(spark: Any, store: Store, display: Steps, trials: Sequence[Trial]) 
             outcomes.append(engine.run(RunRequest(trial.plan, Ends.of(trial.broker))))
             if outcomes[-1].exit_code >= EXIT_INTERRUPTED:
                 break
-    finally:
-        engine.close()
     return outcomes
 
 

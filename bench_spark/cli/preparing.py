@@ -123,10 +123,14 @@ def plan_for_cluster(spark: Any, scenario: Scenario, run_id: str) -> Plan:
 
 
 def choose_run_id(given: str | None, scenario: Scenario, broker: Broker | Ends) -> str:
-    """As given, else a name that says what ran and when, and is unique without asking anyone."""
+    """As given, else a new one."""
     if given is not None:
         return check_run_id(given)
-    names = (name[:_LONGEST_NAME_IN_RUN_ID] for name in (scenario.name, broker.name))
+    return new_run_id(*(name[:_LONGEST_NAME_IN_RUN_ID] for name in (scenario.name, broker.name)))
+
+
+def new_run_id(*names: str) -> str:
+    """Says what ran and when, and is unique without asking anyone."""
     return "-".join([*names, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2)])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -234,12 +234,13 @@ def carried_out(
     stops_on_slo: bool = False,
 ) -> RunSummary:
     """One run on the session that is there."""
-    from bench_spark.spark.engine import Engine, RunRequest
+    from bench_spark.spark.engine import Engine
+    from bench_spark.spark.request import RunRequest
 
     display.name_next(f"{asked.scenario.name} on {asked.ends.name}")
-    engine = Engine(launch.spark, launch.store, display, trigger_seconds)
-    try:
-        with start_of_broker_hinted(asked.ends):
-            return engine.run(RunRequest(launch.plan, asked.ends, live, stops_on_slo=stops_on_slo))
-    finally:
-        engine.close()
+    request = RunRequest(launch.plan, asked.ends, live, stops_on_slo=stops_on_slo)
+    with (
+        closing(Engine(launch.spark, launch.store, display, trigger_seconds)) as engine,
+        start_of_broker_hinted(asked.ends),
+    ):
+        return engine.run(request)

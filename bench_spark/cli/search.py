@@ -242,7 +242,7 @@ class _Trials:
         self._engine.close()
 
     def run(self, in_flight: int) -> Throughput:
-        from bench_spark.spark.engine import RunRequest
+        from bench_spark.spark.request import RunRequest
 
         number = len(self.runs) + 1
         plan = self._plan(in_flight, number)

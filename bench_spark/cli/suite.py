@@ -2,69 +2,54 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import Annotated, TextIO
 
 import typer
 
+from bench_spark.cli.asked_suite import (
+    AskedSuite,
+    QuickOption,
+    SuiteArgument,
+    SuiteBrokerOption,
+    VariantOption,
+    load,
+)
 from bench_spark.cli.examples import epilog
 from bench_spark.cli.masters import refuse_unshared_store
 from bench_spark.cli.options import (
-    BROKER_VARIABLE,
-    DEFAULT_BROKER,
     DEFAULT_STORE,
     EgressOption,
     IngressOption,
     MasterOption,
     SetOption,
     StoreOption,
-    complete,
     is_typed,
 )
 from bench_spark.cli.output import Formats, Outputs, parse_formats_of, to_stdout, write_bytes
-from bench_spark.cli.preflight import refuse_what_the_broker_cannot, start_of_broker_hinted
-from bench_spark.cli.preparing import plan_for, plan_for_cluster, refuse_idle_broker
 from bench_spark.cli.progress import QuietOption, VerboseOption, suite_displays
 from bench_spark.cli.spark_session import spark_session
+from bench_spark.cli.suite_trials import agents_of, ask_broker, run_trials
 from bench_spark.conf_files import shipped
-from bench_spark.errors import BrokerUnreachable, ConfigurationError
-from bench_spark.identity.preparing import with_records_at
-from bench_spark.plan import Plan
+from bench_spark.errors import ConfigurationError
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.formatting import count, seconds
 from bench_spark.report.html_suite import write_suite_html
-from bench_spark.report.live import Steps
 from bench_spark.report.suite_figures import suite_figures
 from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
 from bench_spark.report.suite_table import Outcome, SuiteTable, suite_table
-from bench_spark.scenario.ends import Ends
-from bench_spark.scenario.ends_loader import with_ends
-from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.shown import shown_path
-from bench_spark.scenario.suite import Suite, Trial, estimated_seconds, suite_digest, trials_of
-from bench_spark.scenario.suite_loader import load_suite
+from bench_spark.scenario.suite import estimated_seconds, suite_digest, trials_of
 from bench_spark.store import Store
 from bench_spark.suite.progress import (
     TrialRun,
-    add_tags,
     is_finished,
     refuse_if_changed,
     runs_of_suite,
 )
-from bench_spark.suite.runner import OVERHEAD_SECONDS, SuiteResult, run_suite
-from bench_spark.suite.trials import Abilities, SuiteTrials, received_per_second
-from bench_spark.summary.rows import TrialOf
-from bench_spark.transports.registry import fitted_to
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from bench_spark.spark.engine import Engine
+from bench_spark.suite.runner import OVERHEAD_SECONDS
 
 app = typer.Typer(
     help="Grids of trials around a scenario.", no_args_is_help=True, rich_markup_mode=None
@@ -73,38 +58,6 @@ app = typer.Typer(
 START_SECONDS = 12.0
 """What Spark takes to start."""
 
-SuiteArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="SUITE",
-        help="A suite file, or the name of a shipped one.",
-        show_default=False,
-        autocompletion=lambda incomplete: complete("suites", incomplete),
-    ),
-]
-SuiteBrokerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--broker",
-        metavar="BROKER",
-        envvar=BROKER_VARIABLE,
-        show_default=f"the suite's, else {DEFAULT_BROKER}",
-        help="A broker file, or the name of a shipped one.",
-        autocompletion=lambda incomplete: complete("brokers", incomplete),
-    ),
-]
-QuickOption = Annotated[
-    bool, typer.Option("--quick", help="The suite in small: every axis with two or three values.")
-]
-VariantOption = Annotated[
-    str | None,
-    typer.Option(
-        "--variant",
-        metavar="NAME",
-        show_default=False,
-        help="The suite with the settings that it has under this name.",
-    ),
-]
 
 SuiteFormatsOption = Annotated[
     list[str] | None,
@@ -114,49 +67,6 @@ SuiteFormatsOption = Annotated[
         help="Of the table: markdown (the default), csv, json or html; repeatable.",
     ),
 ]
-
-
-@dataclass(frozen=True)
-class AskedSuite:
-    """A suite and the broker that it runs on, both checked."""
-
-    suite: Suite
-    ends: Ends
-
-    @property
-    def stored_name(self) -> str:
-        """A suite in small is another suite: its results are not of the same load."""
-        return f"{self.suite.name}-quick" if self.suite.is_quick else self.suite.name
-
-    def fitted(self, scenario: Scenario) -> Scenario:
-        """A trial's scenario as it runs on these brokers."""
-        ends = self.ends
-        if ends.are_apart:
-            sides = ([end.broker for end in side] for side in (ends.ingress, ends.egress))
-            scenario, _ = with_ends(scenario, None, *sides)
-        return with_records_at(fitted_to(scenario, ends), ends)
-
-
-def load(
-    suite: str,
-    broker: str | None,
-    quick: bool,
-    overrides: list[str] | None = None,
-    variant: str | None = None,
-    ingress: list[str] | None = None,
-    egress: list[str] | None = None,
-    is_broker_typed: bool = False,
-) -> AskedSuite:
-    loaded = load_suite(suite, quick, overrides or [], variant)
-    if is_broker_typed:
-        refuse_idle_broker(loaded.base, ingress, egress)
-    where = broker or loaded.broker or DEFAULT_BROKER
-    _, ends = with_ends(loaded.base, where, ingress or [], egress or [])
-    asked = AskedSuite(loaded, ends)
-    for trial in trials_of(loaded):
-        if trial.skipped_because is None:
-            asked.fitted(trial.scenario)
-    return asked
 
 
 @app.command("list", epilog=epilog("suite list"))
@@ -248,18 +158,20 @@ def run(
     display.detail(f"results go into {opened.uri}\n" + "\n".join(t.key for t in missing))
     exit_code = 0
     if missing:
+        from bench_spark.spark.engine import Engine
+
         agents_are_here = not is_submitted() and (master or "local").startswith("local")
-        for refusal in _ask_broker(asked, missing, agents_are_here):
+        for refusal in ask_broker(asked, missing, agents_are_here):
             display.step(f"will fail: {refusal}")
-        agents = max(_agents_of(trial.scenario) for trial in missing)
+        agents = max(agents_of(trial.scenario) for trial in missing)
         chosen = None if is_submitted() else master or local_session_master(agents)
         with spark_session(chosen, display) as spark:
             refuse_unshared_store(store, spark.sparkContext.master)
-            with _engine(spark, opened, of_trials) as engine:
+            with closing(Engine(spark, opened, of_trials)) as engine:
                 display.step("starting workers" + (" and the rolling metrics" if live else ""))
                 engine.warm_up(max(1, agents), live)
                 displays = (display, of_trials)
-                result = _run_all(spark, engine, asked, opened, done, displays, live)
+                result = run_trials(spark, engine, asked, opened, done, displays, live)
             exit_code = result.exit_code
     outputs.write(_table(asked, opened))
     raise typer.Exit(exit_code)
@@ -295,89 +207,6 @@ def report(
     outputs.write(table)
     if figures is not None:
         _write_figures(table, figures)
-
-
-# -- running ---------------------------------------------------------------------------------------
-
-
-def _ask_broker(asked: AskedSuite, trials: Sequence[Trial], agents_are_here: bool) -> list[str]:
-    """Refuse now what the broker would refuse trial by trial; what it refuses of some is returned.
-
-    Whether it can be reached is for the agents to say where they run elsewhere, and for the first
-    trial where a hook may start it.
-    """
-    named = [(trial.key, asked.fitted(trial.scenario)) for trial in trials]
-    try:
-        with start_of_broker_hinted(asked.ends):
-            return refuse_what_the_broker_cannot(named, asked.ends)
-    except BrokerUnreachable:
-        if agents_are_here and asked.suite.hooks.before is None:
-            raise
-    return []
-
-
-def _agents_of(scenario: Scenario) -> int:
-    found = plan_for(scenario, "suite", None)
-    return len(found.assignments) if found is not None else 0
-
-
-@contextmanager
-def _engine(spark: Any, store: Store, display: Steps) -> Iterator[Engine]:
-    from bench_spark.spark.engine import Engine
-
-    engine = Engine(spark, store, display)
-    try:
-        yield engine
-    finally:
-        engine.close()
-
-
-def _run_all(
-    spark: Any,
-    engine: Engine,
-    asked: AskedSuite,
-    store: Store,
-    done: Mapping[str, TrialRun],
-    displays: tuple[Steps, Steps],
-    live: bool,
-) -> SuiteResult:
-    from bench_spark.brokers import tools_environment
-    from bench_spark.spark.engine import RunRequest
-    from bench_spark.spark.ticks import merged_ticks_here
-
-    master = spark.sparkContext.master
-
-    def plan_of(scenario: Scenario) -> Plan:
-        run_id = _run_id(asked.stored_name)
-        local = None if master.startswith("local") else master
-        return plan_for(scenario, run_id, local) or plan_for_cluster(spark, scenario, run_id)
-
-    def run_scenario(scenario: Scenario, place: TrialOf) -> Any:
-        plan = plan_of(asked.fitted(scenario))
-        with start_of_broker_hinted(asked.ends):
-            return engine.run(RunRequest(plan, asked.ends, live, place))
-
-    abilities = Abilities(
-        run=run_scenario,
-        ticks=lambda run_id: merged_ticks_here(store, run_id),
-        tag=lambda run_id, tags: add_tags(store, run_id, tags),
-    )
-    throughputs = {
-        key: received_per_second(known.document)
-        for key, known in done.items()
-        if known.is_finished and known.document is not None
-    }
-    trials = SuiteTrials(asked.suite, asked.stored_name, abilities, throughputs)
-    tools = {
-        key: text for end in asked.ends.once for key, text in tools_environment(end.broker).items()
-    }
-    display, of_trials = displays
-    return run_suite(asked.suite, done, trials.run, display.step, of_trials.name_next, tools)
-
-
-def _run_id(suite: str) -> str:
-    moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    return f"{suite[:80]}-{moment}-{secrets.token_hex(2)}"
 
 
 # -- reporting -------------------------------------------------------------------------------------

@@ -7,6 +7,14 @@ from typing import Annotated
 
 import typer
 
+from bench_spark.cli.asked_suite import (
+    AskedSuite,
+    QuickOption,
+    SuiteArgument,
+    SuiteBrokerOption,
+    VariantOption,
+    load,
+)
 from bench_spark.cli.compare import (
     ComparisonFormatsOption,
     FailIfOption,
@@ -16,14 +24,6 @@ from bench_spark.cli.compare import (
 from bench_spark.cli.options import DEFAULT_STORE, StoreOption
 from bench_spark.cli.output import Formats, parse_formats_of
 from bench_spark.cli.stored import existing_store
-from bench_spark.cli.suite import (
-    AskedSuite,
-    QuickOption,
-    SuiteArgument,
-    SuiteBrokerOption,
-    VariantOption,
-    load,
-)
 from bench_spark.compare.comparison import Group, comparison_document
 from bench_spark.compare.gates import parse_gate
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError

@@ -11,8 +11,9 @@ from bench_spark.agent.sampling import SAMPLE_DTYPE, Samples
 from bench_spark.collector.accounts import Accounts, Ledger, Sent
 from bench_spark.collector.control import RunControl
 from bench_spark.collector.health import AgentHealth
+from bench_spark.load_course import has_open_end, timeline_of
 from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.plan import Plan, has_open_end, timeline_of
+from bench_spark.plan import Plan
 
 
 def uses_confirms(control: RunControl) -> bool:

@@ -16,7 +16,7 @@ from bench_spark.importing.omb_keys import (
     WORKLOAD,
     OmbKey,
 )
-from bench_spark.importing.perftest import UNLIMITED_CONFIRMS
+from bench_spark.importing.perftest_amqp import UNLIMITED_CONFIRMS
 from bench_spark.scenario.fields import ClientProperties
 from bench_spark.scenario.nearest import nearest
 from bench_spark.scenario.secrets import is_secret_key

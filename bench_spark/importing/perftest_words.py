@@ -8,6 +8,7 @@ text may also consist of such assignments alone.
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from bench_spark.importing.perftest_flags import (
     Flag,
     Takes,
 )
+from bench_spark.importing.values import number, whole_number
 from bench_spark.scenario.nearest import nearest
 from bench_spark.scenario.secrets import mask_uri
 from bench_spark.scenario.shown import shown_text
@@ -61,6 +63,26 @@ class Given:
     @property
     def flags(self) -> list[Flag]:
         return [BY_LONG[name] for name in self.values]
+
+    def count(self, name: str, otherwise: int, least: int = 0) -> int:
+        text = self.last(name)
+        if text is None:
+            return otherwise
+        value = whole_number(f"--{name}", text)
+        if value < least:
+            raise ConfigurationError(f"--{name}: {value} is below the minimum of {least}")
+        return value
+
+    def number(self, name: str) -> float | None:
+        text = self.last(name)
+        if text is None:
+            return None
+        value = number(f"--{name}", text)
+        return int(value) if math.floor(value) == value else value
+
+    def origin(self, *names: str) -> str:
+        """The options among these that were given, else that this is PerfTest's default."""
+        return ", ".join(f"--{name}" for name in names if name in self) or "PerfTest's default"
 
 
 def read_words(text: str) -> Given:

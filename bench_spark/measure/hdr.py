@@ -144,21 +144,6 @@ class Histogram:
         self.sum_us += sum(over_us)
         return values_us[~is_over]
 
-    def record_repeated_ns(self, value_ns: int, count: int) -> None:
-        """Record one duration `count` times, as when a call served that many messages."""
-        if count <= 0:
-            return
-        value_us = max(0, value_ns // _NANOSECONDS_PER_MICROSECOND)
-        if value_ns < 0:
-            self.negative += count
-        self._widen(value_us, value_us)
-        self.sum_us += value_us * count
-        if value_us > self.shape.highest_us:
-            self.overflow += count
-        else:
-            self.recorded += count
-            self.counts[self.shape.index_of(np.array([value_us]))] += count
-
     def _widen(self, lowest_us: int, highest_us: int) -> None:
         """Take new extremes into account; to be called before anything is counted."""
         self.min_us = min(self.min_us, lowest_us) if self.count else lowest_us

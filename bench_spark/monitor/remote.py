@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from bench_spark.monitor.peer import Peer, PeerError
 from bench_spark.monitor.reading import Reading, Sampler, Unreadable
@@ -97,14 +98,7 @@ class CalledSampler:
 
     def _accept(self) -> None:
         assert self._server is not None
-        while True:
-            try:
-                connection, _ = self._server.accept()
-            except OSError:
-                return  # closed
-            if not self._places.acquire(blocking=False):
-                connection.close()
-                continue
+        for connection, _ in _callers(self._server, self._places):
             # In a thread: a stranger that says nothing must not keep the sampler waiting.
             threading.Thread(
                 target=self._welcome, args=(connection,), name="sampler-called", daemon=True
@@ -152,14 +146,7 @@ class SamplerServer:
 
     def serve(self) -> None:
         """Until `close`."""
-        while True:
-            try:
-                connection, caller = self._server.accept()
-            except OSError:
-                return  # closed
-            if not self._places.acquire(blocking=False):
-                connection.close()
-                continue
+        for connection, caller in _callers(self._server, self._places):
             threading.Thread(
                 target=self._answer, args=(connection, _shown(caller[:2])), daemon=True
             ).start()
@@ -230,6 +217,22 @@ class _Shared:
 def _listen(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     return socket.create_server(address, family=family)
+
+
+def _callers(
+    server: socket.socket, places: threading.Semaphore
+) -> Iterator[tuple[socket.socket, Any]]:
+    """Whoever connects, until the listener is closed; each has taken a place, to be given back.
+    Who finds none free is turned away."""
+    while True:
+        try:
+            connection, caller = server.accept()
+        except OSError:
+            return  # closed
+        if places.acquire(blocking=False):
+            yield connection, caller
+        else:
+            connection.close()
 
 
 def _close_listener(server: socket.socket) -> None:

@@ -15,8 +15,9 @@ from enum import Enum
 from typing import Protocol, TextIO
 
 from bench_spark.agent.timeline import Timeline
+from bench_spark.load_course import has_open_end
 from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.plan import Plan, has_open_end
+from bench_spark.plan import Plan
 from bench_spark.report.colours import COLOURS, coloured, has_colours, rewrites_lines
 from bench_spark.report.descriptions import end_of
 from bench_spark.report.formatting import UNKNOWN, count, duration, one_line, rate, seconds

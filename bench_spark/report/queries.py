@@ -21,7 +21,8 @@ _BOTH_SIDES = ("errors", "reconnects")
 _OF_SETS = ("received_once", "duplicates", "left_in_broker", "lost", "indeterminate")
 
 _SAME_MOMENT = "INTERVAL 2 MICROSECONDS"
-"""How far apart the start of a tick and that of its phase may seem (`summary/document.py`)."""
+"""How far apart the start of a tick and that of its phase may seem, as in
+`summary/measured_phase.py`."""
 
 
 @dataclass(frozen=True)

@@ -2,25 +2,24 @@
 
 A scenario describes a load and never names a broker; `broker.py` describes a broker and never a
 load, so any scenario runs on any broker. The sections `amqp`, `kafka`, `mqtt`, `http` and `tcp`
-tune one protocol and are ignored by the others. Reading files, overrides and error texts live in
-`loader.py` and the modules it uses; the docstring below each key is its explanation in
-docs/reference.md.
+tune one protocol and are ignored by the others. Which keys do not go together is for
+`conflicts.py`; reading files, overrides and error texts live in `loader.py` and the modules it
+uses; the docstring below each key is its explanation in docs/reference.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from bench_spark.measure.envelope import ENVELOPE_BYTES
 from bench_spark.scenario.amqp_section import Amqp
-from bench_spark.scenario.data_conflicts import data_conflicts
+from bench_spark.scenario.conflicts import conflicts_of
 from bench_spark.scenario.dataset_section import Dataset
-from bench_spark.scenario.ends_section import MOST_ENDS, Egress, Ingress, size_conflicts, sizes_of
-from bench_spark.scenario.fields import Conflict, Name, Rate, Section, TagValue, refuse
+from bench_spark.scenario.ends_section import MOST_ENDS, Egress, Ingress, sizes_of
+from bench_spark.scenario.fields import Name, Rate, Section, TagValue, refuse
 from bench_spark.scenario.http_section import Http
 from bench_spark.scenario.identity_section import ENVELOPE, Identity
 from bench_spark.scenario.kafka_section import Kafka
@@ -36,24 +35,17 @@ from bench_spark.scenario.mqtt_section import Mqtt
 from bench_spark.scenario.objectives import Objectives
 from bench_spark.scenario.tcp_section import Tcp
 from bench_spark.scenario.topologies import (
-    Sizes,
     Topology,
     Wiring,
     default_consumers,
     default_destinations,
     default_producers,
-    size_problem,
     through_system,
     wiring_for,
 )
 from bench_spark.scenario.trace_section import OFF, Trace
 
 _SKIPPED_WINDOWS = 2
-_LONGEST_OPENING_SECONDS = 500
-_NEEDS_BOUND = (
-    "needs a bound: load.messages, x-max-length or x-max-length-bytes in amqp.queue.arguments, or "
-    "retention.bytes in kafka.topic.properties"
-)
 
 
 class Scenario(Section):
@@ -141,26 +133,7 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _keys_agree(self) -> Scenario:
-        if not self.producers and not self.consumers:
-            problem = "0, and so are producers: nobody would send or receive"
-            refuse([Conflict(("consumers", "producers"), problem)])
-        refuse(
-            [
-                *self._end_conflicts(),
-                *self._topology_conflicts(),
-                *self._opening_conflicts(),
-                *self._destination_conflicts(),
-                *self._name_conflicts(),
-                *self._placement_conflicts(),
-                *self._one_ended_conflicts(),
-                *self._step_conflicts(),
-                *self._transaction_conflicts(),
-                *self._sampling_conflicts(),
-                *self._filling_conflicts(),
-                *self._trace_conflicts(),
-                *data_conflicts(self),
-            ]
-        )
+        refuse(conflicts_of(self))
         return self
 
     @property
@@ -227,254 +200,6 @@ class Scenario(Section):
     def has_both_ends(self) -> bool:
         """Whether what is sent is received in the same run, so that it can be accounted for."""
         return bool(self.producers and self.consumers)
-
-    def _end_conflicts(self) -> Iterator[Conflict]:
-        if not self.has_ends_apart:
-            return
-        key = "ingress" if self.ingress else "egress"
-        if not self.has_both_ends:
-            role = "consumers" if self.only_publishes else "producers"
-            yield Conflict((role, key), f"0, but {key} is for messages that come out again")
-            return
-        if self.topology is not None:
-            yield Conflict(
-                ("topology", key),
-                f"{self.topology} does not go with {key}: the system between the ends decides who "
-                "gets what, and every message is to come out once",
-            )
-        if self.breakdown == "destination":
-            yield Conflict(
-                ("breakdown", key),
-                f"destination does not go with {key}: a message may come out of any destination",
-            )
-        yield from size_conflicts(
-            "ingress", "producers", self.ingress, self.producers, self.destinations
-        )
-        yield from size_conflicts(
-            "egress", "consumers", self.egress, self.consumers, self.destinations
-        )
-
-    def _topology_conflicts(self) -> Iterator[Conflict]:
-        if self.subscriptions_per_consumer > 1 and self.topology != "fan-out":
-            yield Conflict(
-                ("subscriptions_per_consumer", "topology"),
-                f"{self.subscriptions_per_consumer} needs topology fan-out, in which every "
-                "subscription gets a copy of each message",
-            )
-        if self.topology is None:
-            if self.topology_scale != 1:
-                problem = f"{self.topology_scale:g} scales the sizes of a topology; there is none"
-                yield Conflict(("topology_scale", "topology"), problem)
-            return
-        sizes = Sizes(self.producers, self.consumers, self.destinations)
-        wrong = size_problem(self.topology, sizes)
-        if wrong is not None:
-            yield Conflict((wrong[0], "topology"), wrong[1])
-        if self.load.most_awaited and self.topology == "fan-out":
-            yield Conflict(
-                ("load.mode", "topology"),
-                f"{self.load.mode} does not go with topology fan-out: a message gives its place "
-                "back by arriving, and here each arrives many times",
-            )
-        if self.breakdown == "destination" and not self.wiring.is_plain:
-            yield Conflict(
-                ("breakdown", "topology"),
-                f"destination does not go with topology {self.topology}: consumers receive from "
-                "several destinations at once",
-            )
-
-    def _opening_conflicts(self) -> Iterator[Conflict]:
-        if self.connections_per_second is None:
-            return
-        taking = (self.producers + self.consumers) / self.connections_per_second
-        if taking > _LONGEST_OPENING_SECONDS:
-            yield Conflict(
-                ("connections_per_second", "producers", "consumers"),
-                f"{self.connections_per_second:g} is too slow: opening "
-                f"{self.producers + self.consumers} connections would take {taking:.0f} s; "
-                f"allowed: {_LONGEST_OPENING_SECONDS} s",
-            )
-
-    def _destination_conflicts(self) -> Iterator[Conflict]:
-        """Where no topology has its own rules, and no end."""
-        if self.has_ends_apart:
-            return
-        if self.has_both_ends:
-            ends = min(self.producers, self.consumers)
-            need = "a producer and a consumer"
-        else:
-            ends = self.producers + self.consumers
-            need = "a producer" if self.only_publishes else "a consumer"
-        if self.topology is None and self.destinations > ends:
-            yield Conflict(
-                ("destinations", "producers", "consumers"),
-                f"{self.destinations} is too many: each needs {need}, and "
-                f"there are {self.producers} and {self.consumers}",
-            )
-
-    def _name_conflicts(self) -> Iterator[Conflict]:
-        if self.has_ends_apart:
-            return  # each end has names of its own: see `ends.py`
-        queues = self.wiring.subscriptions
-        for key, name, count, what in (
-            ("amqp.queue.name", self.amqp.queue.name, queues, "queues"),
-            ("kafka.topic.name", self.kafka.topic.name, self.destinations, "destinations"),
-            ("mqtt.topic", self.mqtt.topic, self.destinations, "destinations"),
-            ("mqtt.topic_filter", self.mqtt.topic_filter, self.destinations, "destinations"),
-        ):
-            if name is not None and "%d" not in name and count > 1:
-                what = "destinations" if self.wiring.is_plain else what
-                yield Conflict(
-                    (key, "destinations"),
-                    f"one name for {count} {what}; put %d where the {what[:-1]}'s number goes",
-                )
-
-    def _step_conflicts(self) -> Iterator[Conflict]:
-        for key, steps in (("load.steps", self.load.steps), ("message.steps", self.message.steps)):
-            lasting = sum(step.seconds for step in steps)
-            if lasting > self.phases.measure_seconds:
-                yield Conflict(
-                    (key, "phases.measure_seconds"),
-                    f"last {lasting:g} s, which is more than phases.measure_seconds: "
-                    f"{self.phases.measure_seconds:g}",
-                )
-        if self.message.steps and self.only_consumes:
-            yield Conflict(
-                ("message.steps", "producers"), "say what is sent, but there are no producers"
-            )
-
-    def _transaction_conflicts(self) -> Iterator[Conflict]:
-        """A load that waits for messages inside transactions that wait for more of them."""
-        messages = self.amqp.producer_transaction
-        awaited = self.load.most_awaited
-        if awaited is not None and awaited < messages:
-            is_window = self.load.mode == "window"
-            what = f"{awaited}" if is_window else "request, and so one message of each producer,"
-            yield Conflict(
-                ("load.in_flight" if is_window else "load.mode", "amqp.producer_transaction"),
-                f"{what} is below amqp.producer_transaction, which is {messages}: nothing would "
-                "ever be committed",
-            )
-        limit = self.load.backlog_limit_bytes // self.message.largest_bytes
-        together = messages * self.producers
-        if self.load.mode == "maximum" and messages and limit < together:
-            yield Conflict(
-                ("load.backlog_limit_bytes", "amqp.producer_transaction", "producers"),
-                f"{self.load.backlog_limit_bytes} is less than the {together} messages of "
-                f"{self.message.largest_bytes} bytes in the transactions of all producers",
-            )
-
-    def _sampling_conflicts(self) -> Iterator[Conflict]:
-        if not self.sampling.samples:
-            return
-        if self.load.has_schedule:
-            yield Conflict(
-                ("sampling.samples", "load.mode"),
-                f"needs load.mode window or maximum: in mode {self.load.mode} the throughput is "
-                "what was asked for",
-            )
-        if self.load.messages is not None:
-            yield Conflict(
-                ("sampling.samples", "load.messages"),
-                "excludes load.messages: both would end the measured phase",
-            )
-        if not self.has_both_ends:
-            role = "consumers" if self.only_publishes else "producers"
-            yield Conflict(
-                ("sampling.samples", role), f"needs both ends of a destination, but {role} is 0"
-            )
-        if self.placement == "split":
-            yield Conflict(
-                ("sampling.samples", "placement"),
-                "needs placement paired: whoever samples also ends the load",
-            )
-        if self.load.mode == "maximum" and self.sampling.skip_windows is not None:
-            yield Conflict(
-                ("sampling.skip_windows", "load.mode"),
-                "counts windows, which load.mode maximum has none of; phases.warmup_seconds is "
-                "what is skipped there",
-            )
-
-    def _filling_conflicts(self) -> Iterator[Conflict]:
-        if self.load.fill_first and self.load.mode != "window":
-            yield Conflict(
-                ("load.fill_first", "load.mode"),
-                f"needs load.mode window: mode {self.load.mode} has no window to fill",
-            )
-
-    def _trace_conflicts(self) -> Iterator[Conflict]:
-        if self.trace == OFF:
-            return
-        if self.only_consumes:
-            problem = f"{self.trace} needs producers: messages of others have no ID"
-            yield Conflict(("trace", "producers"), problem)
-        if self.has_envelopes and self.message.bytes < ENVELOPE_BYTES:
-            yield Conflict(
-                ("trace", "message.bytes"),
-                f"{self.trace} needs message.bytes of at least {ENVELOPE_BYTES}: smaller bodies "
-                "carry no number",
-            )
-
-    def _placement_conflicts(self) -> list[Conflict]:
-        if self.placement != "split":
-            return []
-        conflicts = []
-        if not self.has_both_ends:
-            role = "consumers" if self.only_publishes else "producers"
-            conflicts.append(
-                Conflict(("placement", role), f"split parts both ends, but {role} is 0; use paired")
-            )
-        if self.agents == 1:
-            conflicts.append(
-                Conflict(("placement", "agents"), "split needs agents of at least 2, not 1")
-            )
-        if self.load.mode == "window":
-            conflicts.append(
-                Conflict(
-                    ("load.mode", "placement"),
-                    "window needs placement paired: its credit stays inside one task",
-                )
-            )
-        # Backlog is sent minus received, which only a task that has both ends can know.
-        if self.has_both_ends and self._is_unbounded_maximum:
-            conflicts.append(
-                Conflict(("load.mode", "placement"), f"maximum with placement split {_NEEDS_BOUND}")
-            )
-        return conflicts
-
-    def _one_ended_conflicts(self) -> list[Conflict]:
-        if self.message.timestamped and self.producers:
-            problem = "is for runs without producers: messages of our own always are"
-            return [Conflict(("message.timestamped", "producers"), problem)]
-        if self.has_both_ends:
-            return []
-        role = "consumers" if self.only_publishes else "producers"
-        if self.only_publishes and self.consumer.is_slow:
-            return [Conflict(("consumer", "consumers"), "slows consumers down, but there are none")]
-        if self.load.most_awaited:
-            return [
-                Conflict(
-                    ("load.mode", role),
-                    f"{self.load.mode} needs both ends, but {role} is 0: a message gives its place "
-                    "back by arriving",
-                )
-            ]
-        if self.only_publishes and self._is_unbounded_maximum:
-            return [Conflict(("load.mode", role), f"maximum without consumers {_NEEDS_BOUND}")]
-        return []
-
-    @property
-    def _is_unbounded_maximum(self) -> bool:
-        """Nothing stops it: neither a number of messages nor the destination itself."""
-        is_bounded = self.load.messages is not None or self._limits_length
-        return self.load.mode == "maximum" and not is_bounded
-
-    @property
-    def _limits_length(self) -> bool:
-        return (
-            not self.amqp.queue.arguments.keys().isdisjoint(("x-max-length", "x-max-length-bytes"))
-            or "retention.bytes" in self.kafka.topic.properties
-        )
 
     def dump(self) -> dict[str, Any]:
         return self.model_dump(mode="json")

@@ -28,6 +28,7 @@ from bench_spark.errors import RunError, StoreNotReady
 from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.spark.delta import spark_uri
 from bench_spark.spark.merge import TickRows, read_tick_rows
+from bench_spark.spark.session import master_of
 from bench_spark.spark.ticks import (
     merge_files_on_executors,
     merge_on_executors,
@@ -245,7 +246,7 @@ class RollingMetrics:
         else:
             writer = writer.trigger(availableNow=True)
         self._has_id.clear()
-        master = self._spark.sparkContext.master or ""
+        master = master_of(self._spark)
         is_shared = is_live and master.startswith("local")
         with _settings(self._spark, _PLAIN_EXECUTION | (_ONE_TASK if is_shared else {})):
             # The query takes a copy of the session's settings with it.

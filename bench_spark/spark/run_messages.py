@@ -17,7 +17,7 @@ from bench_spark.plan import Plan
 from bench_spark.scenario.trace_section import ALL, traced_every
 from bench_spark.spark.joins import join_messages
 from bench_spark.store import Store
-from bench_spark.summary.audit import Check
+from bench_spark.summary.checks import Check
 from bench_spark.summary.trace import TraceFacts
 
 TABLE = "messages"

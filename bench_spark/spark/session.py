@@ -96,6 +96,10 @@ def build_session(
     return session
 
 
+def master_of(spark: SparkSession) -> str:
+    return spark.sparkContext.master or ""
+
+
 def free_slots(spark: SparkSession) -> int:
     """How many tasks can run at once with the executors that are there now."""
     context = spark.sparkContext._jsc.sc()

@@ -5,15 +5,10 @@ Each check is a sentence with a verdict. `fail` makes the run degraded, `warn` i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterator
 
-from bench_spark.collector.accounts import Accounts
-
-Verdict = Literal["pass", "warn", "fail"]
-Ends = Literal["both", "producers", "consumers"]
-"""Which ends of the broker the run is at."""
+from bench_spark.summary.checks import AuditInput, Check
+from bench_spark.summary.message_checks import account_checks, content_checks, trace_checks
 
 MOST_UNSENT = 0.001
 """Share of due messages that may stay unsent before the schedule counts as missed."""
@@ -28,69 +23,6 @@ NEAR_LINK_SPEED = 0.8
 PILED_UP_US = 1_000_000
 """A median latency that no broker has which keeps up with what it is sent."""
 MOST_OUTAGES_NAMED = 3
-
-
-@dataclass(frozen=True)
-class Check:
-    name: str
-    verdict: Verdict
-    text: str
-
-    def as_dict(self) -> dict[str, str]:
-        return {"name": self.name, "verdict": self.verdict, "text": self.text}
-
-
-@dataclass(frozen=True)
-class TraceFindings:
-    """What came of joining all messages by their IDs."""
-
-    messages: int
-    disagreements: Mapping[str, tuple[int, int]]
-    """Counts that differ: by the join, and by the agents' own sets and counters."""
-    corrupted: int
-    unexpected: int
-
-
-@dataclass(frozen=True)
-class AuditInput:
-    mode: str
-    due: int
-    sent: int
-    wanted_rate_per_second: float | None
-    send_rate_per_second: float
-    blocked_seconds: float
-    busiest_agent_share: float | None
-    """Highest share of one core that any agent used in a measured second."""
-    busiest_host_share: float | None
-    """How busy the busiest agent's machine was in the measured phase, all cores and programs."""
-    spark_cores: float | None
-    """What Spark and the driver used in the measured phase, in cores."""
-    accounts: Accounts | None
-    received: int
-    ends: Ends
-    asked_for: int | None
-    """Messages of the measured phase, where their number was known beforehand."""
-    unconfirmed: int | None
-    """None where confirms are not used."""
-    lost_is_explained_by: str | None
-    confirms: bool
-    clock_bound_ns: int
-    negative: int
-    latency_p50_us: int | None
-    warmup_seconds: float
-    shares_host: bool
-    bytes_per_second: float
-    link_speed_mbit: int | None
-    lower_bounds: dict[str, list[str]]
-    trace: TraceFindings | None = None
-    corrupted: int | None = None
-    """As the agents counted it; None where contents were not compared."""
-    samples_wanted: int = 0
-    """Per pair; 0 where the throughput is not sampled."""
-    samples_by_pair: tuple[int, ...] = ()
-    outages: tuple[Mapping[str, Any], ...] = ()
-    """Connections that were lost and opened again, as `agents` in the document lists them, each
-    with its `agent`."""
 
 
 def audit(run: AuditInput) -> list[Check]:
@@ -170,115 +102,6 @@ def _generator(run: AuditInput) -> Iterator[Check]:
         )
     else:
         yield Check("generator_cpu", "pass", f"the busiest agent used {share:.0%} of a core")
-
-
-def _sent(accounts: Accounts) -> str:
-    times = f" x {accounts.copies}" if accounts.copies > 1 else ""
-    return f"{accounts.sent}{times}"
-
-
-def _accounts(run: AuditInput) -> Iterator[Check]:
-    if run.ends == "producers":
-        yield from _publishing(run)
-        return
-    if run.ends == "consumers":
-        yield from _consuming(run)
-        return
-    accounts = run.accounts
-    if accounts is None and not run.sent:
-        return
-    if accounts is None:
-        yield Check(
-            "accounts", "warn", "bodies below 32 bytes carry no sequence: losses are not counted"
-        )
-        return
-    if not accounts.closes or run.received < accounts.received_once:
-        yield Check(
-            "accounts",
-            "fail",
-            f"{_sent(accounts)} sent, but {accounts.settled} accounted for",
-        )
-    elif accounts.indeterminate:
-        yield Check("accounts", "warn", f"the fate of {accounts.indeterminate} messages is unknown")
-    else:
-        yield Check("accounts", "pass", f"all {_sent(accounts)} messages sent are accounted for")
-    if accounts.lost and run.lost_is_explained_by:
-        yield Check(
-            "loss", "warn", f"{accounts.lost} messages lost, as {run.lost_is_explained_by} allows"
-        )
-    elif accounts.lost:
-        kind = "confirmed messages" if run.confirms else "messages"
-        yield Check(
-            "loss", "fail", f"{accounts.lost} {kind} lost, and no declared limit explains it"
-        )
-    if accounts.left_in_broker:
-        yield Check(
-            "drain",
-            "warn",
-            f"{accounts.left_in_broker} messages were still in the broker when the drain ended",
-        )
-
-
-def _trace(run: AuditInput) -> Iterator[Check]:
-    trace = run.trace
-    if trace is None:
-        return
-    if trace.disagreements:
-        told = ", ".join(
-            f"{name} {by_join} by the join and {by_agents} by the agents"
-            for name, (by_join, by_agents) in trace.disagreements.items()
-        )
-        # A message that nobody sent counts for the agent that received it, and not for the join.
-        is_explained = all(
-            abs(by_join - by_agents) <= trace.unexpected
-            for by_join, by_agents in trace.disagreements.values()
-        )
-        yield Check("trace", "warn" if is_explained else "fail", f"messages and counts: {told}")
-    else:
-        yield Check("trace", "pass", f"{trace.messages} messages, joined by ID, agree with counts")
-    if trace.unexpected:
-        yield Check(
-            "unexpected", "warn", f"{trace.unexpected} messages arrived that nobody here had sent"
-        )
-
-
-def _content(run: AuditInput) -> Iterator[Check]:
-    corrupted = run.corrupted if run.trace is None else run.trace.corrupted
-    if corrupted:
-        yield Check("content", "fail", f"{corrupted} messages arrived with other content than sent")
-
-
-def _publishing(run: AuditInput) -> Iterator[Check]:
-    """Nobody receives: what the broker confirmed is all that is known."""
-    if not run.sent:
-        return
-    if run.unconfirmed is None:
-        yield Check(
-            "accounts",
-            "warn",
-            "nobody receives and the broker confirms nothing: what became of the messages is "
-            "unknown",
-        )
-    elif run.unconfirmed:
-        yield Check(
-            "accounts",
-            "warn",
-            f"{run.unconfirmed} of {run.sent} messages had no answer when the drain ended",
-        )
-    else:
-        yield Check("accounts", "pass", f"all {run.sent} messages sent have the broker's answer")
-
-
-def _consuming(run: AuditInput) -> Iterator[Check]:
-    """Nobody sends: there is no telling what should have arrived, unless a number was asked for."""
-    if run.asked_for is not None and run.received < run.asked_for:
-        yield Check(
-            "accounts",
-            "warn",
-            f"only {run.received} of the {run.asked_for} messages asked for were received",
-        )
-    elif not run.received:
-        yield Check("accounts", "warn", "nothing was received")
 
 
 def _connections(run: AuditInput) -> Iterator[Check]:
@@ -392,19 +215,12 @@ _PARTS = (
     _schedule,
     _backlog,
     _connections,
-    _accounts,
-    _trace,
-    _content,
+    account_checks,
+    trace_checks,
+    content_checks,
     _generator,
     _clocks,
     _bounds,
     _samples,
     _surroundings,
 )
-
-
-def verdict_of(checks: list[Check]) -> dict[str, Any]:
-    return {
-        "passed": all(check.verdict != "fail" for check in checks),
-        "checks": [check.as_dict() for check in checks],
-    }

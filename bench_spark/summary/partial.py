@@ -14,11 +14,13 @@ from pydantic import ValidationError
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.errors import StoreError
+from bench_spark.load_course import timeline_of
 from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.plan import make_plan, timeline_of
+from bench_spark.plan import make_plan
 from bench_spark.scenario.models import Scenario
-from bench_spark.summary.audit import Check, verdict_of
-from bench_spark.summary.document import Document, RunFacts, summarise
+from bench_spark.summary.checks import Check, verdict_of
+from bench_spark.summary.document import Document, summarise
+from bench_spark.summary.facts import RunFacts
 from bench_spark.summary.totals import Tick
 
 

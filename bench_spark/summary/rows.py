@@ -13,7 +13,8 @@ import pyarrow as pa
 from bench_spark import __version__
 from bench_spark.errors import BenchError
 from bench_spark.plan import Plan
-from bench_spark.summary.document import FAILED, RunSummary
+from bench_spark.summary.document import RunSummary
+from bench_spark.summary.judging import FAILED
 from bench_spark.tables import PERCENTILES, SUMMARY
 
 RUNNING = "running"

@@ -12,7 +12,7 @@ from bench_spark.measure.hdr import SparseHistogram
 from bench_spark.messages.joining import JoinedMessages
 from bench_spark.plan import Plan
 from bench_spark.scenario.trace_section import OFF
-from bench_spark.summary.audit import TraceFindings
+from bench_spark.summary.checks import TraceFindings
 from bench_spark.summary.statistics import statistics
 
 MOST_PRODUCERS_LISTED = 20

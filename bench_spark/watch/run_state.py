@@ -18,8 +18,9 @@ from pydantic import ValidationError
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.errors import StoreError
+from bench_spark.load_course import timeline_of
 from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.plan import Plan, make_plan, timeline_of
+from bench_spark.plan import Plan, make_plan
 from bench_spark.report.measures import Document
 from bench_spark.report.timeline import (
     DURATION_COLUMNS,

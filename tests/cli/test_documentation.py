@@ -1,8 +1,4 @@
-"""What README and docs/ say is true: commands parse, files load, SQL answers, links lead somewhere.
-
-Everything is read from the Markdown itself, so an example cannot fall behind the program without
-failing here.
-"""
+"""What README and docs/ say is true: links lead somewhere, every name is explained, SQL answers."""
 
 from __future__ import annotations
 
@@ -11,230 +7,21 @@ import io
 import json
 import os
 import re
-import shlex
-import tomllib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-import typer
-import yaml
-from agents import run_load
+from documents import COMMANDS, DOCUMENTS, FENCE, ROOT, Block, Command, blocks, section_of
 from pyspark.sql import SparkSession
 
-from bench_spark import brokers
 from bench_spark.cli import main
-from bench_spark.cli.app import Settings, app
-from bench_spark.errors import EnvironmentNotReady
-from bench_spark.identity.preparing import with_records
-from bench_spark.plan import make_plan
 from bench_spark.report.measures import COUNTS
-from bench_spark.scenario.broker import Broker, Credentials
-from bench_spark.scenario.loader import load_broker, load_scenario
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.suite import Suite
-from bench_spark.scenario.suite_loader import load_suite
 from bench_spark.spark.sql import create_views, run_query, view_statements
 from bench_spark.store import Store
 from bench_spark.tables import TABLES
-from bench_spark.transports.base import TransportContext
-from bench_spark.transports.registry import make_transport
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-EXECUTED = {"validate", "plan", "schema", "scenarios", "brokers", "--version", "--help"}
-"""Commands that start nothing and change nothing: run for real wherever they are shown."""
-
-LOADS = {"run", "search-window"}
-"""Commands that are given a scenario and run it."""
-
-JOBS = {
-    "jobs/run_scenario.py": ("run",),
-    "jobs/search_window.py": ("search-window",),
-    "jobs/run_suite.py": ("suite", "run"),
-}
-"""What spark-submit is given instead of the program, and the command that it stands for."""
-
-_FENCE = re.compile(
-    r"(?:^<!-- example: (?P<file>\S+) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
-    re.MULTILINE | re.DOTALL,
-)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (?P<title>.*)$", re.MULTILINE)
-_NAMED_FILE = re.compile(r"# (?P<name>[\w.-]+\.yaml)\n")
-_SHELL_OPERATORS = {"|", ">", "2>", "&&", "&", ";"}
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block of a document."""
-
-    document: Path
-    language: str
-    text: str
-    file: str | None
-    """Name given by an `example:` comment above it."""
-
-
-@dataclass(frozen=True)
-class Command:
-    """Arguments of one call of bench-spark that a document shows."""
-
-    document: Path
-    arguments: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.document.name}: {' '.join(self.arguments)}"
-
-
-def blocks(language: str) -> list[Block]:
-    return [
-        Block(document, found["language"], found["text"], found["file"])
-        for document in DOCUMENTS
-        for found in _FENCE.finditer(document.read_text())
-        if found["language"] == language
-    ]
-
-
-def commands() -> list[Command]:
-    found = []
-    for block in blocks("sh"):
-        for line in block.text.replace("\\\n", " ").splitlines():
-            arguments = arguments_of(shlex.split(line, comments=True))
-            if arguments is not None:
-                found.append(Command(block.document, arguments))
-    return found
-
-
-def arguments_of(words: list[str]) -> tuple[str, ...] | None:
-    """What bench-spark is called with in a line of shell; None where it is not called."""
-    end = next((i for i, word in enumerate(words) if word in _SHELL_OPERATORS), len(words))
-    words = words[:end]
-    for place, word in enumerate(words):
-        for job, command in JOBS.items():
-            if word.endswith(job):
-                return (*command, *words[place + 1 :])
-    if words and Path(words[0]).name == "bench-spark":
-        return tuple(words[1:])
-    if words[:2] == ["docker", "run"]:
-        # The image is called like the program in it.
-        return tuple(words[len(words) - words[::-1].index("bench-spark") :])
-    return None
-
-
-COMMANDS = commands()
-QUERIES = sorted({command.arguments[1] for command in COMMANDS if command.arguments[0] == "sql"})
-
-
-def is_executed(command: Command) -> bool:
-    return command.arguments[0] in EXECUTED or command.arguments[:2] == ("broker", "status")
-
-
-# -- commands --------------------------------------------------------------------------------------
-
-
-def test_every_kind_of_example_is_found() -> None:
-    assert {command.arguments[0] for command in COMMANDS} >= {
-        *("run", "plan", "validate", "broker", "runs", "show", "sql", "metrics"),
-        "search-window",
-    }
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("bench-spark run steady  # comment", ("run", "steady")),
-        (".venv/bin/bench-spark runs | head", ("runs",)),
-        ("spark-submit --master yarn jobs/run_scenario.py steady", ("run", "steady")),
-        ("spark-submit jobs/search_window.py window", ("search-window", "window")),
-        ("spark-submit jobs/run_suite.py acks --quick", ("suite", "run", "acks", "--quick")),
-        ("docker run --rm bench-spark bench-spark --help", ("--help",)),
-        ("docker build -t bench-spark .", None),
-        ("make demo", None),
-    ],
-)
-def test_calls_are_recognised_in_a_line_of_shell(
-    line: str, expected: tuple[str, ...] | None
-) -> None:
-    assert arguments_of(shlex.split(line, comments=True)) == expected
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=str)
-def test_every_command_shown_parses(command: Command) -> None:
-    assert parsed(command) or command.arguments[-1] in ("--help", "--version")
-
-
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.arguments[0] in LOADS], ids=str)
-def test_every_run_shown_asks_for_a_load_that_exists(
-    command: Command, readers_directory: Path
-) -> None:
-    [asked] = parsed(command)
-    load_scenario(asked["scenario"], asked["overrides"] or [])
-
-
-def parsed(command: Command) -> list[dict[str, Any]]:
-    """The parameters as the real parser reads them, for a command that does nothing."""
-    # This one acts while it is parsed, on the start-up file of whoever runs the tests.
-    assert "--install-completion" not in command.arguments
-    parser = typer.main.get_command(app)
-    called: list[dict[str, Any]] = []
-    for leaf in leaves(parser):
-        leaf.callback = lambda **parameters: called.append(parameters)
-    parser.main(list(command.arguments), standalone_mode=False, obj=Settings())
-    return called
-
-
-def leaves(command: object) -> Iterator[typer.core.TyperCommand]:
-    children = getattr(command, "commands", None)
-    if children is None:
-        assert isinstance(command, typer.core.TyperCommand)
-        yield command
-        return
-    for child in children.values():
-        yield from leaves(child)
-
-
-@pytest.fixture
-def readers_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a reader has saved the files that the documents show, and set the variables."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("BENCH_SPARK_STATE", str(tmp_path / "state"))
-    monkeypatch.delenv("BENCH_SPARK_BROKER", raising=False)
-    monkeypatch.delenv("BENCH_SPARK_STORE", raising=False)
-    for block in blocks("yaml"):
-        named = _NAMED_FILE.match(block.text)
-        assert named is not None, f"{block.document.name}: begin the file with '# NAME.yaml'"
-        text = block.text.replace("/run/secrets", str(tmp_path))
-        (tmp_path / named["name"]).write_text(text)
-        for variable in re.findall(r"(?:password|token)_env: (\w+)", text):
-            monkeypatch.setenv(variable, "secret")
-        for file in re.findall(r"(?:password|token)_file: (\S+)", text):
-            Path(file).write_text("secret\n")
-    return tmp_path
-
-
-@pytest.mark.parametrize("command", [c for c in COMMANDS if is_executed(c)], ids=str)
-def test_commands_that_start_nothing_work_as_shown(
-    command: Command, readers_directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(command.arguments) == 0, capsys.readouterr().err
-    assert capsys.readouterr().out
-
-
-def test_every_scenario_broker_and_suite_file_shown_is_valid(readers_directory: Path) -> None:
-    files = sorted(readers_directory.glob("*.yaml"))
-    assert files
-    for file in files:
-        load: Callable[[str], Broker | Scenario | Suite] = load_scenario
-        if re.search(r"^kind:", file.read_text(), re.MULTILINE):
-            load = load_broker
-        elif re.search(r"^axes:", file.read_text(), re.MULTILINE):
-            load = load_suite
-        assert load(str(file)).name == file.stem
 
 
 # -- links and names -------------------------------------------------------------------------------
@@ -242,7 +29,7 @@ def test_every_scenario_broker_and_suite_file_shown_is_valid(readers_directory: 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
-    for target in _LINK.findall(_FENCE.sub("", document.read_text())):
+    for target in _LINK.findall(FENCE.sub("", document.read_text())):
         if "://" in target:
             continue
         path, _, anchor = target.partition("#")
@@ -254,7 +41,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 def anchors(document: Path) -> set[str]:
     """As GitHub makes them of headings."""
-    text = _FENCE.sub("", document.read_text())
+    text = FENCE.sub("", document.read_text())
     return {
         re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in _HEADING.findall(text)
     }
@@ -281,8 +68,9 @@ def percentile_names(rows: str) -> set[str]:
 
 def test_every_count_and_every_check_is_defined() -> None:
     text = (ROOT / "docs" / "measures.md").read_text()
-    audit = (ROOT / "bench_spark" / "summary" / "audit.py").read_text()
-    checks = set(re.findall(r'Check\(\s*"(\w+)"', audit))
+    rooms = [ROOT / "bench_spark" / room for room in ("summary", "spark")]
+    source = "".join(path.read_text() for room in rooms for path in room.glob("*.py"))
+    checks = set(re.findall(r'\bCheck\(\s*"(\w+)"', source))
     assert len(checks) > 5
     undefined = [name for name in (*COUNTS, *sorted(checks)) if f"`{name}`" not in text]
     assert undefined == []
@@ -295,89 +83,7 @@ def test_every_room_of_the_package_is_in_the_architecture() -> None:
     assert [room for room in sorted(rooms) if f"`{room}`" not in table] == []
 
 
-def section_of(document: Path, heading: str) -> str:
-    """From a heading to the next one of its level or above."""
-    level = heading.split()[0]
-    text = document.read_text()
-    _, found, rest = text.partition(f"\n{heading}\n")
-    assert found, f"{document.name} has no {heading}"
-    return re.split(rf"^#{{1,{len(level)}}} ", rest, maxsplit=1, flags=re.MULTILINE)[0]
-
-
-# -- the worked example of a transport -------------------------------------------------------------
-
-
-def test_the_example_transport_carries_a_load_when_installed_as_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    named = [block for language in ("python", "toml", "yaml") for block in blocks(language)]
-    shown = {block.file: block.text for block in named if block.file}
-    project = tomllib.loads(shown["pyproject.toml"])["project"]
-    (tmp_path / "mqtt_qos0.py").write_text(shown["mqtt_qos0.py"])
-    install(tmp_path, project)
-    monkeypatch.syspath_prepend(tmp_path)
-    scenario = Scenario.model_validate(
-        {
-            "producers": 2,
-            "consumers": 2,
-            "destinations": 1,
-            "load": {"rate_per_second": 500, "messages": 500},
-            "phases": {"warmup_seconds": 0.2},
-        }
-    )
-    try:
-        with brokers.embedded("mosquitto") as running:
-            shown_broker = yaml.safe_load(shown["qos0.yaml"])
-            uri = running["mosquitto"].broker.uri
-            broker = Broker.model_validate(shown_broker | {"uri": uri})
-            context = TransportContext("example", scenario, broker, Credentials())
-            assert type(make_transport(context)).__name__ == "MqttTransport"
-            load = run_load(make_plan(scenario, "example"), broker)
-    except EnvironmentNotReady as missing:
-        pytest.skip(str(missing))
-    assert [result.failure for result in load.results] == [None]
-    accounts = load.accounts()
-    assert (accounts.sent, accounts.received_once, accounts.lost) == (500, 500, 0)
-    assert load.histogram("latency").count == 500
-
-
-def test_the_example_carrier_carries_ids_when_installed_as_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown = {block.file: block.text for name in ("python", "toml") for block in blocks(name)}
-    (tmp_path / "last_line.py").write_text(shown["last_line.py"])
-    install(tmp_path, tomllib.loads(shown["last_line.toml"])["project"])
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "records.txt").write_text("one\ntwo\n")
-    scenario = Scenario.model_validate(
-        {
-            "dataset": {"path": str(tmp_path / "records.txt")},
-            "identity": {"carrier": "last-line", "content_hash": True},
-            "load": {"rate_per_second": 1000, "messages": 100},
-            "phases": {"warmup_seconds": 0},
-        }
-    )
-    broker = Broker(kind="loopback")
-    load = run_load(make_plan(with_records(scenario, broker), "example-carrier"), broker)
-    assert [result.failure for result in load.results] == [None]
-    assert load.accounts().received_once == 100
-    assert load.total("consumer", "corrupted") == 0
-    assert load.total("consumer", "bytes") == 100 * (3 + 3 + 32)
-
-
-def install(directory: Path, project: dict[str, object]) -> None:
-    """What pip would write of such a project: enough for entry points to be found."""
-    info = directory / f"{str(project['name']).replace('-', '_')}-{project['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
-    groups = project["entry-points"]
-    assert isinstance(groups, dict)
-    lines = (
-        line
-        for group, offered in groups.items()
-        for line in (f"[{group}]", *(f"{kind} = {target}" for kind, target in offered.items()))
-    )
-    (info / "entry_points.txt").write_text("\n".join(lines))
+QUERIES = sorted({command.arguments[1] for command in COMMANDS if command.arguments[0] == "sql"})
 
 
 # -- a short real run, and what can be asked of its store ------------------------------------------

@@ -124,7 +124,8 @@ CarryOut = Callable[..., Outcome]
 
 def carry_out_on(spark: Any, directory: Path) -> CarryOut:
     """A function that runs a scenario, given by its keys, on a broker, to its end."""
-    from bench_spark.spark.engine import Engine, RunRequest
+    from bench_spark.spark.engine import Engine
+    from bench_spark.spark.request import RunRequest
 
     def carry_out(
         broker: Broker,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,6 +124,3 @@ def _body_bytes(fields: Mapping[str, bytes]) -> int | None:
 def _keeps_alive(version: bytes, fields: Mapping[str, bytes]) -> bool:
     said = fields.get("connection", b"").lower()
     return b"keep-alive" in said if version == b"HTTP/1.0" else b"close" not in said
-
-
-ReadHead = Callable[[bytes], RequestHead | ResponseHead]

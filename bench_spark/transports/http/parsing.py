@@ -61,10 +61,6 @@ class HttpParser(Generic[HeadT]):
         self._pieces: list[bytes] = []
         self._kept_bytes = 0
 
-    @property
-    def is_between_messages(self) -> bool:
-        return self._state is _State.HEAD
-
     def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
         """Decode what the buffer holds up to `end`; how many bytes are done with.
 

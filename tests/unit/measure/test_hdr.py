@@ -148,16 +148,6 @@ class TestRecording:
         assert histogram.sum_us == 3_000 * (largest_ns // 1000)
         assert histogram.sparse().sum_us == 2**63 - 1
 
-    @given(st.integers(-(10**6), 3 * 10**10), st.integers(0, 500))
-    def test_repeating_a_value_equals_recording_it_that_often(
-        self, value_ns: int, count: int
-    ) -> None:
-        repeated, recorded = (Histogram(shape_for(TEN_SECONDS_US)) for _ in range(2))
-        repeated.record_repeated_ns(value_ns, count)
-        recorded.record_ns(np.full(count, value_ns))
-        assert repeated.sparse() == recorded.sparse()
-        assert repeated.count == recorded.count == count
-
     def test_clearing_leaves_nothing(self) -> None:
         histogram = histogram_of_us([1, 2, 30_000_000])
         histogram.record_ns(np.array([-1]))
@@ -290,8 +280,9 @@ class TestEncoding:
             assert decoded.get_value_at_percentile(percentile) == found.value_us
 
     def test_keeps_large_counts(self) -> None:
-        histogram = Histogram(shape_for(TEN_SECONDS_US))
-        histogram.record_repeated_ns(1_234_000, 2**40)
+        histogram = histogram_of_us([1_234])
+        for _ in range(40):
+            histogram.merge(histogram)
         decoded = HdrHistogram.decode(histogram.sparse().encode(TEN_SECONDS_US))
         assert decoded.get_total_count() == 2**40
 

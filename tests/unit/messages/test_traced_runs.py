@@ -15,11 +15,12 @@ from bench_spark.agent.sent_ring import SentRing
 from bench_spark.agent.tracing import MessageEvent
 from bench_spark.collector.committer import Committer
 from bench_spark.identity.preparing import with_records
+from bench_spark.load_course import timeline_of
 from bench_spark.measure.hdr import merge_sparse
 from bench_spark.messages.files import MessageDirectory
 from bench_spark.messages.joining import ROWS, JoinedMessages, JoinRule, join_parts, unite
 from bench_spark.messages.live import LiveFiles, LiveJoin
-from bench_spark.plan import make_plan, timeline_of
+from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from bench_spark.collector.accounts import Accounts
-from bench_spark.summary.audit import AuditInput, Check, audit, verdict_of
+from bench_spark.summary.audit import audit
+from bench_spark.summary.checks import AuditInput, Check, verdict_of
 
 GOOD = AuditInput(
     mode="rate",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hand_ticks import facts
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.collector.accounts import Accounts
@@ -15,7 +16,7 @@ from bench_spark.measure.hdr import Histogram, SparseHistogram, shape_for
 from bench_spark.messages.joining import COUNTS, JoinedMessages
 from bench_spark.plan import make_plan
 from bench_spark.scenario.models import Scenario
-from bench_spark.summary.document import RunFacts, RunSummary, summarise
+from bench_spark.summary.document import RunSummary, summarise
 from bench_spark.summary.objectives import MissedWhileRunning, is_judged_live, missed_in_window
 from bench_spark.summary.totals import Tick
 from bench_spark.summary.trace import TraceFacts
@@ -66,24 +67,17 @@ def summary(
             "slo": list(slo),
         }
     )
-    facts = RunFacts(
+    made = facts(
         plan=make_plan(scenario, "run-1"),
         broker={"kind": "loopback", "name": "here"},
         measured_from=START_NS / NANOSECONDS,
         measured_until=START_NS / NANOSECONDS + 2,
         accounts=Accounts(sent=200, received_once=200),
         confirms=False,
-        failures=(),
-        interrupted_by=None,
-        busiest_agent_share=0.2,
-        busiest_host_share=0.4,
-        spark_cores=0.3,
-        clock_bound_ns=0,
-        environment={"hosts": []},
         trace=None if trace is None else TraceFacts(trace, TIMELINE, 0.5),
     )
     ticks: list[Tick] = [Second(role, n) for n in (0, 1) for role in ("consumer", "producer")]
-    return summarise(ticks, replace(facts, **changes))
+    return summarise(ticks, replace(made, **changes))
 
 
 def checks(found: RunSummary) -> dict[str, str]:
