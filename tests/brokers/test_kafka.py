@@ -42,7 +42,8 @@ from bench_spark.scenario.broker import Broker, Tls
 from bench_spark.transports.base import Consumers, Destination, OutcomeKind, Part, Received
 from bench_spark.transports.kafka.consumers import KafkaConsumers
 from bench_spark.transports.kafka.fast_producers import FastProducers
-from bench_spark.transports.kafka.producers import MOST_CLIENTS, KafkaProducers
+from bench_spark.transports.kafka.producers import KafkaProducers
+from bench_spark.transports.kafka.shared_clients import MOST_CLIENTS
 
 START_SECONDS = 60.0
 
