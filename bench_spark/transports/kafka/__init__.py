@@ -15,8 +15,9 @@ group_client.py    what such a member needs of its client
 share_client.py    that client where the group is a share group
 inbox.py           where receiving threads put messages down
 shared_clients.py  producers that share a few clients, whatever the plane
-key_choice.py      which key a message has
-outcome_kinds.py   what a delivery report says
+key_choice.py      which key a message has (pure)
+common_headers.py  which headers all messages have (pure)
+outcome_kinds.py   what a delivery report says (pure)
 transactional.py   producers with transactions, by confluent-kafka
 transactor.py      one of them: a lane, and the thread that ends its transactions
 transport.py       the Transport made of all these

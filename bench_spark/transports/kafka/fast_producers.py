@@ -24,6 +24,7 @@ from bench_spark.transports.base import (
     Signal,
     joined_outcomes,
 )
+from bench_spark.transports.kafka.common_headers import with_common_headers
 from bench_spark.transports.kafka.native_producer import NativeProducer
 from bench_spark.transports.kafka.outbox import Keyring, Outbox
 from bench_spark.transports.kafka.shared_clients import ProducerTerms, SharedClients
@@ -69,6 +70,7 @@ class FastProducers(SharedClients[NativeProducer]):
     # -- sending ---------------------------------------------------------------------------------
 
     def send(self, batch: Batch) -> int:
+        batch = with_common_headers(batch, self._headers)
         is_simple = len(self._targets) == 1
         accepted = self._send_to(0, batch) if is_simple else self._send_to_many(batch)
         self._accepted += accepted

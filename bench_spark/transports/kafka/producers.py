@@ -25,6 +25,7 @@ from bench_spark.transports.base import (
     no_outcomes,
 )
 from bench_spark.transports.kafka.columns import bodies_of, heads_of
+from bench_spark.transports.kafka.common_headers import with_common_headers
 from bench_spark.transports.kafka.confluent_producer import ConfluentProducer, Report
 from bench_spark.transports.kafka.health import reason_of
 from bench_spark.transports.kafka.outcome_kinds import outcome_kind
@@ -62,6 +63,7 @@ class KafkaProducers(SharedClients[ConfluentProducer]):
     # -- sending ---------------------------------------------------------------------------------
 
     def send(self, batch: Batch) -> int:
+        batch = with_common_headers(batch, self._headers)
         is_plain = batch.head_bytes >= ENVELOPE_BYTES and batch.headers is None
         accepted = self._send_plain(batch) if is_plain else self._send_each(batch)
         self._accepted += accepted

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from bench_spark.measure.clock import NowNs
-from bench_spark.transports.base import Lane
+from bench_spark.transports.base import Headers, Lane
 from bench_spark.transports.kafka.bell import Bell
 from bench_spark.transports.kafka.crew import Client, Crew
 from bench_spark.transports.kafka.health import Health
@@ -29,6 +29,8 @@ class ProducerTerms:
     reconnect_seconds: float
     confirms: bool
     keys: KeyRule
+    headers: Headers
+    """Of every message."""
 
 
 class SharedClient(Client, Protocol):
@@ -52,6 +54,7 @@ class SharedClients(Crew[SharedT]):
         super().__init__(terms.address)
         self._now_ns = terms.now_ns
         self._confirms = terms.confirms
+        self._headers = terms.headers
         self._accepted = 0
         self._settled = 0
         count = min(len(lanes), MOST_CLIENTS)

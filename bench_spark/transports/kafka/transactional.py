@@ -22,6 +22,7 @@ from bench_spark.transports.base import (
     Outcomes,
     joined_outcomes,
 )
+from bench_spark.transports.kafka.common_headers import with_common_headers
 from bench_spark.transports.kafka.crew import Crew, have_all_left
 from bench_spark.transports.kafka.shared_clients import ProducerTerms
 from bench_spark.transports.kafka.single_messages import Keys, bodies_to_send
@@ -41,6 +42,7 @@ class TransactionalProducers(Crew[Transactor]):
     ) -> None:
         super().__init__(terms.address)
         self._now_ns = terms.now_ns
+        self._headers = terms.headers
         self._keys = Keys(terms.keys, lanes)
         self._accepted = 0
         self._settled = 0
@@ -67,6 +69,7 @@ class TransactionalProducers(Crew[Transactor]):
     # -- sending ---------------------------------------------------------------------------------
 
     def send(self, batch: Batch) -> int:
+        batch = with_common_headers(batch, self._headers)
         accepted = 0
         broken: Transactor | None = None
         taken: dict[int, list[int]] = {}

@@ -22,6 +22,7 @@ from bench_spark.transports.base import (
 )
 from bench_spark.transports.kafka.cluster import Cluster
 from bench_spark.transports.kafka.columns import Position
+from bench_spark.transports.kafka.common_headers import common_headers
 from bench_spark.transports.kafka.confluent_consumer import ConfluentConsumer
 from bench_spark.transports.kafka.consumers import KafkaConsumers
 from bench_spark.transports.kafka.fast_producers import FastProducers
@@ -196,6 +197,7 @@ class KafkaTransport:
             self._scenario.reconnect_seconds,
             confirms=self.confirms,
             keys=key_rule(self._scenario.kafka),
+            headers=common_headers(self._scenario.kafka),
         )
 
     def open_consumers(

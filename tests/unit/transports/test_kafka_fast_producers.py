@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,7 +14,9 @@ from bench_spark.measure.clock import Clock
 from bench_spark.measure.envelope import Envelopes, empty_envelopes
 from bench_spark.transports.base import Batch, Destination, Lane, OutcomeKind
 from bench_spark.transports.kafka import native_producer
+from bench_spark.transports.kafka.addresses import records_at
 from bench_spark.transports.kafka.fast_producers import FastProducers
+from bench_spark.transports.kafka.header_arguments import ARGUMENT_DTYPE, HeaderArguments
 from bench_spark.transports.kafka.key_choice import KeyRule
 from bench_spark.transports.kafka.messages import MESSAGE_DTYPE, Messages
 from bench_spark.transports.kafka.outbox import BLOCK_BYTES, Keyring, Laid, Outbox
@@ -133,6 +136,35 @@ def test_the_numbers_of_sequence_keys_have_no_leading_zeros() -> None:
     assert zero.keys() == [b"0"]
 
 
+def headers_in(arguments: HeaderArguments) -> list[list[tuple[bytes, bytes]]]:
+    """What librdkafka reads at the addresses it is given."""
+    found = []
+    for address, count in zip(arguments.addresses, arguments.counts, strict=True):
+        rows = records_at(address + np.arange(count) * ARGUMENT_DTYPE.itemsize, ARGUMENT_DTYPE)
+        found.append(
+            [
+                (
+                    ctypes.string_at(int(row["first"])),
+                    ctypes.string_at(*map(int, (row["second"], row["third"]))),
+                )
+                for row in rows
+                if row["kind"] == 9
+            ]
+        )
+    return found
+
+
+@pytest.mark.parametrize("are_one_object", [True, False])
+def test_headers_are_laid_out_whether_or_not_they_are_the_same_for_all(
+    are_one_object: bool,
+) -> None:
+    headers = {"kind": b"order", "empty": b"", "\u20ac": b"a\0b"}
+    laid = Outbox(Keyring(KeyRule("none"), LANES), Unsettled()).lay_out(batch_of(b"", [0, 1, 2]))
+    own = [headers] * 3 if are_one_object else [headers, {}, dict(headers)]
+    expected = [[(name.encode(), value) for name, value in each.items()] for each in own]
+    assert headers_in(HeaderArguments(1, laid, own)) == expected
+
+
 def reported(opaques: list[int], bodies: list[bytes]) -> Iterator[Messages]:
     """Messages as they come back, with these bodies."""
     rows = np.zeros(len(opaques), MESSAGE_DTYPE)
@@ -189,6 +221,7 @@ def made_producers(lanes: list[Lane], properties: Properties, keys: KeyRule) -> 
         reconnect_seconds=0,
         confirms=True,
         keys=keys,
+        headers={},
     )
     return FastProducers(lanes, terms)
 
