@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from contract import KAFKA_PLANES, PLANES, data_plane
+from patience import patient_agents, punctual_agents  # noqa: F401
 from tls_files import self_signed
 
 from bench_spark.scenario.broker import Broker

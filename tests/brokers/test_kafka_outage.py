@@ -27,10 +27,8 @@ from contract import (
 )
 from restartable import Restartable
 
-from bench_spark.agent import loop as loop_module
 from bench_spark.brokers.kafka import Kafka
 from bench_spark.errors import BrokerUnreachable
-from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
@@ -177,10 +175,8 @@ def progress_of(load: Load, name: str) -> int:
 
 @pytest.mark.fault(case=9)
 def test_a_whole_run_survives_the_restart_of_its_broker(
-    restartable: Restartable, monkeypatch: pytest.MonkeyPatch
+    restartable: Restartable,
 ) -> None:
-    # However long the broker takes to come back: what was due meanwhile is sent then.
-    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 60 * NANOSECONDS)
     phases = {"warmup_seconds": 0, "measure_seconds": 8, "drain_seconds": 60}
     loads = started_loads(restartable.broker, "surviving", phases, reconnect_seconds=60)
     restartable.kill()

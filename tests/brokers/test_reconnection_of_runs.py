@@ -18,10 +18,8 @@ from contract import (
 from proxy import Proxy, proxied
 
 from bench_spark import brokers
-from bench_spark.agent import loop as loop_module
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.brokers.base import free_ports
-from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
@@ -77,10 +75,8 @@ def reconnects(load: Load) -> int:
 @pytest.mark.parametrize("confirms", [0, 100])
 @pytest.mark.fault(case=1)
 def test_a_schedule_goes_on_and_every_message_is_accounted_for(
-    any_way: tuple[Proxy, Broker, str], confirms: int, monkeypatch: pytest.MonkeyPatch
+    any_way: tuple[Proxy, Broker, str], confirms: int
 ) -> None:
-    # However long it takes to connect again: what was due meanwhile is sent then.
-    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 60 * NANOSECONDS)
     proxy, broker, plane = any_way
     amqp = {"confirms": confirms, "ack": "manual", "ack_every": 10, "prefetch": 100}
     plan = plan_of(plane, producers=2, consumers=2, load={"rate_per_second": 1000}, amqp=amqp)
@@ -235,6 +231,7 @@ def test_a_broker_that_stays_away_fails_the_run_and_keeps_what_was_measured(
     assert load.total_of_all_phases(PRODUCER, "disconnected_ns") > 800_000_000
 
 
+@pytest.mark.usefixtures("punctual_agents")
 def test_lanes_down_at_the_end_have_the_drain_to_come_back(rabbitmq_broker: Broker) -> None:
     plane = PLANES[0]
     with proxied(rabbitmq_broker) as (proxy, broker):
@@ -256,10 +253,8 @@ def test_lanes_down_at_the_end_have_the_drain_to_come_back(rabbitmq_broker: Brok
 
 @pytest.mark.fault(case=1)
 def test_a_broker_that_is_killed_and_started_again_gets_its_queues_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    # However long the broker takes to come back: what was due meanwhile is sent then.
-    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 60 * NANOSECONDS)
     plane = PLANES[0]
     [port] = free_ports(1)
     status = brokers.start("qpid", state=tmp_path, port=port)
