@@ -7,10 +7,16 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from bench_spark.scenario.fields import ClientProperties, Conflict, PropertyValue, Section, refuse
+from bench_spark.scenario.fields import (
+    ClientProperties,
+    Conflict,
+    PropertyValue,
+    Section,
+    few_bytes,
+    refuse,
+)
 
 _HEADER_NAME_CHARACTERS = 255
-_HEADERS_BYTES = 64 * 1024
 _KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
@@ -85,10 +91,7 @@ class Kafka(Section):
     @field_validator("headers")
     @classmethod
     def _headers_are_small(cls, headers: ClientProperties) -> ClientProperties:
-        texts = (text for pair in headers.items() for text in map(str, pair))
-        if sum(len(text.encode("utf-8", "replace")) for text in texts) > _HEADERS_BYTES:
-            raise ValueError(f"allowed: names and values of at most {_HEADERS_BYTES} bytes in all")
-        return headers
+        return few_bytes(headers)
 
     @field_validator("producer", "consumer")
     @classmethod

@@ -21,6 +21,7 @@ from contract import (
     PATIENCE_SECONDS,
     batch,
     collect,
+    column,
     consuming,
     declared,
     eventually,
@@ -31,8 +32,9 @@ from contract import (
     producing,
     send_all,
     signals_until,
+    whole,
 )
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from proxy import proxied
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
@@ -41,7 +43,9 @@ from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
     Destination,
+    Headers,
     OutcomeKind,
+    Part,
     SignalKind,
 )
 
@@ -190,11 +194,11 @@ def test_a_group_divides_what_others_get_in_full(
 ) -> None:
     mqtt = {"version": version, "topic": topic, "shared_group": "team"}
     transport = open_transport(mosquitto_broker, mqtt=mqtt)
-    with foreign_subscriber(mosquitto_broker, topic) as bodies:
+    with foreign_subscriber(mosquitto_broker, topic) as copies:
         with exchanging(transport, consumer_lanes=2) as (producers, consumers):
             send_all(producers, batch(heads(100)))
             parts = collect(consumers, 100)
-        assert eventually(lambda: len(bodies) == 100)
+        assert eventually(lambda: len(copies) == 100)
     assert set(joined(parts, "lane").tolist()) == {0, 1}
 
 
@@ -215,8 +219,10 @@ def test_filters_with_wildcards_tell_routes_apart(mosquitto_broker: Broker, topi
 
 
 @contextmanager
-def foreign_client(broker: Broker) -> Iterator[paho.Client]:
-    client = paho.Client(CallbackAPIVersion.VERSION2)
+def foreign_client(
+    broker: Broker, protocol: MQTTProtocolVersion = MQTTProtocolVersion.MQTTv311
+) -> Iterator[paho.Client]:
+    client = paho.Client(CallbackAPIVersion.VERSION2, protocol=protocol)
     client.connect(broker.host, broker.port)
     client.loop_start()
     try:
@@ -227,16 +233,21 @@ def foreign_client(broker: Broker) -> Iterator[paho.Client]:
 
 
 @contextmanager
-def foreign_subscriber(broker: Broker, topic: str, qos: int = 0) -> Iterator[list[bytes]]:
+def foreign_subscriber(
+    broker: Broker,
+    topic: str,
+    qos: int = 0,
+    protocol: MQTTProtocolVersion = MQTTProtocolVersion.MQTTv311,
+) -> Iterator[list[paho.MQTTMessage]]:
     """What a plain paho client is sent."""
-    bodies: list[bytes] = []
+    messages: list[paho.MQTTMessage] = []
     subscribed = threading.Event()
-    with foreign_client(broker) as client:
-        client.on_message = lambda client, data, message: bodies.append(message.payload)
+    with foreign_client(broker, protocol) as client:
+        client.on_message = lambda client, data, message: messages.append(message)
         client.on_subscribe = lambda *_: subscribed.set()
         client.subscribe(topic, qos)
         assert subscribed.wait(PATIENCE_SECONDS)
-        yield bodies
+        yield messages
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -248,13 +259,42 @@ def test_paho_reads_the_send_time_of_our_messages(
     )
     made = heads(50)
     with (
-        foreign_subscriber(mosquitto_broker, topic, qos) as bodies,
+        foreign_subscriber(mosquitto_broker, topic, qos) as messages,
         producing(transport, transport.find([Destination(0)])) as producers,
     ):
         send_all(producers, batch(made, body_bytes=100), expected_outcomes=50 if qos else 0)
-        assert eventually(lambda: len(bodies) == 50)
+        assert eventually(lambda: len(messages) == 50)
+    bodies = [message.payload for message in messages]
     assert [struct.unpack_from("<Q", body)[0] for body in bodies] == made["sent_ns"].tolist()
     assert {len(body) for body in bodies} == {100}
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_every_message_has_the_user_properties_of_the_scenario_and_its_own_win(
+    mosquitto_broker: Broker, topic: str, qos: int
+) -> None:
+    given = {"kind": "order", "number": 3, "urgent": True, "naïve": "ü"}
+    common = {"kind": "order", "number": "3", "urgent": "true", "naïve": "ü"}
+    own: list[Headers] = [{"kind": b"offer", "more": b"x"}, {}]
+    mqtt = {"version": "5", "qos": qos, "topic": topic, "user_properties": given}
+    transport = open_transport(mosquitto_broker, mqtt=mqtt)
+    transport.probe()
+    made = transport.find([Destination(0)])
+    with (
+        foreign_subscriber(mosquitto_broker, topic, qos, MQTTProtocolVersion.MQTTv5) as messages,
+        consuming(transport, made, want=frozenset({Part.HEADERS})) as consumers,
+        producing(transport, made) as producers,
+    ):
+        send_all(producers, batch(heads(20)), expected_outcomes=20 if qos else 0)
+        send_all(producers, whole([b"a", b""], headers=own), expected_outcomes=2 if qos else 0)
+        parts = collect(consumers, 22)
+        assert eventually(lambda: len(messages) == 22)
+    expected = [common] * 20 + [common | {"kind": "offer", "more": "x"}, common]
+    assert [dict(one.properties.UserProperty) for one in messages] == expected
+    assert [len(one.payload) for one in messages] == [64] * 20 + [1, 0]
+    encoded = [{name: text.encode() for name, text in each.items()} for each in expected]
+    assert column(parts, "headers") == encoded
+    assert joined(parts, "size").tolist() == [64] * 20 + [1, 0]
 
 
 def test_mosquitto_sub_reads_the_send_time_of_our_messages(

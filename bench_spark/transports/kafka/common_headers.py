@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bench_spark.scenario.fields import value_text
 from bench_spark.scenario.kafka_section import Kafka
 from bench_spark.transports.base import Batch, Headers
-from bench_spark.transports.kafka.settings import property_text
 
 
 def common_headers(kafka: Kafka) -> Headers:
     """As they are sent: numbers and the like as people write them."""
-    return {name: property_text(value).encode() for name, value in kafka.headers.items()}
+    return {name: value_text(value).encode() for name, value in kafka.headers.items()}
 
 
 def with_common_headers(batch: Batch, common: Headers) -> Batch:

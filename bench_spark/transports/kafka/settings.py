@@ -25,7 +25,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker, Credentials
-from bench_spark.scenario.fields import ClientProperties
+from bench_spark.scenario.fields import ClientProperties, value_text
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.nearest import nearest
 from bench_spark.transports.base import TransportContext
@@ -91,14 +91,13 @@ def topic_properties(scenario: Scenario) -> dict[str, str]:
     if _record_bytes(scenario) > LARGEST_RECORD_BY_DEFAULT_BYTES:
         needed["max.message.bytes"] = _record_bytes(scenario)
     return {
-        key: property_text(value)
-        for key, value in (needed | scenario.kafka.topic.properties).items()
+        key: value_text(value) for key, value in (needed | scenario.kafka.topic.properties).items()
     }
 
 
 def _bytes_around_body(scenario: Scenario) -> int:
     headers = sum(
-        len(name.encode()) + len(property_text(value).encode()) + _FRAME_OF_HEADER_BYTES
+        len(name.encode()) + len(value_text(value).encode()) + _FRAME_OF_HEADER_BYTES
         for name, value in scenario.kafka.headers.items()
     )
     return ENVELOPE_OF_RECORD_BYTES + headers
@@ -189,13 +188,13 @@ def wants_reports(scenario: Scenario) -> bool:
     """
     producer = scenario.kafka.producer
     acks = producer.get("acks", producer.get("request.required.acks", "all"))
-    return property_text(acks) != "0" and property_text(producer.get(_ONLY_ERRORS, False)) != "true"
+    return value_text(acks) != "0" and value_text(producer.get(_ONLY_ERRORS, False)) != "true"
 
 
 def starts_at_end(scenario: Scenario) -> bool:
     """Whether a run that only consumes is to leave out what its topics hold already."""
     asked = scenario.kafka.consumer.get("auto.offset.reset", "earliest")
-    return property_text(asked) in ("latest", "largest", "end")
+    return value_text(asked) in ("latest", "largest", "end")
 
 
 def moves_partitions_one_by_one(consumer: Mapping[str, Any]) -> bool:
@@ -235,14 +234,9 @@ def _security(broker: Broker, credentials: Credentials) -> ClientProperties:
 def _as_text(properties: ClientProperties) -> Properties:
     # The one property that confluent-kafka reads itself must stay a bool; librdkafka reads text.
     return {
-        key: property_text(value) == "true" if key == _ONLY_ERRORS else property_text(value)
+        key: value_text(value) == "true" if key == _ONLY_ERRORS else value_text(value)
         for key, value in properties.items()
     }
-
-
-def property_text(value: str | int | float | bool) -> str:
-    """The value as librdkafka reads it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # -- refusing what librdkafka would refuse, or silently ignore ------------------------------------
@@ -365,7 +359,7 @@ def explained(key: str, problem: str) -> str:
 def without_secrets(words: str, properties: Mapping[str, Any]) -> str:
     for key, value in properties.items():
         if _is_secret(key) and value:
-            words = words.replace(property_text(value), "***")
+            words = words.replace(value_text(value), "***")
     return words
 
 
