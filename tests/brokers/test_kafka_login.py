@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from contract import batch, collect, exchanging, free_port, heads, open_transport, send_all
+from tls_files import self_signed
 
 from bench_spark.brokers.kafka import Kafka
 from bench_spark.brokers.process import end, last_lines, spawn
@@ -22,20 +21,8 @@ START_SECONDS = 60.0
 @pytest.fixture(scope="module")
 def guarded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A Kafka that asks for a login over TLS, with a certificate of its own making."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is not installed")
     directory = tmp_path_factory.mktemp("guarded")
-    key, certificate = directory / "key.pem", directory / "certificate.pem"
-    subprocess.run(
-        [
-            *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-            *("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"),
-            *("-keyout", key, "-out", certificate),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    certificate, key = self_signed(directory, "127.0.0.1", "IP:127.0.0.1")
     (directory / "server.pem").write_text(key.read_text() + certificate.read_text())
     ports = {name: free_port() for name in ("client", "controller", "guarded")}
     (command,) = Kafka().prepare(directory, ports, say=lambda _: None)

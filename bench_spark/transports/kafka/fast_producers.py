@@ -34,11 +34,7 @@ from bench_spark.transports.kafka.unsettled import Unsettled
 class FastProducers(SharedClients[NativeProducer]):
     """See `bench_spark.transports.base.Producers`."""
 
-    def __init__(
-        self,
-        lanes: Sequence[Lane],
-        terms: ProducerTerms,
-    ) -> None:
+    def __init__(self, lanes: Sequence[Lane], terms: ProducerTerms) -> None:
         self._unsettled = Unsettled(has_reports=terms.confirms)
         super().__init__(
             lanes,

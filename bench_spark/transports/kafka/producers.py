@@ -39,11 +39,7 @@ _Sender = tuple[Callable[..., None], str, Callable[[Any, Any], None]]
 class KafkaProducers(SharedClients[ConfluentProducer]):
     """See `bench_spark.transports.base.Producers`."""
 
-    def __init__(
-        self,
-        lanes: Sequence[Lane],
-        terms: ProducerTerms,
-    ) -> None:
+    def __init__(self, lanes: Sequence[Lane], terms: ProducerTerms) -> None:
         super().__init__(lanes, terms, partial(ConfluentProducer, terms.properties, terms.now_ns))
         self._keys = Keys(terms.keys, lanes)
         self._refused_at_once: list[Report] = []
