@@ -21,7 +21,8 @@ from hdrh.histogram import HdrHistogram
 
 from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.dealing import RoundRobin
-from bench_spark.agent.recorder import Recorder, RecorderSetup
+from bench_spark.agent.recorder import Recorder
+from bench_spark.agent.recorder_setup import RecorderSetup
 from bench_spark.agent.sent_ring import SentRing
 from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.timeline import Timeline

@@ -9,59 +9,46 @@ inspected. **It never raises**: in a barrier stage one exception kills every oth
 from __future__ import annotations
 
 import contextlib
-import gc
-import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from bench_spark.agent.carrying import Carrying
+from bench_spark.agent.closing import closing_report
 from bench_spark.agent.ends import EndsTransport, EndTransport, make_room_for_lanes, open_ends
 from bench_spark.agent.host import host_facts, is_this_host
+from bench_spark.agent.inspecting import depths_left
+from bench_spark.agent.instruments import make_recorder, make_sampler, make_tracer
+from bench_spark.agent.lanes import Lanes
 from bench_spark.agent.link import Link, LinkLost, report
-from bench_spark.agent.loop import Lanes, LoadLoop
-from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder, RecorderSetup
+from bench_spark.agent.loop import LoadLoop
+from bench_spark.agent.opening import EarlySignals, OpeningNews, pace_of
+from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.agent.records import carrying_for
 from bench_spark.agent.rows import EventRow
-from bench_spark.agent.sampling import Sampler, SamplingRule
-from bench_spark.agent.sizes import BodySizes, body_sizes
+from bench_spark.agent.serving import Serving
+from bench_spark.agent.sizes import body_sizes
 from bench_spark.agent.time_slice import short_time_slice
-from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
-from bench_spark.agent.tracing import MakeMessageWriter, MessageFile, Tracer, TraceSetup
+from bench_spark.agent.tracing import MakeMessageWriter, MessageFile, Tracer
+from bench_spark.agent.undisturbed import undisturbed
 from bench_spark.agent.waiting import Waiting
 from bench_spark.errors import BenchError
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.measure.hdr import shape_for
-from bench_spark.measure.sequences import SequencePages, SequenceSets
-from bench_spark.plan import Assignment, Member, timeline_of
+from bench_spark.plan import Assignment, timeline_of
 from bench_spark.scenario.ends import Ends
-from bench_spark.scenario.topologies import Wiring
-from bench_spark.scenario.trace_section import traced_every
 from bench_spark.transports.base import (
     HEAD_ONLY,
-    I64,
     Answering,
     Consumers,
     Destination,
-    Lane,
     OverClients,
     Parting,
     Producers,
-    Signal,
-    Subscription,
     Transport,
-    Wired,
 )
-from bench_spark.transports.pace import OpeningPace
 
 STEP_TIMEOUT_SECONDS = 120.0
 START_TIMEOUT_SECONDS = 600.0
 """Opening thousands of connections in other agents takes its time."""
-OPENING_NEWS_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -147,6 +134,7 @@ class _Agent:
         message_writer: MakeMessageWriter | None,
     ) -> None:
         self._assignment = task.assignment
+        self._serving = Serving(task.assignment)
         self._task = task
         self._executor = executor
         self._attempt = attempt
@@ -157,8 +145,8 @@ class _Agent:
             task.assignment,
             task.ends,
             attempt,
-            pace=_pace_of(task.assignment),
-            on_opened=_OpeningNews(link).opened,
+            pace=pace_of(task.assignment),
+            on_opened=OpeningNews(link).opened,
         )
         self._transport: Transport | EndsTransport = (
             EndsTransport(self._ends) if task.ends.are_apart else self._ends[0].transport
@@ -240,41 +228,41 @@ class _Agent:
         tracer: Tracer | None = None
         try:
             if self._assignment.consumers:
-                lanes = self._consumer_lanes(destinations)
+                lanes = self._serving.consumer_lanes(destinations)
                 consumers = self._transport.open_consumers(
                     lanes, now_ns, HEAD_ONLY if carrying is None else carrying.wants
                 )
             if self._assignment.producers:
-                lanes = _lanes_of(self._assignment.producers, destinations)
+                lanes = self._serving.producer_lanes(destinations)
                 producers = self._transport.open_producers(lanes, now_ns)
             fills_first = consumers is not None and self._fills_first
             if consumers is not None and not fills_first:
                 consumers.attach()
             confirms = producers is not None and self._transport.confirms
-            report(
-                self._link,
-                "ready",
-                confirms=confirms,
-                connections={
-                    "producers": _connections(producers, len(self._assignment.producers)),
-                    "consumers": _connections(consumers, len(self._assignment.consumers)),
-                },
-            )
-            early = _EarlySignals(producers, consumers)
+            self._report_ready(producers, consumers, confirms)
+            early = EarlySignals(producers, consumers)
             start = self._expect("start", START_TIMEOUT_SECONDS, meanwhile=early.collect)
             timeline = timeline_of(self._assignment.scenario, int(start["start_at_ns"]))
             sizes = body_sizes(self._assignment.scenario.message, timeline)
-            recorder = Recorder(self._recorder_setup(destinations, sizes), timeline)
-            sampler = self._make_sampler(timeline)
-            tracer = self._make_tracer(destinations, timeline)
+            names = {index: destination.name or "" for index, destination in destinations.items()}
+            recorder = make_recorder(self._serving, names, sizes, timeline)
+            sampler = make_sampler(self._serving, timeline)
+            tracer = make_tracer(
+                self._serving,
+                names,
+                timeline,
+                self._attempt,
+                self._message_writer,
+                self._link.send_file,
+            )
             lanes_open = Lanes(
                 producers=producers,
                 consumers=consumers,
-                subscription_of=self._subscription_of(),
+                subscription_of=self._serving.subscription_of(),
                 addresses=self._addresses(),
                 confirms=confirms,
                 fills_first=fills_first,
-                are_self_limiting=self._has_length_limit(),
+                are_self_limiting=any(one.has_length_limit for one in self._ends),
                 early_signals=early.collected,
                 carrying=carrying,
             )
@@ -290,7 +278,7 @@ class _Agent:
                 sampler,
                 tracer,
             )
-            with _undisturbed():
+            with undisturbed():
                 loop.run()
             if loop.failure is not None:
                 result.failure = (loop.failure.kind, str(loop.failure))
@@ -302,9 +290,8 @@ class _Agent:
                 tracer.close()
                 if tracer.failure is not None:
                     result.failure = result.failure or _as_failure(tracer.failure)
-        totals, pages = self._closing_report(recorder, sampler)
+        totals, pages = closing_report(self._serving, recorder, sampler, tracer)
         totals["outages"] = loop.outages.report()
-        totals["trace"] = tracer.report() if tracer is not None else None
         if isinstance(producers, Answering):
             totals["answers_by_status"] = dict(producers.answers_by_status)
         # Without confirms, what a broker had not read when it was hung up on was not lost by it.
@@ -312,6 +299,19 @@ class _Agent:
         totals["is_settled"] = loop.has_detached and is_read
         result.report = totals
         report(self._link, "closed", pages, **totals)
+
+    def _report_ready(
+        self, producers: Producers | None, consumers: Consumers | None, confirms: bool
+    ) -> None:
+        report(
+            self._link,
+            "ready",
+            confirms=confirms,
+            connections={
+                "producers": _connections(producers, len(self._assignment.producers)),
+                "consumers": _connections(consumers, len(self._assignment.consumers)),
+            },
+        )
 
     @staticmethod
     def _close_lanes(end: Producers | Consumers, result: AgentResult) -> None:
@@ -321,92 +321,11 @@ class _Agent:
             # A connection that will not end in order is a failure, but costs nothing measured.
             result.failure = result.failure or (error.kind, str(error))
 
-    def _recorder_setup(
-        self, destinations: dict[int, Destination], sizes: BodySizes
-    ) -> RecorderSetup:
-        scenario = self._assignment.scenario
-        names = {index: destination.name or "" for index, destination in destinations.items()}
-        scheduled = scenario.load.has_schedule and not scenario.only_consumes
-        return RecorderSetup(
-            shape=shape_for(scenario.histogram.highest_us),
-            run_tag=self._assignment.run_tag,
-            producers=scenario.producers,
-            stream_of_producer=scenario.wiring.stream_of_producer,
-            streams_per_subscription=scenario.wiring.streams,
-            subscriptions=tuple(names[first] for first in self._first_destinations),
-            destinations_by_producer=tuple(
-                names[member.destinations[0]] for member in self._assignment.producers
-            ),
-            sizes=sizes,
-            has_schedule=scheduled,
-            takes_any=scenario.only_consumes,
-            reads_timestamps=scenario.message.timestamped,
-            is_carried=not scenario.has_envelopes,
-            first_measured=_as_column(self._assignment.first_measured),
-            by_destination=scenario.breakdown == "destination",
-        )
-
     @property
     def _fills_first(self) -> bool:
         """Where the broker returns what no consumer can take at once, one must be there first."""
-        scenario = self._assignment.scenario
-        is_immediate = any(
-            one.end.broker.kind == "amqp" and one.scenario.amqp.immediate for one in self._ends
-        )
-        return scenario.load.fill_first and not is_immediate
-
-    def _make_sampler(self, timeline: Timeline) -> Sampler | None:
-        scenario = self._assignment.scenario
-        sampling = scenario.sampling
-        if not sampling.samples:
-            return None
-        wiring = scenario.wiring
-        producers = Counter(wiring.group_of_producer(m.index) for m in self._assignment.producers)
-        rule = SamplingRule(
-            samples=sampling.samples,
-            threshold_ns=round(sampling.threshold_seconds * NANOSECONDS),
-            from_ns=timeline.measure_start_ns,
-        )
-        per_producer = scenario.skipped_per_producer
-        skipped = [
-            producers[wiring.group_of_subscription(index)] * per_producer
-            for index in self._subscriptions
-        ]
-        return Sampler(rule, np.array(skipped, dtype=np.int64))
-
-    def _make_tracer(
-        self, destinations: dict[int, Destination], timeline: Timeline
-    ) -> Tracer | None:
-        scenario = self._assignment.scenario
-        every = traced_every(scenario.trace)
-        if self._message_writer is None or not every:
-            return None
-        names = {index: destination.name or "" for index, destination in destinations.items()}
-        setup = TraceSetup(
-            run_id=self._assignment.run_id,
-            run_tag=self._assignment.run_tag,
-            agent=self._assignment.agent,
-            attempt=self._attempt,
-            every=every,
-            producers=scenario.producers,
-            timeline=timeline,
-            destinations_by_producer=tuple(
-                names[member.destinations[0]] for member in self._assignment.producers
-            ),
-            subscriptions=tuple(self._subscriptions),
-            destinations_by_subscription=tuple(names[one] for one in self._first_destinations),
-            first_measured=self._assignment.first_measured,
-        )
-        return Tracer(setup, self._message_writer(setup), self._link.send_file)
-
-    def _has_length_limit(self) -> bool:
-        limits = ("x-max-length", "x-max-length-bytes")
-        return any(
-            name in one.scenario.amqp.queue.arguments
-            for one in self._ends
-            if one.end.broker.kind == "amqp"
-            for name in limits
-        )
+        asks = self._assignment.scenario.load.fill_first
+        return asks and not any(one.returns_what_nobody_takes for one in self._ends)
 
     def _addresses(self) -> dict[str, str]:
         """Nothing where a role has several: those name the one that they speak of."""
@@ -416,81 +335,7 @@ class _Agent:
             for role, side in ((PRODUCER, ends.ingress), (CONSUMER, ends.egress))
         }
 
-    def _consumer_lanes(self, destinations: dict[int, Destination]) -> list[Lane]:
-        wiring = self._assignment.scenario.wiring
-        lanes = _lanes_of(self._assignment.consumers, destinations)
-        return [
-            replace(lane, subscriptions=tuple(wiring.subscriptions_of_consumer(lane.member)))
-            for lane in lanes
-        ]
-
-    @property
-    def _subscriptions(self) -> list[int]:
-        """Subscriptions this agent serves; in its rows and sets they are known by their place."""
-        wiring = self._assignment.scenario.wiring
-        consumers = self._assignment.consumers
-        return sorted(
-            {one for member in consumers for one in wiring.subscriptions_of_consumer(member.index)}
-        )
-
-    @property
-    def _first_destinations(self) -> list[int]:
-        """Of each of these subscriptions."""
-        wiring = self._assignment.scenario.wiring
-        groups = map(wiring.group_of_subscription, self._subscriptions)
-        return [wiring.destinations_of_group(group)[0] for group in groups]
-
-    def _subscription_of(self) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-        wiring = self._assignment.scenario.wiring
-        places = {subscription: place for place, subscription in enumerate(self._subscriptions)}
-        consumers = self._assignment.consumers
-        served = [wiring.subscriptions_of_consumer(member.index) for member in consumers]
-        routes = [len(member.destinations) for member in consumers]
-        width = max([*routes, *map(len, served)], default=1)
-        table = np.zeros((max(1, len(consumers)), width), dtype=np.int64)
-        for lane, subscriptions in enumerate(served):
-            table[lane, : len(subscriptions)] = [places[one] for one in subscriptions]
-            if len(subscriptions) == 1:  # whichever of its destinations it came from
-                table[lane, :] = places[subscriptions[0]]
-        return table
-
     # -- after -----------------------------------------------------------------------------------
-
-    def _closing_report(
-        self, recorder: Recorder, sampler: Sampler | None
-    ) -> tuple[dict[str, Any], bytes]:
-        """Per producer what was sent, and which sequence numbers arrived, were confirmed, failed;
-        last come the samples.
-
-        Numbers of groups are made global here: subscription and stream for what was received, the
-        producer for the rest.
-        """
-        recorder.fold()
-        streams = self._assignment.scenario.wiring.streams
-        subscriptions = np.array(self._subscriptions or [0], dtype=np.int64)
-        members = np.array([m.index for m in self._assignment.producers] or [0], dtype=np.int64)
-        blobs = [
-            _relabelled(
-                recorder.received_sets,
-                lambda group: subscriptions[group // streams] * streams + group % streams,
-            ),
-            _relabelled(recorder.confirmed_sets, lambda group: members[group]),
-            _relabelled(recorder.failed_sets, lambda group: members[group]),
-            sampler.samples(subscriptions).tobytes() if sampler is not None else b"",
-        ]
-        totals = {
-            "sent_by_producer": [
-                [
-                    member.index,
-                    int(recorder.sent_by_lane[WARMUP][lane]),
-                    int(recorder.sent_by_lane[MEASURE][lane]),
-                ]
-                for lane, member in enumerate(self._assignment.producers)
-            ],
-            "page_bytes": [len(blob) for blob in blobs],
-            "received_span_ns": recorder.received_span_ns,
-        }
-        return totals, b"".join(blobs)
 
     def _inspect(self) -> dict[str, int | None]:
         """Count what is left for the subscriptions to the destinations this agent made, then delete
@@ -504,42 +349,16 @@ class _Agent:
         depths: dict[int, int | None] = dict.fromkeys(self._assignment.inspects)
         if scenario.has_both_ends:
             with contextlib.suppress(BenchError):
-                depths |= self._depths(scenario.wiring)
+                depths |= depths_left(self._assignment, self._declared, self._transport)
         if scenario.keep_destinations:
             self._declared = tuple(replace(d, declared=False) for d in self._declared)
         self._leave_nothing_behind()
         return {str(subscription): depth for subscription, depth in depths.items()}
 
-    def _depths(self, wiring: Wiring) -> dict[int, int | None]:
-        """By subscription."""
-        if wiring.is_plain:
-            found = self._ends[0].transport.depths(self._declared)
-            return {d.index: depth for d, depth in zip(self._declared, found, strict=True)}
-        assert isinstance(self._transport, Wired), "the registry has checked"
-        declared = {destination.index: destination for destination in self._declared}
-        subscriptions = [
-            Subscription(
-                index,
-                tuple(
-                    declared[one]
-                    for one in wiring.destinations_of_group(wiring.group_of_subscription(index))
-                ),
-            )
-            for index in self._assignment.inspects
-        ]
-        left = self._transport.left_in(subscriptions)
-        return dict(zip(self._assignment.inspects, left, strict=True))
-
     def _leave_nothing_behind(self) -> None:
         # A broker that is gone cannot be tidied up; the failure that says so is already reported.
         with contextlib.suppress(BenchError):
             self._transport.delete(self._declared)
-
-
-def _pace_of(assignment: Assignment) -> OpeningPace:
-    """This agent's share of the rate at which connections are opened."""
-    asked = assignment.scenario.connections_per_second
-    return OpeningPace(None if asked is None else asked / assignment.agents)
 
 
 def _probed(one: EndTransport) -> dict[str, Any]:
@@ -559,71 +378,3 @@ def _probed(one: EndTransport) -> dict[str, Any]:
 
 def _connections(end: Producers | Consumers | None, lanes: int) -> int:
     return end.clients if isinstance(end, OverClients) else lanes
-
-
-class _OpeningNews:
-    """Tells the driver how many lanes are open, now and then."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self._opened = 0
-        self._next_seconds = 0.0
-
-    def opened(self, lanes: int) -> None:
-        self._opened += lanes
-        now_seconds = time.monotonic()
-        if now_seconds >= self._next_seconds:
-            self._next_seconds = now_seconds + OPENING_NEWS_SECONDS
-            self._link.send({"type": "opening", "opened": self._opened})
-
-
-class _EarlySignals:
-    """What happens to open lanes before the load begins.
-
-    Others may take minutes to open theirs, and lanes live only while they are served: unanswered
-    heartbeats end a connection.
-    """
-
-    def __init__(self, producers: Producers | None, consumers: Consumers | None) -> None:
-        self._ends = [
-            (role, end)
-            for role, end in ((PRODUCER, producers), (CONSUMER, consumers))
-            if end is not None
-        ]
-        self.collected: list[tuple[str, Signal]] = []
-
-    def collect(self) -> None:
-        for role, end in self._ends:
-            self.collected += [(role, signal) for signal in end.signals()]
-
-
-def _lanes_of(members: tuple[Member, ...], destinations: dict[int, Destination]) -> list[Lane]:
-    return [
-        Lane(member.index, tuple(destinations[index] for index in member.destinations))
-        for member in members
-    ]
-
-
-def _as_column(numbers: tuple[int, ...] | None) -> I64 | None:
-    return None if numbers is None else np.array(numbers, np.int64)
-
-
-def _relabelled(sets: SequenceSets, label: Any) -> bytes:
-    pages = sets.export()
-    return SequencePages(group=label(pages.group), page=pages.page, bits=pages.bits).to_bytes()
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """No garbage collection and short thread switches while the load runs."""
-    interval = sys.getswitchinterval()
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    sys.setswitchinterval(0.0005)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(interval)
-        gc.enable()
-        gc.unfreeze()

@@ -81,6 +81,19 @@ class EndTransport:
         subscriptions = tuple(one.index for one in destinations)
         return Lane(lane.member - self.first_member, destinations, subscriptions)
 
+    @property
+    def returns_what_nobody_takes(self) -> bool:
+        """At once, instead of keeping it for a consumer that comes later."""
+        return self.end.broker.kind == "amqp" and self.scenario.amqp.immediate
+
+    @property
+    def has_length_limit(self) -> bool:
+        """Whether its destinations drop what is too much for them."""
+        limits = ("x-max-length", "x-max-length-bytes")
+        return self.end.broker.kind == "amqp" and any(
+            name in self.scenario.amqp.queue.arguments for name in limits
+        )
+
     @contextmanager
     def named(self) -> Iterator[None]:
         """Errors say which end they are about."""

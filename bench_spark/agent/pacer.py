@@ -119,9 +119,6 @@ class Schedule:
         # Rounded, not cut: a product a hair short of a whole second belongs to the next one.
         return round(first_ns + (message - first) * period_ns)
 
-    def intended_many_ns(self, first: int, count: int) -> npt.NDArray[np.int64]:
-        return self.intended_of_ns(np.arange(first, first + count, dtype=np.int64))
-
     def intended_of_ns(self, messages: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         if not self.changes:
             [(_, _, shift_ns, period_ns)] = self._stretches

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import select
 
+LONGEST_WAIT_NS = 20_000_000
+"""Of the loop: there may be something to do of which no descriptor tells."""
+
 _SELECTABLE = 1024
 """`select` takes no descriptor from here on."""
 

@@ -15,7 +15,8 @@ import pika.spec
 import pytest
 from fault_records import Seen
 
-from bench_spark.agent.recorder import CONSUMER, Recorder, RecorderSetup
+from bench_spark.agent.recorder import CONSUMER, Recorder
+from bench_spark.agent.recorder_setup import RecorderSetup
 from bench_spark.agent.rows import EventRow, decode_rows, encode_rows
 from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.timeline import Timeline

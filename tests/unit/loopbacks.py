@@ -1,4 +1,6 @@
-"""Loopback transports that watch, dawdle, break or share: real ones, with one thing changed."""
+"""Loopback transports that watch, dawdle, break or share: real ones, with one thing changed. And
+what loads of whole agents through them have in common.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+from agents import Load
 
+from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.measure.clock import NowNs
+from bench_spark.plan import Plan, make_plan
+from bench_spark.scenario.broker import Broker
+from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
     HEAD_ONLY,
     Batch,
@@ -30,6 +36,9 @@ from bench_spark.transports.loopback import (
     LoopbackProducers,
     LoopbackTransport,
 )
+
+LOOPBACK = Broker(kind="loopback")
+BOTH_PHASES = ("warmup", "measure")
 
 
 @dataclass
@@ -161,13 +170,35 @@ class WatchedConsumers(LoopbackConsumers):
             super().close()
 
 
-def repeated(received: Received, rows: np.typing.NDArray[np.int64]) -> Received:
-    """The same messages with some of them once more (or fewer)."""
-    return Received(
-        received_ns=received.received_ns[rows],
-        lane=received.lane[rows],
-        route=received.route[rows],
-        head=received.head[rows],
-        size=received.size[rows],
-        redelivered=received.redelivered[rows],
-    )
+def breaking_at(wanted: str, error: Exception) -> Callable[[str], None]:
+    """What raises that error when a transport reaches that step."""
+
+    def at(step: str) -> None:
+        if step == wanted:
+            raise error
+
+    return at
+
+
+def plan(run_id: str = "run-1", **keys: Any) -> Plan:
+    defaults = {"phases": {"warmup_seconds": 0.2, "measure_seconds": 0.5, "drain_seconds": 5}}
+    return make_plan(Scenario.model_validate(defaults | keys), run_id)
+
+
+def pairs(count: int) -> dict[str, int]:
+    return {"producers": count, "consumers": count, "destinations": count}
+
+
+def sent(load: Load, phase: str = "measure") -> int:
+    return load.total(PRODUCER, "sent", phase)
+
+
+def assert_all_arrived(load: Load) -> None:
+    assert load.control.failures == []
+    assert [result.failure for result in load.results] == [None] * len(load.results)
+    for phase in BOTH_PHASES:
+        assert sent(load, phase) == load.total(CONSUMER, "received", phase)
+    accounts = load.accounts()
+    assert accounts.closes
+    assert accounts.sent == accounts.received_once == sent(load)
+    assert load.histogram("latency").count == sent(load)

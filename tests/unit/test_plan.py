@@ -176,7 +176,7 @@ def scheduled_in_measured_phase(assignment: Assignment) -> int:
     start = round(assignment.scenario.phases.warmup_seconds * NANOSECONDS)
     end = start + round(assignment.measure_seconds * NANOSECONDS)
     rough = int(end / NANOSECONDS * schedule.rate_per_second) + 4
-    due = schedule.intended_many_ns(0, rough)
+    due = schedule.intended_of_ns(np.arange(rough))
     return int(np.count_nonzero((due >= start) & (due < end)))
 
 
@@ -217,9 +217,8 @@ def test_agents_are_shifted_against_each_other_into_one_even_stream() -> None:
         ),
         "run-1",
     )
-    due = np.sort(
-        np.concatenate([a.schedule.intended_many_ns(0, 50) for a in plan.assignments if a.schedule])
-    )
+    schedules = [assignment.schedule for assignment in plan.assignments if assignment.schedule]
+    due = np.sort(np.concatenate([one.intended_of_ns(np.arange(50)) for one in schedules]))
     gaps = {int(after - before) for before, after in pairwise(due)}
     assert gaps == {NANOSECONDS // 1000}
 

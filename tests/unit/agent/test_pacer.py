@@ -55,7 +55,7 @@ def test_a_batch_of_intended_times_equals_them_one_by_one(
 ) -> None:
     # Nanoseconds in 64 bits reach 292 years; a run lasts 30 days at most.
     assume(schedule.intended_ns(first + count) < 2**62)
-    many = schedule.intended_many_ns(first, count)
+    many = schedule.intended_of_ns(np.arange(first, first + count))
     assert many.dtype == np.int64
     assert many.tolist() == [schedule.intended_ns(first + i) for i in range(count)]
 
@@ -93,7 +93,7 @@ def test_no_message_is_due_before_the_one_before_it(
     schedule: Schedule, first: int, count: int
 ) -> None:
     assume(schedule.intended_ns(first + count) < 2**62)
-    assert (np.diff(schedule.intended_many_ns(first, count)) >= 0).all()
+    assert (np.diff(schedule.intended_of_ns(np.arange(first, first + count))) >= 0).all()
 
 
 @given(

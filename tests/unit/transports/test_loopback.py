@@ -22,7 +22,8 @@ _runs = itertools.count()
 
 
 def transport(run_id: str | None = None, **options: Any) -> loopback.LoopbackTransport:
-    run_id = run_id or f"run-{next(_runs)}"
+    # Other tests of this process have brokers in memory too, by the name of their run.
+    run_id = run_id or f"test-loopback-{next(_runs)}"
     context = TransportContext(run_id, Scenario(), Broker(kind="loopback"), Credentials())
     return loopback.LoopbackTransport(context, **options)
 

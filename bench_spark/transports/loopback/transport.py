@@ -1,0 +1,117 @@
+"""The Transport made of memory; transports of one run in one process meet in one broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import bench_spark
+from bench_spark.errors import ConfigurationError
+from bench_spark.measure.clock import NowNs
+from bench_spark.scenario.models import Scenario
+from bench_spark.transports.base import (
+    HEAD_ONLY,
+    BrokerFacts,
+    Destination,
+    Lane,
+    Part,
+    Subscription,
+    TransportContext,
+)
+from bench_spark.transports.loopback.consumers import LoopbackConsumers
+from bench_spark.transports.loopback.memory import MemoryBroker, Queue
+from bench_spark.transports.loopback.producers import LoopbackProducers
+
+DEFAULT_CAPACITY_MESSAGES = 65536
+"""Per destination."""
+
+_BROKERS: dict[str, MemoryBroker] = {}
+"""By run id: transports of one run in one process meet here."""
+
+
+def refuse_impossible(scenario: Scenario) -> None:
+    if scenario.only_consumes:
+        raise ConfigurationError(
+            "producers: 0 does not go with kind loopback: nothing is there before a run"
+        )
+    if scenario.placement == "split":
+        raise ConfigurationError("placement: kind loopback works inside one process; use paired")
+
+
+class LoopbackTransport:
+    def __init__(
+        self,
+        context: TransportContext,
+        *,
+        capacity_messages: int = DEFAULT_CAPACITY_MESSAGES,
+        confirms: bool = False,
+    ) -> None:
+        self._run_id = context.run_id
+        self._capacity_messages = capacity_messages
+        self._has_consumers = context.scenario.consumers > 0
+        self._confirms = confirms
+        self._wiring = context.scenario.wiring
+        self._broker = _BROKERS.setdefault(context.run_id, MemoryBroker(self._wiring))
+        self._broker.users += 1
+        self._is_closed = False
+
+    @property
+    def confirms(self) -> bool:
+        return self._confirms
+
+    def probe(self) -> BrokerFacts:
+        return BrokerFacts(
+            product="loopback",
+            version=bench_spark.__version__,
+            capabilities=frozenset({"confirms"}),
+        )
+
+    def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        if self._wiring.is_plain:
+            return tuple(self._declare(destination) for destination in destinations)
+        for queue in self._broker.subscribed_to(destinations):
+            self._declare(queue)
+        return tuple(
+            replace(one, name=f"loopback-{one.index}", declared=True) for one in destinations
+        )
+
+    def _declare(self, destination: Destination) -> Destination:
+        name = destination.name or f"loopback-{destination.index}"
+        existed = name in self._broker.queues
+        queue = Queue(name, self._capacity_messages, is_sink=not self._has_consumers)
+        self._broker.queues.setdefault(name, queue)
+        return replace(destination, name=name, declared=not existed)
+
+    def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        named = (replace(one, name=one.name or f"loopback-{one.index}") for one in destinations)
+        return tuple(replace(one, name=self._broker.find(one).name) for one in named)
+
+    def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> LoopbackProducers:
+        return LoopbackProducers(self._broker, lanes, now_ns, self._confirms)
+
+    def open_consumers(
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
+    ) -> LoopbackConsumers:
+        return LoopbackConsumers(self._broker, lanes, now_ns, want)
+
+    def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
+        queues = (self._broker.queues.get(one.name or "") for one in destinations)
+        return tuple(None if queue is None else queue.depth for queue in queues)
+
+    def left_in(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
+        return self.depths([self._broker.subscribed(one.index) for one in subscriptions])
+
+    def delete(self, destinations: Sequence[Destination]) -> None:
+        made = destinations
+        if not self._wiring.is_plain:
+            made = self._broker.subscribed_to([one for one in destinations if one.declared])
+        for destination in made:
+            if destination.declared:
+                self._broker.queues.pop(destination.name or "", None)
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._broker.users -= 1
+            if not self._broker.users:
+                _BROKERS.pop(self._run_id, None)

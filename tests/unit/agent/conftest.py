@@ -1,0 +1,25 @@
+"""What tests of whole agents share: transports that are watched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from unit.loopbacks import Watch
+
+from bench_spark.agent import ends as ends_module
+from bench_spark.agent import loop as loop_module
+from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.transports.loopback import transport as loopback
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    """Agents of this test use watched transports; at the end none of them has left anything."""
+    watching = Watch()
+    before = set(loopback._BROKERS)
+    monkeypatch.setattr(ends_module, "make_transport", watching.make)
+    # On a busy machine even the last message of the schedule is to go out.
+    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 30 * NANOSECONDS)
+    yield watching
+    assert set(loopback._BROKERS) <= before

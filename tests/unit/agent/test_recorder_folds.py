@@ -1,0 +1,162 @@
+"""Everything that goes into a recorder comes out, however it is divided into folds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unit.recordings import (
+    RUN_TAG,
+    START_NS,
+    at,
+    heads,
+    merged,
+    receive,
+    recorded,
+    recorder,
+    sent,
+    settle,
+    total,
+)
+
+from bench_spark.agent.recorder import (
+    FOLD_ROWS,
+    SPARE_TIME_ROWS,
+)
+from bench_spark.agent.timeline import MEASURE, WARMUP
+from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.measure.envelope import empty_envelopes
+from bench_spark.transports.base import OutcomeKind
+
+
+@pytest.mark.parametrize("at_once", [1, 7, FOLD_ROWS + 1])
+def test_outcomes_are_the_same_however_many_come_at_once(at_once: int) -> None:
+    one = recorder()
+    count = FOLD_ROWS + 5
+    head = heads(intended=[1.1] * count)
+    kinds = [
+        OutcomeKind.REFUSED if place % 3 == 0 else OutcomeKind.CONFIRMED for place in range(count)
+    ]
+    for first in range(0, count, at_once):
+        chosen = slice(first, first + at_once)
+        settle(one, head[chosen], kinds[chosen], moment=1.2, lane=1)
+    rows = one.all_rows()
+    refused = -(-count // 3)
+    assert (total(rows, "refused"), total(rows, "confirmed")) == (refused, count - refused)
+    assert merged(rows, "confirm_latency").count == count - refused
+    assert one.failed_sets.count(1, 0, count) == refused
+    assert one.confirmed_sets.count(1, 0, count) == count - refused
+
+
+@pytest.mark.parametrize("count", [1, FOLD_ROWS - 1, FOLD_ROWS, FOLD_ROWS + 1, 3 * FOLD_ROWS + 7])
+def test_a_batch_may_cross_any_number_of_folds(count: int) -> None:
+    one = recorder()
+    head = heads(intended=np.linspace(0.5, 2.5, count).tolist())
+    sent(one, head)
+    receive(one, head, received=2.75)
+    rows = one.all_rows()
+    assert total(rows, "sent") == total(rows, "received") == one.received_once == count
+    assert merged(rows, "latency").count == merged(rows, "send_lag").count == count
+    assert one.received_sets.count(0, 0, count) == count
+    assert one.all_rows() == []
+
+
+def test_spare_time_folds_the_longest_buffer_and_leaves_little_ones() -> None:
+    one = recorder()
+    head = heads(intended=np.linspace(0.5, 2.5, SPARE_TIME_ROWS).tolist())
+    sent(one, head)
+    receive(one, head[:-1], received=2.75)
+    one.fold_some()
+    assert one.sent_by_lane["measure"].sum() + one.sent_by_lane["warmup"].sum() == SPARE_TIME_ROWS
+    assert one.received_once == 0
+    one.fold_some()
+    assert one.received_once == 0, "a few rows wait"
+    receive(one, head[-1:], received=2.75)
+    one.fold_some()
+    assert one.received_once == SPARE_TIME_ROWS
+    assert total(one.all_rows(), "sent") == SPARE_TIME_ROWS
+
+
+def test_more_send_calls_than_a_fold_holds_are_all_timed() -> None:
+    one = recorder()
+    for call in range(FOLD_ROWS + 3):
+        one.insert_duration(at(1.0) + call, 5_000, 2)
+    assert merged(one.all_rows(), "insert_duration").count == 2 * (FOLD_ROWS + 3)
+
+
+def test_the_caller_may_reuse_its_columns() -> None:
+    one = recorder()
+    head = heads(intended=[1.1, 1.2])
+    sent(one, head)
+    receive(one, head, received=1.3)
+    head["sent_ns"], head["sequence"] = 0, 99
+    rows = one.all_rows()
+    assert merged(rows, "latency") == recorded([200_000, 100_000])
+    assert one.received_sets.count(0, 0, 2) == 2
+
+
+message = st.tuples(
+    st.floats(0, 2.99),  # intended
+    st.floats(0, 0.5),  # send lag
+    st.floats(0, 1.5),  # latency
+    st.integers(0, 30),  # sequence
+    st.integers(0, 5),  # producer: 4 and 5 do not exist
+    st.sampled_from([RUN_TAG, RUN_TAG, RUN_TAG, 5]),
+    st.sampled_from([100, 100, 100, 20]),
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(message, max_size=8), max_size=5), st.booleans())
+def test_the_sum_over_all_rows_is_what_went_in(
+    batches: list[list[tuple[Any, ...]]], by_destination: bool
+) -> None:
+    one, rows, expected = recorder(by_destination=by_destination), [], Counter[str]()
+    known: set[tuple[int, int]] = set()
+    latencies_us = []
+    for batch in batches:
+        head = empty_envelopes(len(batch))
+        received = []
+        for place, (intended, lag, latency, sequence, producer, tag, size) in enumerate(batch):
+            sent_ns = at(intended + lag)
+            received_ns = sent_ns + round(latency * NANOSECONDS)
+            head[place] = (sent_ns, at(intended), sequence, producer, tag)
+            received.append((received_ns - START_NS) / NANOSECONDS)
+            if size < 32:
+                expected["malformed"] += 1
+            elif tag != RUN_TAG:
+                expected["foreign"] += 1
+            elif producer > 3:
+                expected["malformed"] += 1
+            else:
+                phase = MEASURE if intended >= 1 else WARMUP
+                expected[f"received {phase}"] += 1
+                expected["bytes"] += size
+                if (producer, sequence) in known:
+                    expected["duplicates"] += 1
+                else:
+                    latencies_us.append((received_ns - sent_ns) / 1000)
+                known.add((producer, sequence))
+        sizes = [entry[-1] for entry in batch]
+        places = [entry[4] % 2 for entry in batch]
+        receive(one, head, received, size=sizes, subscription=places)
+        rows += one.rows_until(at(1.5))
+    rows += one.all_rows()
+    found = Counter(
+        {
+            "malformed": total(rows, "malformed"),
+            "foreign": total(rows, "foreign"),
+            "duplicates": total(rows, "duplicates"),
+            "bytes": total(rows, "bytes"),
+            f"received {WARMUP}": total(rows, "received", phase=WARMUP),
+            f"received {MEASURE}": total(rows, "received", phase=MEASURE),
+        }
+    )
+    assert +found == +expected
+    assert one.received_once == len(known)
+    assert merged(rows, "latency") == recorded(latencies_us)
+    assert [row.row_number for row in rows] == list(range(len(rows)))
