@@ -14,6 +14,7 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 PLAIN_NAME_RULE = "letters, digits, '.', '_' and '-', at most 120, the first a letter or digit"
 _WIRE_NAME_BYTES = 200
 _TAG_CHARACTERS = 1000
+_HEADERS_BYTES = 64 * 1024
 
 
 class Conflict(NamedTuple):
@@ -71,6 +72,19 @@ Rate = Annotated[float, Field(gt=0, le=100_000_000, allow_inf_nan=False)]
 PropertyName = Annotated[str, Field(min_length=1, max_length=255)]
 PropertyValue = Annotated[str | int | float | bool, BeforeValidator(_plain_value)]
 ClientProperties = dict[PropertyName, PropertyValue]
+
+
+def value_text(value: str | int | float | bool) -> str:
+    """As people write it, and as client libraries read it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def few_bytes(headers: ClientProperties) -> ClientProperties:
+    """Refuses headers that would be more than a message."""
+    texts = (text for name, value in headers.items() for text in (name, value_text(value)))
+    if sum(len(text.encode("utf-8", "replace")) for text in texts) > _HEADERS_BYTES:
+        raise ValueError(f"allowed: names and values of at most {_HEADERS_BYTES} bytes in all")
+    return headers
 
 
 class Section(BaseModel):

@@ -7,14 +7,28 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from bench_spark.scenario.fields import ClientProperties, Conflict, Section, refuse
+from bench_spark.scenario.fields import (
+    ClientProperties,
+    Conflict,
+    PropertyValue,
+    Section,
+    few_bytes,
+    refuse,
+)
 
+_HEADER_NAME_CHARACTERS = 255
 _KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 def _kafka_topic(value: str) -> str:
     if not _KAFKA_TOPIC.fullmatch(value.replace("%d", "0")):
         raise ValueError("allowed: letters, digits, '.', '_', '-' and '%d', at most 200")
+    return value
+
+
+def _header_name(value: str) -> str:
+    if not 1 <= len(value) <= _HEADER_NAME_CHARACTERS or not value.isprintable():
+        raise ValueError(f"allowed: printable text of 1 to {_HEADER_NAME_CHARACTERS} characters")
     return value
 
 
@@ -48,6 +62,13 @@ class Kafka(Section):
     """With `keys` uniform or zipf: how many there are."""
     key_exponent: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] = 1.0
     """With `keys: zipf`: how uneven they are."""
+    headers: dict[Annotated[str, AfterValidator(_header_name)], PropertyValue] = Field(
+        default_factory=dict, max_length=100
+    )
+    """Headers of every message, the values as UTF-8 text, all of them together at most 64 KiB. They
+    are no part of `message.bytes`, nor of any size in the result. Headers of a data set come on
+    top, and win where they have the same name. A message with headers costs its producer a call of
+    its own."""
     group: Literal["consumer", "share"] = "consumer"
     """How consumers divide a topic: by topic partitions, as members of a consumer group, or message
     by message, as members of a share group (Kafka 4.2 and later). Messages of a share group are
@@ -66,6 +87,11 @@ class Kafka(Section):
             problem = "does not go with group: share, which reads what is not committed as well"
             refuse([Conflict(("transaction_messages", "group"), problem)])
         return self
+
+    @field_validator("headers")
+    @classmethod
+    def _headers_are_small(cls, headers: ClientProperties) -> ClientProperties:
+        return few_bytes(headers)
 
     @field_validator("producer", "consumer")
     @classmethod

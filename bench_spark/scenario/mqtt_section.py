@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from bench_spark.scenario.fields import Section
+from bench_spark.scenario.fields import (
+    ClientProperties,
+    Conflict,
+    PropertyValue,
+    Section,
+    few_bytes,
+    refuse,
+    value_text,
+)
 
 _MQTT_TEXT_BYTES = 65535
 _MQTT_WILDCARDS = "+#"
@@ -86,5 +94,25 @@ class Mqtt(Section):
     keep_alive_seconds: int = Field(30, ge=0, le=65535)
     """A connection without traffic is tried (PINGREQ) so often that the broker hears something in
     this time; 0 turns that off."""
+    user_properties: dict[
+        Annotated[str, AfterValidator(_mqtt_text), Field(max_length=255)], PropertyValue
+    ] = Field(default_factory=dict, max_length=100)
+    """Version 5: user properties of every message, which are its headers; all of them together at
+    most 64 KiB. They are no part of `message.bytes`, nor of any size in the result. Headers of a
+    data set come on top, and win where they have the same name."""
     client_id_prefix: Annotated[str, AfterValidator(_mqtt_text), Field(max_length=200)] = "bench"
     """What client identifiers begin with; the run, the role and the member's number follow."""
+
+    @field_validator("user_properties")
+    @classmethod
+    def _user_properties_are_text(cls, properties: ClientProperties) -> ClientProperties:
+        if any("\0" in value_text(value) for value in properties.values()):
+            raise ValueError("allowed: text without NUL")
+        return few_bytes(properties)
+
+    @model_validator(mode="after")
+    def _user_properties_need_version_5(self) -> Mqtt:
+        if self.user_properties and self.version != "5":
+            problem = f"version {self.version} has none; version: 5 has"
+            refuse([Conflict(("user_properties", "version"), problem)])
+        return self

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from contract import KAFKA_PLANES, PLANES, data_plane
+from patience import patient_agents, punctual_agents  # noqa: F401
+from tls_files import self_signed
 
 from bench_spark.scenario.broker import Broker
 
@@ -26,3 +29,9 @@ def plane(request: pytest.FixtureRequest) -> Iterator[str]:
 def kafka_plane(request: pytest.FixtureRequest) -> Iterator[str]:
     with data_plane(request.param):
         yield request.param
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A self-signed certificate for localhost and its key."""
+    return self_signed(tmp_path_factory.mktemp("tls"))

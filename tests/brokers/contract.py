@@ -38,6 +38,8 @@ from bench_spark.transports.base import (
     Part,
     Producers,
     Received,
+    Signal,
+    SignalKind,
     Transport,
     TransportContext,
 )
@@ -310,3 +312,16 @@ def eventually(is_true: Callable[[], object]) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def signals_until(kind: SignalKind, *sides: Producers | Consumers) -> list[Signal]:
+    """All signals of these until each has given one of this kind."""
+    found: dict[int, list[Signal]] = {number: [] for number in range(len(sides))}
+
+    def is_told() -> bool:
+        for number, side in enumerate(sides):
+            found[number] += side.signals()
+        return all(any(one.kind is kind for one in told) for told in found.values())
+
+    assert eventually(is_told), found
+    return [one for told in found.values() for one in told]

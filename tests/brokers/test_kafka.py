@@ -1,24 +1,19 @@
-"""What only Kafka does: topics, groups, keys, delivery reports, login, and a broker that dies."""
+"""What only Kafka does: topics, groups, keys, headers, delivery reports."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import socket
-import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from contract import (
     CLOCK,
     KAFKA_PLANES,
+    PATIENCE_SECONDS,
     batch,
     collect,
     consuming,
@@ -31,18 +26,17 @@ from contract import (
     open_transport,
     producing,
     receive_into,
-    running,
     send_all,
+    whole,
 )
 
-from bench_spark.brokers.kafka import Kafka
-from bench_spark.brokers.process import end, last_lines, spawn
-from bench_spark.errors import BrokerRefused, BrokerUnreachable, LoginRefused
-from bench_spark.scenario.broker import Broker, Tls
-from bench_spark.transports.base import Consumers, Destination, OutcomeKind, Part, Received
+from bench_spark.errors import BrokerRefused
+from bench_spark.scenario.broker import Broker
+from bench_spark.transports.base import Consumers, Destination, Headers, OutcomeKind, Part, Received
 from bench_spark.transports.kafka.consumers import KafkaConsumers
 from bench_spark.transports.kafka.fast_producers import FastProducers
-from bench_spark.transports.kafka.producers import MOST_CLIENTS, KafkaProducers
+from bench_spark.transports.kafka.producers import KafkaProducers
+from bench_spark.transports.kafka.shared_clients import MOST_CLIENTS
 
 START_SECONDS = 60.0
 
@@ -247,6 +241,50 @@ def test_messages_have_the_keys_the_scenario_asks_for(
     assert [found[sequence] for sequence in range(4)] == expected
 
 
+@pytest.mark.parametrize(
+    "kafka",
+    [*({"plane": plane} for plane in KAFKA_PLANES), {"transaction_messages": 3}],
+    ids=[*KAFKA_PLANES, "transactions"],
+)
+def test_every_message_has_the_headers_of_the_scenario_and_its_own_win(
+    kafka_broker: Broker, kafka: dict[str, Any]
+) -> None:
+    given = {"kind": "order", "version": 3, "urgent": True, "naïve": "ü"}
+    common = {"kind": b"order", "version": b"3", "urgent": b"true", "naïve": "ü".encode()}
+    own: list[Headers] = [{"kind": b"offer", "\u20ac": b"\x00\xff"}, {}, {"more": b""}]
+    transport = open_transport(kafka_broker, kafka=kafka | {"headers": given})
+    with declared(transport) as made, producing(transport, made) as producers:
+        settled = [
+            *send_all(producers, batch(heads(3)), expected_outcomes=3).kinds,
+            *send_all(producers, whole([b"a", b"", b"c"], headers=own), expected_outcomes=3).kinds,
+        ]
+        found = read_by_somebody_else(kafka_broker, str(made[0].name), 6)
+    assert settled == [OutcomeKind.CONFIRMED] * 6
+    assert [dict(one.headers()) for one in found] == [common] * 3 + [common | one for one in own]
+    assert [len(one.headers()) for one in found] == [4, 4, 4, 5, 4, 5]
+    assert [len(one.value()) for one in found] == [64, 64, 64, 1, 0, 1]
+
+
+def read_by_somebody_else(broker: Broker, topic: str, count: int) -> list[Any]:
+    """The first messages of a topic's only partition, in order."""
+    consumer: Any = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": f"somebody-{time.time_ns()}",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found: list[Any] = []
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(found) < count and time.monotonic() < deadline:
+            found += consumer.consume(count - len(found), 0.1)
+        return found
+    finally:
+        consumer.close()
+
+
 # -- the group -----------------------------------------------------------------------------------
 
 
@@ -316,135 +354,3 @@ def test_members_that_join_and_leave_under_load_lose_and_repeat_nothing(
             parts += collect(early, missing)
     received = joined([*parts, *by_newcomer], "head")["sequence"]
     assert np.array_equal(np.sort(received), np.arange(sent + 1))
-
-
-# -- login and TLS -------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def guarded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A Kafka that asks for a login over TLS, with a certificate of its own making."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is not installed")
-    directory = tmp_path_factory.mktemp("guarded")
-    key, certificate = directory / "key.pem", directory / "certificate.pem"
-    subprocess.run(
-        [
-            *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-            *("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"),
-            *("-keyout", key, "-out", certificate),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    (directory / "server.pem").write_text(key.read_text() + certificate.read_text())
-    ports = {name: free_port() for name in ("client", "controller", "guarded")}
-    (command,) = Kafka().prepare(directory, ports, say=lambda _: None)
-    with (directory / "server.properties").open("a") as settings:
-        settings.write(guarded_listener(directory, ports))
-    process = spawn(command, directory, directory / "log")
-    try:
-        started = time.monotonic()
-        while not Kafka().answers(ports):
-            assert time.monotonic() - started < START_SECONDS, last_lines(directory / "log")
-            time.sleep(0.1)
-        yield Broker(
-            name="guarded",
-            kind="kafka",
-            bootstrap_servers=f"127.0.0.1:{ports['guarded']}",
-            username="anna",
-            password_env="KAFKA_TEST_PASSWORD",
-            tls=Tls(ca_file=str(certificate)),
-        )
-    finally:
-        end(process, patience_seconds=5)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def guarded_listener(directory: Path, ports: dict[str, int]) -> str:
-    plain = f"PLAINTEXT://127.0.0.1:{ports['client']}"
-    guarded = f"SASL_SSL://127.0.0.1:{ports['guarded']}"
-    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    return (
-        f"listeners={plain},{guarded},CONTROLLER://127.0.0.1:{ports['controller']}\n"
-        f"advertised.listeners={plain},{guarded}\n"
-        "listener.security.protocol.map="
-        "PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT\n"
-        "sasl.enabled.mechanisms=PLAIN\n"
-        f'listener.name.sasl_ssl.plain.sasl.jaas.config={login} user_anna="opensesame";\n'
-        "ssl.keystore.type=PEM\n"
-        f"ssl.keystore.location={directory / 'server.pem'}\n"
-    )
-
-
-@on_both_planes
-def test_a_login_over_tls_carries_the_load(
-    guarded_broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KAFKA_TEST_PASSWORD", "opensesame")
-    transport = open_transport(guarded_broker)
-    assert transport.probe().version != "unknown"
-    with exchanging(transport) as (producers, consumers):
-        send_all(producers, batch(heads(100)), expected_outcomes=100)
-        collect(consumers, 100)
-
-
-@pytest.mark.fault(case=5)
-def test_a_wrong_password_names_the_user_and_stays_secret(
-    guarded_broker: Broker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("KAFKA_TEST_PASSWORD", "swordfish")
-    with pytest.raises(LoginRefused, match=f"127.0.0.1:{guarded_broker.port}: user anna") as raised:
-        open_transport(guarded_broker).probe()
-    captured = capfd.readouterr()
-    assert "swordfish" not in f"{raised.value!r}{captured.out}{captured.err}"
-    assert captured.err == ""
-
-
-def test_a_certificate_nobody_vouches_for_is_refused_unless_told_otherwise(
-    guarded_broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KAFKA_TEST_PASSWORD", "opensesame")
-    with pytest.raises(BrokerUnreachable, match="certificate"):
-        open_transport(guarded_broker.model_copy(update={"tls": Tls()})).probe()
-    careless = guarded_broker.model_copy(update={"tls": Tls(insecure=True)})
-    assert open_transport(careless).probe().product == "Apache Kafka"
-
-
-# -- a broker that dies --------------------------------------------------------------------------
-
-
-@on_both_planes
-def test_messages_on_their_way_to_a_dead_broker_end_as_unknown_within_seconds(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    with running("kafka") as status:
-        transport = open_transport(status.broker, kafka={"producer": {"linger.ms": 0}})
-        made = transport.declare([Destination(0)])
-        with consuming(transport, made) as consumers:
-            producers = transport.open_producers(numbered([made]), CLOCK.now_ns)
-            send_all(producers, batch(heads(10)), expected_outcomes=10)
-            collect(consumers, 10)
-            capfd.readouterr()
-            assert status.pid is not None
-            os.kill(status.pid, signal.SIGKILL)
-            assert producers.send(batch(heads(500, first=10))) == 500
-            signals = []
-            assert eventually(lambda: signals.extend(producers.signals()) or signals)
-            assert signals[0].reason.startswith(f"127.0.0.1:{status.broker.port}: ")
-            assert producers.in_flight() == 500
-            started = time.monotonic()
-            producers.close()
-            outcomes = producers.outcomes()
-        assert time.monotonic() - started < 10
-        with pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{status.broker.port}"):
-            transport.depths(made)
-    assert set(outcomes.kind.tolist()) == {OutcomeKind.UNKNOWN}
-    assert np.array_equal(np.sort(outcomes.head["sequence"]), np.arange(10, 510))
-    assert "rdkafka" not in capfd.readouterr().err

@@ -11,21 +11,24 @@ import numpy as np
 import pytest
 from agents import Load, start_load
 from contract import (
+    CLOCK,
     KAFKA_PLANES,
     batch,
+    collect,
     consuming,
     eventually,
     heads,
     joined,
+    numbered,
     open_transport,
     producing,
     receive_into,
+    send_all,
 )
 from restartable import Restartable
 
-from bench_spark.agent import loop as loop_module
 from bench_spark.brokers.kafka import Kafka
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.errors import BrokerUnreachable
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
@@ -35,6 +38,7 @@ from bench_spark.transports.base import (
     OutcomeKind,
     Producers,
     Received,
+    Signal,
     SignalKind,
 )
 
@@ -171,10 +175,8 @@ def progress_of(load: Load, name: str) -> int:
 
 @pytest.mark.fault(case=9)
 def test_a_whole_run_survives_the_restart_of_its_broker(
-    restartable: Restartable, monkeypatch: pytest.MonkeyPatch
+    restartable: Restartable,
 ) -> None:
-    # However long the broker takes to come back: what was due meanwhile is sent then.
-    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 60 * NANOSECONDS)
     phases = {"warmup_seconds": 0, "measure_seconds": 8, "drain_seconds": 60}
     loads = started_loads(restartable.broker, "surviving", phases, reconnect_seconds=60)
     restartable.kill()
@@ -212,3 +214,31 @@ def test_without_time_to_reconnect_a_run_ends_within_seconds_of_its_brokers_deat
         accounts = load.accounts()
         assert accounts.closes
         assert accounts.received_once > 0
+
+
+@pytest.mark.usefixtures("kafka_plane")
+def test_messages_on_their_way_to_a_dead_broker_end_as_unknown_within_seconds(
+    restartable: Restartable, capfd: pytest.CaptureFixture[str]
+) -> None:
+    transport = open_transport(restartable.broker, kafka={"producer": {"linger.ms": 0}})
+    made = transport.declare([Destination(0)])
+    with consuming(transport, made) as consumers:
+        producers = transport.open_producers(numbered([made]), CLOCK.now_ns)
+        send_all(producers, batch(heads(10)), expected_outcomes=10)
+        collect(consumers, 10)
+        capfd.readouterr()
+        restartable.kill()
+        assert producers.send(batch(heads(500, first=10))) == 500
+        signals: list[Signal] = []
+        assert eventually(lambda: signals.extend(producers.signals()) or signals)
+        assert signals[0].reason.startswith(f"{restartable.broker.bootstrap_servers}: ")
+        assert producers.in_flight() == 500
+        started = time.monotonic()
+        producers.close()
+        outcomes = producers.outcomes()
+    assert time.monotonic() - started < 10
+    with pytest.raises(BrokerUnreachable, match=str(restartable.broker.bootstrap_servers)):
+        transport.depths(made)
+    assert set(outcomes.kind.tolist()) == {OutcomeKind.UNKNOWN}
+    assert np.array_equal(np.sort(outcomes.head["sequence"]), np.arange(10, 510))
+    assert "rdkafka" not in capfd.readouterr().err

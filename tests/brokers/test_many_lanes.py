@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from agents import Load, run_load
 
-from bench_spark.agent import loop as loop_module
-from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
@@ -17,12 +15,6 @@ from bench_spark.scenario.models import Scenario
 CONFIRMED = {"confirms": 10, "ack": "manual", "ack_every": 10}
 SPARE_DESCRIPTORS = 500
 """What the test itself, the agent and the broker open besides."""
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine even the last message of the schedule is to go out."""
-    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 30 * NANOSECONDS)
 
 
 def run_pairs(broker: Broker, pairs: int, destinations: int, rate_per_second: int) -> Load:

@@ -1,10 +1,8 @@
-"""Connections that are lost while a load runs, and what becomes of the load."""
+"""Lanes that are lost and come back, and what became of their messages."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
 import urllib.parse
 import urllib.request
@@ -14,9 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agents import Load, run_load
 from contract import (
-    PLANES,
     batch,
     collect,
     consuming,
@@ -28,22 +24,14 @@ from contract import (
     open_transport,
     producing,
     send_all,
+    signals_until,
 )
 from proxy import Proxy, proxied
 
-from bench_spark import brokers
-from bench_spark.agent import loop as loop_module
-from bench_spark.agent.recorder import CONSUMER, PRODUCER
-from bench_spark.brokers.base import free_ports
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
-    Consumers,
     Destination,
     OutcomeKind,
-    Producers,
     Signal,
     SignalKind,
 )
@@ -55,22 +43,6 @@ BOTH_ENDS_REOPENED = 2
 def way(broker: Broker) -> Iterator[tuple[Proxy, Broker]]:
     with proxied(broker) as found:
         yield found
-
-
-def signals_until(kind: SignalKind, *sides: Producers | Consumers) -> list[Signal]:
-    """All signals of these until each has given one of this kind."""
-    found: dict[int, list[Signal]] = {number: [] for number in range(len(sides))}
-
-    def is_told() -> bool:
-        for number, side in enumerate(sides):
-            found[number] += side.signals()
-        return all(any(one.kind is kind for one in told) for told in found.values())
-
-    assert eventually(is_told), found
-    return [one for told in found.values() for one in told]
-
-
-# -- the contract ----------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("plane")
@@ -355,262 +327,3 @@ def test_many_lanes_come_back_together(rabbitmq_broker: Broker) -> None:
             lanes = np.arange(100).tolist()
             send_all(producers, batch(heads(100, lanes), lanes))
             assert eventually(lambda: transport.depths(made) == (100,))
-
-
-# -- whole runs ------------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=["rabbitmq fast", "qpid pika"])
-def any_way(request: pytest.FixtureRequest) -> Iterator[tuple[Proxy, Broker, str]]:
-    """Each broker and each plane once: what differs between them is tested above."""
-    name, _, plane = request.param.partition(" ")
-    with proxied(request.getfixturevalue(f"{name}_broker")) as (proxy, broker):
-        yield proxy, broker, plane
-
-
-def plan_of(plane: str, **keys: Any) -> Plan:
-    keys["amqp"] = {"plane": plane} | keys.get("amqp", {})
-    phases = {"warmup_seconds": 0.3, "measure_seconds": 2, "drain_seconds": 4}
-    scenario = Scenario.model_validate({"phases": phases} | keys)
-    return make_plan(scenario, f"reconnection-{time.time_ns()}")
-
-
-def cutting(proxy: Proxy, down_seconds: float = 0.7, after_seconds: float = 0.7) -> Any:
-    def cut(load: Load) -> None:
-        time.sleep(after_seconds)
-        proxy.shut()
-        proxy.cut()
-        time.sleep(down_seconds)
-        proxy.open()
-
-    return cut
-
-
-def progress_of(load: Load, name: str) -> int:
-    return int(load.control.agents[0].progress.get(name, 0))
-
-
-def go_on_after(load: Load, reopened: int) -> None:
-    """Wait until so many lanes are back and carry messages, and end the run then."""
-    assert eventually(lambda: progress_of(load, "reopened") == reopened)
-    before = progress_of(load, "received_once")
-    assert eventually(lambda: progress_of(load, "received_once") > before + 100)
-    load.stop()
-
-
-UNTIL_STOPPED = {"warmup_seconds": 0, "measure_seconds": 120, "drain_seconds": 2}
-
-
-def reconnects(load: Load) -> int:
-    return sum(load.total_of_all_phases(role, "reconnects") for role in (PRODUCER, CONSUMER))
-
-
-@pytest.mark.parametrize("confirms", [0, 100])
-@pytest.mark.fault(case=1)
-def test_a_schedule_goes_on_and_every_message_is_accounted_for(
-    any_way: tuple[Proxy, Broker, str], confirms: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # However long it takes to connect again: what was due meanwhile is sent then.
-    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 60 * NANOSECONDS)
-    proxy, broker, plane = any_way
-    amqp = {"confirms": confirms, "ack": "manual", "ack_every": 10, "prefetch": 100}
-    plan = plan_of(plane, producers=2, consumers=2, load={"rate_per_second": 1000}, amqp=amqp)
-    load = run_load(plan, broker, cutting(proxy))
-    accounts = load.accounts()
-    assert load.control.failures == []
-    assert reconnects(load) == 4
-    assert load.total_of_all_phases(PRODUCER, "errors") == 2
-    # Due meanwhile, sent late, never forgotten.
-    assert load.total(PRODUCER, "due") == 2000
-    assert load.total(PRODUCER, "sent") == accounts.sent == 2000
-    assert load.histogram("send_lag").max_us > 600_000
-    assert accounts.closes
-    assert accounts.received_once >= 1800
-    if confirms:
-        assert accounts.lost == 0
-    else:
-        assert accounts.indeterminate == 0
-    # The gap is in the rows of its seconds.
-    gap = {
-        (row.role, row.tick) for _, row in load.rows if row.counters.get("disconnected_ns", 0) > 0
-    }
-    assert {role for role, _ in gap} == {PRODUCER, CONSUMER}
-    assert load.total_of_all_phases(PRODUCER, "disconnected_ns") > 2 * 700_000_000
-    [entry] = [state.reports["closed"]["outages"] for state in load.control.agents]
-    assert [(one["role"], one["member"], one["losses"], one["reopened"]) for one in entry] == [
-        (CONSUMER, 0, 1, 1),
-        (CONSUMER, 1, 1, 1),
-        (PRODUCER, 0, 1, 1),
-        (PRODUCER, 1, 1, 1),
-    ]
-
-
-@pytest.mark.fault(case=2)
-def test_unacknowledged_messages_come_again_and_are_told_apart(
-    any_way: tuple[Proxy, Broker, str],
-) -> None:
-    proxy, broker, plane = any_way
-    amqp = {"ack": "manual", "ack_every": 2000, "prefetch": 5000}
-    # The idle rest is acknowledged after a second, so the stream must be dense.
-    plan = plan_of(plane, load={"rate_per_second": 1500}, amqp=amqp)
-    load = run_load(plan, broker, cutting(proxy, down_seconds=0.3))
-    accounts = load.accounts()
-    assert load.control.failures == []
-    assert accounts.closes
-    # On a busy machine the cut may come while messages of the warm-up are still on their way.
-    assert load.total_of_all_phases(CONSUMER, "redelivered") > 0
-    assert load.total_of_all_phases(CONSUMER, "duplicates") > 0
-    received = load.total(CONSUMER, "received")
-    assert received == accounts.received_once + load.total(CONSUMER, "duplicates")
-
-
-def test_other_lanes_stay_in_time_while_one_is_down(rabbitmq_broker: Broker) -> None:
-    plane = PLANES[0]
-    with proxied(rabbitmq_broker) as (proxy, broker):
-
-        def cut_one(load: Load) -> None:
-            time.sleep(0.7)
-            proxy.shut()
-            # The consumer's connection came first, then those of the producers.
-            proxy.cut(1)
-            time.sleep(0.8)
-            proxy.open()
-
-        plan = plan_of(plane, producers=4, load={"rate_per_second": 1000})
-        load = run_load(plan, broker, cut_one)
-    accounts = load.accounts()
-    assert load.control.failures == []
-    assert reconnects(load) == 1
-    assert accounts.closes
-    assert load.total(PRODUCER, "sent") == load.total(PRODUCER, "due") == 2000
-    # A quarter of the messages of 0.8 of 2 seconds waited; all others went out in time.
-    lag = load.histogram("send_lag")
-    late = int(lag.counts[lag.values_us > 300_000].sum())
-    assert 70 < late < 470
-
-
-@pytest.mark.parametrize("consumer_too", [False, True])
-def test_a_window_goes_on_after_a_cut(
-    any_way: tuple[Proxy, Broker, str], consumer_too: bool
-) -> None:
-    proxy, broker, plane = any_way
-
-    def cut(load: Load) -> None:
-        assert eventually(lambda: progress_of(load, "received_once") > 100)
-        proxy.shut()
-        proxy.cut(*([] if consumer_too else [1]))
-        time.sleep(0.3)
-        proxy.open()
-        go_on_after(load, reopened=2 if consumer_too else 1)
-
-    plan = plan_of(plane, phases=UNTIL_STOPPED, load={"mode": "window", "in_flight": 20})
-    load = run_load(plan, broker, cut)
-    assert load.control.failures == []
-    assert load.accounts().closes
-
-
-def test_a_maximum_whose_backlog_was_lost_goes_on(any_way: tuple[Proxy, Broker, str]) -> None:
-    """The queue goes with its consumer, and all that was in it."""
-    proxy, broker, plane = any_way
-
-    def cut(load: Load) -> None:
-        assert eventually(lambda: progress_of(load, "received_once") > 100)
-        cutting(proxy, down_seconds=0.3, after_seconds=0)(load)
-        go_on_after(load, reopened=BOTH_ENDS_REOPENED)
-
-    amqp = {
-        "queue": {"auto_delete": True},
-        "ack": "manual",
-        "prefetch": 1,
-        "ack_every": 1,
-    }
-    load_keys = {"mode": "maximum", "backlog_limit_bytes": 200_000}
-    message = {"bytes": 1000}
-    plan = plan_of(plane, phases=UNTIL_STOPPED, load=load_keys, amqp=amqp, message=message)
-    load = run_load(plan, broker, cut)
-    assert load.control.failures == []
-    assert load.accounts().closes
-
-
-def test_with_no_time_to_reconnect_a_lost_lane_ends_the_run(
-    any_way: tuple[Proxy, Broker, str],
-) -> None:
-    proxy, broker, plane = any_way
-    plan = plan_of(plane, reconnect_seconds=0, load={"rate_per_second": 500})
-    load = run_load(plan, broker, cutting(proxy))
-    assert {failure.kind for failure in load.control.failures} == {"LaneLost"}
-    assert f"127.0.0.1:{proxy.port}" in load.control.failures[0].text
-    assert reconnects(load) == 0
-    assert load.accounts().closes
-
-
-def test_a_broker_that_stays_away_fails_the_run_and_keeps_what_was_measured(
-    any_way: tuple[Proxy, Broker, str],
-) -> None:
-    proxy, broker, plane = any_way
-
-    def cut(load: Load) -> None:
-        assert eventually(lambda: progress_of(load, "sent") > 200)
-        proxy.shut()
-        proxy.cut()
-
-    phases = {"warmup_seconds": 0, "measure_seconds": 60, "drain_seconds": 4}
-    keys = {"phases": phases, "reconnect_seconds": 1.0, "load": {"rate_per_second": 500}}
-    load = run_load(plan_of(plane, **keys), broker, cut)
-    [failure] = load.control.failures
-    assert failure.kind == "LaneLost"
-    assert f"127.0.0.1:{proxy.port}" in failure.text
-    assert "not reopened within 1 s" in failure.text
-    assert load.total(PRODUCER, "sent") > 100
-    assert load.accounts().closes
-    assert load.total_of_all_phases(PRODUCER, "disconnected_ns") > 800_000_000
-
-
-def test_lanes_down_at_the_end_have_the_drain_to_come_back(rabbitmq_broker: Broker) -> None:
-    plane = PLANES[0]
-    with proxied(rabbitmq_broker) as (proxy, broker):
-
-        def cut(load: Load) -> None:
-            time.sleep(1.0)
-            proxy.shut()
-            proxy.cut()
-
-        phases = {"warmup_seconds": 0, "measure_seconds": 2, "drain_seconds": 1}
-        plan = plan_of(plane, phases=phases, load={"rate_per_second": 500})
-        started = time.monotonic()
-        load = run_load(plan, broker, cut)
-        assert time.monotonic() - started < 15
-        assert load.total(PRODUCER, "due") == 1000
-        assert load.total(PRODUCER, "sent") < 700
-        assert load.accounts().closes
-
-
-@pytest.mark.fault(case=1)
-def test_a_broker_that_is_killed_and_started_again_gets_its_queues_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # However long the broker takes to come back: what was due meanwhile is sent then.
-    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 60 * NANOSECONDS)
-    plane = PLANES[0]
-    [port] = free_ports(1)
-    status = brokers.start("qpid", state=tmp_path, port=port)
-    try:
-
-        def restart(load: Load) -> None:
-            assert eventually(lambda: progress_of(load, "received_once") > 100)
-            assert status.pid is not None
-            os.kill(status.pid, signal.SIGKILL)
-            brokers.stop("qpid", state=tmp_path)  # what is left of it
-            brokers.start("qpid", state=tmp_path, port=port)
-            assert eventually(lambda: progress_of(load, "reopened") == BOTH_ENDS_REOPENED)
-
-        phases = {"warmup_seconds": 0, "measure_seconds": 3, "drain_seconds": 3}
-        plan = plan_of(plane, phases=phases, load={"rate_per_second": 300}, amqp={"confirms": 100})
-        load = run_load(plan, status.broker, restart)
-        assert load.control.failures == []
-        accounts = load.accounts()
-        assert accounts.closes
-        assert accounts.sent == load.total(PRODUCER, "due") == 900
-        assert accounts.received_once > 600
-    finally:
-        brokers.stop("qpid", state=tmp_path)

@@ -4,62 +4,48 @@ from __future__ import annotations
 
 import os
 import select
-import signal
-import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from contract import (
     CLOCK,
-    KAFKA_PLANES,
     PATIENCE_SECONDS,
-    PLANES,
     batch,
     collect,
     column,
     consumer_uri,
     consuming,
-    data_plane,
     declared,
     eventually,
     exchanging,
     free_port,
     heads,
     joined,
-    mqtt_version,
     numbered,
     open_confirming,
     open_transport,
     producing,
-    running,
     send_all,
     transport_scenario,
     whole,
 )
+from dialects import AMQP, KAFKA, MOSQUITTO, dialect
 from proxy import Proxy
 from relay import Relay, relaying
 
-from bench_spark.errors import BrokerUnreachable
 from bench_spark.scenario.broker import Broker
 from bench_spark.transports.base import (
-    Destination,
     Headers,
     OutcomeKind,
     Part,
-    Signal,
-    SignalKind,
 )
 from bench_spark.transports.registry import parts_of
 
-AMQP = tuple(f"{name} {plane}" for name in ("rabbitmq", "qpid") for plane in PLANES)
 QUEUES = ("loopback", *AMQP)
-KAFKA = tuple(f"kafka {plane}" for plane in KAFKA_PLANES)
 KEEPING = (*QUEUES, *KAFKA)
 """Brokers that keep what nobody has fetched yet; a topic of MQTT keeps nothing."""
-MOSQUITTO = ("mosquitto mqtt 3.1.1", "mosquitto mqtt 5")
 MQTT = (*MOSQUITTO, "rabbitmq_mqtt")
 ANSWERING = (*KEEPING, *MQTT, "http")
 """Where every message has an outcome if that is asked for."""
@@ -72,17 +58,6 @@ LISTENING = ("http", "tcp")
 on_many_destinations = pytest.mark.parametrize("broker", ANSWERING, indirect=True)
 """A TCP address is one destination."""
 on_whoever_answers = pytest.mark.parametrize("broker", ANSWERING, indirect=True)
-
-
-@contextmanager
-def dialect(name: str) -> Iterator[None]:
-    """A data plane of AMQP or Kafka, or a version of MQTT; empty: the default one."""
-    if name.startswith("mqtt "):
-        with mqtt_version(name.removeprefix("mqtt ")):
-            yield
-    else:
-        with data_plane(name or PLANES[0]):
-            yield
 
 
 @pytest.fixture(params=EVERYWHERE)
@@ -414,65 +389,3 @@ def test_the_depth_counts_what_was_left(broker: Broker) -> None:
         with consuming(transport, made) as consumers:
             collect(consumers, 7)
         assert eventually(lambda: transport.depths(made) == (0,))
-
-
-@pytest.fixture
-def silent_port() -> Iterator[int]:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        yield listener.getsockname()[1]
-
-
-@pytest.fixture
-def closed_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def broker_at(kind: str, port: int) -> Broker:
-    address = f"127.0.0.1:{port}"
-    if kind == "kafka":
-        return Broker(kind="kafka", bootstrap_servers=address)
-    return Broker(kind=kind, uri=f"{kind}://guest:guest@{address}")
-
-
-@pytest.mark.parametrize("kind", ["amqp", "kafka", "mqtt", "http"])
-@pytest.mark.parametrize("peer", ["closed_port", "silent_port"])
-def test_a_broker_that_does_not_answer_is_named_within_ten_seconds(
-    kind: str, peer: str, request: pytest.FixtureRequest
-) -> None:
-    port = request.getfixturevalue(peer)
-    started = time.monotonic()
-    with pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{port}"):
-        # Who has consumers of HTTP listens there, and expects nobody else.
-        open_transport(broker_at(kind, port), consumers=0).probe()
-    assert time.monotonic() - started < 10
-
-
-@pytest.mark.parametrize("case", [*AMQP, *KAFKA, *MOSQUITTO])
-def test_a_broker_that_goes_away_is_lost_on_both_ends(case: str) -> None:
-    name, _, spoken = case.partition(" ")
-    with running(name) as status, dialect(spoken):
-        transport = open_confirming(status.broker)
-        made = transport.declare([Destination(0)])
-        with consuming(transport, made) as consumers, producing(transport, made) as producers:
-            send_all(producers, batch(heads(5)), expected_outcomes=5)
-            collect(consumers, 5)
-            assert status.pid is not None
-            os.kill(status.pid, signal.SIGKILL)
-            lost: dict[str, list[Signal]] = {"producers": [], "consumers": []}
-
-            def both_lost() -> bool:
-                producers.outcomes()
-                consumers.receive(0)
-                for end, side in (("producers", producers), ("consumers", consumers)):
-                    lost[end] += [one for one in side.signals() if one.kind is SignalKind.LOST]
-                return all(lost.values())
-
-            assert eventually(both_lost)
-            for signals in lost.values():
-                assert [one.lane for one in signals] == [0]
-                assert signals[0].reason
-        transport.close()

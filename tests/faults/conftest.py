@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patient_agents, punctual_agents  # noqa: F401
 from whole_runs import CarryOut, carry_out_on
 
 

@@ -221,6 +221,7 @@ def test_the_time_for_which_an_alarm_blocks_producers_is_recorded(
 
 @pytest.mark.fault(case=8)
 @pytest.mark.faults_slow
+@pytest.mark.usefixtures("punctual_agents")
 @pytest.mark.parametrize("plane", PLANES)
 def test_an_alarm_that_never_clears_does_not_hold_the_run(
     node: Restartable, seen: Seen, plane: str

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
 from typing import Any
 
-from bench_spark.measure.clock import NowNs
-from bench_spark.scenario.amqp_section import Amqp
-from bench_spark.transports.amqp.lanes import AmqpLanes
-from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.amqp.connection import AmqpConnection
+from bench_spark.transports.amqp.lanes import AmqpLanes, LaneTerms
 from bench_spark.transports.amqp.protocol import OpenChannel
 from bench_spark.transports.amqp.transactions import U64, AckTransactions
 from bench_spark.transports.base import Lane
 from bench_spark.transports.sockets.lanes import LaneT
-from bench_spark.transports.sockets.reopening import ReopeningRule
+from bench_spark.transports.sockets.receiving import ReceivingLanes
 
 IDLE_SECONDS = 1.0
 """Acknowledgements that are not enough for a group, or for a transaction, go out anyway after this
@@ -25,42 +22,21 @@ COMMIT_SECONDS = 2.0
 """How long to wait, when all is over, for the broker to commit what was acknowledged last."""
 
 
-class AcknowledgingLanes(AmqpLanes[LaneT]):
+class AcknowledgingLanes(AmqpLanes[LaneT], ReceivingLanes[LaneT, AmqpConnection, OpenChannel]):
     """Lanes whose messages are acknowledged; a plane's consumers mix them with its own lanes."""
 
-    def __init__(
-        self,
-        access: Access,
-        amqp: Amqp,
-        lanes: Sequence[Lane],
-        now_ns: NowNs,
-        rule: ReopeningRule | None = None,
-    ) -> None:
-        self._amqp = amqp
+    def __init__(self, terms: LaneTerms) -> None:
+        self._amqp = terms.amqp
         self._transactions: dict[int, AckTransactions] = {}
         """By lane, where acknowledgements are committed."""
         self._acknowledged_unreported = 0
         self._idle_check_seconds = 0.0
-        self._held: set[int] = set()
-        super().__init__(access, lanes, now_ns, rule)
+        super().__init__(terms)
 
     def attach(self) -> None:
         is_transacted = self._amqp.consumer_transaction > 0
         self._begin_all("tx.select, basic.consume" if is_transacted else "basic.consume")
         self._ring_if_more()
-
-    # -- slow consumers ----------------------------------------------------------------------------
-
-    def hold(self, lanes: Collection[int]) -> None:
-        for number in self._held.symmetric_difference(lanes):
-            if not self._opened[number].is_lost:
-                self._opened[number].connection.hold(number in lanes)
-        self._held = set(lanes)
-
-    def _install(self, lane: LaneT, opened: OpenChannel) -> None:
-        # A new connection is read, whatever became of the last one.
-        self._held.discard(lane.number)
-        super()._install(lane, opened)
 
     # -- what a plane adds -------------------------------------------------------------------------
 
@@ -115,7 +91,7 @@ class AcknowledgingLanes(AmqpLanes[LaneT]):
 
     # -- the rest ----------------------------------------------------------------------------------
 
-    def _acknowledge_idle(self) -> None:
+    def _be_idle(self) -> None:
         now_seconds = time.monotonic()
         can_be_partial = self._amqp.ack_every > 1 or self._amqp.consumer_transaction > 1
         if can_be_partial and now_seconds >= self._idle_check_seconds:

@@ -3,47 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pika.spec
 
-from bench_spark.measure.clock import NowNs
-from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp.acknowledging import AcknowledgingLanes, consumer_tag
 from bench_spark.transports.amqp.acks import U64, AckFrames
 from bench_spark.transports.amqp.deliveries import Deliveries
 from bench_spark.transports.amqp.fast_lanes import FastLane, FastLanes
 from bench_spark.transports.amqp.frames import method_frame
-from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.amqp.lanes import LaneTerms
 from bench_spark.transports.amqp.parsing import Parser
-from bench_spark.transports.base import Lane, Part, Received, nothing_received
+from bench_spark.transports.base import Part, Received
 from bench_spark.transports.sockets import generations
 from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.gathering import Gathering
 from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
-from bench_spark.transports.sockets.reopening import ReopeningRule
 
 
 class FastConsumers(AcknowledgingLanes[FastLane], FastLanes):
     def __init__(
-        self,
-        access: Access,
-        amqp: Amqp,
-        lanes: Sequence[Lane],
-        now_ns: NowNs,
-        want: frozenset[Part],
-        *,
-        is_gathered: bool = False,
-        rule: ReopeningRule | None = None,
+        self, terms: LaneTerms, want: frozenset[Part], *, is_gathered: bool = False
     ) -> None:
         self._gathering = Gathering() if is_gathered else None
         self._arrivals = Arrivals(want)
         self._acks: dict[int, _AckGroup] = {}
         """By lane."""
         try:
-            super().__init__(access, amqp, lanes, now_ns, rule)
+            super().__init__(terms)
         except BaseException:
             self._close_gathering()
             raise
@@ -98,23 +87,6 @@ class FastConsumers(AcknowledgingLanes[FastLane], FastLanes):
             route = int(method.consumer_tag.rpartition("-")[2])
             queue = lane.lane.destinations[route].name
             self._lose_because(lane, f"consumer of {queue!r} cancelled by the broker")
-
-    # -- receiving ---------------------------------------------------------------------------------
-
-    def receive(self, timeout_seconds: float) -> Received:
-        if self._is_closing:
-            return nothing_received()
-        self._pump()
-        if not self._arrivals:
-            self._acknowledge_idle()
-            if timeout_seconds > 0:
-                self._loop.run_until(lambda: self._arrivals or self._signals, timeout_seconds)
-        received = self._arrivals.take()
-        self._ring_if_more()
-        return received
-
-    def _has_news(self) -> bool:
-        return bool(self._arrivals)
 
     # -- acknowledging -----------------------------------------------------------------------------
 

@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 import pika.spec
 
-from bench_spark.measure.clock import NowNs
-from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.acks import Confirmations
 from bench_spark.transports.amqp.connection import AmqpConnection, Handover
 from bench_spark.transports.amqp.fast_lanes import FastLane, FastLanes
 from bench_spark.transports.amqp.frames import method_frame
-from bench_spark.transports.amqp.key_choice import KeyChoice
+from bench_spark.transports.amqp.lanes import LaneTerms
 from bench_spark.transports.amqp.message_headers import message_ids
-from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.protocol import OpenChannel
 from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
@@ -28,11 +25,9 @@ from bench_spark.transports.amqp.settling import SettlingLanes
 from bench_spark.transports.base import (
     U8,
     Destination,
-    Lane,
     Signal,
     SignalKind,
 )
-from bench_spark.transports.sockets.reopening import ReopeningRule
 from bench_spark.transports.sockets.sending import Load, SendingLanes
 
 MOST_BLOCKS = 4096
@@ -68,22 +63,12 @@ class _Blocks:
 class FastProducers(
     SettlingLanes[FastLane], FastLanes, SendingLanes[FastLane, AmqpConnection, OpenChannel]
 ):
-    def __init__(
-        self,
-        access: Access,
-        amqp: Amqp,
-        lanes: Sequence[Lane],
-        now_ns: NowNs,
-        rule: ReopeningRule | None = None,
-    ) -> None:
+    def __init__(self, terms: LaneTerms) -> None:
         self._outboxes: dict[int, _Outbox] = {}
         """By lane."""
         self._frames: dict[tuple[object, ...], PublishFrames] = {}
         self._blocks = _Blocks()
-        self._key_choice = (
-            KeyChoice(amqp.routing_keys, naming.key_digits(amqp)) if amqp.routing_keys > 1 else None
-        )
-        super().__init__(access, amqp, lanes, now_ns, rule)
+        super().__init__(terms)
 
     def _make_parser(self, lane: FastLane, on_method: Callable[[Any], None]) -> Parser:
         settlement, handover = self._settlements[lane.number], lane.handover

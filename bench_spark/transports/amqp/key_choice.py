@@ -11,6 +11,8 @@ import numpy as np
 
 from bench_spark.measure.envelope import Envelopes
 from bench_spark.measure.mixing import mixed
+from bench_spark.scenario.amqp_section import Amqp
+from bench_spark.transports.amqp import naming
 from bench_spark.transports.base import I64, U8
 
 
@@ -31,3 +33,10 @@ class KeyChoice:
         """A row with the digits of each message's key."""
         rows: U8 = self._digits[self.numbers(heads)]
         return rows
+
+
+def key_choice(amqp: Amqp) -> KeyChoice | None:
+    """None where all messages of a destination have the same key."""
+    if amqp.routing_keys < 2:
+        return None
+    return KeyChoice(amqp.routing_keys, naming.key_digits(amqp))

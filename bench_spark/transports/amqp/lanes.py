@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from bench_spark.measure.clock import NowNs
+from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp.connection import AmqpConnection
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.protocol import AmqpProtocol, OpenChannel
@@ -13,12 +15,17 @@ from bench_spark.transports.sockets.lanes import Lanes, LaneT
 from bench_spark.transports.sockets.reopening import ReopeningRule
 
 
+@dataclass(frozen=True)
+class LaneTerms:
+    """What lanes are told, on every plane and in both roles."""
+
+    access: Access
+    amqp: Amqp
+    lanes: Sequence[Lane]
+    now_ns: NowNs
+    rule: ReopeningRule | None = None
+
+
 class AmqpLanes(Lanes[LaneT, AmqpConnection, OpenChannel]):
-    def __init__(
-        self,
-        access: Access,
-        lanes: Sequence[Lane],
-        now_ns: NowNs,
-        rule: ReopeningRule | None = None,
-    ) -> None:
-        super().__init__(AmqpProtocol(access), lanes, now_ns, rule)
+    def __init__(self, terms: LaneTerms) -> None:
+        super().__init__(AmqpProtocol(terms.access), terms.lanes, terms.now_ns, terms.rule)

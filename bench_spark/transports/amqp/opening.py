@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +23,7 @@ from bench_spark.transports.amqp.connection import (
     describe_end,
 )
 from bench_spark.transports.base import TransportContext
-from bench_spark.transports.pace import OpeningPace
-from bench_spark.transports.sockets.dialling import tls_context, tls_name
+from bench_spark.transports.sockets.dialling import SocketAccess, tls_context, tls_name
 from bench_spark.transports.sockets.line import Line
 from bench_spark.transports.sockets.loop import Loop
 
@@ -38,24 +36,12 @@ _DEFAULT_USER = "guest"  # what AMQP clients present when told nothing
 
 
 @dataclass(frozen=True)
-class Access:
-    """Where the broker is and who we are there; made once per transport."""
+class Access(SocketAccess):
+    """Where the broker is and who we are there."""
 
-    host: str
-    port: int
-    timeout_seconds: float
     virtual_host: str
     username: str
     parameters: pika.ConnectionParameters
-    tls_context: ssl.SSLContext | None
-    tls_name: str
-    pace: OpeningPace
-    on_opened: Callable[[int], None]
-    """Whom to tell of lanes that are open."""
-
-    @property
-    def address(self) -> str:
-        return f"{self.host}:{self.port}"
 
     def __repr__(self) -> str:
         return f"Access({self.username}@{self.address}{self.virtual_host})"

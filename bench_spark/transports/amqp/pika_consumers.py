@@ -7,37 +7,25 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pika.spec
 
-from bench_spark.measure.clock import NowNs
 from bench_spark.measure.envelope import leading_envelopes
-from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp.acknowledging import AcknowledgingLanes, consumer_tag
+from bench_spark.transports.amqp.lanes import LaneTerms
 from bench_spark.transports.amqp.message_headers import header_bytes
-from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.pika_lanes import PikaLane, PikaLanes
 from bench_spark.transports.amqp.transactions import U64
-from bench_spark.transports.base import Headers, Lane, Part, Received, nothing_received
+from bench_spark.transports.base import Headers, Part, Received, nothing_received
 from bench_spark.transports.sockets import generations
 from bench_spark.transports.sockets.arrivals import NO_HEADERS
-from bench_spark.transports.sockets.reopening import ReopeningRule
 
 
 class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):
-    def __init__(
-        self,
-        access: Access,
-        amqp: Amqp,
-        lanes: Sequence[Lane],
-        now_ns: NowNs,
-        want: frozenset[Part],
-        rule: ReopeningRule | None = None,
-    ) -> None:
-        super().__init__(access, amqp, lanes, now_ns, rule)
+    def __init__(self, terms: LaneTerms, want: frozenset[Part]) -> None:
+        super().__init__(terms)
         self._wants_bodies = Part.BODY in want
         self._wants_headers = Part.HEADERS in want
         self._rows: list[tuple[int, int, int, int, bool, bytes, Headers]] = []
@@ -75,16 +63,8 @@ class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):
 
     # -- receiving ---------------------------------------------------------------------------------
 
-    def receive(self, timeout_seconds: float) -> Received:
-        if self._is_closing:
-            return nothing_received()
-        self._pump()
-        if not self._rows:
-            self._acknowledge_idle()
-            if timeout_seconds > 0:
-                self._loop.run_until(lambda: self._rows or self._signals, timeout_seconds)
+    def _take(self) -> Received:
         rows, self._rows = self._rows, []
-        self._ring_if_more()
         if not rows:
             return nothing_received()
         received_ns, lane, route, tags, redelivered, bodies, headers = zip(*rows, strict=True)

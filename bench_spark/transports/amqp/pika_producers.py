@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pika.spec
 
-from bench_spark.measure.clock import NowNs
 from bench_spark.measure.envelope import ENVELOPE_BYTES, envelope_bytes
-from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.connection import AmqpConnection
-from bench_spark.transports.amqp.key_choice import KeyChoice
+from bench_spark.transports.amqp.lanes import LaneTerms
 from bench_spark.transports.amqp.message_headers import header_values, returned_head
-from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.pika_lanes import PikaLane, PikaLanes
 from bench_spark.transports.amqp.publishing import message_properties
 from bench_spark.transports.amqp.settlement import Settlement
 from bench_spark.transports.amqp.settling import SettlingLanes
-from bench_spark.transports.base import Batch, Destination, Headers, Lane, Signal, SignalKind
-from bench_spark.transports.sockets.reopening import ReopeningRule
+from bench_spark.transports.base import Batch, Destination, Headers, Signal, SignalKind
 
 UNSENT_LIMIT_BYTES = 64 * 1024
 """A lane that has this much waiting for its socket takes no more messages."""
@@ -48,20 +43,10 @@ class _Outbox:
 
 
 class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
-    def __init__(
-        self,
-        access: Access,
-        amqp: Amqp,
-        lanes: Sequence[Lane],
-        now_ns: NowNs,
-        rule: ReopeningRule | None = None,
-    ) -> None:
-        self._key_choice = (
-            KeyChoice(amqp.routing_keys, naming.key_digits(amqp)) if amqp.routing_keys > 1 else None
-        )
+    def __init__(self, terms: LaneTerms) -> None:
         self._outboxes: dict[int, _Outbox] = {}
         """By lane."""
-        super().__init__(access, amqp, lanes, now_ns, rule)
+        super().__init__(terms)
 
     def _begin(self, lane: PikaLane) -> None:
         connection, channel = lane.connection, lane.channel

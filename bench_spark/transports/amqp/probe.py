@@ -9,8 +9,8 @@ from bench_spark.errors import BrokerRefused
 from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp.control import Control, Refused
 from bench_spark.transports.amqp.opening import Access
-from bench_spark.transports.amqp.planes import Plane
 from bench_spark.transports.base import BrokerFacts
+from bench_spark.transports.planes import Plane
 
 NO_QUEUE = "bench-spark-no-such-queue"
 """A routing key of the default exchange that leads nowhere."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from bench_spark.measure.clock import NowNs
-from bench_spark.scenario.amqp_section import Amqp
-from bench_spark.transports.amqp.lanes import AmqpLanes
-from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.amqp.key_choice import key_choice
+from bench_spark.transports.amqp.lanes import AmqpLanes, LaneTerms
 from bench_spark.transports.amqp.settlement import Settlement
-from bench_spark.transports.base import Lane, Outcomes, joined_outcomes
+from bench_spark.transports.base import Outcomes, joined_outcomes
 from bench_spark.transports.sockets.lanes import LaneT
-from bench_spark.transports.sockets.reopening import ReopeningRule
 
 RELEASE_PERIOD_NS = 10_000_000
 """How often to look for nacks whose returns are overdue: not at every turn of a thousand lanes."""
@@ -21,23 +17,17 @@ RELEASE_PERIOD_NS = 10_000_000
 class SettlingLanes(AmqpLanes[LaneT]):
     """Lanes with a settlement each; a plane's producers mix them with its own lanes."""
 
-    def __init__(
-        self,
-        access: Access,
-        amqp: Amqp,
-        lanes: Sequence[Lane],
-        now_ns: NowNs,
-        rule: ReopeningRule | None = None,
-    ) -> None:
-        self._amqp = amqp
+    def __init__(self, terms: LaneTerms) -> None:
+        self._amqp = terms.amqp
+        self._key_choice = key_choice(terms.amqp)
         self._settled: list[Outcomes] = []
         self._next_release_ns = 0
         self._committing: set[int] = set()
         """Lanes whose transaction the broker is committing: they take no messages meanwhile."""
-        self._settlements = [self._make_settlement(number) for number in range(len(lanes))]
-        super().__init__(access, lanes, now_ns, rule)
+        self._settlements = [self._make_settlement(number) for number in range(len(terms.lanes))]
+        super().__init__(terms)
         try:
-            self._begin_all("tx.select" if amqp.producer_transaction else "confirm.select")
+            self._begin_all("tx.select" if terms.amqp.producer_transaction else "confirm.select")
         except BaseException:
             self.close()
             raise

@@ -8,6 +8,7 @@ from dataclasses import replace
 from bench_spark.measure.clock import NowNs
 from bench_spark.transports.amqp.fast_consumers import FastConsumers
 from bench_spark.transports.amqp.fast_producers import FastProducers
+from bench_spark.transports.amqp.lanes import LaneTerms
 from bench_spark.transports.amqp.layout import layout_for
 from bench_spark.transports.amqp.opening import access_for
 from bench_spark.transports.amqp.pika_consumers import PikaConsumers
@@ -74,23 +75,18 @@ class AmqpTransport:
 
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers:
         producers = FastProducers if self._plane.is_fast else PikaProducers
-        return producers(self._access, self._amqp, lanes, now_ns, self._producer_rule)
+        return producers(self._terms(lanes, now_ns, self._producer_rule))
 
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
     ) -> Consumers:
-        lanes, rule = self._layout.consumer_lanes(lanes), self._consumer_rule
+        terms = self._terms(self._layout.consumer_lanes(lanes), now_ns, self._consumer_rule)
         if not self._plane.is_fast:
-            return PikaConsumers(self._access, self._amqp, lanes, now_ns, want, rule)
-        return FastConsumers(
-            self._access,
-            self._amqp,
-            lanes,
-            now_ns,
-            want,
-            is_gathered=self._is_gathered,
-            rule=rule,
-        )
+            return PikaConsumers(terms, want)
+        return FastConsumers(terms, want, is_gathered=self._is_gathered)
+
+    def _terms(self, lanes: Sequence[Lane], now_ns: NowNs, rule: ReopeningRule | None) -> LaneTerms:
+        return LaneTerms(self._access, self._amqp, lanes, now_ns, rule)
 
     def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
         return self._topology.depths(destinations)

@@ -8,15 +8,14 @@ from bench_spark.errors import BrokerUnreachable, LoginRefused
 from bench_spark.scenario.broker import Credentials
 from bench_spark.transports.http.heads import BadMessage, ResponseHead, read_response
 from bench_spark.transports.http.requests import login_fields
-from bench_spark.transports.sockets.dialling import dialled
+from bench_spark.transports.sockets.dialling import SocketAccess, dialled
 from bench_spark.transports.sockets.places import Place
-from bench_spark.transports.sockets.plain import PlainAccess
 
 _LONGEST_HEAD_BYTES = 64 * 1024
 _LOGIN_REFUSALS = frozenset({401, 403, 407})
 
 
-def ask(access: PlainAccess, place: Place, credentials: Credentials) -> ResponseHead:
+def ask(access: SocketAccess, place: Place, credentials: Credentials) -> ResponseHead:
     """What the server answers to a HEAD request, whatever it is: many know POST only."""
     deadline = time.monotonic() + access.timeout_seconds
     fields = {"Host": place.host_and_port, **login_fields(credentials), "Connection": "close"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from confluent_kafka import (
@@ -14,18 +14,15 @@ from confluent_kafka import (
 )
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.measure.clock import NowNs
-from bench_spark.transports.base import Part
 from bench_spark.transports.kafka.columns import columns_of
 from bench_spark.transports.kafka.group_client import (
     POLL_SECONDS,
     CommittedPlace,
-    Listener,
+    Membership,
     OnCommit,
     Taken,
 )
 from bench_spark.transports.kafka.quiet_log import QuietLog
-from bench_spark.transports.kafka.settings import Properties
 
 
 class ConfluentConsumer:
@@ -33,25 +30,16 @@ class ConfluentConsumer:
 
     batch_messages = 1000
 
-    def __init__(
-        self,
-        properties: Properties,
-        route_of_topic: Mapping[str, int],
-        want: frozenset[Part],
-        now_ns: NowNs,
-        listener: Listener,
-    ) -> None:
-        self._route_of_topic = route_of_topic
-        self._want = want
-        self._now_ns = now_ns
-        self._listener = listener
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        listener = membership.listener
 
         def on_commit(error: KafkaError | None, places: list[TopicPartition]) -> None:
             _tell(listener.on_commit, error, places)
 
         try:
             self._consumer = Consumer(
-                properties | {"error_cb": listener.on_error, "on_commit": on_commit},
+                membership.properties | {"error_cb": listener.on_error, "on_commit": on_commit},
                 logger=QuietLog(),
             )
         except KafkaException as error:
@@ -66,7 +54,7 @@ class ConfluentConsumer:
         self.close = self._consumer.close
 
     def join(self, topics: list[str]) -> None:
-        listener = self._listener
+        listener = self._membership.listener
         self._consumer.subscribe(
             topics,
             on_assign=lambda _, partitions: listener.on_assign(partitions),
@@ -75,12 +63,14 @@ class ConfluentConsumer:
         )
 
     def take(self) -> Taken | None:
+        membership = self._membership
+        now_ns = membership.now_ns
         first = self._consumer.poll(POLL_SECONDS)
-        first_ns = self._now_ns()
+        first_ns = now_ns()
         if first is None:
             return None
         more = self._consumer.consume(self.batch_messages - 1, 0)
-        more_ns = self._now_ns()
+        more_ns = now_ns()
         messages = [first, *more]
         received_ns = np.full(len(messages), more_ns, dtype=np.int64)
         received_ns[0] = first_ns
@@ -90,7 +80,9 @@ class ConfluentConsumer:
             problems = [(str(m.topic()), e) for m, e in zip(messages, errors, strict=True) if e]
             received_ns = received_ns[[error is None for error in errors]]
             messages = [m for m, e in zip(messages, errors, strict=True) if e is None]
-        columns = columns_of(messages, self._route_of_topic, self._want) if messages else None
+        columns = (
+            columns_of(messages, membership.route_of_topic, membership.want) if messages else None
+        )
         return Taken(received_ns, columns, problems)
 
     def committed_offsets(
@@ -102,7 +94,7 @@ class ConfluentConsumer:
     def commit_places(self, places: list[TopicPartition], *, wait: bool) -> None:
         if wait:
             done = self._consumer.commit(offsets=places, asynchronous=False)
-            _tell(self._listener.on_commit, None, done)
+            _tell(self._membership.listener.on_commit, None, done)
         else:
             self._consumer.commit(offsets=places)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from bench_spark.transports.base import I64
+from bench_spark.measure.clock import NowNs
+from bench_spark.transports.base import I64, Part
 from bench_spark.transports.kafka.columns import Columns, Position
+from bench_spark.transports.kafka.settings import Properties
 
 POLL_SECONDS = 0.1
 
@@ -45,6 +47,17 @@ class Listener:
     on_assign: OnPartitions
     on_revoke: OnPartitions
     on_lost: OnPartitions
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What a client is made of, whatever the plane."""
+
+    properties: Properties
+    route_of_topic: Mapping[str, int]
+    want: frozenset[Part]
+    now_ns: NowNs
+    listener: Listener
 
 
 class GroupClient(Protocol):
@@ -84,3 +97,7 @@ class GroupClient(Protocol):
 
     def close(self) -> None:
         """Leave the group; what it revokes is told to the listener."""
+
+
+ClientMaker = Callable[[Membership], GroupClient]
+"""The class of one plane's clients."""

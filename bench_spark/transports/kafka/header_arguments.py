@@ -1,12 +1,15 @@
 """Messages with headers, as `rd_kafka_produceva` takes them: one call each.
 
 `produce_batch` has no place for headers. The arguments of that other function are an array of
-tagged unions, `rd_kafka_vu_t`; those that all messages have are laid out for many at once.
+tagged unions, `rd_kafka_vu_t`; those that all messages have are laid out for many at once, and so
+are headers that are the same object for all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
+from operator import is_
 
 import numpy as np
 
@@ -63,15 +66,21 @@ class HeaderArguments:
             self._arguments["first"][rows], self._arguments["second"][rows] = values[kind]
 
     def _lay_headers(self, headers: Sequence[Headers], starts: I64, counts: I64) -> None:
-        names = [name.encode() + b"\0" for each in headers for name in each]
+        are_alike = all(map(is_, headers, repeat(headers[0])))
+        written = headers[:1] if are_alike else headers
+        names = [name.encode() + b"\0" for each in written for name in each]
         if not names:
             return
-        values = [value for each in headers for value in each.values()]
+        values = [value for each in written for value in each.values()]
         self._names, name_starts, _ = one_behind_the_other(names)
         self._values, value_starts, value_bytes = one_behind_the_other(values)
-        # The place of each header among those of its message.
-        own = np.arange(len(names)) - np.repeat(np.cumsum(counts) - counts, counts)
-        rows = np.repeat(starts + len(_COMMON), counts) + own
+        rows: I64
+        if are_alike:
+            rows = (starts + len(_COMMON))[:, np.newaxis] + np.arange(len(names))
+        else:
+            # The place of each header among those of its message.
+            own = np.arange(len(names)) - np.repeat(np.cumsum(counts) - counts, counts)
+            rows = np.repeat(starts + len(_COMMON), counts) + own
         self._arguments["kind"][rows] = _HEADER
         self._arguments["first"][rows] = self._names.ctypes.data + name_starts
         self._arguments["second"][rows] = self._values.ctypes.data + value_starts

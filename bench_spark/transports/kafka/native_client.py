@@ -11,6 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from bench_spark.errors import ConfigurationError
+from bench_spark.scenario.fields import value_text
 from bench_spark.transports.kafka.librdkafka import (
     CONFIGURATION_OK,
     CONSUMER,
@@ -22,7 +23,6 @@ from bench_spark.transports.kafka.quiet_log import QuietLog
 from bench_spark.transports.kafka.settings import (
     Properties,
     explained,
-    property_text,
     without_secrets,
 )
 
@@ -68,7 +68,7 @@ class NativeClient:
         words = ctypes.create_string_buffer(_WORDS_BYTES)
         # Log lines wait in the queue too, so that no thread of librdkafka's calls into Python.
         for key, value in (properties | {"log.queue": True}).items():
-            asked = property_text(value).encode()
+            asked = value_text(value).encode()
             done = self.library.conf_set(configuration, key.encode(), asked, words, _WORDS_BYTES)
             if done != CONFIGURATION_OK:
                 self.library.conf_destroy(configuration)

@@ -12,20 +12,19 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from bench_spark.measure.clock import NowNs
 from bench_spark.transports.base import U16, Part
 from bench_spark.transports.kafka.columns import Columns, Position
 from bench_spark.transports.kafka.group_client import (
     POLL_SECONDS,
     CommittedPlace,
-    Listener,
+    Membership,
     Taken,
 )
 from bench_spark.transports.kafka.librdkafka import (
@@ -39,7 +38,6 @@ from bench_spark.transports.kafka.librdkafka import (
 from bench_spark.transports.kafka.messages import Messages, Pointers
 from bench_spark.transports.kafka.native_client import NativeClient
 from bench_spark.transports.kafka.partition_lists import partition_list, read_partition_list
-from bench_spark.transports.kafka.settings import Properties
 
 _POLL_MS = round(POLL_SECONDS * 1000)
 
@@ -80,19 +78,12 @@ class NativeConsumer:
 
     batch_messages = 4096
 
-    def __init__(
-        self,
-        properties: Properties,
-        route_of_topic: Mapping[str, int],
-        want: frozenset[Part],
-        now_ns: NowNs,
-        listener: Listener,
-    ) -> None:
-        self._route_of_topic = route_of_topic
-        self._topic_of_route = sorted(route_of_topic, key=route_of_topic.__getitem__)
-        self._want = want
-        self._now_ns = now_ns
-        self._listener = listener
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._listener = membership.listener
+        self._now_ns = membership.now_ns
+        self._route_of_topic = membership.route_of_topic
+        self._topic_of_route = sorted(self._route_of_topic, key=self._route_of_topic.__getitem__)
         self._raised: Exception | None = None
         self._pointers = Pointers(self.batch_messages)
         # Kept as long as the client: librdkafka knows their addresses only.
@@ -100,7 +91,7 @@ class NativeConsumer:
         self._on_log = LOG_CALLBACK(self._hear_log)
         self._on_rebalance = PARTITIONS_CALLBACK(self._hear_rebalance)
         self._on_commit = PARTITIONS_CALLBACK(self._hear_commit)
-        self._native = NativeClient(CONSUMER, properties, self._listen)
+        self._native = NativeClient(CONSUMER, membership.properties, self._listen)
         self._library = self._native.library
         self._handle, self._queue = self._native.handle, self._native.queue
         self.list_topics = self._native.list_topics
@@ -189,7 +180,7 @@ class NativeConsumer:
 
     def _columns(self, messages: Messages) -> Columns:
         return columns_of_messages(
-            messages, self._topic_of_route, self._routes(messages), self._want
+            messages, self._topic_of_route, self._routes(messages), self._membership.want
         )
 
     def _routes(self, messages: Messages) -> U16:

@@ -25,7 +25,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker, Credentials
-from bench_spark.scenario.fields import ClientProperties
+from bench_spark.scenario.fields import ClientProperties, value_text
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.nearest import nearest
 from bench_spark.transports.base import TransportContext
@@ -35,7 +35,9 @@ Properties = dict[str, Any]
 
 ENVELOPE_OF_RECORD_BYTES = 1024
 """More than a record batch of one message adds to its body and key."""
-LARGEST_BODY_BY_DEFAULT_BYTES = 1_000_000 - ENVELOPE_OF_RECORD_BYTES
+_FRAME_OF_HEADER_BYTES = 10
+"""The lengths of a header's name and value, at the most."""
+LARGEST_RECORD_BY_DEFAULT_BYTES = 1_000_000
 LARGEST_RESPONSE_BY_DEFAULT_BYTES = 100_000_000
 
 _MARK = "%d"
@@ -86,12 +88,24 @@ def _name_with_mark(scenario: Scenario, run_id: str) -> str:
 def topic_properties(scenario: Scenario) -> dict[str, str]:
     """The topic's own properties; bodies that brokers refuse by default are allowed."""
     needed: ClientProperties = {}
-    if scenario.largest_body_bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
-        needed["max.message.bytes"] = scenario.largest_body_bytes + ENVELOPE_OF_RECORD_BYTES
+    if _record_bytes(scenario) > LARGEST_RECORD_BY_DEFAULT_BYTES:
+        needed["max.message.bytes"] = _record_bytes(scenario)
     return {
-        key: property_text(value)
-        for key, value in (needed | scenario.kafka.topic.properties).items()
+        key: value_text(value) for key, value in (needed | scenario.kafka.topic.properties).items()
     }
+
+
+def _bytes_around_body(scenario: Scenario) -> int:
+    headers = sum(
+        len(name.encode()) + len(value_text(value).encode()) + _FRAME_OF_HEADER_BYTES
+        for name, value in scenario.kafka.headers.items()
+    )
+    return ENVELOPE_OF_RECORD_BYTES + headers
+
+
+def _record_bytes(scenario: Scenario) -> int:
+    """Room for the largest message with all that goes with it."""
+    return scenario.largest_body_bytes + _bytes_around_body(scenario)
 
 
 def size_limit(scenario: Scenario) -> tuple[int, str] | None:
@@ -102,7 +116,7 @@ def size_limit(scenario: Scenario) -> tuple[int, str] | None:
         ("kafka.producer", scenario.kafka.producer, "message.max.bytes"),
     )
     limits = [
-        (int(properties[name]) - ENVELOPE_OF_RECORD_BYTES, f"{section}.{name}")
+        (int(properties[name]) - _bytes_around_body(scenario), f"{section}.{name}")
         for section, properties, name in given
         if str(properties.get(name, "")).isdecimal()
     ]
@@ -129,8 +143,8 @@ def producer_properties(context: TransportContext) -> Properties:
         "queue.buffering.max.messages": 500_000,
         "queue.buffering.max.kbytes": 262_144,
     }
-    if scenario.largest_body_bytes > LARGEST_BODY_BY_DEFAULT_BYTES:
-        defaults["message.max.bytes"] = scenario.largest_body_bytes + ENVELOPE_OF_RECORD_BYTES
+    if _record_bytes(scenario) > LARGEST_RECORD_BY_DEFAULT_BYTES:
+        defaults["message.max.bytes"] = _record_bytes(scenario)
     properties = _as_text(defaults | scenario.kafka.producer)
     if scenario.kafka.transaction_messages or not wants_reports(scenario):
         properties[_ONLY_ERRORS] = True
@@ -145,8 +159,8 @@ def consumer_properties(context: TransportContext, group: str | None = None) -> 
         "enable.auto.commit": False,
         "fetch.queue.backoff.ms": 5,
     }
-    if 2 * scenario.largest_body_bytes > LARGEST_RESPONSE_BY_DEFAULT_BYTES:
-        defaults["receive.message.max.bytes"] = 2 * scenario.largest_body_bytes
+    if 2 * _record_bytes(scenario) > LARGEST_RESPONSE_BY_DEFAULT_BYTES:
+        defaults["receive.message.max.bytes"] = 2 * _record_bytes(scenario)
     if scenario.kafka.transaction_messages:
         defaults["isolation.level"] = "read_committed"
     if scenario.topology == "round-robin":
@@ -174,13 +188,13 @@ def wants_reports(scenario: Scenario) -> bool:
     """
     producer = scenario.kafka.producer
     acks = producer.get("acks", producer.get("request.required.acks", "all"))
-    return property_text(acks) != "0" and property_text(producer.get(_ONLY_ERRORS, False)) != "true"
+    return value_text(acks) != "0" and value_text(producer.get(_ONLY_ERRORS, False)) != "true"
 
 
 def starts_at_end(scenario: Scenario) -> bool:
     """Whether a run that only consumes is to leave out what its topics hold already."""
     asked = scenario.kafka.consumer.get("auto.offset.reset", "earliest")
-    return property_text(asked) in ("latest", "largest", "end")
+    return value_text(asked) in ("latest", "largest", "end")
 
 
 def moves_partitions_one_by_one(consumer: Mapping[str, Any]) -> bool:
@@ -220,14 +234,9 @@ def _security(broker: Broker, credentials: Credentials) -> ClientProperties:
 def _as_text(properties: ClientProperties) -> Properties:
     # The one property that confluent-kafka reads itself must stay a bool; librdkafka reads text.
     return {
-        key: property_text(value) == "true" if key == _ONLY_ERRORS else property_text(value)
+        key: value_text(value) == "true" if key == _ONLY_ERRORS else value_text(value)
         for key, value in properties.items()
     }
-
-
-def property_text(value: str | int | float | bool) -> str:
-    """The value as librdkafka reads it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # -- refusing what librdkafka would refuse, or silently ignore ------------------------------------
@@ -350,7 +359,7 @@ def explained(key: str, problem: str) -> str:
 def without_secrets(words: str, properties: Mapping[str, Any]) -> str:
     for key, value in properties.items():
         if _is_secret(key) and value:
-            words = words.replace(property_text(value), "***")
+            words = words.replace(value_text(value), "***")
     return words
 
 

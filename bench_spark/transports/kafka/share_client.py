@@ -12,7 +12,6 @@ is sent while members still join is received late, but it is received.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,9 @@ from confluent_kafka import KafkaException, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.measure.clock import NowNs
-from bench_spark.transports.base import Part
 from bench_spark.transports.kafka.columns import columns_of
-from bench_spark.transports.kafka.group_client import POLL_SECONDS, Listener, Taken
+from bench_spark.transports.kafka.group_client import POLL_SECONDS, Membership, Taken
 from bench_spark.transports.kafka.quiet_log import QuietLog
-from bench_spark.transports.kafka.settings import Properties
 
 _OF_A_MEMBER = frozenset({"group.id", "share.acknowledgement.mode"})
 
@@ -38,20 +34,11 @@ class ShareClient:
 
     batch_messages = 1000
 
-    def __init__(
-        self,
-        properties: Properties,
-        route_of_topic: Mapping[str, int],
-        want: frozenset[Part],
-        now_ns: NowNs,
-        listener: Listener,
-    ) -> None:
-        self._route_of_topic = route_of_topic
-        self._want = want
-        self._now_ns = now_ns
-        self._listener = listener
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        properties = membership.properties
         self._ready_at: float | None = None
-        told = {"error_cb": listener.on_error}
+        told = {"error_cb": membership.listener.on_error}
         connection = {key: value for key, value in properties.items() if key not in _OF_A_MEMBER}
         try:
             self._consumer: Any = ShareConsumer(properties | told, logger=QuietLog())
@@ -70,17 +57,17 @@ class ShareClient:
 
     def take(self) -> Taken | None:
         messages = list(self._consumer.poll(POLL_SECONDS) or ())
-        now_ns = self._now_ns()
+        now_ns = self._membership.now_ns()
         if self._ready_at is not None and (messages or time.monotonic() >= self._ready_at):
             self._ready_at = None
-            self._listener.on_assign([])
+            self._membership.listener.on_assign([])
         if not messages:
             return None
         errors = [(str(one.topic()), one.error()) for one in messages if one.error()]
         good = [one for one in messages if not one.error()] if errors else messages
         columns = None
         if good:
-            columns = columns_of(good, self._route_of_topic, self._want)
+            columns = columns_of(good, self._membership.route_of_topic, self._membership.want)
             counts = (one.delivery_count() or 1 for one in good)
             columns.redelivered = np.fromiter((count > 1 for count in counts), np.bool_, len(good))
         return Taken(np.full(len(good), now_ns, dtype=np.int64), columns, errors)

@@ -22,14 +22,17 @@ from bench_spark.transports.base import (
 )
 from bench_spark.transports.kafka.cluster import Cluster
 from bench_spark.transports.kafka.columns import Position
+from bench_spark.transports.kafka.common_headers import common_headers
 from bench_spark.transports.kafka.confluent_consumer import ConfluentConsumer
-from bench_spark.transports.kafka.consumers import ClientMaker, KafkaConsumers
+from bench_spark.transports.kafka.consumers import KafkaConsumers
 from bench_spark.transports.kafka.fast_producers import FastProducers
+from bench_spark.transports.kafka.group_client import ClientMaker
+from bench_spark.transports.kafka.group_member import ConsumerTerms
 from bench_spark.transports.kafka.key_choice import key_rule
 from bench_spark.transports.kafka.leftovers import Left, Logs, summed
 from bench_spark.transports.kafka.native_consumer import NativeConsumer
 from bench_spark.transports.kafka.planes import chosen_plane
-from bench_spark.transports.kafka.producers import MOST_CLIENTS, KafkaProducers
+from bench_spark.transports.kafka.producers import KafkaProducers
 from bench_spark.transports.kafka.release import ask_release
 from bench_spark.transports.kafka.settings import (
     consumer_properties,
@@ -45,6 +48,7 @@ from bench_spark.transports.kafka.settings import (
     wants_reports,
 )
 from bench_spark.transports.kafka.share_client import ShareClient
+from bench_spark.transports.kafka.shared_clients import MOST_CLIENTS, ProducerTerms
 from bench_spark.transports.kafka.transactional import TransactionalProducers
 
 MOST_COUNTED_MESSAGES = 100_000
@@ -169,15 +173,7 @@ class KafkaTransport:
         if self._scenario.kafka.transaction_messages:
             return self._open_transactional(lanes, now_ns)
         make_producers = FastProducers if self._plane.is_fast else KafkaProducers
-        producers = make_producers(
-            lanes,
-            producer_properties(self._context),
-            keys=key_rule(self._scenario.kafka),
-            confirms=self.confirms,
-            address=self._address,
-            now_ns=now_ns,
-            reconnect_seconds=self._scenario.reconnect_seconds,
-        )
+        producers = make_producers(lanes, self._producer_terms(now_ns))
         producers.connect(self._broker.connect_timeout_seconds)
         self._context.on_opened(len(lanes))
         return producers
@@ -185,17 +181,24 @@ class KafkaTransport:
     def _open_transactional(self, lanes: Sequence[Lane], now_ns: NowNs) -> TransactionalProducers:
         producers = TransactionalProducers(
             lanes,
-            producer_properties(self._context),
+            self._producer_terms(now_ns),
             transactional_ids=[transactional_id(self._context, lane.member) for lane in lanes],
             messages=self._scenario.kafka.transaction_messages,
-            keys=key_rule(self._scenario.kafka),
-            address=self._address,
-            now_ns=now_ns,
-            reconnect_seconds=self._scenario.reconnect_seconds,
         )
         producers.connect()
         self._context.on_opened(len(lanes))
         return producers
+
+    def _producer_terms(self, now_ns: NowNs) -> ProducerTerms:
+        return ProducerTerms(
+            producer_properties(self._context),
+            self._address,
+            now_ns,
+            self._scenario.reconnect_seconds,
+            confirms=self.confirms,
+            keys=key_rule(self._scenario.kafka),
+            headers=common_headers(self._scenario.kafka),
+        )
 
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
@@ -212,18 +215,20 @@ class KafkaTransport:
         consumers = KafkaConsumers(
             lanes,
             [properties(self._context, self._group_of(lane.subscription)) for lane in lanes],
-            self._client_for(want),
-            want=want,
-            holds_back=self._scenario.only_consumes,
-            gathers=self._scenario.only_consumes and not self._scenario.message.timestamped,
-            may_idle=[
+            [
                 self._is_shared
                 or sum(len(partitions.get(self._name(d), ())) for d in lane.destinations) < members
                 for lane in lanes
             ],
-            address=self._address,
-            now_ns=now_ns,
-            reconnect_seconds=self._scenario.reconnect_seconds,
+            ConsumerTerms(
+                self._client_for(want),
+                want,
+                self._address,
+                now_ns,
+                self._scenario.reconnect_seconds,
+                holds_back=self._scenario.only_consumes,
+                gathers=self._scenario.only_consumes and not self._scenario.message.timestamped,
+            ),
         )
         context = self._context
         consumers.connect(self._broker.connect_timeout_seconds, context.pace, context.on_opened)

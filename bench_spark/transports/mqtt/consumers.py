@@ -70,7 +70,6 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttWire, MqttWire]):
         self._subscription_of = subscription_of
         self._gathering = gathering
         self._arrivals = Arrivals(want)
-        self._held: set[int] = set()
         self._acknowledged_unreported = 0
         self._empties_queue = empties_queue and mqtt.qos > 0
         self._forgetting = forgetting
@@ -100,8 +99,6 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttWire, MqttWire]):
         return tuple(self._subscription_of(one.index) for one in lane.destinations)
 
     def _equip(self, lane: ConsumerLane, opened: MqttWire) -> None:
-        # A new connection is read, whatever became of the last one.
-        self._held.discard(lane.number)
         lane.connection = opened
         opened.ends_session = True
         if not opened.has_session:

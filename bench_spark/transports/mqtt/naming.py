@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bench_spark.errors import ConfigurationError
+from bench_spark.scenario.fields import value_text
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.mqtt_section import Mqtt
+from bench_spark.transports.base import Headers
 
 NUMBER_MARK = "%d"
 MOST_TEXT_BYTES = 65535
@@ -39,6 +41,11 @@ def client_id(mqtt: Mqtt, run_id: str, role: str, member: int, attempt: int = 0)
     """The same for all connections of a lane, so that a new one takes over from a lost one."""
     again = f"-{attempt}" if attempt else ""
     return f"{mqtt.client_id_prefix}-{run_id}{again}-{role}-{member}"
+
+
+def message_headers(mqtt: Mqtt) -> Headers:
+    """Of every message: numbers and the like as people write them."""
+    return {name: value_text(value).encode() for name, value in mqtt.user_properties.items()}
 
 
 def matches(topic_filter: str, topic: str) -> bool:

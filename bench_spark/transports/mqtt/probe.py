@@ -6,6 +6,7 @@ from bench_spark.errors import BenchError, BrokerRefused
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import BrokerFacts
 from bench_spark.transports.mqtt.control import Control
+from bench_spark.transports.mqtt.naming import message_headers
 from bench_spark.transports.mqtt.packets import FAILED, Login, reason
 from bench_spark.transports.mqtt.protocol import Access
 from bench_spark.transports.mqtt.publishing import PublishPackets
@@ -81,7 +82,9 @@ def _try_size(access: Access, login: Login, scenario: Scenario, topic: str) -> N
     """Publish a message as large as those of the load, which nobody gets: a broker for which it is
     too large hangs up, and version 3.1.1 has no words for the reason."""
     size = scenario.largest_body_bytes
-    message = PublishPackets(login.version, topic, qos=0, retain=False).message(bytes(size))
+    headers = message_headers(scenario.mqtt)
+    packets = PublishPackets(login.version, topic, qos=0, retain=False, headers=headers)
+    message = packets.message(bytes(size))
     with Control(access, login) as control:
         limit = control.limits.packet_bytes
         if limit is not None and len(message) > limit:

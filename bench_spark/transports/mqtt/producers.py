@@ -10,6 +10,7 @@ from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.mqtt_section import Mqtt
 from bench_spark.transports.base import U16, Lane, Outcomes, joined_outcomes
 from bench_spark.transports.mqtt.acks import ack_packets
+from bench_spark.transports.mqtt.naming import message_headers
 from bench_spark.transports.mqtt.packets import PUBREL
 from bench_spark.transports.mqtt.parsing import Parser
 from bench_spark.transports.mqtt.protocol import MqttProtocol
@@ -60,7 +61,9 @@ class MqttProducers(SendingLanes[ProducerLane, MqttWire, MqttWire]):
     def _packets_for(self, topic: str) -> PublishPackets:
         if topic not in self._packets:
             mqtt = self._mqtt
-            self._packets[topic] = PublishPackets(mqtt.version, topic, mqtt.qos, mqtt.retain)
+            self._packets[topic] = PublishPackets(
+                mqtt.version, topic, mqtt.qos, mqtt.retain, message_headers(mqtt)
+            )
         return self._packets[topic]
 
     def _equip(self, lane: ProducerLane, opened: MqttWire) -> None:

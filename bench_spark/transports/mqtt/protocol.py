@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import socket
-import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench_spark.errors import (
@@ -26,12 +24,11 @@ from bench_spark.transports.mqtt.wire import (
     SubscriptionRefused,
     read_buffer,
 )
-from bench_spark.transports.pace import OpeningPace
-from bench_spark.transports.sockets.dialling import tls_context, tls_name
+from bench_spark.transports.sockets.dialling import SocketAccess, tls_context, tls_name
 from bench_spark.transports.sockets.gathering import Gathering
 from bench_spark.transports.sockets.line import Line
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.opening import open_connections
+from bench_spark.transports.sockets.opening import ReadyAtLogin
 from bench_spark.transports.sockets.runs import ReadBuffer
 
 NOT_AUTHORIZED = 0x87
@@ -43,23 +40,11 @@ down, administered, or has heard nothing for too long."""
 
 
 @dataclass(frozen=True)
-class Access:
-    """Where the broker is and who we are there; made once per transport."""
+class Access(SocketAccess):
+    """Where the broker is and who we are there."""
 
-    host: str
-    port: int
-    timeout_seconds: float
     username: str | None
     password: bytes | None
-    tls_context: ssl.SSLContext | None
-    tls_name: str
-    pace: OpeningPace
-    on_opened: Callable[[int], None]
-    """Whom to tell of lanes that are open."""
-
-    @property
-    def address(self) -> str:
-        return f"{self.host}:{self.port}"
 
     def __repr__(self) -> str:
         return f"Access({self.username}@{self.address})"
@@ -83,7 +68,7 @@ def access_for(context: TransportContext) -> Access:
     )
 
 
-class MqttProtocol:
+class MqttProtocol(ReadyAtLogin[MqttWire]):
     """For lanes of one role; each has a login of its own."""
 
     name = "MQTT"
@@ -98,21 +83,9 @@ class MqttProtocol:
         self.buffer: ReadBuffer = read_buffer()
         """What the sockets of all lanes are read into."""
 
-    def open_all(self, count: int, loop: Loop, now_ns: NowNs) -> list[MqttWire]:
-        return open_connections(self, count, loop, now_ns, self.access.on_opened)
-
     def log_in(self, lane: int, connected: socket.socket, loop: Loop, now_ns: NowNs) -> MqttWire:
         login = self._logins[lane]
         return MqttWire(connected, loop, now_ns, self.buffer, login, self._gathering)
-
-    def get_ready(
-        self,
-        connection: MqttWire,
-        loop: Loop,
-        then: Callable[[MqttWire], None],
-        on_end: Callable[[Exception], None],
-    ) -> None:
-        loop.call_soon(functools.partial(then, connection))
 
     def login_failure(self, connection: MqttWire, failure: Exception) -> BenchError:
         access = self.access

@@ -19,17 +19,23 @@ MOST_STARTS = 4096
 class PublishPackets:
     """Messages for one topic."""
 
-    def __init__(self, version: str, topic: str, qos: int, retain: bool) -> None:
+    def __init__(
+        self, version: str, topic: str, qos: int, retain: bool, headers: Headers | None = None
+    ) -> None:
+        """`headers`: those that all have; one of a message's own of that name wins."""
         self._version = version
         self._topic = topic
         self._qos = qos
         self._retain = retain
+        self._headers = headers or {}
+        self._properties = user_properties(self._headers)
         self._starts: dict[int, tuple[bytes, int]] = {}
 
-    def start(self, payload_bytes: int, properties: bytes = b"") -> tuple[bytes, int]:
+    def start(self, payload_bytes: int, properties: bytes | None = None) -> tuple[bytes, int]:
         """All before the payload, and where in it the packet identifier is."""
+        own = self._properties if properties is None else properties
         return publish_start(
-            self._version, self._topic, self._qos, self._retain, payload_bytes, properties
+            self._version, self._topic, self._qos, self._retain, payload_bytes, own
         )
 
     def message(self, payload: bytes, identifier: int = 0) -> bytes:
@@ -40,7 +46,8 @@ class PublishPackets:
     ) -> tuple[bytes, bytes]:
         """A message, to be joined with others."""
         if headers:
-            start, identifier_at = self.start(len(payload), user_properties(headers))
+            own = user_properties({**self._headers, **headers})
+            start, identifier_at = self.start(len(payload), own)
         else:
             start, identifier_at = self._start_of(len(payload))
         if self._qos:

@@ -12,6 +12,7 @@ listening.py       consumers that wait for others to connect
 sending.py         batches divided among lanes
 receiving.py       what has arrived, taken by column
 reopening.py       the way back of lost lanes
+pauses.py          how long they wait before they are dialled again
 errands.py         blocking calls in threads, whose results come back on the loop
 generations.py     delivery tags that say of which connection of a lane they are (pure)
 runs.py            how far a run of alike frames reaches (pure)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bench_spark.transports.base import Destination, TransportContext
+from bench_spark.transports.sockets.dialling import SocketAccess
 from bench_spark.transports.sockets.places import Doors, Place, Places
-from bench_spark.transports.sockets.plain import PlainAccess, access_to
+from bench_spark.transports.sockets.plain import access_to
 from bench_spark.transports.sockets.reopening import ReopeningRule
 
 
@@ -46,7 +47,7 @@ class AddressedTransport:
     def close(self) -> None:
         self._doors.close()
 
-    def _access(self, place: Place) -> PlainAccess:
+    def _access(self, place: Place) -> SocketAccess:
         return access_to(self._context, place.host, place.port, place.is_encrypted)
 
 

@@ -10,8 +10,9 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
 from bench_spark.scenario.broker import Broker, Tls
@@ -20,31 +21,24 @@ from bench_spark.transports.pace import OpeningPace
 _ADDRESS_INFO = tuple[Any, ...]
 
 
-class Reachable(Protocol):
-    """Where a broker is, and how it is connected to."""
+@dataclass(frozen=True)
+class SocketAccess:
+    """Where a broker is, and how it is connected to; made once per transport."""
 
-    @property
-    def host(self) -> str: ...
-
-    @property
-    def port(self) -> int: ...
+    host: str
+    port: int
+    timeout_seconds: float
+    tls_context: ssl.SSLContext | None
+    tls_name: str
+    pace: OpeningPace
+    """How fast connections may be opened."""
+    on_opened: Callable[[int], None]
+    """Whom to tell of lanes that are open."""
 
     @property
     def address(self) -> str:
         """Host and port, for messages to people."""
-
-    @property
-    def timeout_seconds(self) -> float: ...
-
-    @property
-    def tls_context(self) -> ssl.SSLContext | None: ...
-
-    @property
-    def tls_name(self) -> str: ...
-
-    @property
-    def pace(self) -> OpeningPace:
-        """How fast connections may be opened."""
+        return f"{self.host}:{self.port}"
 
 
 def tls_context(broker: Broker) -> ssl.SSLContext | None:
@@ -61,14 +55,14 @@ def tls_name(broker: Broker) -> str:
     return broker.tls.server_name if broker.tls and broker.tls.server_name else broker.host
 
 
-def dialled(access: Reachable, count: int, deadline: float) -> Iterator[socket.socket]:
+def dialled(access: SocketAccess, count: int, deadline: float) -> Iterator[socket.socket]:
     """Sockets, connected and encrypted where asked for, that never block; made one by one."""
     addresses = _resolve(access, deadline)
     for _ in range(count):
         yield _connect(access, addresses, deadline)
 
 
-def _resolve(access: Reachable, deadline: float) -> list[_ADDRESS_INFO]:
+def _resolve(access: SocketAccess, deadline: float) -> list[_ADDRESS_INFO]:
     """Addresses of the host. In a thread: the system's resolver has no timeout of its own."""
     answers: queue.SimpleQueue[list[_ADDRESS_INFO] | OSError] = queue.SimpleQueue()
 
@@ -90,7 +84,7 @@ def _resolve(access: Reachable, deadline: float) -> list[_ADDRESS_INFO]:
 
 
 def _connect(
-    access: Reachable, addresses: Sequence[_ADDRESS_INFO], deadline: float
+    access: SocketAccess, addresses: Sequence[_ADDRESS_INFO], deadline: float
 ) -> socket.socket:
     failure: OSError | None = None
     for family, kind, protocol, _, address in addresses:
@@ -114,7 +108,7 @@ def _connect(
     raise BrokerUnreachable(f"{access.address}: {tls}{_reason(failure)}") from failure
 
 
-def _no_answer(access: Reachable, what: str) -> BrokerUnreachable:
+def _no_answer(access: SocketAccess, what: str) -> BrokerUnreachable:
     return BrokerUnreachable(f"{access.address}: {what} within {access.timeout_seconds:g} s")
 
 

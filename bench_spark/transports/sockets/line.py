@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from bench_spark.errors import BenchError
 from bench_spark.measure.clock import NowNs
-from bench_spark.transports.sockets.dialling import Reachable
+from bench_spark.transports.sockets.dialling import SocketAccess
 from bench_spark.transports.sockets.loop import Loop
 
 GOODBYE_SECONDS = 3.0
@@ -68,7 +68,7 @@ class Protocolled(Protocol[DialogueT, OpenedT_co]):
     """
 
     @property
-    def access(self) -> Reachable: ...
+    def access(self) -> SocketAccess: ...
 
     @property
     def name(self) -> str:

@@ -3,8 +3,10 @@ hundreds of lanes open in the time of a few."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
+from typing import Generic
 
 from bench_spark.errors import BrokerUnreachable
 from bench_spark.measure.clock import NowNs
@@ -38,6 +40,24 @@ def open_connections(
             connection.abort("another connection could not be opened")
         raise
     return connections
+
+
+class ReadyAtLogin(Generic[DialogueT]):
+    """How connections are opened of protocols in which nothing is between a login and a lane."""
+
+    def open_all(
+        self: Protocolled[DialogueT, DialogueT], count: int, loop: Loop, now_ns: NowNs
+    ) -> list[DialogueT]:
+        return open_connections(self, count, loop, now_ns, self.access.on_opened)
+
+    def get_ready(
+        self,
+        connection: DialogueT,
+        loop: Loop,
+        then: Callable[[DialogueT], None],
+        on_end: Callable[[Exception], None],
+    ) -> None:
+        loop.call_soon(functools.partial(then, connection))
 
 
 def _await_logins(

@@ -5,21 +5,17 @@ For protocols that begin with data (HTTP, TCP).
 
 from __future__ import annotations
 
-import functools
 import socket
-import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from bench_spark.errors import BenchError, BrokerUnreachable
 from bench_spark.measure.clock import NowNs
 from bench_spark.transports.base import TransportContext
-from bench_spark.transports.pace import OpeningPace
-from bench_spark.transports.sockets.dialling import client_tls
+from bench_spark.transports.sockets.dialling import SocketAccess, client_tls
 from bench_spark.transports.sockets.line import Line
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.opening import open_connections
+from bench_spark.transports.sockets.opening import ReadyAtLogin
 from bench_spark.transports.sockets.runs import ReadBuffer
 from bench_spark.transports.sockets.wire import READ_BYTES, SocketWire
 
@@ -35,28 +31,10 @@ class ForeignProtocol(Exception):
     """The peer does not speak what it should."""
 
 
-@dataclass(frozen=True)
-class PlainAccess:
-    """Where the peer is; made once per transport and role."""
-
-    host: str
-    port: int
-    timeout_seconds: float
-    tls_context: ssl.SSLContext | None
-    tls_name: str
-    pace: OpeningPace
-    on_opened: Callable[[int], None]
-    """Whom to tell of lanes that are open."""
-
-    @property
-    def address(self) -> str:
-        return f"{self.host}:{self.port}"
-
-
-def access_to(context: TransportContext, host: str, port: int, is_tls: bool) -> PlainAccess:
+def access_to(context: TransportContext, host: str, port: int, is_tls: bool) -> SocketAccess:
     broker = context.broker
     name = broker.tls.server_name if broker.tls and broker.tls.server_name else host
-    return PlainAccess(
+    return SocketAccess(
         host=host,
         port=port,
         timeout_seconds=broker.connect_timeout_seconds,
@@ -129,7 +107,7 @@ class PlainWire(SocketWire):
 WireT = TypeVar("WireT", bound=PlainWire)
 
 
-class PlainProtocol(Generic[WireT]):
+class PlainProtocol(ReadyAtLogin[WireT]):
     """See `Protocolled`."""
 
     first_request = "connecting"
@@ -137,7 +115,7 @@ class PlainProtocol(Generic[WireT]):
     def __init__(
         self,
         name: str,
-        access: PlainAccess,
+        access: SocketAccess,
         make_wire: Callable[[socket.socket, Loop, NowNs, ReadBuffer], WireT],
     ) -> None:
         self.name = name
@@ -146,20 +124,8 @@ class PlainProtocol(Generic[WireT]):
         self.buffer = read_buffer()
         """What the sockets of all lanes are read into."""
 
-    def open_all(self, count: int, loop: Loop, now_ns: NowNs) -> list[WireT]:
-        return open_connections(self, count, loop, now_ns, self.access.on_opened)
-
     def log_in(self, lane: int, connected: socket.socket, loop: Loop, now_ns: NowNs) -> WireT:
         return self._make_wire(connected, loop, now_ns, self.buffer)
-
-    def get_ready(
-        self,
-        connection: WireT,
-        loop: Loop,
-        then: Callable[[WireT], None],
-        on_end: Callable[[Exception], None],
-    ) -> None:
-        loop.call_soon(functools.partial(then, connection))
 
     def login_failure(self, connection: WireT, failure: Exception) -> BenchError:
         return BrokerUnreachable(f"{self.access.address}: {self.describe_end(connection, failure)}")

@@ -8,7 +8,6 @@ TCP, TLS and declaring are errands for threads, the rest happens on the loop.
 from __future__ import annotations
 
 import functools
-import random
 import socket
 import time
 from collections import deque
@@ -20,13 +19,12 @@ from bench_spark.errors import BenchError, BrokerUnreachable
 from bench_spark.measure.clock import NowNs
 from bench_spark.transports.base import Destination, Lane
 from bench_spark.transports.pace import OPENED_TOGETHER
-from bench_spark.transports.sockets.dialling import Reachable, dialled
+from bench_spark.transports.sockets.dialling import SocketAccess, dialled
 from bench_spark.transports.sockets.errands import Errands
 from bench_spark.transports.sockets.line import DialogueT, Line, OpenedT, Protocolled
 from bench_spark.transports.sockets.loop import Loop, Timer
+from bench_spark.transports.sockets.pauses import Pauses
 
-FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 2.0
 CALM_SECONDS = 10.0
 """After so long without a loss, pauses begin small again."""
 
@@ -83,22 +81,6 @@ class _Dialled:
     def close(self) -> None:
         for one in self.sockets:
             one.close()
-
-
-class Pauses:
-    """How long to wait before the next attempt: doubled each time, and never the same twice."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-
-    def reset(self) -> None:
-        self._failures = 0
-
-    def next_seconds(self) -> float:
-        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**self._failures)
-        self._failures = min(self._failures + 1, 16)
-        # Agents that lost the same broker must not come back in step.
-        return pause * random.uniform(0.5, 1.0)
 
 
 class Reopener(Generic[LaneT, DialogueT, OpenedT]):
@@ -381,7 +363,7 @@ class Reopener(Generic[LaneT, DialogueT, OpenedT]):
         del self._outages[outage.lane.number]
 
 
-def _dial_all(access: Reachable, count: int) -> _Dialled:
+def _dial_all(access: SocketAccess, count: int) -> _Dialled:
     sockets: list[socket.socket] = []
     try:
         for connected in dialled(access, count, time.monotonic() + access.timeout_seconds):

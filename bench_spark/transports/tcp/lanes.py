@@ -124,7 +124,6 @@ class TcpConsumers(ReceivingLanes[TcpLane, ReceivingWire, ReceivingWire]):
     ) -> None:
         self._tcp = tcp
         self._arrivals = Arrivals(want)
-        self._held: set[int] = set()
         super().__init__(protocol, lanes, now_ns, rule)
 
     def _make_lane(self, number: int, lane: Lane) -> TcpLane:
@@ -135,7 +134,7 @@ class TcpConsumers(ReceivingLanes[TcpLane, ReceivingWire, ReceivingWire]):
         opened.parser = parser_of(self._tcp, lane.number, self._arrivals)
 
     def _begin(self, lane: TcpLane) -> None:
-        self._held.discard(lane.number)
+        self._held -= {lane.number}
         lane.connection.hold(False)
 
     def attach(self) -> None:

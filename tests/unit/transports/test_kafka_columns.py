@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from bench_spark.measure.envelope import empty_envelopes
 from bench_spark.transports.base import HEAD_ONLY, Batch, OutcomeKind, Part
 from bench_spark.transports.kafka.columns import columns_of
-from bench_spark.transports.kafka.producers import bodies_to_send, outcome_kind
+from bench_spark.transports.kafka.outcome_kinds import outcome_kind
 from bench_spark.transports.kafka.quiet_log import LOGGER, QuietLog
+from bench_spark.transports.kafka.single_messages import bodies_to_send
 
 
 def message(

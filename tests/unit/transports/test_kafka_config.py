@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker, Credentials, Tls
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import TransportContext
-from bench_spark.transports.kafka import KafkaTransport, check_properties
+from bench_spark.transports.kafka import KafkaTransport, check_properties, size_limit
 from bench_spark.transports.kafka.property_names import PROPERTY_NAMES
 from bench_spark.transports.kafka.settings import (
     admin_properties,
@@ -108,6 +109,37 @@ def test_bodies_beyond_the_default_limits_are_let_through_on_every_side() -> Non
     assert int(producer_properties(large)["message.max.bytes"]) > 80_000_000
     assert int(topic_properties(large.scenario)["max.message.bytes"]) > 80_000_000
     assert int(consumer_properties(large)["receive.message.max.bytes"]) > 80_000_000
+
+
+def test_headers_have_room_beside_the_largest_body() -> None:
+    body_bytes, header_bytes = 990_000, 20_000
+    kafka: dict[str, Any] = {"headers": {"h": "x" * header_bytes}}
+    given = {"message": {"bytes": body_bytes}, "kafka": kafka}
+    properties = producer_properties(context(**given))
+    assert int(properties["message.max.bytes"]) > body_bytes + header_bytes
+    assert int(topic_properties(context(**given).scenario)["max.message.bytes"]) > body_bytes
+    kafka["producer"] = {"message.max.bytes": 100_000}
+    limit = size_limit(context(**given).scenario)
+    assert limit is not None
+    assert 0 < limit[0] < 100_000 - header_bytes
+
+
+@pytest.mark.parametrize(
+    ("headers", "problem"),
+    [
+        ({"": "x"}, "printable text of 1 to 255 characters"),
+        ({"a" * 256: "x"}, "printable text of 1 to 255 characters"),
+        ({"a\0b": "x"}, "printable text of 1 to 255 characters"),
+        ({"a": ["x"]}, "allowed: text, a number, true or false"),
+        ({"a": "x" * 40_000, "b": "ü" * 20_000}, "at most 65536 bytes in all"),
+        ({str(n): "x" for n in range(101)}, "at most 100"),
+    ],
+)
+def test_headers_that_no_message_should_have_are_refused(
+    headers: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        Scenario.model_validate({"kafka": {"headers": headers}})
 
 
 def test_topics_are_named_after_the_run_unless_the_scenario_names_them() -> None:

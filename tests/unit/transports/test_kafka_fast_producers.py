@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,12 +13,16 @@ from hypothesis import strategies as st
 from bench_spark.measure.clock import Clock
 from bench_spark.measure.envelope import Envelopes, empty_envelopes
 from bench_spark.transports.base import Batch, Destination, Lane, OutcomeKind
-from bench_spark.transports.kafka import fast_producers
+from bench_spark.transports.kafka import native_producer
+from bench_spark.transports.kafka.addresses import records_at
 from bench_spark.transports.kafka.fast_producers import FastProducers
+from bench_spark.transports.kafka.header_arguments import ARGUMENT_DTYPE, HeaderArguments
 from bench_spark.transports.kafka.key_choice import KeyRule
 from bench_spark.transports.kafka.messages import MESSAGE_DTYPE, Messages
 from bench_spark.transports.kafka.outbox import BLOCK_BYTES, Keyring, Laid, Outbox
-from bench_spark.transports.kafka.producers import Keys, bodies_to_send
+from bench_spark.transports.kafka.settings import Properties
+from bench_spark.transports.kafka.shared_clients import ProducerTerms
+from bench_spark.transports.kafka.single_messages import Keys, bodies_to_send
 from bench_spark.transports.kafka.unsettled import Unsettled
 
 LANES = [Lane(member, (Destination(0, "t"),)) for member in (7, 12, 9)]
@@ -131,6 +136,35 @@ def test_the_numbers_of_sequence_keys_have_no_leading_zeros() -> None:
     assert zero.keys() == [b"0"]
 
 
+def headers_in(arguments: HeaderArguments) -> list[list[tuple[bytes, bytes]]]:
+    """What librdkafka reads at the addresses it is given."""
+    found = []
+    for address, count in zip(arguments.addresses, arguments.counts, strict=True):
+        rows = records_at(address + np.arange(count) * ARGUMENT_DTYPE.itemsize, ARGUMENT_DTYPE)
+        found.append(
+            [
+                (
+                    ctypes.string_at(int(row["first"])),
+                    ctypes.string_at(*map(int, (row["second"], row["third"]))),
+                )
+                for row in rows
+                if row["kind"] == 9
+            ]
+        )
+    return found
+
+
+@pytest.mark.parametrize("are_one_object", [True, False])
+def test_headers_are_laid_out_whether_or_not_they_are_the_same_for_all(
+    are_one_object: bool,
+) -> None:
+    headers = {"kind": b"order", "empty": b"", "\u20ac": b"a\0b"}
+    laid = Outbox(Keyring(KeyRule("none"), LANES), Unsettled()).lay_out(batch_of(b"", [0, 1, 2]))
+    own = [headers] * 3 if are_one_object else [headers, {}, dict(headers)]
+    expected = [[(name.encode(), value) for name, value in each.items()] for each in own]
+    assert headers_in(HeaderArguments(1, laid, own)) == expected
+
+
 def reported(opaques: list[int], bodies: list[bytes]) -> Iterator[Messages]:
     """Messages as they come back, with these bodies."""
     rows = np.zeros(len(opaques), MESSAGE_DTYPE)
@@ -176,7 +210,20 @@ def test_where_no_reports_come_nothing_is_kept_for_them() -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no broker that would take the rest while we close."""
-    monkeypatch.setattr(fast_producers, "_CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(native_producer, "_CLOSE_SECONDS", 0.01)
+
+
+def made_producers(lanes: list[Lane], properties: Properties, keys: KeyRule) -> FastProducers:
+    terms = ProducerTerms(
+        properties | {"queue.buffering.max.kbytes": 1000},
+        address="nowhere",
+        now_ns=Clock.local().now_ns,
+        reconnect_seconds=0,
+        confirms=True,
+        keys=keys,
+        headers={},
+    )
+    return FastProducers(lanes, terms)
 
 
 sends = st.lists(
@@ -196,15 +243,8 @@ def test_every_message_that_was_accepted_has_one_outcome_and_every_other_has_non
 ) -> None:
     """Over several clients and topics, with queues that get full: what is accepted is a prefix."""
     lanes = [Lane(n, (Destination(0, "a"), Destination(1, f"b{n % 2}"))) for n in range(6)]
-    producers = FastProducers(
-        lanes,
-        {"queue.buffering.max.messages": most_messages, "queue.buffering.max.kbytes": 1000},
-        keys=KeyRule("producer"),
-        confirms=True,
-        address="nowhere",
-        now_ns=Clock.local().now_ns,
-        reconnect_seconds=0,
-    )
+    properties = {"queue.buffering.max.messages": most_messages}
+    producers = made_producers(lanes, properties, KeyRule("producer"))
     expected: dict[int, int] = {}
     first = 0
     for messages in sends:
@@ -230,19 +270,8 @@ def test_every_message_that_was_accepted_has_one_outcome_and_every_other_has_non
 
 @pytest.mark.usefixtures("impatient")
 def test_messages_too_large_are_refused_at_once_and_the_others_are_taken() -> None:
-    producers = FastProducers(
-        LANES[:1],
-        {
-            "queue.buffering.max.messages": 100,
-            "queue.buffering.max.kbytes": 1000,
-            "message.max.bytes": 1000,
-        },
-        keys=KeyRule("none"),
-        confirms=True,
-        address="nowhere",
-        now_ns=Clock.local().now_ns,
-        reconnect_seconds=0,
-    )
+    properties = {"queue.buffering.max.messages": 100, "message.max.bytes": 1000}
+    producers = made_producers(LANES[:1], properties, KeyRule("none"))
     assert producers.send(batch_of([b"", bytes(2000), b"", bytes(3000)], [0] * 4)) == 4
     refused = producers.outcomes()
     assert refused.head["sequence"].tolist() == [1, 3]

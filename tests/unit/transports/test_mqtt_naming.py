@@ -126,3 +126,20 @@ def test_a_client_has_the_same_name_on_all_its_connections_and_none_twice() -> N
     }
     assert len(names) == 12
     assert naming.client_id(Mqtt(client_id_prefix="plant"), "r1", "consumer", 0).startswith("plant")
+
+
+@pytest.mark.parametrize(
+    ("mqtt", "problem"),
+    [
+        ({"user_properties": {"a": "b"}}, r"version 3\.1\.1 has none; version: 5 has"),
+        ({"version": 5, "user_properties": {"": "b"}}, "bytes of text without NUL"),
+        ({"version": 5, "user_properties": {"a": "b\0"}}, "allowed: text without NUL"),
+        ({"version": 5, "user_properties": {"a": ["b"]}}, "allowed: text, a number, true or false"),
+        ({"version": 5, "user_properties": {"a": "b" * 65536}}, "at most 65536 bytes in all"),
+    ],
+)
+def test_user_properties_that_no_message_can_have_are_refused(
+    mqtt: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        scenario(mqtt=mqtt)

@@ -1,0 +1,264 @@
+"""A member of the run's group: a librdkafka client, and the only thread that uses it.
+
+**A real group.** Users of Kafka measure groups, so topic partitions are assigned by the group's
+own protocol, and members in other processes may still be joining when `attach` returns: partitions
+then move. Nothing is skipped or read twice, because reading starts at an explicit place: the
+group's committed offset, else the beginning (`cluster.py` says why that is right). Before a
+partition moves, its owner lets the agent receive what it has already taken, for up to a second,
+and commits that; the new owner goes on from there.
+
+**Ready** means assigned and positioned: the callback that receives the assignment resolves the
+places to start from before it hands them to librdkafka. A group with more members than topic
+partitions leaves some of them idle; those are ready when the group has told them so.
+
+**Holding back.** What is in a topic before the run starts would be fetched into memory while all
+others get ready, and the start of the run would measure that memory. Where a run only consumes, the
+partitions are therefore paused until `receive` is called for the first time.
+
+**Gathering.** Where a run only consumes and does not read when messages were sent, nobody measures
+how long they were on their way. While they flow, but not as fast as they could be taken, the thread
+then rests for a moment after each go: the next one brings more of them, for the same effort.
+
+**Acknowledging** is committing: what the agent has received, once a second in the background, and
+finally by `close`. What a thread has taken but the agent has not received by then stays
+uncommitted, and is thus counted as left in the broker.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+
+from bench_spark.measure.clock import NowNs
+from bench_spark.transports.base import Lane, Part
+from bench_spark.transports.kafka.bell import Bell
+from bench_spark.transports.kafka.columns import Position
+from bench_spark.transports.kafka.crew import ThreadedClient
+from bench_spark.transports.kafka.group_client import (
+    ClientMaker,
+    CommittedPlace,
+    Listener,
+    Membership,
+)
+from bench_spark.transports.kafka.health import Health, reason_of
+from bench_spark.transports.kafka.inbox import Chunk, Inbox
+from bench_spark.transports.kafka.quiet_log import LOGGER
+from bench_spark.transports.kafka.settings import Properties, moves_partitions_one_by_one
+
+_FULL_PAUSE_SECONDS = 0.002
+_FLOWING_ROWS = 500
+_GATHERING_SECONDS = 0.005
+_HAND_OVER_SECONDS = 1.0
+_COMMIT_SECONDS = 1.0
+_QUESTION_SECONDS = 5.0
+_IDLE_MEMBER_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class ConsumerTerms:
+    """What all members are told."""
+
+    make_client: ClientMaker
+    want: frozenset[Part]
+    address: str
+    now_ns: NowNs
+    reconnect_seconds: float
+    holds_back: bool = False
+    gathers: bool = False
+
+
+class GroupMember(ThreadedClient):
+    PATIENCE_SECONDS = 5.0
+    PATIENCE_WHEN_LOST_SECONDS = 0.5
+    """librdkafka blocks until the commit under way has failed, at the end of the session (45 s)."""
+
+    def __init__(
+        self,
+        number: int,
+        lane: Lane,
+        properties: Properties,
+        terms: ConsumerTerms,
+        *,
+        may_idle: bool,
+        may_fetch: threading.Event,
+        bell: Bell,
+        inbox: Inbox,
+    ) -> None:
+        super().__init__(
+            Health([number], terms.address, terms.now_ns, bell, terms.reconnect_seconds)
+        )
+        self._number = number
+        self._route_of_topic = {str(d.name): route for route, d in enumerate(lane.destinations)}
+        self._may_idle = may_idle
+        self._may_fetch = may_fetch
+        self._is_held_back = False
+        self._gathers = terms.gathers
+        self._inbox = inbox
+        self._is_incremental = moves_partitions_one_by_one(properties)
+        self.is_ready = threading.Event()
+        self._rows_taken = 0
+        self._rows_received = 0
+        self._received: dict[Position, int] = {}
+        self._committed: dict[Position, int] = {}
+        """By assigned topic partition, and only those: how far the group has committed."""
+        self._next_commit = time.monotonic() + _COMMIT_SECONDS
+        self._client = terms.make_client(
+            Membership(
+                properties,
+                self._route_of_topic,
+                terms.want,
+                terms.now_ns,
+                Listener(
+                    on_error=self.health.on_error,
+                    on_commit=self._on_commit,
+                    on_assign=self._on_assign,
+                    on_revoke=self._on_revoke,
+                    on_lost=self._on_lost,
+                ),
+            )
+        )
+
+    # -- called by the agent ---------------------------------------------------------------------
+
+    def connect(self, timeout_seconds: float) -> None:
+        self._client.list_topics(timeout=timeout_seconds)
+
+    def join_group(self) -> None:
+        self._thread.start()
+
+    def note_received(self, chunk: Chunk) -> None:
+        self._received |= chunk.columns.next_offsets
+        self._rows_received += len(chunk.received_ns)
+
+    def leave(self) -> None:
+        super().leave()
+        if self._thread.ident is None:
+            self._client.close()
+
+    # -- the thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._client.join(list(self._route_of_topic))
+            joined = time.monotonic()
+            while not self._is_ending.is_set():
+                if self._is_held_back and self._may_fetch.is_set():
+                    self._is_held_back = False
+                    self._client.resume(self._client.assignment())
+                self._take_messages()
+                self._commit_now_and_then()
+                if self.health.needs_examination:
+                    self.health.examine(self._client)
+                if self._may_idle and not self.is_ready.is_set():
+                    self._accept_idleness(joined)
+        except KafkaException as error:
+            self.health.lost_for_good(reason_of(error.args[0]))
+        except Exception as error:  # our own bug must end the run, not one silent thread
+            self.health.lost_for_good(f"the receiving thread failed: {type(error).__name__}")
+        finally:
+            self._say_goodbye()
+
+    def _take_messages(self) -> None:
+        if self._inbox.is_full:
+            self._is_ending.wait(_FULL_PAUSE_SECONDS)
+            return
+        taken = self._client.take()
+        if taken is None:
+            return
+        for topic, error in taken.problems:
+            if error.code() != KafkaError._PARTITION_EOF:
+                self.health.lost_for_good(f"topic {topic}: {reason_of(error)}")
+        if taken.columns is not None:
+            self._rows_taken += len(taken.received_ns)
+            self._inbox.put(Chunk(self._number, taken.received_ns, taken.columns))
+            self.health.alive(int(taken.received_ns[-1]))
+        if self._gathers and _FLOWING_ROWS <= len(taken.received_ns) < self._client.batch_messages:
+            self._is_ending.wait(_GATHERING_SECONDS)
+
+    def _accept_idleness(self, joined: float) -> None:
+        """With incremental protocols a member that gets nothing is told nothing."""
+        if time.monotonic() - joined > _IDLE_MEMBER_SECONDS and self._client.memberid():
+            self.is_ready.set()
+
+    # -- the group's decisions -------------------------------------------------------------------
+
+    def _on_assign(self, partitions: list[TopicPartition]) -> None:
+        if partitions:
+            committed = self._client.committed_offsets(partitions, _QUESTION_SECONDS)
+            for partition, offset in zip(partitions, committed, strict=True):
+                partition.offset = offset if offset >= 0 else OFFSET_BEGINNING
+                self._committed[partition.topic, partition.partition] = offset
+        if self._is_incremental:
+            self._client.incremental_assign(partitions)
+        else:
+            self._client.assign(partitions)
+        if partitions and not self._may_fetch.is_set():
+            self._is_held_back = True
+            self._client.pause(partitions)
+        if partitions or self._may_idle:
+            self.is_ready.set()
+
+    def _on_revoke(self, partitions: list[TopicPartition]) -> None:
+        deadline = time.monotonic() + _HAND_OVER_SECONDS
+        while self._rows_received < self._rows_taken and time.monotonic() < deadline:
+            if self._is_ending.wait(_FULL_PAUSE_SECONDS):
+                break
+        self._commit(wait=True)
+        self._forget(partitions)
+
+    def _on_lost(self, partitions: list[TopicPartition]) -> None:
+        # Somebody else may own them already, so there is nothing to commit.
+        self._forget(partitions)
+
+    def _forget(self, partitions: list[TopicPartition]) -> None:
+        for partition in partitions:
+            self._committed.pop((partition.topic, partition.partition), None)
+
+    # -- committing ------------------------------------------------------------------------------
+
+    def _commit_now_and_then(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_commit:
+            self._next_commit = now + _COMMIT_SECONDS
+            self._commit(wait=False)
+
+    def _commit(self, *, wait: bool) -> None:
+        """Commit what the agent has received of the partitions assigned; never backwards."""
+        news = {
+            position: offset
+            for position, offset in dict(self._received).items()
+            if position in self._committed and offset > self._committed[position]
+        }
+        if not news:
+            return
+        places = [TopicPartition(topic, number, at) for (topic, number), at in news.items()]
+        try:
+            self._client.commit_places(places, wait=wait)
+        except KafkaException as error:
+            self._on_commit(
+                [CommittedPlace(place, at, error.args[0]) for place, at in news.items()]
+            )
+
+    def _on_commit(self, places: Sequence[CommittedPlace]) -> None:
+        """Believe only what the broker has agreed to: while a group rebalances it may refuse."""
+        for place in places:
+            if place.error is not None:
+                words = reason_of(place.error)
+                LOGGER.info("offset of %s not committed: %s", place.position, words)
+            elif place.position in self._committed:
+                at = self._committed[place.position]
+                self._committed[place.position] = max(at, place.offset)
+
+    def _say_goodbye(self) -> None:
+        # Committing to a broker that is gone would block for the length of a session (45 s), and
+        # closing calls `_on_revoke`, which commits too.
+        if not self.health.is_lost:
+            self.health.examine(self._client)
+        if self.health.is_lost:
+            self._committed.clear()
+        self._commit(wait=True)
+        self._client.close()

@@ -1,0 +1,261 @@
+"""A lane with transactions: its client, and the thread that begins and ends them.
+
+librdkafka's calls that begin, commit and abort a transaction block, so each lane has a thread of
+its own for them. The two threads of a lane take turns with the client:
+
+- While the transaction is *open*, the agent's thread hands messages to the client, which sends them
+  as it always does. With the last of `kafka.transaction_messages`, or when `commit` is called, the
+  agent hands the lane over.
+- From then on the lane takes no more. Its thread commits (or aborts, where the client demands it),
+  puts down what became of the messages, begins the next transaction and hands the lane back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+
+import numpy as np
+from confluent_kafka import KafkaError, KafkaException
+
+from bench_spark.errors import BenchError, BrokerRefused, BrokerUnreachable
+from bench_spark.measure.envelope import Envelopes
+from bench_spark.transports.base import Headers, OutcomeKind, Outcomes
+from bench_spark.transports.kafka.bell import Bell
+from bench_spark.transports.kafka.confluent_producer import made_producer
+from bench_spark.transports.kafka.crew import ThreadedClient
+from bench_spark.transports.kafka.health import Health, reason_of
+from bench_spark.transports.kafka.shared_clients import ProducerTerms
+from bench_spark.transports.kafka.single_messages import ANY_PARTITION
+
+INIT_SECONDS = 20.0
+"""A cluster's first transaction makes it create the topic in which it keeps their state."""
+
+_IDLE_SECONDS = 0.1
+_BLOCKING_SECONDS = 1.0
+"""How long a call to the coordinator may block before the thread looks up."""
+
+_NEEDS_ANOTHER_STATE = frozenset({KafkaError._STATE, KafkaError._FATAL, KafkaError._FENCED})
+"""Answers to `produce` that are about the transaction and not about the message."""
+
+
+class MustEnd(Exception):
+    """The open transaction takes no more; its thread will learn why."""
+
+
+class Transactor(ThreadedClient):
+    """One lane: its client, the thread that ends its transactions, and what is in the open one."""
+
+    PATIENCE_SECONDS = 4.0
+    PATIENCE_WHEN_LOST_SECONDS = 1.5
+
+    def __init__(
+        self,
+        number: int,
+        transactional_id: str,
+        messages: int,
+        terms: ProducerTerms,
+        bell: Bell,
+    ) -> None:
+        self._number = number
+        self._messages = messages
+        self._address = terms.address
+        self._now_ns = terms.now_ns
+        self._bell = bell
+        super().__init__(
+            Health([number], terms.address, terms.now_ns, bell, terms.reconnect_seconds)
+        )
+        self.is_open = False
+        """Whose turn it is: True while the agent's thread may use the client."""
+        self.settled: deque[Outcomes] = deque()
+        self.has_begun = threading.Event()
+        self.is_idle = threading.Event()
+        self.failure: BenchError | None = None
+        self._heads: list[Envelopes] = []
+        self._taken = 0
+        self._is_due = threading.Event()
+        named = terms.properties | {"transactional.id": transactional_id}
+        self._producer = made_producer(named, self.health)
+
+    # -- the agent's turn ------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def room(self) -> int:
+        return self._messages - self._taken if self.is_open else 0
+
+    def produce(
+        self, topic: str, body: bytes, key: bytes | None, headers: Headers | None
+    ) -> KafkaError | None:
+        """Hand over one message; the library's no, if it will not take this one.
+
+        Raises BufferError if it must wait, and MustEnd if only ending the transaction helps.
+        """
+        try:
+            if headers is None:
+                self._producer.produce(topic, body, key, ANY_PARTITION)
+            else:
+                self._producer.produce(topic, body, key, ANY_PARTITION, headers=dict(headers))
+        except BufferError:
+            self._producer.poll(0)  # makes room of what has been delivered meanwhile
+            raise
+        except KafkaException as raised:
+            error: KafkaError = raised.args[0]
+            if error.fatal() or error.code() in _NEEDS_ANOTHER_STATE:
+                raise MustEnd from None
+            return error
+        self._taken += 1
+        return None
+
+    def keep(self, heads: Envelopes) -> None:
+        """Remember what was handed over, until it is known what became of it."""
+        self._heads.append(heads)
+
+    def hand_over(self) -> None:
+        """End the transaction; nothing to do where it is ending already."""
+        if self.is_open:
+            self.is_open = False
+            self.is_idle.clear()
+            self._is_due.set()
+
+    @property
+    def is_full(self) -> bool:
+        return self._taken >= self._messages
+
+    @property
+    def is_empty(self) -> bool:
+        return self._taken == 0
+
+    def leave(self) -> None:
+        super().leave()
+        self._is_due.set()
+
+    # -- the thread's turn -----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._initialise()
+            while not self._is_ending.is_set() and self._begin():
+                self._await_order()
+                self.is_open = False
+                self._settle(self._abort() if self._is_unasked else self._commit())
+        except BenchError as error:
+            self.failure = error
+        except Exception as error:  # our own bug must end the run, not one silent thread
+            self.health.lost_for_good(f"the thread of a transaction failed: {type(error).__name__}")
+        finally:
+            self._discard()
+            self.has_begun.set()
+            self.is_idle.set()
+            self._bell.ring()
+
+    def _initialise(self) -> None:
+        deadline = time.monotonic() + INIT_SECONDS
+        while True:
+            try:
+                self._producer.init_transactions(_BLOCKING_SECONDS)
+                return
+            except KafkaException as raised:
+                error: KafkaError = raised.args[0]
+            if self._is_ending.is_set():
+                return
+            if not error.retriable():
+                raise BrokerRefused(f"{self._address}: transactions: {reason_of(error)}")
+            if time.monotonic() > deadline:
+                raise BrokerUnreachable(f"{self._address}: transactions: {reason_of(error)}")
+
+    def _begin(self) -> bool:
+        self._heads, self._taken = [], 0
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as raised:
+            self.health.lost_for_good(_final(raised.args[0]))
+            return False
+        self._is_due.clear()
+        if self._is_ending.is_set():
+            return False
+        self.is_open = True
+        self.has_begun.set()
+        self.is_idle.set()
+        self._bell.ring()
+        return True
+
+    def _await_order(self) -> None:
+        while not self._is_due.wait(_IDLE_SECONDS):
+            self._look_up()
+
+    def _look_up(self) -> None:
+        """Let the client say what is wrong, and see whether the cluster is still there."""
+        self._producer.poll(0)
+        if self.health.needs_examination:
+            self.health.examine(self._producer)
+
+    @property
+    def _is_unasked(self) -> bool:
+        """Whether the run ends in the middle of a transaction that nobody asked to commit."""
+        return self._is_ending.is_set() and self.is_idle.is_set()
+
+    def _commit(self) -> OutcomeKind:
+        while True:
+            try:
+                self._producer.commit_transaction(_BLOCKING_SECONDS)
+                self.health.alive(self._now_ns())
+                return OutcomeKind.CONFIRMED
+            except KafkaException as raised:
+                error: KafkaError = raised.args[0]
+            if error.txn_requires_abort():
+                return self._abort()
+            if not error.retriable():
+                self.health.lost_for_good(_final(error))
+                self._is_ending.set()
+                return OutcomeKind.UNKNOWN
+            if self._is_ending.is_set():
+                return OutcomeKind.UNKNOWN
+            self._look_up()
+
+    def _abort(self) -> OutcomeKind:
+        """Whether or not the cluster hears of it: what was never committed will not be seen."""
+        while True:
+            try:
+                self._producer.abort_transaction(_BLOCKING_SECONDS)
+                return OutcomeKind.REFUSED
+            except KafkaException as raised:
+                error: KafkaError = raised.args[0]
+            if not error.retriable():
+                self.health.lost_for_good(_final(error))
+                self._is_ending.set()
+                return OutcomeKind.REFUSED
+            if self._is_ending.is_set():
+                return OutcomeKind.REFUSED
+            self._look_up()
+
+    def _discard(self) -> None:
+        """Let go of the client, and of whatever it could not send."""
+        with contextlib.suppress(KafkaException):  # one that has failed for good keeps nothing
+            self._producer.purge()
+            self._producer.flush(_BLOCKING_SECONDS)
+        # Closing would try to abort once more what has failed for good, and complain.
+        if not len(self._producer) and not self.health.is_lost:
+            self._producer.close()
+
+    def _settle(self, kind: OutcomeKind) -> None:
+        at_ns, heads = self._now_ns(), self._heads
+        if heads:
+            head = heads[0] if len(heads) == 1 else np.concatenate(heads)
+            self.settled.append(
+                Outcomes(
+                    at_ns=np.full(len(head), at_ns, np.int64),
+                    lane=np.full(len(head), self._number, np.uint32),
+                    kind=np.full(len(head), kind, np.uint8),
+                    head=head,
+                )
+            )
+            self._bell.ring()
+
+
+def _final(error: KafkaError) -> str:
+    return f"the producer's transactions have ended for good: {reason_of(error)}"

@@ -1,0 +1,94 @@
+"""Brokers that are not there, do not answer, or go away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from contract import (
+    batch,
+    collect,
+    consuming,
+    eventually,
+    heads,
+    open_confirming,
+    open_transport,
+    producing,
+    running,
+    send_all,
+)
+from dialects import AMQP, KAFKA, MOSQUITTO, dialect
+
+from bench_spark.errors import BrokerUnreachable
+from bench_spark.scenario.broker import Broker
+from bench_spark.transports.base import (
+    Destination,
+    Signal,
+    SignalKind,
+)
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def broker_at(kind: str, port: int) -> Broker:
+    address = f"127.0.0.1:{port}"
+    if kind == "kafka":
+        return Broker(kind="kafka", bootstrap_servers=address)
+    return Broker(kind=kind, uri=f"{kind}://guest:guest@{address}")
+
+
+@pytest.mark.parametrize("kind", ["amqp", "kafka", "mqtt", "http"])
+@pytest.mark.parametrize("peer", ["closed_port", "silent_port"])
+def test_a_broker_that_does_not_answer_is_named_within_ten_seconds(
+    kind: str, peer: str, request: pytest.FixtureRequest
+) -> None:
+    port = request.getfixturevalue(peer)
+    started = time.monotonic()
+    with pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{port}"):
+        # Who has consumers of HTTP listens there, and expects nobody else.
+        open_transport(broker_at(kind, port), consumers=0).probe()
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("case", [*AMQP, *KAFKA, *MOSQUITTO])
+def test_a_broker_that_goes_away_is_lost_on_both_ends(case: str) -> None:
+    name, _, spoken = case.partition(" ")
+    with running(name) as status, dialect(spoken):
+        transport = open_confirming(status.broker)
+        made = transport.declare([Destination(0)])
+        with consuming(transport, made) as consumers, producing(transport, made) as producers:
+            send_all(producers, batch(heads(5)), expected_outcomes=5)
+            collect(consumers, 5)
+            assert status.pid is not None
+            os.kill(status.pid, signal.SIGKILL)
+            lost: dict[str, list[Signal]] = {"producers": [], "consumers": []}
+
+            def both_lost() -> bool:
+                producers.outcomes()
+                consumers.receive(0)
+                for end, side in (("producers", producers), ("consumers", consumers)):
+                    lost[end] += [one for one in side.signals() if one.kind is SignalKind.LOST]
+                return all(lost.values())
+
+            assert eventually(both_lost)
+            for signals in lost.values():
+                assert [one.lane for one in signals] == [0]
+                assert signals[0].reason
+        transport.close()
