@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,16 @@ from bench_spark.brokers.kafka import Kafka
 from bench_spark.brokers.process import end, last_lines, spawn
 from bench_spark.errors import BrokerRefused, BrokerUnreachable, LoginRefused
 from bench_spark.scenario.broker import Broker, Tls
-from bench_spark.transports.base import Consumers, Destination, OutcomeKind, Part, Received
+from bench_spark.transports.base import (
+    Consumers,
+    Destination,
+    OutcomeKind,
+    Part,
+    Producers,
+    Received,
+    Signal,
+    Transport,
+)
 from bench_spark.transports.kafka.consumers import KafkaConsumers
 from bench_spark.transports.kafka.fast_producers import FastProducers
 from bench_spark.transports.kafka.producers import MOST_CLIENTS, KafkaProducers
@@ -420,31 +430,37 @@ def test_a_certificate_nobody_vouches_for_is_refused_unless_told_otherwise(
 # -- a broker that dies --------------------------------------------------------------------------
 
 
-@on_both_planes
 def test_messages_on_their_way_to_a_dead_broker_end_as_unknown_within_seconds(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with running("kafka") as status:
-        transport = open_transport(status.broker, kafka={"producer": {"linger.ms": 0}})
-        made = transport.declare([Destination(0)])
-        with consuming(transport, made) as consumers:
+    with running("kafka") as status, ExitStack() as stack:
+        opened: dict[str, tuple[Transport, tuple[Destination, ...], Producers]] = {}
+        for plane in KAFKA_PLANES:
+            transport = open_transport(
+                status.broker, kafka={"plane": plane, "producer": {"linger.ms": 0}}
+            )
+            made = transport.declare([Destination(0)])
+            consumers = stack.enter_context(consuming(transport, made))
             producers = transport.open_producers(numbered([made]), CLOCK.now_ns)
             send_all(producers, batch(heads(10)), expected_outcomes=10)
             collect(consumers, 10)
-            capfd.readouterr()
-            assert status.pid is not None
-            os.kill(status.pid, signal.SIGKILL)
+            opened[plane] = transport, made, producers
+        capfd.readouterr()
+        assert status.pid is not None
+        os.kill(status.pid, signal.SIGKILL)
+        for _, _, producers in opened.values():
             assert producers.send(batch(heads(500, first=10))) == 500
-            signals = []
-            assert eventually(lambda: signals.extend(producers.signals()) or signals)
-            assert signals[0].reason.startswith(f"127.0.0.1:{status.broker.port}: ")
-            assert producers.in_flight() == 500
+        for plane, (transport, made, producers) in opened.items():
+            signals: list[Signal] = []
+            assert eventually(lambda: signals.extend(producers.signals()) or signals)  # noqa: B023
+            assert signals[0].reason.startswith(f"127.0.0.1:{status.broker.port}: "), plane
+            assert producers.in_flight() == 500, plane
             started = time.monotonic()
             producers.close()
+            assert time.monotonic() - started < 10, plane
             outcomes = producers.outcomes()
-        assert time.monotonic() - started < 10
-        with pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{status.broker.port}"):
-            transport.depths(made)
-    assert set(outcomes.kind.tolist()) == {OutcomeKind.UNKNOWN}
-    assert np.array_equal(np.sort(outcomes.head["sequence"]), np.arange(10, 510))
+            assert set(outcomes.kind.tolist()) == {OutcomeKind.UNKNOWN}, plane
+            assert np.array_equal(np.sort(outcomes.head["sequence"]), np.arange(10, 510)), plane
+            with pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{status.broker.port}"):
+                transport.depths(made)
     assert "rdkafka" not in capfd.readouterr().err

@@ -46,8 +46,8 @@ for job, *arguments in json.loads(sys.argv[1]):
 print(f"CODES {codes}")
 sys.exit(codes[-1])
 """
-"""A driver that does what several submitted jobs would do, one after the other. Starting the JVMs of
-a driver and its executors is most of what a short job costs."""
+"""A driver that does what several submitted jobs do, one after the other. The JVMs of a driver
+and its executors are most of what a short job costs."""
 
 
 @dataclass(frozen=True)
