@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from bench_spark import brokers
-from bench_spark.brokers import BrokerStatus
+from bench_spark.brokers import BrokerStatus, process
 from bench_spark.brokers.mosquitto import installed_program
 from bench_spark.brokers.rabbitmq import installed_programs
 from bench_spark.errors import EnvironmentNotReady
@@ -156,6 +156,23 @@ class RunningBrokers:
 
     def close(self) -> None:
         self._stack.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def thrifty_brokers() -> Iterator[None]:
+    """Brokers that tests start share two cores with three processes of tests, and none lives long:
+    Java's optimising compiler would take more than it gives, and Erlang's idle schedulers sleep."""
+    usual = process._environment
+
+    def thrifty(command: process.Command, directory: Path) -> dict[str, str]:
+        return usual(command, directory) | {
+            "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "ERL_AFLAGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
+        }
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "_environment", thrifty)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -202,7 +202,8 @@ def test_split_placement_measures_between_two_agents_and_sql_answers_for_them(
         "run",
         "steady",
         *("--broker", file_of(tmp_path, qpid_broker), "--store", store, "--run-id", "split"),
-        *("--format", "json", *QUICK, "--set", "agents=2", "--set", "placement=split"),
+        *("--format", "json", "--no-live", *QUICK),
+        *("--set", "agents=2", "--set", "placement=split"),
     )
     assert code == 0, err
     document = json.loads(out)
@@ -303,7 +304,7 @@ def test_a_broker_killed_in_mid_run_leaves_what_was_measured(run: Run, tmp_path:
             "run",
             "steady",
             *("--broker", file_of(tmp_path, status.broker), "--store", str(tmp_path / "store")),
-            *("--format", "json", *QUICK, "--set", "phases.measure_seconds=30"),
+            *("--format", "json", "--no-live", *QUICK, "--set", "phases.measure_seconds=30"),
             *("--set", "reconnect_seconds=1"),
         )
         killer.join()
