@@ -304,7 +304,7 @@ def test_a_broker_killed_in_mid_run_leaves_what_was_measured(run: Run, tmp_path:
             "run",
             "steady",
             *("--broker", file_of(tmp_path, status.broker), "--store", str(tmp_path / "store")),
-            *("--format", "json", "--no-live", *QUICK, "--set", "phases.measure_seconds=30"),
+            *("--format", "json", *QUICK, "--set", "phases.measure_seconds=30"),
             *("--set", "reconnect_seconds=1"),
         )
         killer.join()
