@@ -160,15 +160,13 @@ class RunningBrokers:
 
 @pytest.fixture(scope="session", autouse=True)
 def thrifty_brokers() -> Iterator[None]:
-    """Brokers that tests start share two cores with three processes of tests, and none lives long:
-    Java's optimising compiler would take more than it gives, and Erlang's idle schedulers sleep."""
+    """Brokers in Java do without its optimising compiler: those of tests do not live long enough to
+    gain from it, and it takes as much of the two cores as all the rest of them."""
     usual = process._environment
 
     def thrifty(command: process.Command, directory: Path) -> dict[str, str]:
-        return usual(command, directory) | {
-            "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "ERL_AFLAGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
-        }
+        options = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+        return options | usual(command, directory)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "_environment", thrifty)
