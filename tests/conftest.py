@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from restartable import kill
 
 from bench_spark import brokers
 from bench_spark.brokers import BrokerStatus, process
@@ -155,6 +156,8 @@ class RunningBrokers:
         return self._running[name]
 
     def close(self) -> None:
+        for status in self._running.values():
+            kill(status)
         self._stack.close()
 
 
