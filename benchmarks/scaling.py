@@ -59,7 +59,6 @@ def _turn(workers: int, broker: Broker, effort: Effort, directory: Path) -> Figu
             *("--format", f"json={result}"),
             *(f"--set={key}={ours.as_setting(value)}" for key, value in overrides.items()),
         ],
-        {"spark.executor.memory": "512m"},
     )
     with standalone([HERE] * workers, CORES_OF_A_WORKER, place) as cluster:
         ended = cluster.submit(job)

@@ -15,7 +15,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyspark
@@ -40,6 +40,23 @@ def _with_class_archive() -> str:
     return QUICK_JAVA
 
 
+def quick_environment() -> dict[str, str]:
+    """This process's own, with its Python, and what makes Spark's programs start quickly."""
+    return os.environ | _bare_environment() | {"PYSPARK_PYTHON": sys.executable}
+
+
+def _bare_environment() -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": os.environ.get("HOME", "/"),
+        "SPARK_HOME": str(SPARK_HOME),
+        "JAVA_HOME": str(require_java().parent.parent),
+        "SPARK_DAEMON_JAVA_OPTS": _with_class_archive(),
+        "SPARK_DAEMON_CLASSPATH": DELTA,
+        "SPARK_LAUNCHER_OPTS": QUICK_JAVA,
+    }
+
+
 @dataclass(frozen=True)
 class Place:
     """A host, real or simulated."""
@@ -54,59 +71,79 @@ HERE = Place()
 
 @dataclass(frozen=True)
 class Job:
-    """A program of jobs/ with its arguments and what spark-submit is told beside the usual."""
+    """A program with its arguments and what spark-submit is told beside the usual."""
 
-    program: str
+    program: str | Path
+    """Of jobs/, or a file elsewhere by its whole path."""
     arguments: Sequence[str]
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(default_factory=dict)
     options: Sequence[str] = ()
 
 
-class Cluster:
-    def __init__(self, url: str, driver: Place, environment: Mapping[str, str]) -> None:
-        self.url = url
-        self._driver = driver
-        self._environment = dict(environment)
+@dataclass(frozen=True)
+class Submitter:
+    """Hands jobs to a master, from the place where their drivers run."""
+
+    master: str
+    driver: Place = HERE
+    environment: Mapping[str, str] = field(default_factory=quick_environment)
+
+    def start(self, job: Job) -> subprocess.Popen[str]:
+        """Start a job; spark-submit joins the two streams of a Python driver, and so does this."""
+        return subprocess.Popen(
+            self._command(job),
+            env=self._drivers_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def submit(self, job: Job) -> subprocess.CompletedProcess[str]:
-        """Run a job to its end, its driver on the driver's place."""
-        log = ROOT / "conf" / "log4j2.properties"
-        settings = {
-            "spark.driver.host": self._driver.address,
-            "spark.driver.bindAddress": self._driver.address,
-            "spark.pyspark.driver.python": sys.executable,
-            "spark.driver.extraJavaOptions": (
-                f"-Dlog4j2.configurationFile=file:{log} {_with_class_archive()}"
-            ),
-            "spark.executor.extraJavaOptions": QUICK_JAVA,
-            # By --jars: the class paths of spark-defaults.conf are those of the image.
-            "spark.jars": DELTA.replace(":", ","),
-            "spark.driver.extraClassPath": DELTA,
-            "spark.executor.extraClassPath": "",
-            **job.settings,
-        }
-        command = [
-            *self._driver.enter,
-            str(SPARK_HOME / "bin" / "spark-submit"),
-            *("--master", self.url, "--properties-file", str(ROOT / "spark-defaults.conf")),
-            *(word for one in settings.items() for word in ("--conf", "=".join(one))),
-            *job.options,
-            str(ROOT / "jobs" / job.program),
-            *job.arguments,
-        ]
+        """Run a job to its end."""
         return subprocess.run(
-            command,
-            env=self._environment
-            | {
-                "SPARK_LOCAL_IP": self._driver.address,
-                # The driver may use this checkout; what its executors use is theirs.
-                "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT)),
-            },
+            self._command(job),
+            env=self._drivers_environment(),
             capture_output=True,
             text=True,
             timeout=JOB_SECONDS_AT_MOST,
             check=False,
         )
+
+    def _command(self, job: Job) -> list[str]:
+        log = ROOT / "conf" / "log4j2.properties"
+        settings = {
+            "spark.driver.host": self.driver.address,
+            "spark.driver.bindAddress": self.driver.address,
+            "spark.pyspark.driver.python": sys.executable,
+            "spark.driver.extraJavaOptions": (
+                f"-Dlog4j2.configurationFile=file:{log} {_with_class_archive()}"
+            ),
+            "spark.executor.extraJavaOptions": _with_class_archive(),
+            "spark.executor.memory": "512m",
+            # Every place has this machine's files, simulated or not.
+            "spark.driver.extraClassPath": DELTA,
+            "spark.executor.extraClassPath": DELTA,
+            **job.settings,
+        }
+        return [
+            *self.driver.enter,
+            str(SPARK_HOME / "bin" / "spark-submit"),
+            *("--master", self.master, "--properties-file", str(ROOT / "spark-defaults.conf")),
+            *(word for one in settings.items() for word in ("--conf", "=".join(one))),
+            *job.options,
+            str(ROOT / "jobs" / job.program),
+            *job.arguments,
+        ]
+
+    def _drivers_environment(self) -> dict[str, str]:
+        # The driver may use this checkout; what its executors use is theirs.
+        path = os.environ.get("PYTHONPATH", str(ROOT))
+        return {**self.environment, "SPARK_LOCAL_IP": self.driver.address, "PYTHONPATH": path}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster(Submitter):
+    workers: Sequence[subprocess.Popen[bytes]]
 
 
 @contextmanager
@@ -122,14 +159,8 @@ def standalone(
     `worker_environment`: of workers and thereby executors, beside what Spark needs; unset: this
     process's own, with its Python.
     """
-    base = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")} | {
-        "SPARK_HOME": str(SPARK_HOME),
-        "JAVA_HOME": str(require_java().parent.parent),
-        "SPARK_DAEMON_JAVA_OPTS": _with_class_archive(),
-        "SPARK_DAEMON_CLASSPATH": DELTA,
-        "SPARK_LAUNCHER_OPTS": QUICK_JAVA,
-    }
-    ours = os.environ | base | {"PYSPARK_PYTHON": sys.executable}
+    base = _bare_environment()
+    ours = quick_environment()
     theirs = ours if worker_environment is None else base | dict(worker_environment)
     port, web_port = free_port(driver), free_port(driver)
     url = f"spark://{driver.address}:{port}"
@@ -152,7 +183,8 @@ def standalone(
     ]
     try:
         _await_workers(driver, web_port, len(workers))
-        yield Cluster(url, driver, base if worker_environment is not None else ours)
+        used = base if worker_environment is not None else ours
+        yield Cluster(url, driver, used, workers=started[1:])
     finally:
         for process in started:
             process.terminate()

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from restartable import kill
 
 from bench_spark import brokers
-from bench_spark.brokers import BrokerStatus
+from bench_spark.brokers import BrokerStatus, process
 from bench_spark.brokers.mosquitto import installed_program
 from bench_spark.brokers.rabbitmq import installed_programs
 from bench_spark.errors import EnvironmentNotReady
@@ -49,20 +50,23 @@ LONGEST_FIRST = (
 QUICK = "tests/unit"
 
 # Starting Spark and warming it up takes longer than most of these files: two processes take them,
-# so that there are two sessions.
+# so that there are two sessions. The first has what needs brokers, too, so that the second starts
+# none for them.
 ON_ONE_SESSION = (
     (
         "tests/cli/test_runs_on_real_brokers.py",
+        "tests/cli/test_bridge.py",
         "tests/cli/test_search_command.py",
         "tests/cli/test_suites.py",
+        "tests/faults/test_broker_faults.py",
+        "tests/faults/test_executor_faults.py",
     ),
     (
         "tests/cli/test_reports_of_runs.py",
         "tests/cli/test_documentation.py",
         "tests/cli/test_dashboard_in_a_browser.py",
-        "tests/faults/test_broker_faults.py",
+        "tests/cli/test_traced_run.py",
         "tests/faults/test_clock_steps.py",
-        "tests/faults/test_executor_faults.py",
         "tests/spark/",
     ),
 )
@@ -89,6 +93,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if SHARED_OUT:
         items.sort(key=_place)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A file that is forgotten in the list would start one more session, and that takes long."""
+    if "spark" not in _asked_for(item) or item.get_closest_marker("faults_slow"):
+        return
+    listed = tuple(start for files in ON_ONE_SESSION for start in files)
+    if not item.nodeid.startswith(listed):
+        pytest.fail(f"{item.nodeid} asks for Spark: name its file in ON_ONE_SESSION")
 
 
 def _place(item: pytest.Item) -> int:
@@ -146,7 +159,24 @@ class RunningBrokers:
         return self._running[name]
 
     def close(self) -> None:
+        for status in self._running.values():
+            kill(status)
         self._stack.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def thrifty_brokers() -> Iterator[None]:
+    """Brokers in Java do without its optimising compiler: those of tests do not live long enough to
+    gain from it, and it takes as much of the two cores as all the rest of them."""
+    usual = process._environment
+
+    def thrifty(command: process.Command, directory: Path) -> dict[str, str]:
+        options = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+        return options | usual(command, directory)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "_environment", thrifty)
+        yield
 
 
 @pytest.fixture(scope="session")

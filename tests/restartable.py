@@ -6,17 +6,25 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from bench_spark.brokers.base import Recipe, free_ports
+from bench_spark.brokers.base import BrokerStatus, Recipe, free_ports
 from bench_spark.brokers.process import StartedProcess, end, last_lines, spawn
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.scenario.broker import Broker
 
 START_SECONDS = 90.0
+
+
+def kill(status: BrokerStatus) -> None:
+    """End an embedded broker that nothing is wanted of any more. What its own way of ending takes,
+    up to ten seconds, is tested elsewhere."""
+    for pid in status.node_pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 class Restartable:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from restartable import kill
 
 from bench_spark import brokers
 from bench_spark.brokers import BrokerStatus
@@ -300,6 +301,7 @@ def running(name: str) -> Iterator[BrokerStatus]:
     try:
         with brokers.embedded(name) as started:
             yield started[name]
+            kill(started[name])
     except EnvironmentNotReady as missing:
         pytest.skip(str(missing))
 

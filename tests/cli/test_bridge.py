@@ -8,10 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -38,19 +35,13 @@ def broker_file(directory: Path, name: str, broker: Broker) -> str:
     return str(path)
 
 
+@pytest.mark.usefixtures("spark")
 def test_the_bridge_of_the_documentation_is_measured_as_shown(
     rabbitmq_broker: Broker,
     kafka_broker: Broker,
-    spark: Any,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    @contextmanager
-    def shared_session(master: str | None, display: Any) -> Iterator[Any]:
-        yield spark
-
-    monkeypatch.setattr("bench_spark.cli.run.spark_session", shared_session)
     start_rabbitmq, start_kafka, bridge_line, run_line, kill = lines_of_example()
     assert [start_rabbitmq[-1], start_kafka[-1], kill] == ["rabbitmq", "kafka", ["kill", "%1"]]
     python, *bridge, background = bridge_line

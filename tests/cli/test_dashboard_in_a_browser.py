@@ -10,9 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -118,16 +116,11 @@ def look(page: Page, url: str, prometheus: str, store: str) -> Looked:
 
 @pytest.fixture(scope="module")
 def looked(page: Page, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Looked:
-    @contextmanager
-    def shared_session(master: str | None, display: Any) -> Iterator[Any]:
-        yield spark
-
     directory = tmp_path_factory.mktemp("looked")
     store = str(directory / "store")
     dashboard, prometheus = free_ports(2)
     addresses = f"http://127.0.0.1:{dashboard}/", f"http://127.0.0.1:{prometheus}/metrics"
-    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as viewer:
-        patch.setattr("bench_spark.cli.run.spark_session", shared_session)
+    with ThreadPoolExecutor(1) as viewer:
         seeing = viewer.submit(look, page, *addresses, store)
         code = main(
             [

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,24 +33,16 @@ report:
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Path:
     """A directory with a store of two runs and a suite, and the files that the first run wrote."""
-
-    @contextmanager
-    def shared_session(master: str | None, display: Any) -> Iterator[Any]:
-        yield spark
-
     directory = tmp_path_factory.mktemp("reports")
     store = ("--store", str(directory / "store"))
     (directory / "grid.yaml").write_text(SUITE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bench_spark.cli.run.spark_session", shared_session)
-        patch.setattr("bench_spark.cli.suite.spark_session", shared_session)
-        written = [f"--format={name}={directory / f'run.{name}'}" for name in ("html", "parquet")]
-        run = ("run", "steady", "--broker", "loopback", *LOAD, *store)
-        # 4: a busy machine may not keep the rate, and the run says so; it is complete all the same.
-        assert main([*run, "--run-id", "first", *written]) in (0, 4)
-        assert main([*run, "--run-id", "second", "--no-live"]) in (0, 4)
-        suite = ("suite", "run", str(directory / "grid.yaml"), "--broker", "loopback", "--no-live")
-        assert main([*suite, *store]) in (0, 4)
+    written = [f"--format={name}={directory / f'run.{name}'}" for name in ("html", "parquet")]
+    run = ("run", "steady", "--broker", "loopback", *LOAD, *store)
+    # 4: a busy machine may not keep the rate, and the run says so; it is complete all the same.
+    assert main([*run, "--run-id", "first", *written]) in (0, 4)
+    assert main([*run, "--run-id", "second", "--no-live"]) in (0, 4)
+    suite = ("suite", "run", str(directory / "grid.yaml"), "--broker", "loopback", "--no-live")
+    assert main([*suite, *store]) in (0, 4)
     return directory
 
 

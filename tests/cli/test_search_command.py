@@ -27,16 +27,7 @@ QUICK = (
 )
 
 
-@pytest.fixture
-def on_shared_session(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
-    @contextmanager
-    def shared_session(master: str | None, display: Any) -> Iterator[Any]:
-        yield spark
-
-    monkeypatch.setattr("bench_spark.cli.run.spark_session", shared_session)
-
-
-@pytest.mark.usefixtures("on_shared_session")
+@pytest.mark.usefixtures("spark")
 def test_a_search_tells_its_time_its_trials_and_its_answer(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,7 +73,7 @@ def test_a_search_tells_its_time_its_trials_and_its_answer(
     assert len(table.read_text().splitlines()) == len(tried) + 1
 
 
-@pytest.mark.usefixtures("on_shared_session")
+@pytest.mark.usefixtures("spark")
 def test_the_shipped_study_runs_on_rabbitmq(
     rabbitmq_broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,8 +6,6 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +27,11 @@ from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
 
+CONF = Path(__file__).parents[2] / "conf"
 GRID = """
 name: grid
 base:
-  phases: {warmup_seconds: 0.2, measure_seconds: 1, drain_seconds: 2}
+  phases: {warmup_seconds: 0.1, measure_seconds: 0.6, drain_seconds: 2}
 axes:
   load.rate_per_second: [200, 400]
   message.bytes: [100, 1000]
@@ -50,12 +49,8 @@ def suite_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def on_shared_session(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
-    @contextmanager
-    def shared_session(master: str | None, display: Any) -> Iterator[Any]:
-        yield spark
-
-    monkeypatch.setattr("bench_spark.cli.suite.spark_session", shared_session)
-    # In a trial of one second a pause of 50 ms, which a busy machine may make, is a rate not kept.
+    """Commands find the session of this process."""
+    # In a trial of a second a pause of 50 ms, which a busy machine may make, is a rate not kept.
     monkeypatch.setattr("bench_spark.summary.audit.LEAST_RATE", 0.5)
 
 
@@ -116,9 +111,9 @@ def test_a_suite_runs_goes_on_after_a_kill_and_reports(
     assert suite("report", suite_file, *where, "--format", "csv") == EXIT_VALID
     table = list(csv.DictReader(io.StringIO(capfd.readouterr().out)))
     assert [row["status"] for row in table] == ["valid"] * 4
-    assert float(table[0]["receive_rate"]) == pytest.approx(200, rel=0.2)
+    assert float(table[0]["receive_rate"]) == pytest.approx(200, rel=0.5)
 
-    suite_file.write_text(GRID.replace("measure_seconds: 1", "measure_seconds: 0.8"))
+    suite_file.write_text(GRID.replace("measure_seconds: 0.6", "measure_seconds: 0.5"))
     assert suite("run", suite_file, *where) == EXIT_CONFIGURATION
     assert "suite 'grid' has changed since 4 of its trials were run" in capfd.readouterr().err
     assert suite("run", suite_file, *where, "--force") == EXIT_VALID
@@ -214,11 +209,15 @@ def test_the_latency_study_finds_its_last_two_rows_by_itself(
     rabbitmq: BrokerStatus, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = broker_file(tmp_path, rabbitmq.broker, "mine")
+    study = tmp_path / "rabbitmq-latency-rate.yaml"
+    # The shipped study, but for a search that begins where any broker keeps up and ends soon.
+    search = "search: {lowest_share: 0.05, most_trials: 3}\n"
+    study.write_text((CONF / "suites" / study.name).read_text() + search)
     code = main(
         [
-            *("suite", "run", "rabbitmq-latency-rate", "--quick", "--broker", str(file)),
+            *("suite", "run", str(study), "--quick", "--broker", str(file)),
             *("--store", str(tmp_path / "store"), "--format", "json"),
-            *("--set", "phases.warmup_seconds=0.5", "--set", "phases.measure_seconds=2"),
+            *("--set", "phases.warmup_seconds=0.3", "--set", "phases.measure_seconds=1"),
         ]
     )
     said = capfd.readouterr()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.standalone import HERE, ROOT, Job, standalone
+from benchmarks.standalone import DELTA, HERE, ROOT, Job, standalone
 
 WORKERS, RATE_OF_AN_AGENT, SECONDS = 2, 500, 2
 
@@ -49,8 +49,13 @@ def result(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
             *("--format", f"json={directory / 'result.json'}"),
             *(f"--set={key}={value}" for key, value in overrides.items()),
         ],
-        # A path below the executor's own directory: nothing but the archive can be there.
-        {"spark.pyspark.python": "./environment/bin/python", "spark.executor.memory": "512m"},
+        {
+            # A path below the executor's own directory: nothing but the archive can be there.
+            "spark.pyspark.python": "./environment/bin/python",
+            # Jars come with the job too.
+            "spark.jars": DELTA.replace(":", ","),
+            "spark.executor.extraClassPath": "",
+        },
         ["--archives", f"{archive}#environment"],
     )
     bare = {"PYSPARK_PYTHON": "/nowhere/python"}

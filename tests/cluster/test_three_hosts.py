@@ -61,7 +61,6 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             *("--format", f"json={directory / 'result.json'}"),
             *(f"--set={key}={value}" for key, value in overrides.items()),
         ],
-        {"spark.executor.memory": "512m"},
     )
     end = os.getpid() % 100000
     with (

@@ -15,11 +15,11 @@ from contract import eventually
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from fault_records import Seen
-from standalone import JOBS, environment, standalone_cluster, submission
 from whole_runs import CarryOut, Loading
 
 from bench_spark.errors import EXIT_PREFLIGHT, TooFewSlots
 from bench_spark.scenario.broker import Broker
+from benchmarks.standalone import HERE, Cluster, Job, standalone
 
 RATE = 400
 
@@ -120,20 +120,14 @@ def test_a_killed_standalone_worker_ends_the_run_with_what_was_measured(
         *("steady", "--broker", str(tmp_path / "mine.yaml"), "--store", str(store)),
         *("--set", f"load.rate_per_second={RATE}", "--set", "phases.warmup_seconds=0"),
     )
-    with standalone_cluster(cluster_directory) as cluster:
-        check_refused_for_slots(cluster.master, common, seen)
+    with standalone([HERE, HERE], 2, cluster_directory) as cluster:
+        check_refused_for_slots(cluster, common, seen)
         arguments = (
             *("--run-id", "bereft", "--format", f"json={tmp_path / 'result.json'}"),
             *("--set", "agents=2", "--set", "producers=2", "--set", "consumers=2"),
             *("--set", "destinations=2", "--set", "phases.measure_seconds=120"),
         )
-        driver = subprocess.Popen(
-            submission(cluster.master, JOBS / "run_scenario.py", *common, *arguments),
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        driver = cluster.start(Job("run_scenario.py", [*common, *arguments]))
         try:
             deadline = time.monotonic() + 180
             while not has_received(store, "bereft"):
@@ -163,13 +157,10 @@ def kill_with_children(worker: subprocess.Popen[bytes]) -> None:
         process.send_signal(signal.SIGKILL)
 
 
-def check_refused_for_slots(master: str, common: tuple[str, ...], seen: Seen) -> None:
+def check_refused_for_slots(cluster: Cluster, common: tuple[str, ...], seen: Seen) -> None:
     agents = (f"{key}=9" for key in ("agents", "producers", "consumers", "destinations"))
     options = [part for setting in agents for part in ("--set", setting)]
-    command = submission(master, JOBS / "run_scenario.py", *common, *options, "--verbose")
-    done = subprocess.Popen(
-        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    done = cluster.start(Job("run_scenario.py", [*common, *options, "--verbose"]))
     assert done.stdout is not None
     planned = 0.0
     said = []

@@ -19,13 +19,13 @@ import yaml
 from deltalake import DeltaTable
 from fault_records import Seen
 from restartable import restartable
-from standalone import JOBS, environment, free_port, submission
 
 from bench_spark.brokers import BrokerStatus
 from bench_spark.brokers.base import Say
 from bench_spark.brokers.kafka import Kafka
 from bench_spark.brokers.process import Command
 from bench_spark.tables import TABLES
+from benchmarks.standalone import Job, Submitter, free_port
 
 USER = "canary-user"
 PASSWORD = "k4n4r1envogel/!x"
@@ -205,24 +205,26 @@ def test_a_password_is_found_nowhere(
         (out / name).mkdir(parents=True)
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(broker_keys))
     ui_port = free_port()
-    command = submission(
-        "local[4]",
-        JOBS / "run_scenario.py",
-        *("steady", "--broker", str(tmp_path / "mine.yaml"), "--store", str(out / "store")),
-        *("--format", f"json={out / 'result.json'}", "--format", f"html={out / 'report.html'}"),
-        *("--format", f"csv={out / 'result.csv'}", "--verbose"),
-        *("--set", "load.rate_per_second=500", "--set", "phases.warmup_seconds=1"),
-        *("--set", "phases.measure_seconds=6"),
-        settings=(
-            *("spark.ui.enabled=true", f"spark.ui.port={ui_port}"),
-            *("spark.eventLog.enabled=true", f"spark.eventLog.dir=file:{out / 'events'}"),
-            *("spark.eventLog.compress=false", "spark.eventLog.rolling.enabled=false"),
-        ),
+    job = Job(
+        "run_scenario.py",
+        [
+            *("steady", "--broker", str(tmp_path / "mine.yaml"), "--store", str(out / "store")),
+            *("--format", f"json={out / 'result.json'}", "--format", f"html={out / 'report.html'}"),
+            *("--format", f"csv={out / 'result.csv'}", "--verbose"),
+            *("--set", "load.rate_per_second=500", "--set", "phases.warmup_seconds=1"),
+            *("--set", "phases.measure_seconds=6"),
+        ],
+        {
+            "spark.ui.enabled": "true",
+            "spark.ui.port": str(ui_port),
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": f"file:{out / 'events'}",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.rolling.enabled": "false",
+        },
     )
     with Watched(ui_port) as watched:
-        done = subprocess.run(
-            command, env=environment(), capture_output=True, text=True, timeout=180, check=False
-        )
+        done = Submitter("local[4]").submit(job)
     assert done.returncode in (0, 4), done.stdout[-3000:] + done.stderr[-3000:]
     result = json.loads((out / "result.json").read_text())
     assert result["counts"]["received_once"] == 3000
