@@ -48,6 +48,7 @@ from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.shown import shown_path
 from bench_spark.scenario.suite import Suite, Trial, estimated_seconds, suite_digest, trials_of
 from bench_spark.scenario.suite_loader import load_suite
+from bench_spark.search.rate_trials import received_per_second
 from bench_spark.store import Store
 from bench_spark.suite.progress import (
     TrialRun,
@@ -57,7 +58,7 @@ from bench_spark.suite.progress import (
     runs_of_suite,
 )
 from bench_spark.suite.runner import OVERHEAD_SECONDS, SuiteResult, run_suite
-from bench_spark.suite.trials import Abilities, SuiteTrials, received_per_second
+from bench_spark.suite.trials import Abilities, SuiteTrials
 from bench_spark.summary.rows import TrialOf
 from bench_spark.transports.registry import fitted_to
 
