@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from bench_spark.cli import main
-from bench_spark.cli.search import transaction_messages
+from bench_spark.cli.search_window import transaction_messages
 from bench_spark.errors import EXIT_DEGRADED, EXIT_INTERRUPTED, EXIT_VALID
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
