@@ -22,7 +22,7 @@ CSV_COLUMNS = (
 
 write_rate_csv = partial(write_trials, columns=CSV_COLUMNS)
 
-_HEADINGS = ("msg/s", "received", "p50", "p99", "kept", "why not")
+_HEADINGS = ("msg/s", "received", "p50", "p99", "kept")
 
 
 def write_rate_terminal(document: Document, writer: TextIO) -> None:
@@ -96,8 +96,7 @@ def _row(trial: Mapping[str, Any]) -> list[str]:
         rate(trial["received_per_second"]),
         _percentile(trial, "p50"),
         _percentile(trial, "p99"),
-        "yes" if trial["kept"] else "no",
-        f"{trial['why']}{by_generator}",
+        "yes" if trial["kept"] else f"no: {trial['why']}{by_generator}",
     ]
 
 
