@@ -4,6 +4,7 @@ simulated engine for outcomes that a real broker does not give on demand."""
 from __future__ import annotations
 
 import json
+import runpy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -323,6 +324,17 @@ def test_phases_too_short_to_see_a_backlog_are_said_to_be(search: Search) -> Non
     said = "phases.measure_seconds: too short to see whether a backlog grows"
     assert said in search("--set", "phases.measure_seconds=1")[2]
     assert said not in search()[2]
+
+
+def test_spark_submit_has_a_job_for_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = str(Path(__file__).parents[2] / "jobs" / "search_rate.py")
+    monkeypatch.setattr("sys.argv", [job, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(job, run_name="__main__")
+    assert ended.value.code == EXIT_VALID
+    assert "bench-spark search-rate [OPTIONS] SCENARIO" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
