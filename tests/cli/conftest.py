@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from chromium import Page, installed_chromium, started_chromium
@@ -16,3 +18,23 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         pytest.skip("no Chromium is installed (apt-get install chromium)")
     with started_chromium(program, tmp_path_factory.mktemp("profile")) as browser:
         yield browser.open_page()
+
+
+@pytest.fixture
+def on_shared_session(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
+    """Commands that start a session of their own are given that of all tests."""
+    _give_session(monkeypatch, spark)
+
+
+@pytest.fixture
+def without_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For commands whose engine is simulated."""
+    _give_session(monkeypatch, None)
+
+
+def _give_session(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
+    @contextmanager
+    def given_session(master: str | None, display: Any) -> Iterator[Any]:
+        yield spark
+
+    monkeypatch.setattr("bench_spark.cli.run.spark_session", given_session)

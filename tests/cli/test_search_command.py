@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 from xml.etree import ElementTree
@@ -25,15 +23,6 @@ QUICK = (
     *("--set", "phases.warmup_seconds=0.1", "--set", "phases.measure_seconds=0.5"),
     *("--set", "phases.drain_seconds=2"),
 )
-
-
-@pytest.fixture
-def on_shared_session(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
-    @contextmanager
-    def shared_session(master: str | None, display: Any) -> Iterator[Any]:
-        yield spark
-
-    monkeypatch.setattr("bench_spark.cli.run.spark_session", shared_session)
 
 
 @pytest.mark.usefixtures("on_shared_session")
@@ -128,12 +117,7 @@ class SimulatedEngine:
 
 
 @pytest.fixture
-def simulated(monkeypatch: pytest.MonkeyPatch) -> type[SimulatedEngine]:
-    @contextmanager
-    def no_session(master: str | None, display: Any) -> Iterator[Any]:
-        yield None
-
-    monkeypatch.setattr("bench_spark.cli.run.spark_session", no_session)
+def simulated(monkeypatch: pytest.MonkeyPatch, without_session: None) -> type[SimulatedEngine]:
     monkeypatch.setattr("bench_spark.spark.engine.Engine", SimulatedEngine)
     monkeypatch.setattr(SimulatedEngine, "outcomes", {})
     return SimulatedEngine

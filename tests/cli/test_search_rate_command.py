@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import json
 import runpy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,15 +31,6 @@ QUICK = (
     *("--set", "phases.drain_seconds=2", "--set", "load.backlog_limit_bytes=100000"),
 )
 CONSUMER_PER_SECOND = 2000.0
-
-
-@pytest.fixture
-def on_shared_session(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
-    @contextmanager
-    def shared_session(master: str | None, display: Any) -> Iterator[Any]:
-        yield spark
-
-    monkeypatch.setattr("bench_spark.cli.run.spark_session", shared_session)
 
 
 @pytest.mark.usefixtures("on_shared_session")
@@ -177,11 +167,7 @@ class SimulatedEngine:
 
 
 @pytest.fixture
-def simulated(monkeypatch: pytest.MonkeyPatch) -> SimulatedBroker:
-    @contextmanager
-    def no_session(master: str | None, display: Any) -> Iterator[Any]:
-        yield None
-
+def simulated(monkeypatch: pytest.MonkeyPatch, without_session: None) -> SimulatedBroker:
     broker = SimulatedBroker()
 
     def ticks(store: object, run_id: str) -> list[Ticked]:
@@ -189,7 +175,6 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> SimulatedBroker:
         seconds = [float(second) for second in range(5)]
         return [Ticked(role, at, moved) for at in seconds for role in ("producer", "consumer")]
 
-    monkeypatch.setattr("bench_spark.cli.run.spark_session", no_session)
     monkeypatch.setattr("bench_spark.spark.engine.Engine", SimulatedEngine)
     monkeypatch.setattr("bench_spark.spark.ticks.merged_ticks_here", ticks)
     monkeypatch.setattr(SimulatedEngine, "broker", broker, raising=False)
