@@ -57,6 +57,7 @@ ON_ONE_SESSION = (
         "tests/cli/test_runs_on_real_brokers.py",
         "tests/cli/test_bridge.py",
         "tests/cli/test_search_command.py",
+        "tests/cli/test_search_rate_command.py",
         "tests/cli/test_suites.py",
         "tests/faults/test_broker_faults.py",
         "tests/faults/test_executor_faults.py",

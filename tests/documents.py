@@ -13,6 +13,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").
 JOBS = {
     "jobs/run_scenario.py": ("run",),
     "jobs/search_window.py": ("search-window",),
+    "jobs/search_rate.py": ("search-rate",),
     "jobs/run_suite.py": ("suite", "run"),
 }
 """What spark-submit is given instead of the program, and the command that it stands for."""

@@ -27,7 +27,8 @@ from bench_spark.cli import (
     results,
     run,
     sample,
-    search,
+    search_rate,
+    search_window,
     suite,
     suite_compare,
     watch,
@@ -80,7 +81,8 @@ def _program(
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "run": run.run,
-    "search-window": search.search_window,
+    "search-window": search_window.search_window,
+    "search-rate": search_rate.search_rate,
     "init": init.init,
     "validate": files.validate,
     "plan": files.plan,
@@ -98,7 +100,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "sample": sample.sample,
     "cleanup": cleanup.cleanup,
 }
-RUN_OR_JUDGE = ("run", "watch", "search-window", "demo", "compare")
+RUN_OR_JUDGE = ("run", "watch", "search-window", "search-rate", "demo", "compare")
 """Commands whose own help tells the exit codes."""
 
 for name, command in COMMANDS.items():

@@ -30,6 +30,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "search-window window --broker rabbitmq",
         "search-window amqp-throughput --broker mine.yaml --base 4 --plot curve.svg",
     ),
+    "search-rate": (
+        "search-rate steady --broker rabbitmq",
+        'search-rate steady --broker mine.yaml --slo "delivery_latency.p99 < 20ms" --plot knee.svg',
+    ),
     "init": (
         "init",
         "init my-benchmarks --force",

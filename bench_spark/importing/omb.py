@@ -161,7 +161,9 @@ class _Translation:
         else:
             self._set("load.mode", "maximum", "producerRate: 0")
             self._draft.remark(
-                "producerRate", "0 looks for the highest rate there; here as fast as possible"
+                "producerRate",
+                "0 looks for the highest rate there; here as fast as possible, and bench-spark "
+                "search-rate looks for it",
             )
         warmup = self._whole("warmupDurationMinutes", WARMUP_MINUTES)
         self._set("phases.warmup_seconds", 60 * warmup, "warmupDurationMinutes")

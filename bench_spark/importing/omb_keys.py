@@ -53,7 +53,7 @@ WORKLOAD = (
     _mapped(
         *("producerRate", "load.mode load.rate_per_second"),
         "of all producers together. 0, which looks for the highest rate, becomes load.mode "
-        "maximum; [suites](suites.md) can search for it",
+        "maximum; [search-rate](studies/rate.md) searches for it",
     ),
     _mapped("testDurationMinutes", "phases.measure_seconds"),
     _mapped("warmupDurationMinutes", "phases.warmup_seconds", "without it 60 s, as there"),

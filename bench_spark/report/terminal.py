@@ -92,17 +92,21 @@ def console_for(writer: TextIO) -> Console:
 
 
 def plain_table(
-    headings: Sequence[str], rows: Sequence[Sequence[str | Text]], gap: int = 1
+    headings: Sequence[str], rows: Sequence[Sequence[str | Text]], gap: int = 1, texts: int = 0
 ) -> Padding:
-    """A table without lines: the first column to the left, numbers to the right."""
+    """A table without lines: the first column to the left, numbers to the right.
+
+    The last `texts` columns are words: to the left, and folded where there is no room.
+    """
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
     for index, heading in enumerate(headings):
-        is_first = index == 0
+        is_text = index >= len(headings) - texts
+        is_left = index == 0 or is_text
         table.add_column(
             heading,
-            justify="left" if is_first else "right",
-            no_wrap=True,
-            min_width=None if is_first else NUMBER_WIDTH,
+            justify="left" if is_left else "right",
+            no_wrap=not is_text,
+            min_width=None if is_left else NUMBER_WIDTH,
         )
     for row in rows:
         table.add_row(*row)

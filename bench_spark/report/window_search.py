@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, TextIO
 
 from bench_spark.report.chart_theme import Spec
@@ -11,6 +11,7 @@ from bench_spark.report.charts import against
 from bench_spark.report.curve_text import draw_curve
 from bench_spark.report.formatting import count, plural, rate, seconds
 from bench_spark.report.measures import Document
+from bench_spark.report.search_parts import doubts, write_trials
 from bench_spark.report.terminal import console_for, plain_table, print_block
 
 CSV_COLUMNS = (
@@ -18,6 +19,8 @@ CSV_COLUMNS = (
     *("median_per_second", "mean_per_second", "stddev_per_second"),
     *("low_per_second", "high_per_second", "samples"),
 )
+
+write_search_csv = partial(write_trials, columns=CSV_COLUMNS)
 
 
 def write_search_terminal(document: Document, writer: TextIO) -> None:
@@ -27,7 +30,7 @@ def write_search_terminal(document: Document, writer: TextIO) -> None:
     print_block(console_for(writer), plain_table(_HEADINGS, rows, gap=2))
     points = [(point["in_flight"], point["median_per_second"]) for point in document["curve"]]
     drawn = [f"  {line}" for line in draw_curve(points, document["in_flight"])]
-    writer.writelines(f"{line}\n" for line in ["", *drawn, *_doubts(document)])
+    writer.writelines(f"{line}\n" for line in ["", *drawn, *doubts(document, _which)])
 
 
 def _answer(document: Document) -> Iterator[str]:
@@ -43,15 +46,8 @@ def _answer(document: Document) -> Iterator[str]:
     yield f"  ended as  {document['end_text']}"
 
 
-def _doubts(document: Document) -> Iterator[str]:
-    doubtful = [trial for trial in document["trials"] if trial["status"] != "valid"]
-    if doubtful:
-        yield ""
-    for trial in doubtful:
-        yield (
-            f"  {trial['status']}: {count(trial['in_flight'])} in flight; "
-            f"bench-spark show {trial['run_id']}"
-        )
+def _which(trial: Mapping[str, Any]) -> str:
+    return f"{count(trial['in_flight'])} in flight"
 
 
 _HEADINGS = ("in flight", "median msg/s", "at least", "at most", "mean", "stddev", "samples")
@@ -89,10 +85,3 @@ def curve_chart(document: Document) -> Spec:
     )
     windows = [row["x"] for row in rows]
     return against(title, rows, "messages in flight", windows, "throughput", "rate", marked)
-
-
-def write_search_csv(document: Document, writer: TextIO) -> None:
-    """One row per trial, in the order they ran."""
-    table = csv.DictWriter(writer, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
-    table.writeheader()
-    table.writerows(document["trials"])

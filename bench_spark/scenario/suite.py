@@ -19,6 +19,7 @@ from typing import Any, Literal
 from bench_spark.scenario.fields import PLAIN_NAME
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.suite_file import Hooks, Report, Search
+from bench_spark.scenario.whole_rate import at_whole_rate
 from bench_spark.scenario.yaml_text import plain_scalar
 
 Value = str | int | float | bool | None
@@ -132,11 +133,8 @@ class Trial:
     """Key of the trial with `search: max`, otherwise the same, that runs before this one."""
 
     def at_rate(self, rate_per_second: float) -> Scenario:
-        """The trial's scenario at another rate, for a search."""
-        load = self.scenario.load.model_copy(
-            update={"mode": "rate", "rate_per_second": float(rate_per_second)}
-        )
-        return self.scenario.model_copy(update={"load": load})
+        """The trial's scenario at another rate of the whole run, for a search."""
+        return at_whole_rate(self.scenario, rate_per_second)
 
 
 def trials_of(suite: Suite) -> tuple[Trial, ...]:

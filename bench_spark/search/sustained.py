@@ -1,23 +1,23 @@
-"""The highest rate that is kept, and what it means that a run kept its rate (C2).
+"""The highest rate that is kept (C2).
 
 The search begins with r0, the throughput of an unthrottled run, and a bracket around it: a broker
 that is asked for a fixed rate may keep more than it moved under pressure, or much less. Each trial
 halves the bracket on the logarithmic scale. Near the edge a broker keeps a rate now and then, so
 both ends of the last bracket are decided by two of three votes; an end that is voted down opens
 the bracket again, to the next rate that was tried.
+
+An open search takes nothing for granted outside the bracket: it begins in its middle and goes up or
+down until it has both a rate that is kept and one that is not.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
 
-import numpy as np
-
-from bench_spark.search.ticks import Second
-from bench_spark.summary.audit import BUSY_CORE
+from bench_spark.search.rate_verdict import Kept, LimitedBy
 
 MOST_TRIALS = 10
 LOWEST_SHARE, HIGHEST_SHARE = 0.5, 1.2
@@ -26,25 +26,11 @@ CLOSE_ENOUGH = 1.02
 """Ratio of the ends of the bracket at which the search is done."""
 VOTES = 2
 """Equal votes, of three at most, that decide about an end of the last bracket."""
-
-MOST_UNSENT = 0.001
-"""Share of the messages due that a run which kept its rate may not have sent."""
-LEAST_IN_TIME = 0.99
-"""Share of the rate that must have been sent while it was measured, and not in the moment of grace
-that follows."""
-MOST_GROWTH = 0.005
-"""How fast the backlog may grow, as a share of the rate."""
-MOST_BACKLOG_SECONDS = 1.0
-
-LimitedBy = Literal["broker", "generator"]
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Whether a run kept its rate and, if not, who is to blame."""
-
-    kept: bool
-    limited_by: LimitedBy | None = None
+LONGEST_STEP_DOWN = 4
+"""An open search goes down by 1, 2, 4, 4 ... steps: where a latency is asked for, the rate that has
+it may be a small part of what can be moved."""
+LOWEST_RATE = 1.0
+"""Messages per second; an open search goes no lower."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +52,10 @@ class Sustained:
     """The lowest rate that was not kept; None if the highest one allowed was."""
     limited_by: LimitedBy | None
     """Whose limit it is."""
+    objective: str | None
+    """The objective that was missed above, where the rate itself was kept there."""
+    is_settled: bool
+    """Both ends are certain and as close as asked for; else the trials were used up before."""
     trials: tuple[RateTrial, ...]
 
     @property
@@ -75,13 +65,14 @@ class Sustained:
 
     @property
     def text(self) -> str:
+        limit = f", limited by {self.objective}" if self.objective else ""
         if self.rate_per_second is None:
             assert self.above_per_second is not None, "a rate that was not tried is not refused"
-            return f"< {self.above_per_second:,.0f} msg/s"
+            return f"< {self.above_per_second:,.0f} msg/s{limit}"
         shown = f"{self.rate_per_second:,.0f} msg/s"
         if self.limited_by == "generator":
             return f">= {shown}, generator-limited"
-        return f">= {shown}" if self.is_lower_bound else shown
+        return f">= {shown}" if self.is_lower_bound else f"{shown}{limit}"
 
 
 @dataclass(frozen=True)
@@ -92,6 +83,8 @@ class Bounds:
     highest_share: float = HIGHEST_SHARE
     close_enough: float = CLOSE_ENOUGH
     most_trials: int = MOST_TRIALS
+    is_open: bool = False
+    """Whether the shares are only where to begin, and no limits."""
 
 
 def find_sustained(
@@ -101,7 +94,7 @@ def find_sustained(
     if not unthrottled_per_second > 0:
         raise ValueError(f"no throughput to begin with: {unthrottled_per_second}")
     bounds = bounds or Bounds()
-    votes = _Votes(
+    votes = (_OpenVotes if bounds.is_open else _Votes)(
         unthrottled_per_second * bounds.lowest_share,
         unthrottled_per_second * bounds.highest_share,
         bounds.close_enough,
@@ -114,12 +107,17 @@ def find_sustained(
     return votes.result()
 
 
+def _plain(rate: float) -> float:
+    """Four digits: a rate that can be read and typed, and much finer than any answer."""
+    return float(f"{rate:.4g}")
+
+
 class _Votes:
     """What the trials say about each rate. The ends of the first bracket are believed untried
     until the search comes to rest at one of them."""
 
     def __init__(self, lowest: float, highest: float, close_enough: float) -> None:
-        self._rates = [lowest, highest]
+        self._rates = [_plain(lowest), _plain(highest)]
         self._close_enough = close_enough
         self.trials: list[RateTrial] = []
 
@@ -132,7 +130,9 @@ class _Votes:
         """Where another vote is needed; None when both ends are certain."""
         low, high = self._bracket()
         if low is not None and high is not None and high / low > self._close_enough:
-            return math.sqrt(low * high)
+            middle = _plain(math.sqrt(low * high))
+            if low < middle < high:
+                return middle
         # The upper end first: that a rate was not kept may have been an accident.
         ends = [end for end in (high, low) if end is not None]
         return next((end for end in ends if not self._is_certain(end)), None)
@@ -141,7 +141,9 @@ class _Votes:
         low, high = self._bracket()
         kept = low if low is not None and self._count(low, True) else None
         refused = high if high is not None and self._count(high, False) else None
-        return Sustained(kept, refused, self._blamed(refused), tuple(self.trials))
+        blamed, objective = self._blamed(refused)
+        is_settled = self.next_rate() is None
+        return Sustained(kept, refused, blamed, objective, is_settled, tuple(self.trials))
 
     def _bracket(self) -> tuple[float | None, float | None]:
         """The highest rate that counts as kept, below the lowest that does not."""
@@ -165,70 +167,37 @@ class _Votes:
             trial.rate_per_second == rate and trial.verdict.kept is kept for trial in self.trials
         )
 
-    def _blamed(self, refused: float | None) -> LimitedBy | None:
-        """Who failed at that rate. In doubt the generator: that claims less of the broker."""
-        blamed = [
-            trial.verdict.limited_by
+    def _blamed(self, refused: float | None) -> tuple[LimitedBy | None, str | None]:
+        """Who failed at that rate, and the objective if it was one. In doubt the generator: that
+        claims less of the broker."""
+        verdicts = [
+            trial.verdict
             for trial in self.trials
             if trial.rate_per_second == refused and not trial.verdict.kept
         ]
-        if not blamed:
-            return None
-        return "broker" if blamed.count("broker") > len(blamed) / 2 else "generator"
+        if not verdicts:
+            return None, None
+        objective, _ = Counter(verdict.objective for verdict in verdicts).most_common(1)[0]
+        by_broker = sum(verdict.limited_by == "broker" for verdict in verdicts)
+        return ("broker" if by_broker > len(verdicts) / 2 else "generator"), objective
 
 
-def judge_rate(
-    document: Mapping[str, Any],
-    ticks: Sequence[Second],
-    rate_per_second: float,
-    backlog_at_start: int = 0,
-) -> Kept:
-    """Whether the run of a result document kept its rate.
+class _OpenVotes(_Votes):
+    """Nothing is believed of a rate that was not tried."""
 
-    `ticks` are those of the measured phase (`measured_ticks`); `backlog_at_start` is how many
-    messages of the warm-up were still on their way before them. A rate that was not kept is the
-    generator's failure if an agent had no CPU left, else the broker's.
-    """
-    if _is_kept(document, ticks, rate_per_second, backlog_at_start):
-        return Kept(True)
-    share = (document.get("resources") or {}).get("busiest_agent_share_of_core")
-    is_generator = share is not None and share >= BUSY_CORE
-    return Kept(False, "generator" if is_generator else "broker")
+    def __init__(self, lowest: float, highest: float, close_enough: float) -> None:
+        super().__init__(lowest, highest, close_enough)
+        self._rates = []
+        self._first = max(LOWEST_RATE, _plain(math.sqrt(lowest * highest)))
+        self._step = math.sqrt(highest / lowest)
 
-
-def _is_kept(
-    document: Mapping[str, Any],
-    ticks: Sequence[Second],
-    rate_per_second: float,
-    backlog_at_start: int,
-) -> bool:
-    counts = document.get("counts") or {}
-    due, sent, arrived = (counts.get(name) or 0 for name in ("due", "sent", "received_once"))
-    if document.get("status") in ("failed", "aborted") or not due or not ticks:
-        return False
-    send_rate = (document.get("rates") or {}).get("send_rate")
-    if send_rate is not None and send_rate < LEAST_IN_TIME * rate_per_second:
-        return False
-    copies = document.get("copies") or 1
-    backlog = backlogs(ticks, backlog_at_start, copies)
-    deliveries_per_second = rate_per_second * copies
-    return bool(
-        due - sent <= MOST_UNSENT * due
-        and arrived >= sent * copies
-        and growth_per_second(ticks, backlog) <= MOST_GROWTH * deliveries_per_second
-        and max(backlog) < MOST_BACKLOG_SECONDS * deliveries_per_second
-    )
-
-
-def backlogs(ticks: Sequence[Second], at_start: int = 0, copies: int = 1) -> list[int]:
-    """Deliveries still to come at the end of each tick; a message has as many as `copies`."""
-    growth = np.cumsum([tick.sent * copies - tick.received for tick in ticks])
-    return [int(at_start + more) for more in growth]
-
-
-def growth_per_second(ticks: Sequence[Second], backlog: Sequence[int]) -> float:
-    """Slope of the line through the backlog that fits best; 0 if there is but one tick."""
-    if len(ticks) < 2:
-        return 0.0
-    ends = np.cumsum([tick.seconds for tick in ticks])
-    return float(np.polyfit(ends, np.asarray(backlog, dtype=np.float64), 1)[0])
+    def next_rate(self) -> float | None:
+        low, high = self._bracket()
+        if low is None and high is None:
+            return self._first
+        if high is None:
+            return _plain(self._rates[-1] * self._step)
+        if low is None and high > LOWEST_RATE:
+            steps = min(2 ** (len(self._rates) - 1), LONGEST_STEP_DOWN)
+            return max(LOWEST_RATE, _plain(self._rates[0] / self._step**steps))
+        return super().next_rate()

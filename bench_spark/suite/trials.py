@@ -12,8 +12,8 @@ from bench_spark.errors import EXIT_VALID, RunError
 from bench_spark.report.formatting import duration, rate
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.suite import MAX, SUSTAINED, Suite, Trial, suite_digest, value_text
-from bench_spark.search.sustained import Bounds, Kept, Sustained, find_sustained, judge_rate
-from bench_spark.search.ticks import measured_ticks
+from bench_spark.search.rate_trials import RateTrials, received_per_second
+from bench_spark.search.sustained import Bounds
 from bench_spark.suite.progress import DIGEST_TAG, KEY_TAG, NOTE_TAG, SEARCH_TAG
 from bench_spark.suite.runner import SIGNALLED, TrialEnd
 from bench_spark.summary.document import Document, RunSummary
@@ -77,25 +77,22 @@ class SuiteTrials:
         start = self.throughputs.get(trial.found_from or "")
         if not start:
             raise RunError(f"the search has no throughput to start from: {trial.found_from}")
-        runs: dict[float, RunSummary] = {}
 
-        def run_at_rate(rate_per_second: float) -> Kept:
-            # Whole numbers: what is searched for is known to 2 % only.
-            scenario = trial.at_rate(round(rate_per_second))
+        def run_at_rate(rate_per_second: float) -> RunSummary:
+            scenario = trial.at_rate(rate_per_second)
             summary = self._load(trial, scenario, {SEARCH_TAG: trial.key})
             if summary.exit_code in SIGNALLED:
                 raise _Interrupted(summary.exit_code)
-            ticks = measured_ticks(self.abilities.ticks(summary.document["run_id"]))
-            verdict = judge_rate(summary.document, ticks, scenario.load.rate_per_second)
-            if verdict.kept or rate_per_second not in runs:
-                runs[rate_per_second] = summary
-            return verdict
+            return summary
 
+        loads = RateTrials(run_at_rate, self.abilities.ticks)
         try:
-            found = find_sustained(start, run_at_rate, self._bounds())
+            found = loads.find(start, self._bounds())
         except _Interrupted as interrupted:
             return TrialEnd(interrupted.exit_code, "interrupted")
-        self._adopt(trial, found, runs)
+        # The load at the rate that was found stands for the trial.
+        run_id = loads.standing_for(found).document["run_id"]
+        self.abilities.tag(run_id, {KEY_TAG: trial.key, NOTE_TAG: found.text})
         return TrialEnd(EXIT_VALID, found.text)
 
     def _bounds(self) -> Bounds:
@@ -106,19 +103,6 @@ class SuiteTrials:
             1 + search.precision_share,
             search.most_trials,
         )
-
-    def _adopt(self, trial: Trial, found: Sustained, runs: Mapping[float, RunSummary]) -> None:
-        """The load at the rate that was found stands for the trial."""
-        rate = found.rate_per_second
-        if rate is None:
-            rate = min(runs)
-        run_id = runs[rate].document["run_id"]
-        self.abilities.tag(run_id, {KEY_TAG: trial.key, NOTE_TAG: found.text})
-
-
-def received_per_second(document: Document) -> float:
-    """The throughput that a search starts from, of messages: copies are not counted."""
-    return float(document["rates"]["receive_rate"] or 0.0) / (document.get("copies") or 1)
 
 
 def result_text(document: Document) -> str:

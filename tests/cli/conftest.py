@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from chromium import Page, installed_chromium, started_chromium
@@ -16,3 +18,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         pytest.skip("no Chromium is installed (apt-get install chromium)")
     with started_chromium(program, tmp_path_factory.mktemp("profile")) as browser:
         yield browser.open_page()
+
+
+@pytest.fixture
+def without_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For commands whose engine is simulated."""
+
+    @contextmanager
+    def no_session(master: str | None, display: Any) -> Iterator[Any]:
+        yield None
+
+    monkeypatch.setattr("bench_spark.cli.run.spark_session", no_session)

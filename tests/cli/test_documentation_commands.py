@@ -27,7 +27,7 @@ from bench_spark.scenario.suite_loader import load_suite
 EXECUTED = {"validate", "plan", "schema", "scenarios", "brokers", "--version", "--help"}
 """Commands that start nothing and change nothing: run for real wherever they are shown."""
 
-LOADS = {"run", "search-window"}
+LOADS = {"run", "search-window", "search-rate"}
 """Commands that are given a scenario and run it."""
 
 _NAMED_FILE = re.compile(r"# (?P<name>[\w.-]+\.yaml)\n")
@@ -40,7 +40,7 @@ def is_executed(command: Command) -> bool:
 def test_every_kind_of_example_is_found() -> None:
     assert {command.arguments[0] for command in COMMANDS} >= {
         *("run", "plan", "validate", "broker", "runs", "show", "sql", "metrics"),
-        "search-window",
+        *("search-window", "search-rate"),
     }
 
 
@@ -51,6 +51,7 @@ def test_every_kind_of_example_is_found() -> None:
         (".venv/bin/bench-spark runs | head", ("runs",)),
         ("spark-submit --master yarn jobs/run_scenario.py steady", ("run", "steady")),
         ("spark-submit jobs/search_window.py window", ("search-window", "window")),
+        ("spark-submit jobs/search_rate.py steady", ("search-rate", "steady")),
         ("spark-submit jobs/run_suite.py acks --quick", ("suite", "run", "acks", "--quick")),
         ("docker run --rm bench-spark bench-spark --help", ("--help",)),
         ("docker build -t bench-spark .", None),

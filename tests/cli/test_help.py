@@ -141,7 +141,7 @@ def test_what_comes_from_a_variable_says_so_in_the_help(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     read = {"--store": "STORE", "--master": "MASTER"}
-    if name in ("run", "plan", "search-window", "suite run"):
+    if name in ("run", "plan", "search-window", "search-rate", "suite run"):
         read["--broker"] = "BROKER"
     options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
     main([*name.split(), "--help"])
@@ -150,7 +150,7 @@ def test_what_comes_from_a_variable_says_so_in_the_help(
         assert f"env var: BENCH_SPARK_{read[option]}" in shown
 
 
-SPEAKS = {"run", "watch", "search-window", "suite run", "sql", "metrics rebuild"}
+SPEAKS = {"run", "watch", "search-window", "search-rate", "suite run", "sql", "metrics rebuild"}
 """Commands that tell their progress."""
 
 

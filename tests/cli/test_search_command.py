@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 from xml.etree import ElementTree
@@ -13,7 +11,7 @@ import pytest
 import yaml
 
 from bench_spark.cli import main
-from bench_spark.cli.search import transaction_messages
+from bench_spark.cli.search_window import transaction_messages
 from bench_spark.errors import EXIT_DEGRADED, EXIT_INTERRUPTED, EXIT_VALID
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
@@ -119,12 +117,7 @@ class SimulatedEngine:
 
 
 @pytest.fixture
-def simulated(monkeypatch: pytest.MonkeyPatch) -> type[SimulatedEngine]:
-    @contextmanager
-    def no_session(master: str | None, display: Any) -> Iterator[Any]:
-        yield None
-
-    monkeypatch.setattr("bench_spark.cli.run.spark_session", no_session)
+def simulated(monkeypatch: pytest.MonkeyPatch, without_session: None) -> type[SimulatedEngine]:
     monkeypatch.setattr("bench_spark.spark.engine.Engine", SimulatedEngine)
     monkeypatch.setattr(SimulatedEngine, "outcomes", {})
     return SimulatedEngine

@@ -20,8 +20,9 @@ from bench_spark.report.window_search import (
     write_search_csv,
     write_search_terminal,
 )
-from bench_spark.search.document import TrialRun, search_document
+from bench_spark.search.trial_run import TrialRun
 from bench_spark.search.window import Limits, Throughput, find_window
+from bench_spark.search.window_document import window_document
 
 
 def throughput(in_flight: int) -> Throughput:
@@ -33,7 +34,7 @@ def document(status: str = "valid") -> dict[str, Any]:
     found = find_window(throughput, Limits(highest=100_000))
     runs = [TrialRun(f"search-{number:02}", status) for number in range(len(found.trials))]
     scenario, broker = {"name": "amqp-throughput"}, {"name": "<rabbit & co>"}
-    return search_document(found, runs, scenario, broker, 181.0)
+    return window_document(found, runs, scenario, broker, 181.0)
 
 
 def written(write: Any, *arguments: Any) -> str:

@@ -1,26 +1,23 @@
-"""The highest sustained rate of simulated brokers, and the verdict about one run."""
+"""The highest sustained rate of simulated brokers, within a bracket and without limits."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_spark.search.rate_verdict import Kept, LimitedBy
 from bench_spark.search.sustained import (
     CLOSE_ENOUGH,
+    LOWEST_RATE,
     MOST_TRIALS,
-    Kept,
-    LimitedBy,
-    backlogs,
+    Bounds,
     find_sustained,
-    growth_per_second,
-    judge_rate,
 )
-from bench_spark.search.ticks import Second
 
 
 def broker_of(capacity: float, limited_by: LimitedBy = "broker") -> Callable[[float], Kept]:
@@ -98,77 +95,84 @@ def test_a_broker_that_keeps_nothing_has_no_rate() -> None:
     assert found.text == "< 5,000 msg/s"
 
 
+# -- without limits ------------------------------------------------------------------------------
+
+OPEN = Bounds(is_open=True, most_trials=15)
+P99 = "p99 < 20ms"
+
+
+def queue_of(capacity: float, least_ms: float = 1.0) -> Callable[[float], Kept]:
+    """Latency grows like that of a queue, and has to stay below 20 ms."""
+
+    def run(rate: float) -> Kept:
+        if rate >= capacity:
+            return Kept(False, "broker", "94 % sent in time")
+        if least_ms / (1 - rate / capacity) < 20:
+            return Kept(True)
+        return Kept(False, "broker", "too late", P99)
+
+    return run
+
+
+@given(r0=st.floats(10, 1e7), share=st.floats(0.005, 8))
+def test_an_open_search_finds_the_edge_wherever_it_is(r0: float, share: float) -> None:
+    capacity = max(r0 * share, 1.1 * LOWEST_RATE)
+    found = find_sustained(r0, broker_of(capacity), OPEN)
+    assert found.rate_per_second is not None
+    assert found.above_per_second is not None
+    assert found.rate_per_second <= capacity < found.above_per_second
+    assert len(found.trials) <= OPEN.most_trials
+    if 0.05 <= share <= 3:
+        assert found.above_per_second / found.rate_per_second <= CLOSE_ENOUGH
+        assert found.is_settled
+
+
+@given(capacity=st.floats(1000, 1e6), least_ms=st.floats(0.1, 19))
+def test_the_rate_that_has_the_latency_asked_for_is_found(capacity: float, least_ms: float) -> None:
+    found = find_sustained(capacity, queue_of(capacity, least_ms), Bounds(1, 1.2, 1.05, 30, True))
+    edge = capacity * (1 - least_ms / 20)
+    assert found.rate_per_second is not None
+    assert found.above_per_second is not None
+    assert found.rate_per_second <= edge <= found.above_per_second
+    assert found.above_per_second / found.rate_per_second <= 1.05
+    assert found.is_settled
+    assert found.objective == (P99 if found.above_per_second < capacity else None)
+
+
+def test_an_objective_is_named_as_the_limit() -> None:
+    found = find_sustained(10_000, queue_of(10_000, 10), OPEN)
+    assert found.text.endswith(" msg/s, limited by p99 < 20ms")
+    assert not found.is_lower_bound
+
+
+def test_what_no_rate_reaches_is_looked_for_down_to_the_lowest() -> None:
+    found = find_sustained(10_000, lambda rate: Kept(False, "broker", "late", P99), OPEN)
+    assert (found.rate_per_second, found.above_per_second) == (None, LOWEST_RATE)
+    assert found.text == "< 1 msg/s, limited by p99 < 20ms"
+    assert found.is_settled
+
+
+def test_without_trials_to_settle_it_the_answer_is_what_was_kept_so_far() -> None:
+    found = find_sustained(10_000, broker_of(9_000), Bounds(is_open=True, most_trials=2))
+    assert (found.rate_per_second, found.above_per_second) == (7_746, 12_000)
+    assert not found.is_settled
+
+
+def test_an_accident_at_the_first_trial_of_an_open_search_is_voted_down() -> None:
+    first = [Kept(False, "broker")]
+    found = find_sustained(1000, lambda rate: first.pop() if first else broker_of(900)(rate), OPEN)
+    assert found.rate_per_second is not None
+    assert found.rate_per_second > 750
+
+
+@given(r0=st.floats(1, 1e7), capacity=st.floats(1, 1e7))
+def test_rates_have_four_digits(r0: float, capacity: float) -> None:
+    for bounds in (OPEN, Bounds()):
+        for trial in find_sustained(r0, broker_of(capacity), bounds).trials:
+            assert trial.rate_per_second == float(f"{trial.rate_per_second:.4g}")
+            assert math.isfinite(trial.rate_per_second)
+
+
 def test_a_rate_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="no throughput"):
         find_sustained(0, broker_of(1))
-
-
-# -- the verdict about one run -------------------------------------------------------------------
-
-RATE = 1000.0
-EVEN = [Second(1.0, 1000, 1000)] * 10
-
-
-def document(**changes: Any) -> dict[str, Any]:
-    counts = {"due": 10_000, "sent": 10_000, "received_once": 10_000}
-    return {
-        "status": changes.pop("status", "valid"),
-        "rates": {"send_rate": changes.pop("send_rate", RATE)},
-        "resources": {"busiest_agent_share_of_core": changes.pop("busy", 0.5)},
-        "counts": counts | changes,
-    }
-
-
-LEAKING = [Second(1.0, 1000, 994)] * 10
-STEPPED = [Second(1.0, 1000, 1), *[Second(1.0, 1000, 1000)] * 9]
-BURST = [*EVEN[:5], Second(1.0, 1000, 0), Second(1.0, 1000, 2000), *EVEN[:3]]
-
-
-@pytest.mark.parametrize(
-    ("changes", "ticks", "verdict"),
-    [
-        ({}, EVEN, Kept(True)),
-        ({"sent": 9_990, "received_once": 9_990}, EVEN, Kept(True)),
-        ({"sent": 9_989, "received_once": 9_989}, EVEN, Kept(False, "broker")),
-        ({"sent": 9_989, "received_once": 9_989, "busy": 0.95}, EVEN, Kept(False, "generator")),
-        ({"received_once": 9_999}, EVEN, Kept(False, "broker")),
-        ({"busy": None, "received_once": 9_999}, EVEN, Kept(False, "broker")),
-        ({}, [Second(1.0, 1000, 995)] * 10, Kept(True)),
-        ({}, LEAKING, Kept(False, "broker")),
-        ({}, STEPPED, Kept(True)),
-        ({}, BURST, Kept(False, "broker")),
-        ({}, [], Kept(False, "broker")),
-        ({"status": "failed"}, EVEN, Kept(False, "broker")),
-        ({"busy": 0.99}, EVEN, Kept(True)),
-        ({"send_rate": 0.99 * RATE}, EVEN, Kept(True)),
-        ({"send_rate": 0.98 * RATE}, EVEN, Kept(False, "broker")),
-        ({"send_rate": None}, EVEN, Kept(True)),
-    ],
-)
-def test_a_rate_is_kept_by_all_five_rules(
-    changes: dict[str, Any], ticks: list[Second], verdict: Kept
-) -> None:
-    assert judge_rate(document(**changes), ticks, RATE) == verdict
-
-
-def test_a_fan_out_is_kept_if_every_copy_arrives() -> None:
-    copied = [Second(1.0, 1000, 4000)] * 10
-    found = document(received_once=40_000) | {"copies": 4}
-    assert judge_rate(found, copied, RATE).kept
-    assert not judge_rate(found, EVEN, RATE).kept, "one copy in four"
-    assert not judge_rate(document(received_once=39_999) | {"copies": 4}, copied, RATE).kept
-
-
-def test_what_the_warm_up_left_counts_as_backlog() -> None:
-    assert judge_rate(document(), EVEN, RATE, backlog_at_start=999).kept
-    assert not judge_rate(document(), EVEN, RATE, backlog_at_start=1000).kept
-
-
-@given(
-    slope=st.integers(-50, 50),
-    start=st.integers(0, 1000),
-    lengths=st.lists(st.sampled_from([1.0, 2.0, 4.0]), min_size=2, max_size=30),
-)
-def test_a_straight_line_has_its_own_slope(slope: int, start: int, lengths: list[float]) -> None:
-    ticks = [Second(length, 1000, 1000 - round(slope * length)) for length in lengths]
-    assert growth_per_second(ticks, backlogs(ticks, start)) == pytest.approx(slope, abs=1e-6)

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from bench_spark.measure.hdr import SparseHistogram
-from bench_spark.search.document import ENDS, TrialRun, search_document
 from bench_spark.search.throughput import throughput_of
 from bench_spark.search.ticks import Second, measured_ticks
+from bench_spark.search.trial_run import TrialRun
 from bench_spark.search.window import Limits, Throughput, find_window
+from bench_spark.search.window_document import ENDS, window_document
 
 
 @dataclass
@@ -99,7 +100,7 @@ def test_samples_too_few_for_an_interval_are_as_sure_as_they_scatter() -> None:
 def test_the_document_has_the_fields_that_programs_rely_on() -> None:
     found = find_window(lambda f: Throughput(f, 5, 5, 1, 9, 4, 6), Limits())
     runs = [TrialRun(f"r-{number}", "valid") for number in range(len(found.trials))]
-    document = search_document(found, runs, {"name": "s"}, {"name": "b"}, 12.5)
+    document = window_document(found, runs, {"name": "s"}, {"name": "b"}, 12.5)
     assert (document["in_flight"], document["smallest_in_flight"]) == (1, 1)
     assert document["trials"][1] == {
         "trial": 2,

@@ -11,6 +11,7 @@ import pytest
 from unit.suite.suites import suite_of
 
 from bench_spark.errors import EXIT_DEGRADED, EXIT_INTERRUPTED, EXIT_VALID, RunError
+from bench_spark.plan import total_rate_per_second
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.suite import trials_of
 from bench_spark.suite.trials import Abilities, SuiteTrials
@@ -85,9 +86,9 @@ class SimulatedBroker:
         self.tags[run_id] = tags
 
 
-def trials_on(tmp_path: Path, broker: SimulatedBroker) -> SuiteTrials:
+def trials_on(tmp_path: Path, broker: SimulatedBroker, suite: str = RATES) -> SuiteTrials:
     abilities = Abilities(broker.run, broker.ticks, broker.tag)
-    return SuiteTrials(suite_of(tmp_path, RATES), "grid-quick", abilities, {})
+    return SuiteTrials(suite_of(tmp_path, suite), "grid-quick", abilities, {})
 
 
 def test_a_load_carries_its_key_its_place_and_its_own_tags(tmp_path: Path) -> None:
@@ -115,6 +116,18 @@ def test_a_search_finds_what_the_broker_keeps_and_adopts_that_load(tmp_path: Pat
     assert tags["trial_key"] == sustained.key
     assert tags["trial_note"].endswith("msg/s")
     assert all("trial_key" not in scenario.tags for scenario, _ in broker.runs[1:])
+
+
+def test_a_search_finds_the_rate_of_the_whole_run(tmp_path: Path) -> None:
+    broker = SimulatedBroker(43_210)
+    base = "{producers: 4, consumers: 4, load: {scope: per_producer}}"
+    axes = "{load.rate_per_second: [max, sustained]}"
+    trials = trials_on(tmp_path, broker, f"base: {base}\naxes: {axes}\n")
+    for trial in trials_of(trials.suite):
+        assert trials.run(trial).exit_code == EXIT_VALID
+    [run_id] = broker.tags
+    found = broker.runs[int(run_id)][0]
+    assert 0.98 * 43_210 <= total_rate_per_second(found) <= 43_210
 
 
 def test_a_search_without_its_starting_point_fails_by_name(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from bench_spark.search.trial_run import TrialRun
 from bench_spark.search.window import WindowSearch
 
 ENDS = {
@@ -18,15 +19,7 @@ ENDS = {
 }
 
 
-@dataclass(frozen=True)
-class TrialRun:
-    """The run behind one trial."""
-
-    run_id: str
-    status: str
-
-
-def search_document(
+def window_document(
     found: WindowSearch,
     runs: Sequence[TrialRun],
     scenario: Mapping[str, Any],

@@ -1,0 +1,185 @@
+"""The result of a search for the highest rate: drawn, as a table, as an image and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench_spark.report.chart_files import drawn
+from bench_spark.report.curve_text import draw_latencies
+from bench_spark.report.json import write_json
+from bench_spark.report.rate_search import (
+    CSV_COLUMNS,
+    latency_chart,
+    write_rate_csv,
+    write_rate_terminal,
+)
+from bench_spark.search.rate_document import rate_document
+from bench_spark.search.rate_trials import RateRun
+from bench_spark.search.rate_verdict import Kept
+from bench_spark.search.sustained import Bounds, find_sustained
+from bench_spark.summary.document import RunSummary
+
+CAPACITY = 40_000.0
+P99 = "delivery_latency.p99 < 20ms"
+
+
+def result(run_id: str, rate: float, measure: str = "delivery_latency") -> dict[str, Any]:
+    is_kept = rate < CAPACITY
+    p50_us = 500 / (1 - rate / CAPACITY) if is_kept else 2_500_000
+    statistics = {"p50_us": p50_us, "p99_us": 4 * p50_us}
+    moved = min(rate, CAPACITY)
+    return {
+        "run_id": run_id,
+        "status": "valid" if is_kept else "degraded",
+        "rates": {"send_rate": moved, "receive_rate": moved},
+        "measures": {measure: statistics | {"lower_bounds": [] if is_kept else ["p99_us"]}},
+    }
+
+
+def document(objective: bool = False, most_trials: int = 15, capacity: float = CAPACITY) -> Any:
+    runs: list[RateRun] = []
+
+    def run(rate: float) -> Kept:
+        found = result(f"search-{len(runs) + 2:02}", rate)
+        p99_us = found["measures"]["delivery_latency"]["p99_us"]
+        verdict = Kept(rate < capacity, None if rate < capacity else "broker")
+        if not verdict.kept:
+            verdict = Kept(False, "broker", "backlog grew by 4.2 %")
+        elif objective and p99_us >= 20_000:
+            verdict = Kept(False, "broker", f"{P99}: {p99_us / 1000:.1f} ms", P99)
+        runs.append(RateRun(rate, verdict, RunSummary(found, 0, {})))
+        return verdict
+
+    found = find_sustained(CAPACITY, run, Bounds(is_open=True, most_trials=most_trials))
+    standing = next((run for run in runs if run.rate_per_second == found.rate_per_second), runs[-1])
+    unthrottled = result("search-01", CAPACITY, "latency")
+    scenario, broker = {"name": "steady"}, {"name": "<rabbit & co>"}
+    return rate_document(found, unthrottled, runs, standing, scenario, broker, 181.0)
+
+
+def written(write: Any, found: Any) -> str:
+    text = io.StringIO()
+    write(found, text)
+    return text.getvalue()
+
+
+def test_the_answer_comes_first() -> None:
+    found = document()
+    head, highest, limit, latency, start, search, end, run, *_ = written(
+        write_rate_terminal, found
+    ).splitlines()
+    assert head == "steady on <rabbit & co>"
+    kept, above = found["rate_per_second"], found["above_per_second"]
+    assert highest == f"  highest   {kept:,.0f} msg/s kept, {above:,.0f} not"
+    assert limit == "  limit     the broker: backlog grew by 4.2 %"
+    assert latency.startswith("  latency   p50 ")
+    assert latency.endswith(" (delivery latency)")
+    assert start == "  start     40,000 msg/s received, unthrottled"
+    assert search == f"  search    {len(found['trials'])} trials in 3 min 1 s"
+    assert end == f"  ended as  {found['end_text']}"
+    assert run == f"  run       bench-spark show {found['run_id']}"
+
+
+def test_an_objective_that_was_missed_is_the_limit() -> None:
+    found = document(objective=True)
+    assert found["objective"] == P99
+    assert found["rate_per_second"] <= 0.9 * CAPACITY <= found["above_per_second"]
+    assert f"  limit     the broker: {P99}: " in written(write_rate_terminal, found)
+
+
+def test_the_table_has_a_line_for_each_trial_in_order_of_rates() -> None:
+    found = document()
+    lines = written(write_rate_terminal, found).splitlines()
+    begin = next(place for place, line in enumerate(lines) if line.endswith("p99  kept")) + 1
+    rows = lines[begin : lines.index("", begin)]
+    paced = found["trials"][1:]
+    rates = sorted(f"{trial['rate_per_second']:,.0f}" for trial in paced)
+    assert [row.split()[0] for row in rows] == rates
+    assert sum(row.endswith(" yes") for row in rows) == sum(trial["kept"] for trial in paced)
+    assert all(row.endswith((" yes", " no: backlog grew by 4.2 %")) for row in rows)
+    assert any(">=10.0s" in row for row in rows), "lower bounds are written as such"
+
+
+@pytest.mark.parametrize("objective", [False, True])
+def test_everything_fits_into_80_columns(objective: bool) -> None:
+    lines = written(write_rate_terminal, document(objective)).splitlines()
+    assert max(map(len, lines)) <= 80
+
+
+def test_nothing_higher_and_nothing_lower_are_told() -> None:
+    never = written(write_rate_terminal, document(capacity=0.0))
+    assert "  highest   none: 1 msg/s was not kept\n" in never
+    assert "  latency" not in never
+    always = written(write_rate_terminal, document(most_trials=2, capacity=math.inf))
+    assert "  highest   >= 47,990 msg/s kept, and nothing higher was tried\n" in always
+    assert "  limit     none was met\n" in always
+    assert "  ended as  all trials allowed were used\n" in always
+
+
+def test_trials_that_are_not_valid_are_named() -> None:
+    text = written(write_rate_terminal, document())
+    assert "  degraded: unthrottled; bench-spark show search-01\n" in text
+    assert "  degraded: 47,990 msg/s, not kept; bench-spark show search-03\n" in text
+
+
+def test_the_knee_is_drawn_from_left_to_right() -> None:
+    points = [(1000.0, 1000.0, True), (2000.0, 2000.0, True), (3000.0, 100_000.0, False)]
+    lines = draw_latencies(points, 2000.0, "p99")
+    assert lines[0].strip() == "p99"
+    assert lines[1].strip() == "100 ms |" + " " * 55 + "-"
+    assert lines[12].strip() == "1.00 ms |o"
+    [found] = [line for line in lines[1:13] if "X" in line]
+    assert found.index("X") - found.index("|") - 1 == 28
+    assert lines[-2].split() == ["1,000", "1,500", "2,000", "2,500", "3,000"]
+    assert lines[-1].strip() == "msg/s (o: kept, -: not kept, X: highest kept)"
+
+
+@given(
+    st.dictionaries(
+        st.floats(0.5, 1e8), st.tuples(st.floats(0, 1e9), st.booleans()), min_size=1, max_size=20
+    )
+)
+def test_any_knee_can_be_drawn(points: dict[float, tuple[float, bool]]) -> None:
+    lines = draw_latencies([(rate, *rest) for rate, rest in points.items()], min(points), "p99")
+    assert sum(line.count("X") for line in lines[1:13]) == 1
+    assert max(map(len, lines)) <= 90
+
+
+def test_what_was_tried_twice_is_one_point_with_its_spread() -> None:
+    found = document()
+    rates = [point["rate_per_second"] for point in found["curve"]]
+    assert rates == sorted({trial["rate_per_second"] for trial in found["trials"][1:]})
+    assert sum(point["trials"] for point in found["curve"]) == len(found["trials"]) - 1
+    for point in found["curve"]:
+        assert point["p99_low_us"] <= point["p99_us"] <= point["p99_high_us"]
+        assert point["kept"] is (point["trials_kept"] == point["trials"])
+
+
+def test_the_image_is_wellformed_and_names_the_rate_that_was_found() -> None:
+    found = document()
+    root = ElementTree.fromstring(drawn(latency_chart(found), ".svg"))
+    texts = ["".join(element.itertext()) for element in root.iter() if element.tag.endswith("text")]
+    assert f"highest kept: {found['rate_per_second']:,.0f}" in texts
+    assert {"p50", "p99"} <= set(texts)
+    assert any("<rabbit & co>: delivery latency by rate" in text for text in texts)
+
+
+def test_csv_has_a_row_for_each_trial_the_unthrottled_one_first() -> None:
+    found = document()
+    rows = list(csv.DictReader(io.StringIO(written(write_rate_csv, found))))
+    assert tuple(rows[0]) == CSV_COLUMNS
+    assert (rows[0]["rate_per_second"], rows[0]["kept"]) == ("", "")
+    assert len(rows) == len(found["trials"])
+
+
+def test_json_holds_the_document_as_it_is() -> None:
+    assert json.loads(written(write_json, document())) == document()
