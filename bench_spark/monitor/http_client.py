@@ -9,19 +9,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from typing import Any
 
 from bench_spark.monitor.reading import Unreadable
 from bench_spark.scenario.broker import Tls
+from bench_spark.transports.direct_http import direct_opener
 
 MOST_BYTES = 32 * 1024 * 1024
-
-
-class _StayHere(urllib.request.HTTPRedirectHandler):
-    """Another host would be given the password that was meant for this one."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
 
 
 class HttpSource:
@@ -51,11 +44,7 @@ class HttpSource:
         elif login is not None:
             encoded = base64.b64encode(":".join(login).encode()).decode()
             self._headers["Authorization"] = f"Basic {encoded}"
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}),
-            _StayHere(),
-            urllib.request.HTTPSHandler(context=_tls_context(tls)),
-        )
+        self._opener = direct_opener(_tls_context(tls))
 
     def get(self, path: str = "", headers: Mapping[str, str] | None = None) -> bytes:
         request = urllib.request.Request(  # noqa: S310 (http and https only: checked when loaded)

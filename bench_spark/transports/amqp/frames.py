@@ -26,8 +26,6 @@ DELIVER: int = pika.spec.Basic.Deliver.INDEX
 RETURN: int = pika.spec.Basic.Return.INDEX
 ACK: int = pika.spec.Basic.Ack.INDEX
 NACK: int = pika.spec.Basic.Nack.INDEX
-SETTLE_BYTES = 13
-"""Content of an ack or a nack: class and method, tag, bits."""
 
 HEARTBEAT_FRAME: bytes = pika.frame.Heartbeat().marshal()
 

@@ -13,6 +13,7 @@ from typing import Any
 from bench_spark.errors import BrokerRefused, BrokerUnreachable, LoginRefused
 from bench_spark.scenario.broker import Broker
 from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.direct_http import direct_opener
 
 _NOT_FOUND = 404
 _LOGIN_REFUSED = (401, 403)
@@ -22,13 +23,6 @@ _LONGEST_REASON = 300
 def quoted(text: str) -> str:
     """A name as a part of a path."""
     return urllib.parse.quote(text, safe="")
-
-
-class _StayHere(urllib.request.HTTPRedirectHandler):
-    """Another host would be given the password that was meant for this one."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
 
 
 class Management:
@@ -42,12 +36,7 @@ class Management:
         self._api = f"{parts.scheme}://{self.host}{parts.path.rstrip('/')}/api"
         self._authorization = _basic(parts, access)
         self._timeout_seconds = access.timeout_seconds
-        # Brokers are spoken to directly, whatever proxy the shell has for the web.
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}),
-            _StayHere(),
-            urllib.request.HTTPSHandler(context=access.tls_context or ssl.create_default_context()),
-        )
+        self._opener = direct_opener(access.tls_context or ssl.create_default_context())
 
     def __repr__(self) -> str:
         return f"Management({self.host})"
