@@ -69,7 +69,7 @@ def test_every_number_of_a_report_is_answered_by_its_query(
     reports: Path, answers: dict[str, list[dict[str, Any]]]
 ) -> None:
     document = document_of(reports, "first")
-    asked = set()
+    asked: set[str] = set()
     for query in queries_of_run(document):
         rows = answers[query.title]
         asked |= query.answer.keys()
