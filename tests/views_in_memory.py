@@ -22,7 +22,7 @@ def views_in_memory(spark: SparkSession, store: Store) -> Iterator[None]:
         spark.createDataFrame(store.read(name)).createOrReplaceTempView(name)
     for statement in view_statements():
         spark.sql(statement)
-    usual = spark.conf.get(_WHOLE_STAGE)
+    usual = spark.conf.get(_WHOLE_STAGE, "true")
     spark.conf.set(_WHOLE_STAGE, "false")
     try:
         yield
