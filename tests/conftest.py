@@ -38,14 +38,12 @@ _INSTALLED = {"rabbitmq": installed_programs, "mosquitto": installed_program}
 LONGEST_FIRST = (
     "tests/cli/test_runs_on_real_brokers.py",
     "tests/cli/test_reports_of_runs.py",
-    "tests/brokers/test_reconnection.py",
-    "tests/brokers/test_reconnection_of_runs.py",
     "tests/cluster",
-    "tests/brokers/test_transport_contract.py",
     "tests/brokers/test_embedded_brokers.py",
-    "tests/brokers/test_absent_brokers.py",
-    "tests/brokers/test_mqtt_connections.py",
-    "tests/brokers/test_mqtt.py",
+    "tests/brokers/test_reconnection",
+    "tests/brokers/test_transport_contract.py",
+    "tests/cli/test_python_api.py",
+    "tests/brokers/test_mqtt",
 )
 QUICK = "tests/unit"
 

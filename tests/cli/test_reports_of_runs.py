@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from views_in_memory import views_in_memory
 
 from bench_spark.cli import main
 from bench_spark.report.queries import queries_of_run, queries_of_suite
@@ -52,13 +53,25 @@ def document_of(reports: Path, run_id: str) -> dict[str, Any]:
     return document
 
 
+@pytest.fixture(scope="module")
+def answers(reports: Path, spark: Any) -> dict[str, list[dict[str, Any]]]:
+    """Rows of every query of the first run's report, by its title."""
+    with views_in_memory(spark, Store(reports / "store")):
+        queries = queries_of_run(document_of(reports, "first"))
+        return {
+            query.title: [row.asDict() for row in spark.sql(query.sql).collect()]
+            for query in queries
+        }
+
+
 @pytest.mark.slow
-def test_every_number_of_a_report_is_answered_by_its_query(reports: Path, spark: Any) -> None:
-    create_views(spark, Store(reports / "store"))
+def test_every_number_of_a_report_is_answered_by_its_query(
+    reports: Path, answers: dict[str, list[dict[str, Any]]]
+) -> None:
     document = document_of(reports, "first")
-    asked = set()
+    asked: set[str] = set()
     for query in queries_of_run(document):
-        rows = [row.asDict() for row in spark.sql(query.sql).collect()]
+        rows = answers[query.title]
         asked |= query.answer.keys()
         if query.answer:
             [row] = rows
@@ -75,11 +88,11 @@ def test_every_number_of_a_report_is_answered_by_its_query(reports: Path, spark:
 
 
 @pytest.mark.slow
-def test_agents_are_answered_by_their_query(reports: Path, spark: Any) -> None:
-    create_views(spark, Store(reports / "store"))
+def test_agents_are_answered_by_their_query(
+    reports: Path, answers: dict[str, list[dict[str, Any]]]
+) -> None:
     document = document_of(reports, "first")
-    [query] = [query for query in queries_of_run(document) if query.title == "Agents"]
-    rows = {row["agent"]: row for row in spark.sql(query.sql).collect()}
+    rows = {row["agent"]: row for row in answers["Agents"]}
     for agent in document["agents"]:
         row = rows[agent["agent"]]
         assert (row["sent"], row["received_once"]) == (agent["sent"], agent["received_once"])

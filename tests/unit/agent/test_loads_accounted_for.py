@@ -132,7 +132,10 @@ def test_publishing_a_number_lasts_from_the_first_message_to_the_last_confirmati
     it has buffered in the warm-up first."""
     phases = {"warmup_seconds": 0.5, "drain_seconds": 5}
     few = {"mode": "maximum", "messages": 10}
-    load = run_load(plan(consumers=0, load=few, phases=phases), LOOPBACK)
+    for _ in range(5):
+        load = run_load(plan(consumers=0, load=few, phases=phases), LOOPBACK)
+        if sent(load, "warmup"):
+            break  # else a busy machine kept the agent from its whole warm-up
     began, ended = measured_span(load.plan, load.control)
     assert began is not None
     assert ended is not None
