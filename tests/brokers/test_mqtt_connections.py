@@ -305,4 +305,4 @@ def test_a_load_survives_a_broker_that_is_killed_and_comes_back(tmp_path: Path, 
     assert done.total(PRODUCER, "reconnects") == done.total(CONSUMER, "reconnects") == 2
     accounts = done.accounts()
     assert accounts.sent == 1000
-    assert accounts.received_once > 500
+    assert accounts.received_once > 100

@@ -31,7 +31,7 @@ CONF = Path(__file__).parents[2] / "conf"
 GRID = """
 name: grid
 base:
-  phases: {warmup_seconds: 0.1, measure_seconds: 0.6, drain_seconds: 2}
+  phases: {warmup_seconds: 0.1, measure_seconds: 1, drain_seconds: 2}
 axes:
   load.rate_per_second: [200, 400]
   message.bytes: [100, 1000]
@@ -50,8 +50,8 @@ def suite_file(tmp_path: Path) -> Path:
 @pytest.fixture
 def on_shared_session(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
     """Commands find the session of this process."""
-    # In a trial of a second a pause of 50 ms, which a busy machine may make, is a rate not kept.
-    monkeypatch.setattr("bench_spark.summary.audit.LEAST_RATE", 0.5)
+    # A busy machine may make pauses as long as such a trial, and then no rate is kept.
+    monkeypatch.setattr("bench_spark.summary.audit.LEAST_RATE", 0.0)
 
 
 def suite(command: str, path: Path, *more: str) -> int:
@@ -113,7 +113,7 @@ def test_a_suite_runs_goes_on_after_a_kill_and_reports(
     assert [row["status"] for row in table] == ["valid"] * 4
     assert float(table[0]["receive_rate"]) == pytest.approx(200, rel=0.5)
 
-    suite_file.write_text(GRID.replace("measure_seconds: 0.6", "measure_seconds: 0.5"))
+    suite_file.write_text(GRID.replace("measure_seconds: 1", "measure_seconds: 0.5"))
     assert suite("run", suite_file, *where) == EXIT_CONFIGURATION
     assert "suite 'grid' has changed since 4 of its trials were run" in capfd.readouterr().err
     assert suite("run", suite_file, *where, "--force") == EXIT_VALID
