@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import (
@@ -249,23 +250,24 @@ class Store:
             DeltaStorageHandler(self.table_uri(name), self._storage_options)
         )
 
-    def rows_at_most(self, name: str, run_id: str) -> int:
-        """How many rows the files have that may hold some of a run: no file is read for it."""
+    def rows_by_file(self, name: str, run_id: str) -> dict[str, int]:
+        """The files that may hold some rows of a run, inside the table's directory, and how many
+        rows each has: no file is read for it."""
 
-        def count(handle: DeltaTable) -> int:
+        def find(handle: DeltaTable) -> dict[str, int]:
             handle.update_incremental()
             files = pa.table(handle.get_add_actions(flatten=True))
-            names = ("num_records", "min.run_id", "max.run_id")
+            names = ("path", "num_records", "min.run_id", "max.run_id")
             if not set(names) <= set(files.column_names):
-                return 0
+                return {}
             told = zip(*(files[column].to_pylist() for column in names), strict=True)
-            return sum(
-                rows or 0
-                for rows, first, last in told
+            return {
+                unquote(path): rows or 0
+                for path, rows, first, last in told
                 if first is None or last is None or first <= run_id <= last
-            )
+            }
 
-        return self._with_handle(name, count)
+        return self._with_handle(name, find)
 
     def version(self, name: str) -> int:
         """The newest version of a table, whoever committed it."""

@@ -1,14 +1,16 @@
 """The exact join of `messages` by ID: what was sent with what was confirmed and received.
 
-Spark brings all rows of a message together, numpy joins them (`messages/joining.py`): some hundred
-bytes of Arrow a message, and no row leaves its executor.
+All rows of a message are brought together, numpy joins them (`messages/joining.py`), and only sums
+leave the executor. Where the store is a directory and the messages are not too many, each task
+reads the files itself and keeps its share (`messages/sharing.py`); else Spark moves the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -27,11 +29,14 @@ from bench_spark.messages.joining import (
     join_parts,
     unite,
 )
+from bench_spark.messages.sharing import Share
 from bench_spark.spark.delta import read_table
 from bench_spark.store import Store
 
 PARTITION_ROWS = 1_000_000
 """Rows that one worker holds at a time: some 100 MB."""
+MOST_SHARES = 16
+"""Every share reads all rows, so that work grows with the square of the rows."""
 
 _PARTS_TYPE: StructType = from_arrow_schema(PARTS)
 
@@ -54,21 +59,44 @@ GROUP BY producer
 
 def join_messages(spark: SparkSession, store: Store, run_id: str, rule: JoinRule) -> JoinedMessages:
     """Every message of a run that is in `messages`."""
-    messages = read_table(spark, store, "messages").where(f.col("run_id") == run_id)
-    rows = store.rows_at_most("messages", run_id)
+    files = store.rows_by_file("messages", run_id)
+    rows = sum(files.values())
+    join: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     partitions = max(spark.sparkContext.defaultParallelism, -(-rows // PARTITION_ROWS))
-    together = _rows(messages).repartition(
-        partitions, "producer", f.expr(f"sequence div {BLOCK_MESSAGES}")
-    )
-    parts = together.mapInArrow(partial(_join, rule=rule), _PARTS_TYPE).toArrow()
-    joined = unite(parts)
+    if store.is_local and partitions <= MOST_SHARES:
+        directory = Path(store.table_uri("messages"))
+        paths = [str(directory / path) for path in files]
+        join = partial(_join_share, paths=paths, run_id=run_id, shares=partitions, rule=rule)
+        together = spark.range(0, partitions, 1, partitions)
+    else:
+        join = partial(_join, rule=rule)
+        together = _rows(_of_run(spark, store, run_id)).repartition(
+            partitions, "producer", f.expr(f"sequence div {BLOCK_MESSAGES}")
+        )
+    joined = unite(together.mapInArrow(join, _PARTS_TYPE).toArrow())
     if joined.is_in_order:
         return joined
-    return replace(joined, out_of_order=_out_of_order(spark, messages))
+    return replace(joined, out_of_order=_out_of_order(spark, _of_run(spark, store, run_id)))
+
+
+def _of_run(spark: SparkSession, store: Store, run_id: str) -> DataFrame:
+    return read_table(spark, store, "messages").where(f.col("run_id") == run_id)
 
 
 def _join(batches: Iterator[pa.RecordBatch], rule: JoinRule) -> Iterator[pa.RecordBatch]:
     return join_parts(batches, rule)
+
+
+def _join_share(
+    batches: Iterator[pa.RecordBatch],
+    paths: Sequence[str],
+    run_id: str,
+    shares: int,
+    rule: JoinRule,
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column("id").to_pylist():
+            yield from join_parts(Share(run_id, number, shares).rows_of(paths), rule)
 
 
 def _rows(messages: DataFrame) -> DataFrame:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.measure.hdr import SparseHistogram
 from bench_spark.messages.joining import JoinRule
 from bench_spark.spark import joins
 from bench_spark.spark.joins import join_messages
@@ -80,6 +83,10 @@ def bridged(seed: int) -> tuple[list[dict[str, Any]], Counter[str], dict[int, in
     return rows, done, {producer: count for producer, count in late.items() if count}
 
 
+def plain(histogram: SparseHistogram) -> dict[str, Any]:
+    return {name: np.asarray(value).tolist() for name, value in asdict(histogram).items()}
+
+
 @pytest.fixture
 def filled(store: Store) -> Store:
     rows, _, _ = bridged(seed=5)
@@ -104,6 +111,13 @@ def test_every_message_is_accounted_for_whatever_happened_to_it(
     _, done, late = bridged(seed=5)
     rule = JoinRule(TIMELINE, 10_000_000, has_schedule=True)
     found = join_messages(spark, filled, RUN, rule)
+    with monkeypatch.context() as by_spark:
+        by_spark.setattr(joins, "MOST_SHARES", 0)
+        again = join_messages(spark, filled, RUN, rule)
+    assert (again.by_producer, again.out_of_order) == (found.by_producer, late)
+    assert {measure: plain(again.histogram(measure)) for measure in again.ticks} == {
+        measure: plain(found.histogram(measure)) for measure in found.ticks
+    }
     for name in ("sent", "received", "received_once", "corrupted"):
         assert found.total(name) == done[name] > 0, name
     assert found.total("confirmed") == done["sent"]
