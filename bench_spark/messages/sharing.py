@@ -21,7 +21,7 @@ from bench_spark.messages.joining import BLOCK_MESSAGES, ROWS
 
 ROWS_AT_ONCE = 256 * 1024
 _WORDS = ("run_id", "kind", "phase")
-_KINDS = {event.name.lower(): int(event) for event in MessageEvent}
+KINDS = {event.name.lower(): int(event) for event in MessageEvent}
 _COLUMNS = [*(name for name in ROWS.names if name not in ("kind", "is_measured")), *_WORDS]
 
 Mask = npt.NDArray[np.bool_]
@@ -48,7 +48,7 @@ class Share:
         is_ours = _coded(batch.column("run_id"), {self.run_id: 1}) == 1
         is_ours &= self._holds(batch.column("producer"), batch.column("sequence"))
         made = {
-            "kind": pa.array(_coded(batch.column("kind"), _KINDS)),
+            "kind": pa.array(_coded(batch.column("kind"), KINDS)),
             "is_measured": pa.array(_coded(batch.column("phase"), {MEASURE: 1}) == 1),
         }
         arrays = [made[name] if name in made else batch.column(name) for name in ROWS.names]

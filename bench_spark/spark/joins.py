@@ -19,7 +19,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from bench_spark.agent.timeline import MEASURE
-from bench_spark.agent.tracing import MessageEvent
 from bench_spark.messages.joining import (
     BLOCK_MESSAGES,
     PARTS,
@@ -29,7 +28,7 @@ from bench_spark.messages.joining import (
     join_parts,
     unite,
 )
-from bench_spark.messages.sharing import Share
+from bench_spark.messages.sharing import KINDS, Share
 from bench_spark.spark.delta import read_table
 from bench_spark.store import Store
 
@@ -100,7 +99,7 @@ def _join_share(
 
 
 def _rows(messages: DataFrame) -> DataFrame:
-    kinds = " ".join(f"WHEN '{event.name.lower()}' THEN {int(event)}" for event in MessageEvent)
+    kinds = " ".join(f"WHEN '{kind}' THEN {number}" for kind, number in KINDS.items())
     made = {
         "kind": f.expr(f"CAST(CASE kind {kinds} END AS TINYINT)"),
         "is_measured": f.col("phase") == MEASURE,

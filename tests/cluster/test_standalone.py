@@ -111,8 +111,10 @@ def test_a_suite_runs_on_a_cluster(several: Several) -> None:
     assert sorted(runs.trial) == [1, 2]
     assert set(runs.status) == {"valid"}
     agents = json.loads(runs.result_json[0])["agents"]
+    run = json.loads((several.directory / "run.json").read_text())
     # Where metrics keep one executor busy, Spark may give both agents to the other.
-    assert [bool(agent["executor"]) for agent in agents] == [True, True]
+    assert len(agents) == 2
+    assert {agent["executor"] for agent in agents} <= {agent["executor"] for agent in run["agents"]}
     assert "load.rate_per_second,status," in several.done.stdout
 
 

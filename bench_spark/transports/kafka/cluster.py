@@ -356,11 +356,9 @@ class Cluster:
 
     def _delete_group(self, group: str, timeout_seconds: float) -> None:
         def question() -> None:
-            future = self._client.delete_consumer_groups([group], request_timeout=timeout_seconds)[
-                group
-            ]
+            asked = self._client.delete_consumer_groups([group], request_timeout=timeout_seconds)
             try:
-                self._result(future)
+                self._result(asked[group])
             except KafkaException as error:
                 if error.args[0].code() not in _GROUP_NOT_OURS_TO_DELETE:
                     raise

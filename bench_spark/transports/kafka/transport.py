@@ -317,20 +317,19 @@ class KafkaTransport:
             if self._scenario.consumers and not self._is_group_needed(cluster, ours):
                 for group in self._groups(destinations):
                     if self._is_shared:
-                        self._forget_share_group(group)
+                        self._forget_share_group(cluster, group)
                     else:
                         cluster.delete_group(group)
 
-    def _forget_share_group(self, group: str) -> None:
+    def _forget_share_group(self, cluster: Cluster, group: str) -> None:
         """Where its topics have just been deleted, Kafka 4.3 now and then never answers a request
         to delete a share group, nor anything after it on that connection. The next connection's
         request is answered at once."""
         try:
-            with self._cluster() as cluster:
-                cluster.forget_share_group(group)
+            cluster.forget_share_group(group)
         except BrokerUnreachable:
-            with self._cluster() as cluster:
-                cluster.forget_share_group(group)
+            with self._cluster() as another:
+                another.forget_share_group(group)
 
     def _is_group_needed(self, cluster: Cluster, ours: set[str]) -> bool:
         if self._scenario.only_consumes:
