@@ -28,7 +28,7 @@ COPY --from=build /jars /opt/bench-spark/jars
 COPY jobs /opt/bench-spark/jobs
 COPY conf /opt/bench-spark/conf
 # The base has no conf directory; Spark puts this one on the class path, so both files are found.
-COPY spark-defaults.conf conf/log4j2.properties /opt/spark/conf/
+COPY conf/docker/spark-defaults.conf conf/log4j2.properties /opt/spark/conf/
 
 ENV BENCH_SPARK_JARS=/opt/bench-spark/jars \
     PYSPARK_PYTHON=/opt/bench-spark/venv/bin/python \

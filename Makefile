@@ -1,6 +1,6 @@
 # Every target prepares what it needs; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deployment test-faults check format audit bench wheel archive clean
+.PHONY: help setup demo test test-deployment test-faults soak check format audit bench wheel archive clean
 
 BIN := .venv/bin
 SOURCES := bench_spark jobs tests tools benchmarks
@@ -28,6 +28,9 @@ test-faults: ## every fault of docs/reliability.md, and its table from what was 
 	@$(if $(CASE),,rm -f build/faults.json)
 	@$(BIN)/python -m pytest -m 'fault$(if $(CASE),(case=$(CASE)))' --fault-results build/faults.json $(TESTS)
 	@$(BIN)/python tools/fault_table.py build/faults.json
+
+soak: setup ## memory of driver, JVM and agents over 30 minutes of load (MINUTES=5: shorter)
+	@$(BIN)/python tools/soak.py $(MINUTES)
 
 check: setup ## formatting, lint, types and the quick tests
 	$(BIN)/ruff format --check $(wildcard $(SOURCES))

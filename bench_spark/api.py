@@ -116,7 +116,8 @@ def run(
     live: bool = True,
     progress: TextIO | None = None,
 ) -> Result:
-    """Run a scenario on a broker. A Spark session that is there already is used, and left.
+    """Run a scenario on a broker. Beside a Spark session that is there already another one is made
+    on its application; nothing of it changes.
 
     `ingress`, `egress`: where messages go in and come out again, if that is not one broker; unset:
     as the scenario says, else `broker`.

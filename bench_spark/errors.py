@@ -5,6 +5,7 @@
     |-- PreflightError                3  the surroundings are not ready
     |   |-- EnvironmentNotReady           Java, jars or a package is missing
     |   |-- BrokerUnreachable             nobody answers at host:port, or not in this protocol
+    |   |   `-- WrongProtocol                 what answers was recognised as something else
     |   |-- LoginRefused                  wrong user, password, vhost, or a missing right
     |   |-- BrokerRefused                 the broker answered no to something the scenario needs
     |   |-- TooFewSlots                   Spark cannot run all agents at once
@@ -56,6 +57,10 @@ class EnvironmentNotReady(PreflightError):
 
 
 class BrokerUnreachable(PreflightError):
+    pass
+
+
+class WrongProtocol(BrokerUnreachable):
     pass
 
 

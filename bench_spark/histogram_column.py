@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bench_spark.measure.hdr import TOTALS, SparseHistogram
+from bench_spark.core.hdr import TOTALS, SparseHistogram
 from bench_spark.tables import HISTOGRAM
 
 

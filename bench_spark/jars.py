@@ -75,6 +75,12 @@ def delta_jars() -> list[Path]:
     return jar_set("delta")
 
 
+def delta_coordinate() -> str:
+    """What spark.jars.packages needs for Delta tables."""
+    coordinates = known_sets()["delta"].sha256
+    return next(name for name in coordinates if ":delta-spark" in name)
+
+
 def class_archive_path() -> Path:
     """Where the class-data archive for this Java and these jars is, or would be.
 

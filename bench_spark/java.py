@@ -1,4 +1,4 @@
-"""Finding a Java that Spark and the embedded brokers can run on."""
+"""The Java that Spark and the embedded brokers run on: found, or started by spark-submit."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ HOW_TO_INSTALL = (
 )
 
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit started this program, and its JVM before it."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def require_java() -> Path:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench_spark.agent.timeline import Timeline
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.scenario.models import Scenario
 
 UNBOUNDED_PHASE_SECONDS = 3600.0
 """Time limit of a measured phase that is bounded by a number of messages."""
+LONGEST_SETTLING = 3
+"""Times the warm-up that a load has to settle."""
 
 
 def total_rate_per_second(scenario: Scenario) -> float:
@@ -62,12 +64,31 @@ def _is_paced(scenario: Scenario) -> bool:
     return scenario.load.has_schedule and not scenario.only_consumes
 
 
-def timeline_of(scenario: Scenario, start_ns: int) -> Timeline:
-    """The phases of a run whose agents start together at that moment."""
+def has_to_settle(scenario: Scenario) -> bool:
+    """Whether the measured phase begins when as much is received as is sent, and not after a fixed
+    time: a load without a schedule fills the broker first. One end alone cannot tell."""
+    has_warmup = scenario.phases.warmup_seconds > 0
+    return scenario.load.mode == "maximum" and scenario.has_both_ends and has_warmup
+
+
+def longest_warmup_seconds(scenario: Scenario) -> float:
+    factor = LONGEST_SETTLING if has_to_settle(scenario) else 1
+    return factor * scenario.phases.warmup_seconds
+
+
+def timeline_of(scenario: Scenario, start_ns: int, measured_from_ns: int | None = None) -> Timeline:
+    """The phases of a run whose agents start together at that moment.
+
+    Of a load that has to settle, with the longest warm-up there can be, unless it is known from
+    when on it was measured.
+    """
     phases = scenario.phases
-    return Timeline(
+    timeline = Timeline(
         start_ns=start_ns,
-        warmup_ns=round(phases.warmup_seconds * NANOSECONDS),
+        warmup_ns=round(longest_warmup_seconds(scenario) * NANOSECONDS),
         measure_ns=round(measured_seconds(scenario) * NANOSECONDS),
         drain_ns=round(phases.drain_seconds * NANOSECONDS),
     )
+    if measured_from_ns is not None and has_to_settle(scenario):
+        timeline.measure_from(measured_from_ns)
+    return timeline

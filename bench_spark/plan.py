@@ -12,10 +12,15 @@ from typing import TypeVar
 from bench_spark.agent.due_times import Stream
 from bench_spark.agent.pacer import Pacing, Schedule
 from bench_spark.agent.recorded import RecordedSchedule, recording_at
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.envelope import ENVELOPE_BYTES, run_tag
 from bench_spark.errors import ConfigurationError
-from bench_spark.load_course import measured_seconds, rate_changes, total_rate_per_second
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.measure.envelope import ENVELOPE_BYTES, run_tag
+from bench_spark.load_course import (
+    longest_warmup_seconds,
+    measured_seconds,
+    rate_changes,
+    total_rate_per_second,
+)
 from bench_spark.placement import (
     Member,
     Placed,
@@ -150,12 +155,9 @@ class Plan:
         return max(paced) / 1000 if paced else None
 
     @property
-    def load_seconds(self) -> float:
-        return self.scenario.phases.warmup_seconds + measured_seconds(self.scenario)
-
-    @property
     def longest_seconds(self) -> float:
-        return self.load_seconds + self.scenario.phases.drain_seconds
+        load_seconds = longest_warmup_seconds(self.scenario) + measured_seconds(self.scenario)
+        return load_seconds + self.scenario.phases.drain_seconds
 
     @property
     def is_paired(self) -> bool:
@@ -231,7 +233,9 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2, executors: i
             )
         )
         declared.update(touched)
-    if shared and not effective.has_envelopes:
+    if shared and effective.has_envelopes:
+        assignments = _with_streams(assignments)
+    elif shared:
         _refuse_unknown_phases(effective)
         assignments = with_phases_by_number(assignments)
     return Plan(run_id, effective, tuple(assignments))
@@ -277,13 +281,18 @@ def with_phases_by_number(assignments: Sequence[Assignment]) -> list[Assignment]
         before = 0 if schedule is None else schedule.messages_before(warmup_ns)
         for lane, member in enumerate(assignment.producers):
             first[member.index] = len(range(lane, before, lanes))
+    return [replace(one, first_measured=tuple(first)) for one in _with_streams(assignments)]
+
+
+def _with_streams(assignments: Sequence[Assignment]) -> list[Assignment]:
+    """On a schedule every agent knows when the messages of the others are due."""
     streams = tuple(
         Stream(tuple(member.index for member in one.producers), schedule)
         for one in assignments
         # Recorded traffic is no rule but a table: too much to send to every agent.
         if isinstance(schedule := one.schedule, Schedule)
     )
-    return [replace(one, first_measured=tuple(first), streams=streams) for one in assignments]
+    return [replace(one, streams=streams) for one in assignments]
 
 
 def _refuse_unknown_phases(scenario: Scenario) -> None:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -22,6 +23,7 @@ import pyarrow as pa
 from deltalake import (
     CommitProperties,
     DeltaTable,
+    QueryBuilder,
     Transaction,
     WriterProperties,
     write_deltalake,
@@ -33,7 +35,13 @@ from pyarrow import fs
 
 from bench_spark import tables
 from bench_spark.errors import StoreError
-from bench_spark.store_opening import in_one_line, open_table, prove_writable, without_user
+from bench_spark.store_opening import (
+    in_one_line,
+    open_table,
+    prove_writable,
+    try_to_write,
+    without_user,
+)
 from bench_spark.version_checksum import VersionChecksums
 
 COMPACT_AFTER_APPENDS = 300
@@ -50,6 +58,13 @@ SMALL_ROWS_IN_GROUP = 131_072
 
 MERGE_ATTEMPTS = 8
 """Another process that replaces a run's row at the same moment makes the commit conflict."""
+
+COMMIT_BYTES = 65_536
+"""Room that a commit takes beside its rows: the log's entry, a file's head and foot, a checksum."""
+KEPT_FREE_BYTES = 1_048_576
+"""Room on a disk that is left for the result of a run."""
+RESULT = ("runs", "samples", "summary")
+"""Tables that may use the room kept free for them."""
 
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
@@ -106,6 +121,12 @@ class Store:
     def is_local(self) -> bool:
         return not _URI.match(self.uri)
 
+    @property
+    def directory(self) -> Path | None:
+        """Where the store is on this machine, or on a share; None for object stores."""
+        uri = self.uri.removeprefix("file://")
+        return Path(uri) if self.is_local or uri != self.uri else None
+
     def table_uri(self, name: str) -> str:
         return tables.table_uri(self.uri, name)
 
@@ -147,7 +168,7 @@ class Store:
                 self._checksums[name].write(handle)
             return True
 
-        return self._counting(name, self._with_handle(name, commit))
+        return self._counting(name, self._with_handle(name, commit, writes_bytes=rows.nbytes))
 
     def add_files(self, name: str, files: Sequence[TableFile], app_id: str, version: int) -> bool:
         """Make files that lie in a table's directory a part of it; like `append`, at most once per
@@ -168,17 +189,63 @@ class Store:
             handle.update_incremental()
             return True
 
-        return self._counting(name, self._with_handle(name, commit))
+        return self._counting(name, self._with_handle(name, commit, writes_bytes=0))
 
     def remove_unnamed(self, name: str, directory: str, named: Collection[str]) -> int:
         """Delete files of a directory inside a table's that no commit ever named: what a writer
         left that ended before it could tell. Returns how many there were."""
         filesystem = self.files(name)
-        found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
-        unnamed = [file.path for file in found if file.is_file and file.path not in named]
-        for path in unnamed:
-            filesystem.delete_file(path)
+        try:
+            found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))
+            unnamed = [file.path for file in found if file.is_file and file.path not in named]
+            for path in unnamed:
+                filesystem.delete_file(path)
+        except OSError as error:
+            raise StoreError(f"store {self._shown}: {name}: {in_one_line(error)}") from error
         return len(unnamed)
+
+    def claim_run(self, row: Mapping[str, Any]) -> bool:
+        """Put in the row of a new run, unless its id is taken.
+
+        Of several processes that try it at once one succeeds: the commit carries the id as a
+        transaction, and Delta lets no two commits of one transaction in.
+        """
+        run_id = str(row["run_id"])
+        if self._has_run(run_id):
+            return False
+        rows = pa.Table.from_pylist([dict(row)], schema=tables.RUNS)
+        return self.append("runs", rows, app_id=f"run {run_id}", version=1)
+
+    def end_run(self, run_id: str, status: str, reason: str, exit_code: int) -> bool:
+        """End a run's row that is still `running`; whether it was."""
+
+        def commit(handle: DeltaTable) -> bool:
+            handle.update_incremental()
+            ended: dict[str, Any] = {
+                "status": status,
+                "exit_code": exit_code,
+                "reasons": [reason],
+                "ended_at": datetime.now(UTC),
+            }
+            # No id has a quote in it.
+            running = f"run_id = '{run_id}' AND status = 'running'"
+            done = handle.update(new_values=ended, predicate=running)
+            return bool(done["num_updated_rows"])
+
+        return self._with_handle("runs", commit, writes_bytes=0)
+
+    def _has_run(self, run_id: str) -> bool:
+        """Asked of deltalake's own engine: processes that end soon afterwards must not use pyarrow
+        (see `_filesystem`)."""
+
+        def find(handle: DeltaTable) -> bool:
+            handle.update_incremental()
+            # No id has a quote in it.
+            query = f"SELECT run_id FROM runs WHERE run_id = '{run_id}' LIMIT 1"  # noqa: S608
+            found = QueryBuilder().register("runs", handle).execute(query).read_all()
+            return bool(found.num_rows)
+
+        return self._with_handle("runs", find)
 
     def replace_run(self, row: Mapping[str, Any]) -> None:
         """Put this row into `runs` in place of the one with the same run_id, if there is one."""
@@ -205,7 +272,7 @@ class Store:
                         raise
                     time.sleep(random.uniform(0.01, 0.05) * attempt)
 
-        self._with_handle("runs", commit)
+        self._with_handle("runs", commit, writes_bytes=source.nbytes)
 
     def read(
         self,
@@ -237,10 +304,12 @@ class Store:
             if between is not None:
                 column, first, last = between
                 filters += [(column, ">=", first), (column, "<=", last)]
+            there = {field.name for field in handle.schema().fields}
+            known = None if columns is None else [each for each in columns if each in there]
             rows = handle.to_pyarrow_table(
-                columns=columns, filters=filters or None, filesystem=self._filesystem(name)
+                columns=known, filters=filters or None, filesystem=self._filesystem(name)
             )
-            return rows, int(handle.version())
+            return _with_columns(rows, name, columns), int(handle.version())
 
         return self._with_handle(name, scan)
 
@@ -296,6 +365,7 @@ class Store:
 
         def optimize(handle: DeltaTable) -> None:
             handle.update_incremental()
+            self._prove_room(name, sum(handle.get_add_actions()["size_bytes"].to_pylist()))
             handle.optimize.compact(
                 writer_properties=WriterProperties(
                     max_row_group_size=COMPACTED_GROUP_ROWS.get(name, SMALL_ROWS_IN_GROUP)
@@ -307,7 +377,10 @@ class Store:
 
     # -- handles ---------------------------------------------------------------------------------
 
-    def _with_handle(self, name: str, action: Callable[[DeltaTable], T]) -> T:
+    def _with_handle(
+        self, name: str, action: Callable[[DeltaTable], T], writes_bytes: int | None = None
+    ) -> T:
+        """`writes_bytes`: of the rows that the action writes; None if it only reads."""
         table = self._tables[name]
         with table.lock:
             try:
@@ -317,6 +390,8 @@ class Store:
                     )
                     table.commits = 0
                 table.commits += 1
+                if writes_bytes is not None:
+                    self._prove_room(name, writes_bytes)
                 return action(table.handle)
             except TableNotFoundError as error:
                 raise StoreError(f"store {self._shown}: no table {name!r} in it") from error
@@ -324,6 +399,23 @@ class Store:
                 # The handle may be in any state now; the next call opens a new one.
                 table.handle = None
                 raise StoreError(f"store {self._shown}: {name}: {in_one_line(error)}") from error
+
+    def _prove_room(self, name: str, size_bytes: int) -> None:
+        """Refuse to write into a directory that is full or read-only.
+
+        deltalake would raise an error, too, but not before its threads have printed that they
+        panicked, and nothing can keep that from the terminal. Rows take less room in a file than in
+        memory, so that there is enough where this finds no fault.
+        """
+        if self.directory is None:
+            return
+        kept_free_bytes = 0 if name in RESULT else KEPT_FREE_BYTES
+        try:
+            try_to_write(self.directory, size_bytes + COMMIT_BYTES + kept_free_bytes)
+        except OSError as error:
+            raise StoreError(
+                f"the store {self._shown} cannot be written: {error.strerror}"
+            ) from error
 
     def _filesystem(self, name: str) -> fs.FileSystem | None:
         """How pyarrow reads a table's files; None: through deltalake.
@@ -349,6 +441,15 @@ class _Table:
         self.commits = 0
         self.appends = 0
         """Since it was compacted."""
+
+
+def _with_columns(rows: pa.Table, name: str, columns: list[str] | None) -> pa.Table:
+    """The columns in the order asked for; one that an older store does not have yet is null."""
+    for column in columns or ():
+        if column not in rows.column_names:
+            kind = tables.TABLES[name].field(column).type
+            rows = rows.append_column(column, pa.nulls(len(rows), kind))
+    return rows if columns is None else rows.select(columns)
 
 
 def _is_in(handle: DeltaTable, transaction: Transaction) -> bool:

@@ -23,13 +23,20 @@ _USER_INFO = re.compile(r"(://)[^/@\s]+@")
 
 def prove_writable(directory: Path) -> None:
     """Try a local store with a file of its own; a remote one is tried by creating its tables."""
-    probe = directory / f".writable-{os.getpid()}-{threading.get_ident()}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
+        try_to_write(directory)
     except OSError as error:
         raise StoreNotReady(f"store {directory} cannot be written: {error.strerror}") from error
+
+
+def try_to_write(directory: Path, size_bytes: int = 0) -> None:
+    """Raise the OSError that a file of this size would meet. Its room is given back at once."""
+    trial = directory / f".writable-{os.getpid()}-{threading.get_ident()}"
+    with trial.open("wb") as file:
+        trial.unlink()
+        if size_bytes:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
 
 
 def open_table(store: str, name: str, storage_options: Mapping[str, str] | None) -> DeltaTable:

@@ -42,6 +42,9 @@ COUNTERS = (
     "reconnects",
     "disconnected_ns",
     "corrupted",
+    "unexpected",
+    "repeats_dropped",
+    "given_up",
 )
 """Counters of one event row; they add up over rows."""
 
@@ -123,7 +126,7 @@ RUNS = pa.schema(
         ("run_id", pa.string()),
         ("scenario", pa.string()),
         ("broker", pa.string()),
-        ("status", pa.string()),  # running, valid, degraded, failed, aborted
+        ("status", pa.string()),  # running, valid, degraded, failed, aborted, abandoned
         ("reasons", pa.list_(pa.string())),
         ("exit_code", pa.int32()),
         ("started_at", _TIMESTAMP),
@@ -146,6 +149,7 @@ RUNS = pa.schema(
         ("result_json", pa.string()),
         ("bench_spark_version", pa.string()),
         ("slo", pa.list_(OBJECTIVE)),
+        ("driver_json", pa.string()),
     ]
 )
 """One row per run, with the whole result document in `result_json`."""

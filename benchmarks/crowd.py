@@ -26,7 +26,7 @@ from bench_spark.agent.wire import encode_frame, new_token
 from bench_spark.collector.committer import Committer
 from bench_spark.collector.control import RunControl
 from bench_spark.collector.server import CollectorServer
-from bench_spark.measure.clock import NANOSECONDS, Clock
+from bench_spark.core.clock import NANOSECONDS, Clock
 from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.load_sections import Phases
 from bench_spark.scenario.models import Scenario

@@ -29,8 +29,8 @@ from bench_spark.agent.wire import (
     encode_frame,
     new_challenge,
 )
-from bench_spark.measure.clock import NANOSECONDS, Clock
-from bench_spark.measure.hdr import Histogram, SparseHistogram, shape_for
+from bench_spark.core.clock import NANOSECONDS, Clock
+from bench_spark.core.hdr import Histogram, SparseHistogram, shape_for
 from bench_spark.tables import COUNTERS
 
 HIGHEST_US = 10_000_000

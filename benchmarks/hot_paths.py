@@ -23,6 +23,7 @@ from benchmarks.paths import (
     HotPath,
     carry_records,
     decode_deliveries,
+    draw_padding,
     processor_seconds_per_call,
     publish_to_a_sink,
     record_both_ends,
@@ -71,7 +72,11 @@ def _records(directory: Path) -> ours.Settings:
 def _open(effort: Effort, directory: Path) -> Iterator[Opened]:
     paths: list[tuple[HotPath, int]] = [
         *((path, batch) for path in (publish_to_a_sink, decode_deliveries) for batch in BATCHES),
-        *((path, batch) for path in (settle_confirms, stamp_heads) for batch in BATCHES),
+        *(
+            (path, batch)
+            for path in (settle_confirms, stamp_heads, draw_padding)
+            for batch in BATCHES
+        ),
         *((carry_records, batch) for batch in (25, 512)),
         (record_both_ends, RECORDED_BATCH),
         (record_latencies, RECORDED_BATCH),

@@ -21,25 +21,27 @@ from hdrh.histogram import HdrHistogram
 
 from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.dealing import RoundRobin
+from bench_spark.agent.payload import Padding, head_bytes
 from bench_spark.agent.recorder import Recorder
 from bench_spark.agent.recorder_setup import RecorderSetup
 from bench_spark.agent.sent_ring import SentRing
 from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.timeline import Timeline
+from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
+from bench_spark.core.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shape_for
 from bench_spark.datasets.ordering import ordering_of
 from bench_spark.datasets.record_files import RecordFiles
 from bench_spark.identity.registry import carrier_named
-from bench_spark.measure.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
-from bench_spark.measure.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shape_for
 from bench_spark.scenario.dataset_section import Dataset
 from bench_spark.scenario.identity_section import Identity
+from bench_spark.scenario.load_sections import Message
 from bench_spark.transports.amqp.acks import AckFrames, Confirmations
 from bench_spark.transports.amqp.deliveries import Deliveries
 from bench_spark.transports.amqp.frames import body_frame, header_frame, method_frame
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
 from bench_spark.transports.amqp.settlement import Settlement
-from bench_spark.transports.base import HEAD_ONLY, Batch, Outcomes, Received
+from bench_spark.transports.base import HEAD_ONLY, Batch, Outcomes, Received, each_tail
 from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.runs import ReadBuffer
 
@@ -150,6 +152,19 @@ def stamp_heads(batch: int) -> AbstractContextManager[Work]:
     return nullcontext(stamp)
 
 
+def draw_padding(batch: int) -> AbstractContextManager[Work]:
+    """Random bytes for the bodies of a batch, other ones for every message."""
+    message = Message(bytes=BODY_BYTES)
+    padding = Padding(message, seed=1)
+    padding.set_size(BODY_BYTES - head_bytes(message), batch)
+
+    def draw() -> None:
+        padding.of(batch)
+        padding.sent(batch)
+
+    return nullcontext(draw)
+
+
 @contextmanager
 def carry_records(batch: int) -> Iterator[Work]:
     """Read records of a file, put an ID before each, and know each again by it."""
@@ -172,9 +187,10 @@ def carry_records(batch: int) -> Iterator[Work]:
                 carrying.prepare(made)
                 carrying.accepted(made, batch)
                 assert made.sizes is not None
-                arrived = Received(received_ns, lane, route, head, made.sizes, redelivered)
-                assert not isinstance(made.tail, bytes)
-                arrived.bodies = made.tail
+                arrived = Received.of_columns(
+                    received_ns, lane, route, head, made.sizes, redelivered
+                )
+                arrived.bodies = list(each_tail(made.tail))
                 carrying.identify(arrived)
                 first += batch
 
@@ -227,7 +243,7 @@ def record_both_ends(batch: int) -> AbstractContextManager[Work]:
     lane, subscription = np.zeros(batch, np.uint32), np.zeros(batch, np.int64)
     head, first = empty_envelopes(batch), 0
     head["run_tag"] = 1
-    received = Received(
+    received = Received.of_columns(
         received_ns=_latencies_ns(batch),
         lane=lane,
         route=np.zeros(batch, np.uint16),

@@ -120,7 +120,8 @@ class Submitter:
             ),
             "spark.executor.extraJavaOptions": _with_class_archive(),
             "spark.executor.memory": "512m",
-            # Every place has this machine's files, simulated or not.
+            # Every place has this machine's files, simulated or not: nothing is to be fetched.
+            "spark.jars.packages": "",
             "spark.driver.extraClassPath": DELTA,
             "spark.executor.extraClassPath": DELTA,
             **job.settings,

@@ -19,8 +19,8 @@ from bench_spark.collector.accounts import Accounts
 from bench_spark.collector.control import RunControl
 from bench_spark.collector.evidence import accounts_of
 from bench_spark.collector.server import CollectorServer
-from bench_spark.measure.clock import Clock
-from bench_spark.measure.hdr import SparseHistogram, merge_sparse
+from bench_spark.core.clock import Clock
+from bench_spark.core.hdr import SparseHistogram, merge_sparse
 from bench_spark.plan import Plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.ends import Ends

@@ -54,11 +54,14 @@ ON_ONE_SESSION = (
     (
         "tests/cli/test_runs_on_real_brokers.py",
         "tests/cli/test_bridge.py",
+        "tests/cli/test_preflight.py",
         "tests/cli/test_search_command.py",
         "tests/cli/test_search_rate_command.py",
         "tests/cli/test_suites.py",
         "tests/faults/test_broker_faults.py",
         "tests/faults/test_executor_faults.py",
+        "tests/faults/test_store_faults.py",
+        "tests/faults/test_verdicts.py",
     ),
     (
         "tests/cli/test_reports_of_runs.py",
@@ -66,6 +69,7 @@ ON_ONE_SESSION = (
         "tests/cli/test_dashboard_in_a_browser.py",
         "tests/cli/test_traced_run.py",
         "tests/faults/test_clock_steps.py",
+        "tests/faults/test_dead_threads.py",
         "tests/spark/",
     ),
 )

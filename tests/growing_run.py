@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from bench_spark import tables
+from bench_spark.driver_process import this_process
 from bench_spark.errors import BenchError
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
@@ -101,6 +104,15 @@ class GrowingRun:
             ),
         )
 
+    def lose_driver(self) -> None:
+        """As if another process of this machine had begun the run and was killed."""
+        row = run_row(self.plan, self._broker, STARTED)
+        self.store.replace_run(row | {"driver_json": vanished_driver()})
+
+    def measure_from(self, second: float) -> None:
+        row = run_row(self.plan, self._broker, STARTED)
+        self.store.replace_run(row | {"measured_from": _at(second)})
+
     def end(self, document: dict[str, Any]) -> None:
         whole = {**document, "run_id": self.run_id, "scenario": self.plan.scenario.dump()}
         row = run_row(self.plan, self._broker, STARTED)
@@ -117,6 +129,13 @@ class GrowingRun:
     def _append(self, table: str, *rows: dict[str, Any]) -> None:
         named = [{"run_id": self.run_id, **row} for row in rows]
         self.store.append(table, pa.Table.from_pylist(named, schema=tables.TABLES[table]))
+
+
+def vanished_driver() -> str:
+    """As `driver_json` names a process of this machine that has ended."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    return json.dumps(json.loads(this_process()) | {"pid": ended.pid})
 
 
 def _at(second: float) -> datetime:

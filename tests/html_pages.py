@@ -111,9 +111,12 @@ def suite_page(directory: Path, hurt: bool = False) -> str:
     return writer.getvalue()
 
 
-def comparison(label: str) -> dict[str, Any]:
+def comparison(label: str, is_comparable: bool = True) -> dict[str, Any]:
     def side(name: str) -> dict[str, Any]:
-        return {"label": name, "runs": [name], "statuses": ["valid"], "broker": "kafka"}
+        return {
+            **{"label": name, "runs": [name], "statuses": ["valid"], "broker": "kafka"},
+            **{"brokers": [f"{name} 4.1"], "machines": [f"2 cores ({name})"]},
+        }
 
     def entry(metric: str, unit: str, ratio: float | None, verdict: str) -> dict[str, Any]:
         estimate = {"value": 100.0, "low": 90.0, "high": 110.0}
@@ -121,12 +124,13 @@ def comparison(label: str) -> dict[str, Any]:
         return {
             **{"metric": metric, "unit": unit, "higher_is_better": unit == "per_second"},
             **{"baseline": estimate, "candidate": estimate, "ratio": found, "verdict": verdict},
+            "reason": f"too few repetitions {label}" if verdict == "cannot tell" else None,
         }
 
     gate = {
         **{"gate": f"p99 > 1.10x{label}", "candidate": label, "is_ratio": True, "reason": None},
         **{"metric": "latency.p99", "unit": "us", "value": 1.5, "low": 1.35, "high": 1.65},
-        **{"judged_by": "interval", "missed": True},
+        **{"judged_by": "interval", "doubt": None, "missed": True},
     }
     return {
         "title": f"{label} against base",
@@ -134,10 +138,11 @@ def comparison(label: str) -> dict[str, Any]:
             {
                 **{"baseline": side("base"), "candidate": side(label), "remarks": [label]},
                 **{"method": "m", "scenario_differences": {"agents": [1, label]}},
+                **{"is_comparable": is_comparable, "differs_in": {"producers": [1, label]}},
                 "metrics": [
                     entry("receive_rate", "per_second", 1.0, "no difference"),
                     entry("latency.p99", "us", 1.5, "worse"),
-                    entry("lost", "count", None, "unknown"),
+                    entry("lost", "count", None, "cannot tell"),
                 ],
             }
         ],
@@ -166,6 +171,6 @@ def pages(directory: Path) -> dict[str, str]:
         "suite": suite_page(directory),
         "suite_hostile": suite_page(directory, hurt=True),
         "comparison": written(write_comparison_html, comparison("candidate")),
-        "comparison_hostile": written(write_comparison_html, comparison(HOSTILE)),
+        "comparison_hostile": written(write_comparison_html, comparison(HOSTILE, False)),
         "suite_comparison": written(write_suite_comparison_html, comparison(HOSTILE)),
     }

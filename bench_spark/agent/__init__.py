@@ -22,6 +22,7 @@ consuming.py       what arrives
 answers.py         what became of messages
 heeding.py         lanes that are blocked, lost and reopened
 tick_rows.py       rows on their way to the driver
+deliveries.py      what was confirmed and received, so that the driver sees who gets nothing
 window_watch.py    windows that do not move
 releasing.py       senders that are told of arrivals
 setting_aside.py   lanes that are full, and the others that go on

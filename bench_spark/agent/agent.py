@@ -11,10 +11,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.closing import closing_report
+from bench_spark.agent.deliveries import Deliveries
 from bench_spark.agent.ends import EndsTransport, EndTransport, make_room_for_lanes, open_ends
 from bench_spark.agent.host import host_facts, is_this_host
 from bench_spark.agent.inspecting import depths_left
@@ -23,7 +25,7 @@ from bench_spark.agent.lanes import Lanes
 from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import LoadLoop
 from bench_spark.agent.opening import EarlySignals, OpeningNews, pace_of
-from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
 from bench_spark.agent.records import carrying_for
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.serving import Serving
@@ -36,6 +38,7 @@ from bench_spark.errors import BenchError
 from bench_spark.load_course import timeline_of
 from bench_spark.plan import Assignment
 from bench_spark.scenario.ends import Ends
+from bench_spark.threads import ThreadErrors, own_thread_errors, unexpected
 from bench_spark.transports.base import (
     HEAD_ONLY,
     Answering,
@@ -48,8 +51,9 @@ from bench_spark.transports.base import (
 )
 
 STEP_TIMEOUT_SECONDS = 120.0
-START_TIMEOUT_SECONDS = 600.0
-"""Opening thousands of connections in other agents takes its time."""
+START_TIMEOUT_SECONDS = 3600.0
+"""Python workers on a slow cluster and thousands of connections of other agents take their time.
+The driver decides how long to wait; this is for one that has vanished without a word."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +95,31 @@ def run_agent(
     where the scenario asks for them.
     """
     result = AgentResult(agent=task.assignment.agent)
+    with own_thread_errors() as errors:
+        _carry_out(task, attempt, executor, preflight, message_writer, result, errors)
+        if (error := errors.take()) is not None:
+            # Whatever else went wrong did so because a thread was missing.
+            result.failure = (error.kind, str(error))
+    return result
+
+
+def _carry_out(
+    task: AgentTask,
+    attempt: int,
+    executor: str | None,
+    preflight: Callable[[], None] | None,
+    message_writer: MakeMessageWriter | None,
+    result: AgentResult,
+    errors: ThreadErrors,
+) -> None:
     try:
         link = Link(task.collector, task.token, task.assignment.agent, attempt)
     except (OSError, BenchError) as error:
         host, port = task.collector
         result.failure = ("RunError", f"no link to the driver at {host}:{port}: {error}")
-        return result
+        return
+    # The driver answers with `stop`, and the closing steps follow.
+    errors.on_error = partial(_tell_failure, link)
     try:
         if preflight is not None:
             preflight()
@@ -111,18 +134,15 @@ def run_agent(
         link.close()
         result.rows = link.unacknowledged_rows()
         result.files = link.untaken_files()
-    return result
+
+
+def _tell_failure(link: Link, error: BenchError) -> None:
+    link.send({"type": "failed", "kind": error.kind, "text": str(error)})
 
 
 def _as_failure(error: Exception) -> tuple[str, str]:
-    if isinstance(error, BenchError):
-        return error.kind, str(error)
-    # Only the type and place of an unforeseen error are safe to show: its text may hold anything.
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    place = f"{frame.tb_frame.f_code.co_qualname}:{frame.tb_lineno}" if frame else "unknown place"
-    return "BenchError", f"unexpected {type(error).__name__} in {place}"
+    told = error if isinstance(error, BenchError) else unexpected(error)
+    return told.kind, str(told)
 
 
 class _Agent:
@@ -186,7 +206,7 @@ class _Agent:
             host=host,
             executor=self._executor,
         )
-        self._expect("declare")
+        self._expect("declare", START_TIMEOUT_SECONDS)
         wanted = [Destination(index) for index in self._assignment.declares]
         if wanted and self._assignment.scenario.only_consumes:
             self._declared = self._ends[0].transport.find(wanted)
@@ -255,6 +275,7 @@ class _Agent:
                 self._attempt,
                 self._message_writer,
                 self._link.send_file,
+                recorder.has_possible_times,
             )
             lanes_open = Lanes(
                 producers=producers,
@@ -278,6 +299,7 @@ class _Agent:
                 sizes,
                 sampler,
                 tracer,
+                self._deliveries(recorder, confirms),
             )
             with undisturbed():
                 loop.run()
@@ -293,6 +315,7 @@ class _Agent:
                     result.failure = result.failure or _as_failure(tracer.failure)
         totals, pages = closing_report(self._serving, recorder, sampler, tracer)
         totals["outages"] = loop.outages.report()
+        totals["stalls"] = loop.stalls
         if isinstance(producers, Answering):
             totals["answers_by_status"] = dict(producers.answers_by_status)
         # Without confirms, what a broker had not read when it was hung up on was not lost by it.
@@ -300,6 +323,12 @@ class _Agent:
         totals["is_settled"] = loop.has_detached and is_read
         result.report = totals
         report(self._link, "closed", pages, **totals)
+
+    def _deliveries(self, recorder: Recorder, confirms: bool) -> Deliveries | None:
+        """Where nobody receives what is sent, or nobody sends, there is nothing to wait for."""
+        if not self._assignment.scenario.has_both_ends:
+            return None
+        return Deliveries(self._serving, recorder, self._link, confirms)
 
     def _report_ready(
         self, producers: Producers | None, consumers: Consumers | None, confirms: bool

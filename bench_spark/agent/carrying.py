@@ -11,11 +11,11 @@ import numpy as np
 
 from bench_spark.agent.given_ids import GivenIds
 from bench_spark.agent.sent_ring import SentRing
+from bench_spark.core.identity import content_hashes, decode_ids, encode_ids, id_rows, id_texts
 from bench_spark.datasets.ordering import RecordOrdering
 from bench_spark.datasets.source import RecordSource
 from bench_spark.errors import RunError
 from bench_spark.identity.base import Carrier, NoPlace
-from bench_spark.measure.identity import content_hashes, decode_ids, encode_ids, id_rows, id_texts
 from bench_spark.transports.base import Batch, Outcomes, Part, Received
 
 
@@ -93,9 +93,9 @@ class Carrying:
         known = self._ring.find(head)
         head["sent_ns"] = known.sent_ns
         head["intended_ns"] = known.intended_ns
-        received.head = head
+        received.rows["head"] = head
         received.bodies = received.keys = received.headers = None
         if hashes is not None:
             received.hashes = hashes
-            received.corrupted = known.is_known & (hashes != known.content)
+            received.rows["corrupted"] = known.is_known & (hashes != known.content)
         return received

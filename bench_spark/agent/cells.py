@@ -14,7 +14,7 @@ import numpy as np
 
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
-from bench_spark.measure.hdr import Histogram, HistogramShape
+from bench_spark.core.hdr import Histogram, HistogramShape
 from bench_spark.transports.base import I64, Bool
 
 

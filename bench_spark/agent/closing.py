@@ -12,7 +12,7 @@ from bench_spark.agent.sampling import Sampler
 from bench_spark.agent.serving import Serving
 from bench_spark.agent.timeline import MEASURE, WARMUP
 from bench_spark.agent.tracing import Tracer
-from bench_spark.measure.sequences import SequencePages, SequenceSets
+from bench_spark.core.sequences import SequencePages, SequenceSets
 from bench_spark.transports.base import I64
 
 

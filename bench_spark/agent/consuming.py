@@ -17,9 +17,9 @@ from bench_spark.agent.taking import NEVER_NS, Taking
 from bench_spark.agent.tally import Tally
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracing import Tracer
+from bench_spark.core.clock import NowNs
+from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.errors import RunError
-from bench_spark.measure.clock import NowNs
-from bench_spark.measure.envelope import ENVELOPE_BYTES
 from bench_spark.plan import Assignment
 from bench_spark.transports.base import I64, Consumers, Holdable, Received
 

@@ -8,7 +8,10 @@ from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 
 
 class DueBook:
-    """With a schedule a message is due at its intended time; without one, when it is sent."""
+    """With a schedule a message is due at its intended time; without one, when it is sent.
+
+    Where the time of sending decides which phase a message belongs to, what the warm-up has not
+    sent is due in the measured phase."""
 
     def __init__(
         self, schedule: Pacing | None, total: int, timeline: Timeline, recorder: Recorder
@@ -25,6 +28,8 @@ class DueBook:
         """Book what fell due since the last time, each message to the phase and tick it is of."""
         if self._schedule is None:
             self._book_what_was_sent(at_ns)
+        elif self._recorder.goes_by_sending:
+            self._book_by_sending(self._schedule, at_ns)
         else:
             self._book_by(self._schedule, at_ns - self._timeline.start_ns)
 
@@ -40,10 +45,21 @@ class DueBook:
             self._recorder.due(phase, first_ns, due - self._booked)
             self._booked = due
 
+    def _book_by_sending(self, schedule: Pacing, at_ns: int) -> None:
+        self._recorder.fold()
+        of_warmup = int(self._recorder.sent_by_lane[WARMUP].sum())
+        self._book_phase(WARMUP, at_ns, of_warmup)
+        if at_ns >= self._timeline.measure_start_ns:
+            due = min(schedule.messages_before(at_ns - self._timeline.start_ns), self._total)
+            self._book_phase(MEASURE, at_ns, due - of_warmup)
+
     def _book_what_was_sent(self, at_ns: int) -> None:
         self._recorder.fold()
         for phase, lanes in self._recorder.sent_by_lane.items():
-            sent = int(lanes.sum())
-            if sent > self._booked_by_phase[phase]:
-                self._recorder.due(phase, at_ns, sent - self._booked_by_phase[phase])
-                self._booked_by_phase[phase] = sent
+            self._book_phase(phase, at_ns, int(lanes.sum()))
+
+    def _book_phase(self, phase: str, at_ns: int, due: int) -> None:
+        """`due`: messages of this phase until now."""
+        if due > self._booked_by_phase[phase]:
+            self._recorder.due(phase, at_ns, due - self._booked_by_phase[phase])
+            self._booked_by_phase[phase] = due

@@ -1,7 +1,7 @@
-"""When messages of other agents were due. Pure.
+"""When messages were due, by their numbers. Pure.
 
-On a schedule that follows from who sent a message and from its number, which its ID says: so the
-time since it was due is known wherever it arrives, and only the time since it was sent is not.
+On a schedule that follows from who sent a message and from its number: so an agent knows it of the
+messages of others that carry only an ID, and can check what an envelope says.
 """
 
 from __future__ import annotations
@@ -10,9 +10,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from bench_spark.agent.pacer import Pacing
-from bench_spark.measure.envelope import Envelopes
+from bench_spark.core.envelope import Envelopes
+
+I64 = npt.NDArray[np.int64]
+Bool = npt.NDArray[np.bool_]
 
 
 class Stream(NamedTuple):
@@ -42,11 +46,18 @@ class DueTimes:
         places = np.flatnonzero(is_open)
         if not len(places):
             return
-        producer = head["producer"][places]
-        stream = self._stream_of[producer]
         sequence = head["sequence"][places].astype(np.int64)
+        due_ns, is_known = self.of(head["producer"][places], sequence)
+        head["intended_ns"][places[is_known]] = due_ns[is_known]
+
+    def of(self, producer: npt.NDArray[np.uint32], sequence: I64) -> tuple[I64, Bool]:
+        """When these messages of the run are due, and of which of them that is known."""
+        due_ns = np.zeros(len(producer), np.int64)
+        is_known = producer < len(self._stream_of)
+        stream = np.where(is_known, self._stream_of[np.where(is_known, producer, 0)], -1)
         for number in np.unique(stream[stream >= 0]).tolist():
             mine = stream == number
             message = sequence[mine] * self._lanes[number] + self._lane_of[producer[mine]]
-            due_ns = self._schedules[number].intended_of_ns(message) + self._start_ns
-            head["intended_ns"][places[mine]] = due_ns
+            with np.errstate(invalid="ignore"):  # a number from a forged message may be any
+                due_ns[mine] = self._schedules[number].intended_of_ns(message) + self._start_ns
+        return due_ns, stream >= 0

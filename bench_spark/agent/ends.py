@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from bench_spark.agent.several import Part, SeveralConsumers, SeveralProducers
+from bench_spark.core.clock import NowNs
 from bench_spark.descriptors import make_room_for
 from bench_spark.errors import BenchError, error_of_kind
-from bench_spark.measure.clock import NowNs
 from bench_spark.placement import Member
 from bench_spark.plan import Assignment
 from bench_spark.scenario.ends import End, Ends, scenario_at

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bench_spark.measure.clock import NANOSECONDS, NowNs
-from bench_spark.measure.envelope import Envelopes, empty_envelopes, envelopes_from_bytes
+from bench_spark.core.clock import NANOSECONDS, NowNs
+from bench_spark.core.envelope import Envelopes, empty_envelopes, envelopes_from_bytes
 from bench_spark.transports.base import Outcomes, Received, joined, nothing_received
 
 MOST_IDS = 1 << 18
@@ -52,9 +52,9 @@ class GivenIds:
         )
         stays &= everything.received_ns > latest_ns
         self._texts_aside = [name for name, stay in zip(names, stays, strict=True) if stay]
-        self._aside = everything.rows(np.flatnonzero(stays))
+        self._aside = everything.at(np.flatnonzero(stays))
         known = [head for head, stay in zip(heads, stays, strict=True) if not stay]
-        return everything.rows(np.flatnonzero(~stays)), _envelopes(known)
+        return everything.at(np.flatnonzero(~stays)), _envelopes(known)
 
 
 def _envelopes(heads: Sequence[bytes | None]) -> Envelopes:

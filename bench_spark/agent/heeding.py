@@ -71,6 +71,8 @@ class Heeding:
             self._lose(signal, role)
         elif signal.kind is SignalKind.REOPENED:
             self._reopen(signal, role)
+        elif signal.kind is SignalKind.REPEATS_DROPPED:
+            self._recorder.repeats_dropped(signal.at_ns, signal.count)
 
     def _lose(self, signal: Signal, role: str) -> None:
         lane, at_ns = signal.lane, signal.at_ns

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from bench_spark.measure.clock import boot_id
+from bench_spark.core.clock import boot_id
 
 
 def host_facts() -> dict[str, Any]:

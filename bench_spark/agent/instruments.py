@@ -7,15 +7,25 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from bench_spark.agent.due_times import DueTimes, Stream
+from bench_spark.agent.pacer import Schedule
 from bench_spark.agent.recorder import Recorder
 from bench_spark.agent.recorder_setup import RecorderSetup
 from bench_spark.agent.sampling import Sampler, SamplingRule
 from bench_spark.agent.serving import Serving
 from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.timeline import Timeline
-from bench_spark.agent.tracing import MakeMessageWriter, MessageFile, Tracer, TraceSetup
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.measure.hdr import shape_for
+from bench_spark.agent.tracing import (
+    HasPossibleTimes,
+    MakeMessageWriter,
+    MessageFile,
+    Tracer,
+    TraceSetup,
+)
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.envelope import foreign_stamps
+from bench_spark.core.hdr import shape_for
+from bench_spark.plan import Assignment
 from bench_spark.scenario.trace_section import traced_every
 from bench_spark.transports.base import I64
 
@@ -37,12 +47,26 @@ def make_recorder(
         sizes=sizes,
         has_schedule=scenario.load.has_schedule and not scenario.only_consumes,
         takes_any=scenario.only_consumes,
-        reads_timestamps=scenario.message.timestamped,
+        foreign_stamps=foreign_stamps(scenario.message.timestamped),
         is_carried=not scenario.has_envelopes,
         first_measured=_as_column(assignment.first_measured),
         by_destination=scenario.breakdown == "destination",
+        own_producers=tuple(member.index for member in assignment.producers),
+        due_times=_due_times(assignment, timeline),
     )
     return Recorder(setup, timeline)
+
+
+def _due_times(assignment: Assignment, timeline: Timeline) -> DueTimes | None:
+    """Where a message's number says when it is due: of this agent's producers, or of all."""
+    schedule = assignment.schedule
+    streams = assignment.streams
+    if not streams and isinstance(schedule, Schedule) and not assignment.shares_destinations:
+        streams = (Stream(tuple(member.index for member in assignment.producers), schedule),)
+    # In mode `request` whoever is free sends what is due.
+    if not streams or assignment.scenario.load.mode != "rate":
+        return None
+    return DueTimes(streams, assignment.run_tag, timeline.start_ns)
 
 
 def make_sampler(serving: Serving, timeline: Timeline) -> Sampler | None:
@@ -72,6 +96,7 @@ def make_tracer(
     attempt: int,
     make_writer: MakeMessageWriter | None,
     send_file: Callable[[MessageFile], None],
+    has_possible_times: HasPossibleTimes,
 ) -> Tracer | None:
     assignment = serving.assignment
     every = traced_every(assignment.scenario.trace)
@@ -90,7 +115,7 @@ def make_tracer(
         destinations_by_subscription=tuple(names[one] for one in serving.first_destinations),
         first_measured=assignment.first_measured,
     )
-    return Tracer(setup, make_writer(setup), send_file)
+    return Tracer(setup, make_writer(setup), send_file, has_possible_times)
 
 
 def _destinations_by_producer(serving: Serving, names: Mapping[int, str]) -> tuple[str, ...]:

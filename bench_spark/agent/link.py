@@ -32,9 +32,14 @@ from bench_spark.agent.wire import (
     is_right_answer,
     new_challenge,
 )
+from bench_spark.core.clock import Clock, ClockOffset, best_offset, boot_id
 from bench_spark.errors import RunError
-from bench_spark.measure.clock import Clock, ClockOffset, best_offset, boot_id
+from bench_spark.threads import watched
 
+JOIN_SECONDS = 10.0
+"""How long joining is tried again where the collector hangs up: when many connect at once, it makes
+room for new connections at the cost of those that have not authenticated yet."""
+JOIN_PAUSE_SECONDS = 0.1
 CLOCK_EXCHANGES = 32
 CLOCK_CHECK_SECONDS = 1.0
 _RECEIVE_BYTES = 65536
@@ -44,11 +49,12 @@ class LinkLost(RunError):
     """The driver is gone: the agent cleans up and ends."""
 
 
+class _HungUp(LinkLost):
+    """The collector ended the connection before it had let the agent in."""
+
+
 class Link:
     def __init__(self, address: tuple[str, int], token: str, agent: int, attempt: int) -> None:
-        self._socket = socket.create_connection(address, timeout=10)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._reader = FrameReader()
         self._outgoing: deque[bytes] = deque()
         self._commands: deque[tuple[Message, bytes]] = deque()
         self._unacknowledged: dict[int, EventRow] = {}
@@ -57,19 +63,37 @@ class Link:
         self._lost = threading.Event()
         self._closing = False
         self._closing_deadline = 0.0
-        try:
-            self._join(token, agent, attempt)
-        except WireError as error:
-            raise LinkLost("whoever answers there is no collector") from error
+        self._connect(address, token, agent, attempt)
         self._wake_out, self._wake_in = os.pipe()
         self._bell_out, self._bell_in = os.pipe()
         for end in (self._wake_out, self._wake_in, self._bell_out, self._bell_in):
             os.set_blocking(end, False)
         self._socket.setblocking(False)
-        self._thread = threading.Thread(target=self._work, name="link", daemon=True)
+        self._thread = threading.Thread(target=watched(self._work), name="link", daemon=True)
         self._thread.start()
 
     # -- joining ---------------------------------------------------------------------------------
+
+    def _connect(self, address: tuple[str, int], token: str, agent: int, attempt: int) -> None:
+        """Connect and join; again for some seconds, where the collector hangs up."""
+        last_try = time.monotonic() + JOIN_SECONDS
+        while True:
+            self._socket = socket.create_connection(address, timeout=10)
+            self._reader = FrameReader()
+            try:
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._join(token, agent, attempt)
+                return
+            except (_HungUp, ConnectionError):
+                self._socket.close()
+                if time.monotonic() > last_try:
+                    raise
+            except BaseException as error:
+                self._socket.close()
+                if isinstance(error, WireError):
+                    raise LinkLost("whoever answers there is no collector") from error
+                raise
+            time.sleep(JOIN_PAUSE_SECONDS)
 
     def _join(self, token: str, agent: int, attempt: int) -> None:
         challenge = self._read_exactly(CHALLENGE_BYTES)
@@ -108,7 +132,7 @@ class Link:
         while len(data) < count:
             more = self._socket.recv(count - len(data))
             if not more:
-                raise LinkLost("the collector closed the connection while the agent joined")
+                raise _HungUp("the collector closed the connection while the agent joined")
             data += more
         return data
 
@@ -118,7 +142,7 @@ class Link:
         while found is None:
             data = self._socket.recv(_RECEIVE_BYTES)
             if not data:
-                raise LinkLost("the collector closed the connection while the agent joined")
+                raise _HungUp("the collector closed the connection while the agent joined")
             for message, payload in self._reader.feed(data):
                 if found is None and message["type"] == wanted:
                     found = message

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from bench_spark.agent.consuming import Consuming
 from bench_spark.agent.dealing import Windows
+from bench_spark.agent.deliveries import Deliveries
 from bench_spark.agent.due import DueBook
 from bench_spark.agent.lanes import Lanes
 from bench_spark.agent.link import Link, report
@@ -30,9 +31,9 @@ from bench_spark.agent.timeline import MEASURE, Timeline
 from bench_spark.agent.tracing import Tracer
 from bench_spark.agent.waiting import LONGEST_WAIT_NS, Waiting
 from bench_spark.agent.window_watch import WindowWatch
+from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.errors import BenchError
 from bench_spark.load_course import has_open_end
-from bench_spark.measure.clock import NANOSECONDS, NowNs
 from bench_spark.plan import Assignment
 from bench_spark.transports.base import Producers
 
@@ -47,6 +48,9 @@ LATE_GRACE_NS = NANOSECONDS
 """Messages due at the very end may still go out this much later; after that they are unsent."""
 SHORTEST_SILENCE_NS = NANOSECONDS
 """A run that only consumes waits at least this long for a message that does not come."""
+STALL_NS = NANOSECONDS
+"""A turn takes 20 ms and what there is to do: an agent whose turns are this far apart was stopped,
+lacked CPU, or waited for a call."""
 DRAIN_MARGIN_NS = 2 * NANOSECONDS
 """The driver says when the drain is over; an agent that hears nothing waits this much longer."""
 
@@ -64,9 +68,10 @@ class LoadLoop:
         sizes: BodySizes,
         sampler: Sampler | None = None,
         tracer: Tracer | None = None,
+        deliveries: Deliveries | None = None,
     ) -> None:
         """`sampler`: what ends the measured phase once it is complete. `tracer`: what writes single
-        messages down."""
+        messages down. `deliveries`: what tells the driver whether messages arrive."""
         self._assignment = assignment
         self._timeline = timeline
         self._lanes = lanes
@@ -74,7 +79,9 @@ class LoadLoop:
         self._link = link
         self._now_ns = now_ns
         self._waiting = waiting
+        self._sampler = sampler
         self._tracer = tracer
+        self._deliveries = deliveries
         ends = [end for end in (lanes.producers, lanes.consumers) if end is not None]
         waiting.add(link.descriptor, *(end.descriptor for end in ends))
         parts = make_parts(
@@ -108,12 +115,17 @@ class LoadLoop:
         self._next_housekeeping_ns = 0
         self._began_ns = timeline.start_ns
         self._first_measured_ns: int | None = None
+        self._late_ns = 0
+        """How long after the measured phase had begun this agent learnt of it."""
         self._has_ended_production = False
         self._has_enough = False
         """Samples, in all agents."""
         self._stopping = False
         self._is_draining = False
         self._drained = False
+        self._last_turn_ns = timeline.start_ns
+        self.stalls: list[tuple[int, int]] = []
+        """From when until when this loop did not run."""
         self.failure: BenchError | None = None
 
     @property
@@ -211,6 +223,7 @@ class LoadLoop:
     def _attach(self, consuming: Consuming) -> None:
         consuming.attach()
         self._attached = consuming
+        self._last_turn_ns = self._now_ns()
         if self._window_watch is not None:
             self._window_watch.start_again()
 
@@ -268,6 +281,7 @@ class LoadLoop:
             first_measured_ns=self._first_measured_ns,
             sent_measured=int(self._recorder.sent_by_lane[MEASURE].sum()),
             received_measured=self._recorder.received_measured,
+            measured_late_ns=self._late_ns,
         )
 
     def _drain(self) -> None:
@@ -297,6 +311,9 @@ class LoadLoop:
             wait_ns = max(0, wake_ns - self._now_ns())
         ready = self._waiting.wait(min(wait_ns, LONGEST_WAIT_NS) / NANOSECONDS)
         now = self._now_ns()
+        if now - self._last_turn_ns > STALL_NS:
+            self.stalls.append((self._last_turn_ns, now))
+        self._last_turn_ns = now
         is_housekeeping_due = now >= self._next_housekeeping_ns
         if consuming is not None and (
             is_housekeeping_due or consuming.descriptor in ready or now >= consuming.wake_ns
@@ -325,10 +342,30 @@ class LoadLoop:
                 self._drained = True
             elif command["type"] == "enough":
                 self._has_enough = True
+            elif command["type"] == "measure":
+                self._measure_from(int(command["measure_at_ns"]))
             elif command["type"] == "backlog" and self._backlog is not None:
                 self._backlog.told(int(command["messages"]))
             elif command["type"] == "released" and self._releasing is not None:
                 self._releasing.released(command["producers"], command["sequences"])
+
+    def _measure_from(self, at_ns: int) -> None:
+        """The load has settled, and the measured phase begins at this moment, in all agents.
+
+        An agent that did not run for so long that the moment has passed cannot take back what it
+        has counted in the warm-up: it begins now, and says how late that was.
+        """
+        now, timeline = self._now_ns(), self._timeline
+        begins_ns = max(at_ns, min(now, timeline.measure_start_ns))
+        self._late_ns = begins_ns - at_ns
+        if self._late_ns:
+            self._recorder.fold()
+        timeline.measure_from(begins_ns)
+        self._tick_rows.look_at_time(now)
+        if self._sampler is not None:
+            self._sampler.sample_from(begins_ns)
+        if self._producing is not None:
+            self._producing.measured_phase_moved()
 
     # -- house-keeping ---------------------------------------------------------------------------
 
@@ -375,6 +412,8 @@ class LoadLoop:
         self._book_due(now)
         self._heeding.book_ongoing(now)
         self._tick_rows.send_until(now)
+        if self._deliveries is not None and not self._is_filling:
+            self._deliveries.report(now)
 
     def _book_due(self, now: int) -> None:
         # Once production has ended, for whatever reason, nothing more falls due.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.core.clock import NANOSECONDS
 
 QUIET_NS = NANOSECONDS
 """Once a lane is back, messages that survived arrive; when none has for this long, none will."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.core.clock import NANOSECONDS
 
 BATCH_NS = 500_000
 """Longest stretch of schedule sent in one go: the resolution of the intended send times."""

@@ -23,8 +23,8 @@ from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.tally import Tally
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracing import Tracer
+from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.errors import BenchError
-from bench_spark.measure.clock import NANOSECONDS, NowNs
 from bench_spark.plan import Assignment
 from bench_spark.transports.base import Producers, Skippable
 

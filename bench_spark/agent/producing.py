@@ -11,7 +11,7 @@ from bench_spark.agent.sending import REFUSED_WAIT_NS, Paced, Sending
 from bench_spark.agent.tally import Tally
 from bench_spark.agent.timeline import WARMUP, Timeline
 from bench_spark.agent.waiting import LONGEST_WAIT_NS
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 
 
 class Producing:
@@ -95,6 +95,10 @@ class Producing:
     def send_at_once(self) -> None:
         """What is late does not wait for the next batch to be complete."""
         self._batch_complete_ns = 0
+
+    def measured_phase_moved(self) -> None:
+        """Sizes that change with the measured phase change at other moments now."""
+        self._sending.set_size(self._now_ns())
 
     def may_send_again(self) -> None:
         """The producers say that there may be room."""

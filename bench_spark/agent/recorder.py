@@ -13,12 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.agent.cells import Cell, Cells
-from bench_spark.agent.judging import RECEIVED_DTYPE, judge
+from bench_spark.agent.judging import (
+    RECEIVED_DTYPE,
+    judge,
+    possible_send_times,
+    possible_times,
+)
 from bench_spark.agent.recorder_setup import RecorderSetup
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
-from bench_spark.measure.envelope import ENVELOPE_DTYPE, TIMESTAMP_BYTES, Envelopes
-from bench_spark.measure.sequences import SequenceSets
+from bench_spark.core.envelope import ENVELOPE_DTYPE, Envelopes, envelope_bytes
+from bench_spark.core.sequences import SequenceSets
 from bench_spark.transports.base import I64, U32, Bool, OutcomeKind, Outcomes, Received
 
 FOLD_ROWS = 4096
@@ -52,6 +57,8 @@ _OUTCOME_DTYPE = np.dtype(
 class Recorder:
     def __init__(self, setup: RecorderSetup, timeline: Timeline) -> None:
         self._setup = setup
+        self.goes_by_sending = setup.goes_by_sending
+        self._phase_by = "sent_ns" if setup.goes_by_sending else "intended_ns"
         self._timeline = timeline
         places = {
             PRODUCER: setup.destinations_by_producer if setup.by_destination else (),
@@ -78,7 +85,17 @@ class Recorder:
         """How many arrived since the measured phase began, whichever phase they belong to."""
         self.received_span_ns: tuple[int, int] | None = None
         """With `takes_any`: when the first and the last of these arrived."""
+        self.received_by_subscription = np.zeros(max(1, len(setup.subscriptions)), np.int64)
+        """Different messages, of both phases, as the two below."""
+        self.confirmed_by_lane = np.zeros(lanes, np.int64)
+        self._failed_by_lane = np.zeros(lanes, np.int64)
         self.sent_by_lane = {phase: np.zeros(lanes, np.int64) for phase in (WARMUP, MEASURE)}
+
+    @property
+    def under_way(self) -> I64:
+        """By lane: sent, and neither refused nor returned."""
+        by_lane: I64 = self.sent_by_lane[WARMUP] + self.sent_by_lane[MEASURE] - self._failed_by_lane
+        return by_lane
 
     # -- columns in ------------------------------------------------------------------------------
 
@@ -114,13 +131,18 @@ class Recorder:
             rows["subscription"] = subscription[chosen]
             rows["size"] = received.size[chosen]
             rows["redelivered"] = received.redelivered[chosen]
-            if received.corrupted is not None:
-                rows["corrupted"] = received.corrupted[chosen]
+            rows["corrupted"] = received.corrupted[chosen]
             rows["head"] = received.head[chosen]
             self._received_rows += room
             first += room
             if self._received_rows == FOLD_ROWS:
                 self._fold_received()
+
+    def has_possible_times(self, head: Envelopes, received_ns: I64) -> Bool:
+        """Of which messages of this run it can be true when they say they were sent and due."""
+        if self._setup.is_carried or not self._setup.has_accounts:
+            return np.ones(len(head), np.bool_)
+        return possible_times(head, received_ns, self._setup, self._timeline)
 
     def outcomes(self, outcomes: Outcomes) -> None:
         """What became of messages sent earlier."""
@@ -142,7 +164,15 @@ class Recorder:
         """Senders that waited for these messages are free again."""
         rows = len(head)
         kinds = np.full(rows, ANSWERED, np.uint8)
-        self.outcomes(Outcomes(np.full(rows, at_ns, np.int64), lane, kinds, head))
+        self.outcomes(Outcomes.of_columns(np.full(rows, at_ns, np.int64), lane, kinds, head))
+
+    def given_up(self, at_ns: int, head: Envelopes) -> None:
+        """Senders have gone on without these messages."""
+        measured = self._timeline.phase_of(head["intended_ns"].astype(np.int64))
+        for phase, messages in ((MEASURE, measured), (WARMUP, ~measured)):
+            if messages.any():
+                count = int(np.count_nonzero(messages))
+                self._cells.count(PRODUCER, phase, at_ns, "given_up", count)
 
     def due(self, phase: str, at_ns: int, messages: int) -> None:
         self._cells.count(PRODUCER, phase, at_ns, "due", messages)
@@ -156,6 +186,9 @@ class Recorder:
 
     def blocked(self, at_ns: int, blocked_ns: int) -> None:
         self._cells.count(PRODUCER, self._phase_at(at_ns), at_ns, "blocked_ns", blocked_ns)
+
+    def repeats_dropped(self, at_ns: int, messages: int) -> None:
+        self._cells.count(CONSUMER, self._phase_at(at_ns), at_ns, "repeats_dropped", messages)
 
     def disconnected(self, role: str, at_ns: int, down_ns: int) -> None:
         self._cells.count(role, self._phase_at(at_ns), at_ns, "disconnected_ns", down_ns)
@@ -202,7 +235,7 @@ class Recorder:
         lane = self._sent_lane[:rows].astype(np.int64)
         sent_ns = head["sent_ns"].astype(np.int64)
         intended_ns = head["intended_ns"].astype(np.int64)
-        measured = self._timeline.phase_of(intended_ns)
+        measured = self._timeline.phase_of(head[self._phase_by].astype(np.int64))
         tick = self._timeline.tick_of(sent_ns)
         lanes = len(self.sent_by_lane[MEASURE])
         in_measure = np.bincount(lane[measured], minlength=lanes)
@@ -226,7 +259,7 @@ class Recorder:
             return
         outcomes = self._outcomes[:rows]
         at_ns, kinds, head = outcomes["at_ns"], outcomes["kind"], outcomes["head"]
-        measured = self._timeline.phase_of(head["intended_ns"].astype(np.int64))
+        measured = self._timeline.phase_of(head[self._phase_by].astype(np.int64))
         tick = self._timeline.tick_of(at_ns)
         lane = outcomes["lane"].astype(np.int64)
         for kind in np.flatnonzero(np.bincount(kinds)).tolist():
@@ -238,6 +271,10 @@ class Recorder:
                 if measure is not None:
                     latency_ns = at_ns[mask] - head["sent_ns"][mask].astype(np.int64)
                     cell.histogram(measure).record_ns(latency_ns)
+            if counter is not None:
+                is_confirmed = kind == OutcomeKind.CONFIRMED
+                by_lane = self.confirmed_by_lane if is_confirmed else self._failed_by_lane
+                by_lane += np.bincount(lane[of_kind], minlength=len(by_lane))
             if self._setup.has_accounts and counter is not None:
                 sets = self.confirmed_sets if kind == OutcomeKind.CONFIRMED else self.failed_sets
                 sets.add(lane[of_kind], head["sequence"][of_kind].astype(np.int64))
@@ -262,16 +299,22 @@ class Recorder:
             return
         table = self._received[:rows]
         received_ns = table["received_ns"]
-        judged = judge(table, self._setup, self._timeline, self.received_sets)
+        self._fold_sent()  # which numbers are in use is known after that
+        sent_by_lane = self.sent_by_lane[WARMUP] + self.sent_by_lane[MEASURE]
+        judged = judge(table, self._setup, self._timeline, self.received_sets, sent_by_lane)
         ours, sent_ns, intended_ns = judged.ours, judged.sent_ns, judged.intended_ns
         once = ours & ~judged.duplicate
         self.received_once += int(np.count_nonzero(once))
         self.received_measured += int(np.count_nonzero(ours & self._timeline.phase_of(received_ns)))
         tick = self._timeline.tick_of(received_ns)
         place = table["subscription"].astype(np.int64)
+        self.received_by_subscription += np.bincount(
+            place[once], minlength=len(self.received_by_subscription)
+        )
         for cell, mask in self._cells.of_rows(CONSUMER, judged.measured, tick, place):
             _count_received(cell, mask, table, (ours, judged.malformed, judged.foreign))
             counters = cell.counters
+            counters["unexpected"] += int(np.count_nonzero(judged.unexpected & mask))
             counters["duplicates"] += int(np.count_nonzero(judged.duplicate & mask))
             counters["out_of_order"] += int(np.count_nonzero(judged.out_of_order & mask))
             counters["corrupted"] += int(np.count_nonzero(table["corrupted"] & ours & mask))
@@ -297,13 +340,19 @@ class Recorder:
             self.received_span_ns = (min(known[0], first), max(known[1], last))
         tick = self._timeline.tick_of(received_ns)
         every, none = np.ones(len(table), np.bool_), np.zeros(len(table), np.bool_)
+        stamps = self._setup.foreign_stamps
+        is_timed, sent_ns = none, table["received_ns"]
+        if stamps is not None:
+            sent_ns = stamps.sent_ns(envelope_bytes(np.ascontiguousarray(table["head"])))
+            is_timed = (table["size"] >= stamps.body_bytes) & possible_send_times(
+                sent_ns, table["received_ns"]
+            )
+        untimed = none if stamps is None else ~is_timed
         place = table["subscription"].astype(np.int64)
         for cell, mask in self._cells.of_rows(CONSUMER, measured, tick, place):
-            _count_received(cell, mask, table, (every, none, none))
-            if self._setup.reads_timestamps:
-                sent_ns = table["head"]["sent_ns"].astype(np.int64)
-                timed = mask & (table["size"] >= TIMESTAMP_BYTES) & (sent_ns > 0)
-                latency_ns = (table["received_ns"] - sent_ns)[timed]
+            _count_received(cell, mask, table, (every, untimed, none))
+            if stamps is not None:
+                latency_ns = (table["received_ns"] - sent_ns)[mask & is_timed]
                 cell.histogram("latency").record_ns(latency_ns)
 
     # -- rows out --------------------------------------------------------------------------------

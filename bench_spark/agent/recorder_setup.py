@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bench_spark.agent.due_times import DueTimes
 from bench_spark.agent.sizes import BodySizes
-from bench_spark.measure.envelope import ENVELOPE_BYTES
-from bench_spark.measure.hdr import HistogramShape
+from bench_spark.core.envelope import ENVELOPE_BYTES, ForeignStamps
+from bench_spark.core.hdr import HistogramShape
 from bench_spark.transports.base import I64
 
 
@@ -30,8 +31,9 @@ class RecorderSetup:
     by_destination: bool = False
     takes_any: bool = False
     """The run only consumes: messages of any origin count, and their bodies are not looked into."""
-    reads_timestamps: bool = False
-    """With `takes_any`: except for when they were sent, which is where our own have it."""
+    foreign_stamps: ForeignStamps | None = None
+    """With `takes_any`: except for when they were sent, where the scenario says how that is
+    told."""
     is_carried: bool = False
     """Messages say by IDs which they are. Heads are made from these: without one the run tag is 0,
     and times are 0 of messages that another agent sent."""
@@ -39,6 +41,19 @@ class RecorderSetup:
     """Per producer of the run: from which number on such messages belong to the measured phase.
     Without it they belong to the phase in which they arrive."""
 
+    own_producers: tuple[int, ...] = ()
+    """Per local producer lane: its number in the run. How many messages these have sent is known
+    here."""
+    due_times: DueTimes | None = None
+    """When each message of the run is due, where that follows from its number."""
+
     @property
     def has_accounts(self) -> bool:
         return self.is_carried or self.sizes.smallest_bytes >= ENVELOPE_BYTES
+
+    @property
+    def goes_by_sending(self) -> bool:
+        """Whether a message belongs to the phase in which it was sent, and not to that in which it
+        was due. Bodies that are too small for an envelope say only when they were sent, so both
+        ends go by that."""
+        return not self.has_accounts

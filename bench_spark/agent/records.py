@@ -9,6 +9,7 @@ from pathlib import Path
 from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.given_ids import GivenIds
 from bench_spark.agent.sent_ring import SentRing
+from bench_spark.core.clock import NowNs
 from bench_spark.datasets.column_records import ColumnRecords
 from bench_spark.datasets.made_records import MadeRecords
 from bench_spark.datasets.ordering import ordering_of
@@ -16,7 +17,6 @@ from bench_spark.datasets.record_files import RecordFiles
 from bench_spark.datasets.source import RecordSource
 from bench_spark.identity.base import Carrier
 from bench_spark.identity.registry import ACKNOWLEDGEMENT, make_carrier
-from bench_spark.measure.clock import NowNs
 from bench_spark.plan import Assignment
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from bench_spark.agent.link import Link
 from bench_spark.agent.recorder import Recorder
 from bench_spark.agent.requests import Requests
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 
 
 class Releasing:
@@ -59,5 +59,9 @@ class Releasing:
 
     def give_up(self, now_ns: int) -> None:
         """Nobody waits for longer than that."""
-        if self._requests is not None and self._requests.give_up(now_ns - self._patience_ns):
+        if self._requests is None:
+            return
+        given_up = self._requests.give_up(now_ns - self._patience_ns)
+        if len(given_up):
+            self._recorder.given_up(now_ns, given_up)
             self._on_release()

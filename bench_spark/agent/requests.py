@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.measure.envelope import Envelopes, empty_envelopes
+from bench_spark.core.envelope import Envelopes, empty_envelopes
 
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
@@ -97,12 +97,12 @@ class Requests:
         lanes: npt.NDArray[np.intp] = self._lane_by_rank[rank]
         return lanes
 
-    def give_up(self, before_ns: int) -> int:
-        """Free whoever waits for a message that was sent before that moment; how many."""
+    def give_up(self, before_ns: int) -> Envelopes:
+        """Free whoever waits for a message that was sent before that moment; those messages."""
         is_late = (self._awaited != NOTHING) & (self._heads["sent_ns"].astype(np.int64) < before_ns)
         lane = np.flatnonzero(is_late).astype(np.uint32)
         self._release(lane)
-        return len(lane)
+        return self._heads[lane]
 
     def _release(self, lane: U32) -> None:
         self._awaited[lane] = NOTHING

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bench_spark.measure.hdr import SparseHistogram
+from bench_spark.core.hdr import SparseHistogram
 
 
 @dataclass

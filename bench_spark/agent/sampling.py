@@ -10,12 +10,12 @@ arrivals are cut into batches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.core.clock import NANOSECONDS
 
 I64 = npt.NDArray[np.int64]
 
@@ -49,6 +49,11 @@ class Sampler:
         """`skipped`: how many messages to leave out, per pair."""
         self._pairs = [_Pair(rule, int(messages)) for messages in skipped]
         self._incomplete = len(self._pairs)
+
+    def sample_from(self, from_ns: int) -> None:
+        """The measured phase begins at this moment: before it does, or as soon as it is known."""
+        for pair in self._pairs:
+            pair.rule = replace(pair.rule, from_ns=from_ns)
 
     @property
     def is_complete(self) -> bool:

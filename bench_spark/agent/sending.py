@@ -9,7 +9,7 @@ from __future__ import annotations
 from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.dealing import Dealer, Stream
 from bench_spark.agent.pacer import Pacing
-from bench_spark.agent.payload import head_bytes, padding
+from bench_spark.agent.payload import Padding, head_bytes
 from bench_spark.agent.recorder import Recorder
 from bench_spark.agent.requests import Requests
 from bench_spark.agent.setting_aside import SetAside
@@ -18,7 +18,7 @@ from bench_spark.agent.stamping import HeadBuffer
 from bench_spark.agent.tally import Tally
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracing import Tracer
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 from bench_spark.plan import Assignment
 from bench_spark.transports.base import Batch, Producers
 
@@ -63,7 +63,7 @@ class Sending:
         self._tracer = tracer
         message = assignment.scenario.message
         self._head_bytes = head_bytes(message)
-        self._padding = padding(message, seed=assignment.run_tag + assignment.agent)
+        self._padding = Padding(message, seed=assignment.run_tag + assignment.agent)
         self._heads = HeadBuffer(
             assignment.run_tag,
             tuple(member.index for member in assignment.producers),
@@ -72,14 +72,15 @@ class Sending:
         self.refused_until_ns = 0
         """Until then it is not worth while to try again, unless the producers' descriptor is
         readable: whoever sees that sets it to 0."""
-        self._set_size(0)
+        self.set_size(0)
 
-    def _set_size(self, at_ns: int) -> None:
+    def set_size(self, at_ns: int) -> None:
         """Bodies as they are sent from this moment on."""
         self.body_bytes, self._next_size_ns = self._sizes.at(at_ns)
-        self._tail = self._padding[: self.body_bytes - self._head_bytes]
         self.batch_messages = _batch_messages(self.body_bytes)
         """As many as are sent at once."""
+        if self._carrying is None:
+            self._padding.set_size(self.body_bytes - self._head_bytes, self.batch_messages)
 
     def send(self, messages: int) -> int:
         """How many were accepted. What full lanes held back is tried without them."""
@@ -98,7 +99,7 @@ class Sending:
         batch = Batch(
             lane=lane,
             head=head,
-            tail=self._tail,
+            tail=b"" if self._carrying is not None else self._padding.of(len(lane)),
             route=self._heads.routes(len(lane)),
             head_bytes=self._head_bytes,
         )
@@ -110,8 +111,8 @@ class Sending:
             head["intended_ns"] = offsets + self._start_ns
         sent_ns = self._now_ns()
         if sent_ns >= self._next_size_ns:
-            self._set_size(sent_ns)
-            batch.tail = self._tail
+            self.set_size(sent_ns)
+            return self._stamp_and_send(min(messages, self.batch_messages))
         head["sent_ns"] = sent_ns
         if self._paced is None:
             head["intended_ns"] = sent_ns
@@ -134,6 +135,7 @@ class Sending:
             self._carrying.accepted(batch, accepted)
         if self._tracer is not None:
             self._trace(self._tracer, batch, accepted, insert_ns)
+        self._padding.sent(accepted)
         self._dealer.accepted(lane)
         if self._requests is not None:
             self._requests.sent(lane, head)
@@ -143,7 +145,7 @@ class Sending:
         tracer.sent(
             batch.lane[:accepted],
             batch.head[:accepted],
-            self._head_bytes + len(self._tail) if batch.sizes is None else batch.sizes[:accepted],
+            self.body_bytes if batch.sizes is None else batch.sizes[:accepted],
             insert_ns,
             None if batch.hashes is None else batch.hashes[:accepted],
         )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.measure.envelope import Envelopes
+from bench_spark.core.envelope import Envelopes
 from bench_spark.transports.base import I64, U32, Bool
 
 MOST_MESSAGES = 1 << 20

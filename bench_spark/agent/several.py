@@ -40,8 +40,6 @@ Opened = TypeVar("Opened", Producers, Consumers)
 _OF_LISTS = ("bodies", "keys", "headers")
 """Columns of what was received that `joined` leaves out, because a slow consumer needs none."""
 KEPT_WAIT_SECONDS = 0.005
-TOKEN_BYTES = 16
-"""Room for what any transport needs to acknowledge a message."""
 
 
 @dataclass
@@ -152,7 +150,7 @@ class SeveralProducers(_Several[Producers]):
         return sent
 
     def _own_batch(self, number: int, batch: Batch, places: npt.NDArray[np.intp]) -> Batch:
-        own = batch.rows(places)
+        own = batch.at(places)
         own.lane -= np.uint32(self._parts[number].first)
         return own
 
@@ -175,7 +173,8 @@ class SeveralProducers(_Several[Producers]):
         for part in self._parts:
             outcomes = part.opened.outcomes()
             if len(outcomes):
-                found.append(replace(outcomes, lane=outcomes.lane + np.uint32(part.first)))
+                outcomes.rows["lane"] += np.uint32(part.first)
+                found.append(outcomes)
         return joined_outcomes(found)
 
     def in_flight(self) -> int:
@@ -222,11 +221,6 @@ class SeveralProducers(_Several[Producers]):
 
 
 class SeveralConsumers(_Several[Consumers]):
-    def __init__(self, parts: Sequence[Part[Consumers]]) -> None:
-        super().__init__(parts)
-        self._token_types: dict[int, np.dtype[np.generic]] = {}
-        """By part: what its tokens are made of, once there was one."""
-
     def attach(self) -> None:
         for part in self._parts:
             part.opened.attach()
@@ -240,16 +234,11 @@ class SeveralConsumers(_Several[Consumers]):
         if timeout_seconds > 0:
             self._epoll.poll(timeout_seconds)
         found = []
-        for number, part in enumerate(self._parts):
+        for part in self._parts:
             received = part.opened.receive(0.0)
             if len(received):
-                found.append(
-                    replace(
-                        received,
-                        lane=received.lane + np.uint32(part.first),
-                        token=self._as_bytes(number, received),
-                    )
-                )
+                received.rows["lane"] += np.uint32(part.first)
+                found.append(received)
         whole = joined(found)
         for column in _OF_LISTS:
             columns = [getattr(received, column) for received in found]
@@ -260,29 +249,11 @@ class SeveralConsumers(_Several[Consumers]):
     def acknowledge(self, received: Received) -> int:
         """Every part is called, also with nothing: some has been left over from the last time."""
         acknowledged = 0
-        for number, part in enumerate(self._parts):
-            own = received.rows(np.flatnonzero(part.holds(received.lane)))
-            own.lane = own.lane - np.uint32(part.first)
-            own.token = self._as_tokens(number, own)
+        for part in self._parts:
+            own = received.at(np.flatnonzero(part.holds(received.lane)))
+            own.rows["lane"] -= np.uint32(part.first)
             acknowledged += part.opened.acknowledge(own)
         return acknowledged
-
-    def _as_bytes(self, number: int, received: Received) -> npt.NDArray[np.uint8]:
-        """Tokens of any type in one form, so that they can be joined and picked from."""
-        rows = np.zeros((len(received), TOKEN_BYTES), np.uint8)
-        if received.token is not None:
-            token = np.ascontiguousarray(received.token)
-            self._token_types[number] = token.dtype
-            width = token.dtype.itemsize
-            rows[:, :width] = token.view(np.uint8).reshape(len(token), width)
-        return rows
-
-    def _as_tokens(self, number: int, received: Received) -> npt.NDArray[np.generic] | None:
-        token_type = self._token_types.get(number)
-        if token_type is None or received.token is None:
-            return None
-        rows = np.ascontiguousarray(received.token[:, : token_type.itemsize])
-        return rows.view(token_type).reshape(len(rows))
 
     def hold(self, lanes: Collection[int]) -> None:
         for part in self._parts:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.agent.timeline import Timeline
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.scenario.load_sections import Message
 
 NEVER_NS = 2**63 - 1
@@ -22,31 +22,41 @@ NEVER_NS = 2**63 - 1
 @dataclass(frozen=True)
 class BodySizes:
     first_bytes: int
-    changes: tuple[tuple[int, int], ...] = ()
-    """From when on bodies have which size, in order of time."""
+    steps: tuple[tuple[int, int], ...] = ()
+    """How long after the measured phase began bodies have which size, in order of time."""
+    timeline: Timeline | None = None
+    """None: the measured phase began at 0."""
+
+    @property
+    def changes(self) -> list[tuple[int, int]]:
+        """From when on bodies have which size: it is known only as soon as the beginning of the
+        measured phase is."""
+        began_ns = 0 if self.timeline is None else self.timeline.measure_start_ns
+        return [(began_ns + after_ns, size) for after_ns, size in self.steps]
 
     @property
     def smallest_bytes(self) -> int:
-        return min([self.first_bytes, *(size for _, size in self.changes)])
+        return min([self.first_bytes, *(size for _, size in self.steps)])
 
     def at(self, at_ns: int) -> tuple[int, int]:
         """The size at a moment, and when it ends."""
-        passed = bisect.bisect_right(self.changes, at_ns, key=lambda change: change[0])
-        size = self.changes[passed - 1][1] if passed else self.first_bytes
-        return size, self.changes[passed][0] if passed < len(self.changes) else NEVER_NS
+        changes = self.changes
+        passed = bisect.bisect_right(changes, at_ns, key=lambda change: change[0])
+        size = changes[passed - 1][1] if passed else self.first_bytes
+        return size, changes[passed][0] if passed < len(changes) else NEVER_NS
 
     def total_bytes(self, sent_ns: npt.NDArray[np.int64]) -> int:
         """Of the bodies sent at these moments."""
-        if not self.changes:
+        if not self.steps:
             return len(sent_ns) * self.first_bytes
         moments = np.array([at_ns for at_ns, _ in self.changes], np.int64)
-        sizes = np.array([self.first_bytes, *(size for _, size in self.changes)], np.int64)
+        sizes = np.array([self.first_bytes, *(size for _, size in self.steps)], np.int64)
         return int(sizes[np.searchsorted(moments, sent_ns, side="right")].sum())
 
 
 def body_sizes(message: Message, timeline: Timeline) -> BodySizes:
-    at_seconds, changes = 0.0, []
+    after_seconds, steps = 0.0, []
     for step in message.steps:
-        changes.append((timeline.measure_start_ns + round(at_seconds * NANOSECONDS), step.bytes))
-        at_seconds += step.seconds
-    return BodySizes(message.bytes, tuple(changes))
+        steps.append((round(after_seconds * NANOSECONDS), step.bytes))
+        after_seconds += step.seconds
+    return BodySizes(message.bytes, tuple(steps), timeline)

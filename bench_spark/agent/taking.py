@@ -10,11 +10,10 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.scenario.load_sections import Consumer
 from bench_spark.transports.base import I64, Received, joined
 
@@ -35,7 +34,8 @@ class Taking:
     def arrived(self, received: Received) -> None:
         for lane, part in _by_lane(received):
             taken_ns = self._turns(lane, part.received_ns)
-            self._waiting.add(lane, taken_ns, replace(part, received_ns=taken_ns))
+            part.rows["received_ns"] = taken_ns
+            self._waiting.add(lane, taken_ns, part)
 
     def _turns(self, lane: int, arrived_ns: I64) -> I64:
         """When messages that arrived then are taken, each no earlier than one interval after the
@@ -64,7 +64,7 @@ class Taking:
     def all_at_once(self, now_ns: int) -> Received:
         """What is still waiting, taken at the end of a run without further ado."""
         left = joined([part for _, part in self._waiting.until(NEVER_NS)])
-        left = replace(left, received_ns=np.full(len(left), now_ns, np.int64))
+        left.rows["received_ns"] = now_ns
         self._process(left)
         return left
 
@@ -105,8 +105,8 @@ class _Line:
             _, _, lane, times_ns, part = heapq.heappop(self._parts)
             count = int(np.searchsorted(times_ns, now_ns, side="right"))
             if count < len(part):
-                self._push(lane, times_ns[count:], part.rows(slice(count, None)))
-                part = part.rows(slice(count))
+                self._push(lane, times_ns[count:], part.at(slice(count, None)))
+                part = part.at(slice(count))
             self.counts[lane] -= count
             yield lane, part
 
@@ -118,4 +118,4 @@ def _by_lane(received: Received) -> Iterator[tuple[int, Received]]:
     lanes = received.lane[order]
     bounds = [0, *(np.flatnonzero(np.diff(lanes)) + 1).tolist(), len(lanes)]
     for start, end in itertools.pairwise(bounds):
-        yield int(lanes[start]), received.rows(order[start:end])
+        yield int(lanes[start]), received.at(order[start:end])

@@ -27,6 +27,10 @@ class TickRows:
         if rows:
             rows[-1].host_busy_share = self._host_load.busy_share()
         self._link.send_rows(rows)
+        self.look_at_time(now)
+
+    def look_at_time(self, now: int) -> None:
+        """Note which tick is going on; again when the measured phase, and so its ticks, moved."""
         self.due_ns = self._timeline.tick_end_ns(self._timeline.tick_at(now))
 
     def send_last(self) -> None:

@@ -2,17 +2,21 @@
 
 A message belongs to the phase of its *intended* time, whenever it arrives. A tick is one second
 from the start of a phase, cut where the phase ends, so that no tick belongs to two phases.
+
+In mode `maximum` the driver says in the course of the warm-up when the measured phase begins
+(`measure_from`). All parts of an agent hold the same timeline, and so do those of the driver, so
+that each learns of it at once; it is changed before that moment, and ticks that are over keep their
+numbers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.core.clock import NANOSECONDS
 
 WARMUP = "warmup"
 MEASURE = "measure"
@@ -25,12 +29,22 @@ def _ticks_in(length_ns: int) -> int:
     return -(-length_ns // NANOSECONDS)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Timeline:
     start_ns: int
     warmup_ns: int
     measure_ns: int
     drain_ns: int
+    _segments: tuple[tuple[int, int], ...] = field(init=False, repr=False, compare=False)
+    """Where warm-up, measured phase and drain begin, and the number of their first ticks."""
+
+    def __post_init__(self) -> None:
+        self._segments = self._laid_out()
+
+    def measure_from(self, at_ns: int) -> None:
+        """Begin the measured phase at this moment; it lasts as long as before."""
+        self.warmup_ns = at_ns - self.start_ns
+        self._segments = self._laid_out()
 
     @property
     def measure_start_ns(self) -> int:
@@ -50,7 +64,7 @@ class Timeline:
             first, last = self.tick_at(int(at_ns.min())), self.tick_at(int(at_ns.max()))
             if first == last:  # as nearly always: these moments are some milliseconds apart
                 return np.full(len(at_ns), first, dtype=np.int64)
-        edges, firsts = self._segment_columns
+        edges, firsts = np.array(self._segments, dtype=np.int64).T
         segment = np.searchsorted(edges, at_ns, side="right") - 1
         np.maximum(segment, 0, out=segment)
         within = np.maximum(at_ns - edges[segment], 0) // NANOSECONDS
@@ -59,17 +73,19 @@ class Timeline:
 
     def tick_at(self, at_ns: int) -> int:
         """`tick_of` for one moment, without the price of an array."""
-        segment = len(self._segments) - 1
-        while segment > 0 and at_ns < self._segments[segment][0]:
+        segments = self._segments
+        segment = len(segments) - 1
+        while segment > 0 and at_ns < segments[segment][0]:
             segment -= 1
-        edge_ns, first = self._segments[segment]
+        edge_ns, first = segments[segment]
         return first + max(0, at_ns - edge_ns) // NANOSECONDS
 
     def tick_start_ns(self, tick: int) -> int:
-        segment = len(self._segments) - 1
-        while segment > 0 and tick < self._segments[segment][1]:
+        segments = self._segments
+        segment = len(segments) - 1
+        while segment > 0 and tick < segments[segment][1]:
             segment -= 1
-        edge_ns, first = self._segments[segment]
+        edge_ns, first = segments[segment]
         return edge_ns + (tick - first) * NANOSECONDS
 
     def tick_end_ns(self, tick: int) -> int:
@@ -81,9 +97,7 @@ class Timeline:
     def is_measured_tick(self, tick: int) -> bool:
         return self.measure_start_ns <= self.tick_start_ns(tick) < self.measure_end_ns
 
-    @cached_property
-    def _segments(self) -> tuple[tuple[int, int], ...]:
-        """Where warm-up, measured phase and drain begin, and the number of their first ticks."""
+    def _laid_out(self) -> tuple[tuple[int, int], ...]:
         warmup_ticks = _ticks_in(self.warmup_ns)
         segments = (
             (self.start_ns, 0),
@@ -91,8 +105,3 @@ class Timeline:
             (self.measure_end_ns, warmup_ticks + _ticks_in(self.measure_ns)),
         )
         return segments if self.warmup_ns else segments[1:]
-
-    @cached_property
-    def _segment_columns(self) -> tuple[I64, I64]:
-        edges, firsts = zip(*self._segments, strict=True)
-        return np.array(edges, dtype=np.int64), np.array(firsts, dtype=np.int64)

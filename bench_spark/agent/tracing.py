@@ -19,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.agent.timeline import Timeline
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.envelope import ENVELOPE_DTYPE, Envelopes
+from bench_spark.core.sequences import plausible
 from bench_spark.errors import BenchError, RunError
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.measure.envelope import ENVELOPE_DTYPE, Envelopes
-from bench_spark.measure.sequences import plausible
+from bench_spark.threads import watched
 from bench_spark.transports.base import OutcomeKind, Outcomes, Received
 
 CHUNK_ROWS = 65_536
@@ -117,6 +118,13 @@ class MessageWriter(Protocol):
 
 MakeMessageWriter = Callable[[TraceSetup], MessageWriter]
 
+HasPossibleTimes = Callable[[Envelopes, I64], Mask]
+"""Of which messages of the run, received then, it can be true when they say they were sent."""
+
+
+def _any_times(head: Envelopes, received_ns: I64) -> Mask:
+    return np.ones(len(head), np.bool_)
+
 
 class Tracer:
     """Owned by the agent's loop, but for the thread that writes."""
@@ -126,8 +134,10 @@ class Tracer:
         setup: TraceSetup,
         writer: MessageWriter,
         on_file: Callable[[MessageFile], None],
+        has_possible_times: HasPossibleTimes = _any_times,
     ) -> None:
         self._setup = setup
+        self._has_possible_times = has_possible_times
         self._writer = writer
         self._on_file = on_file
         self._chunk = np.zeros(CHUNK_ROWS, TRACE_DTYPE)
@@ -141,7 +151,7 @@ class Tracer:
         self._files = self._rows_written = 0
         self._memory_bytes: list[int] = []
         self.failure: BenchError | None = None
-        self._thread = threading.Thread(target=self._work, name="tracer", daemon=True)
+        self._thread = threading.Thread(target=watched(self._work), name="tracer", daemon=True)
         self._thread.start()
 
     # -- columns in ------------------------------------------------------------------------------
@@ -195,6 +205,7 @@ class Tracer:
             & (head["producer"] < self._setup.producers)
             & plausible(head["sequence"].astype(np.int64))
         )
+        is_ours &= self._has_possible_times(head, received.received_ns)
         at_ns, size = received.received_ns, received.size
         chosen = self._chosen(head)
         if chosen is not None:

@@ -6,8 +6,8 @@ from bench_spark.agent.dealing import Windows
 from bench_spark.agent.outages import QUIET_NS, Outages, Quiet
 from bench_spark.agent.recorder import CONSUMER
 from bench_spark.agent.tally import Tally
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import RunError
-from bench_spark.measure.clock import NANOSECONDS
 
 STALL_NS = 5 * NANOSECONDS
 

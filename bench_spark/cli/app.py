@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import re
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -34,8 +34,12 @@ from bench_spark.cli import (
     watch,
 )
 from bench_spark.cli.examples import PROGRAM, epilog, epilog_of_program
-from bench_spark.cli.signals import handled
-from bench_spark.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError
+from bench_spark.cli.output import drop_buffered
+from bench_spark.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError, StoreError
+from bench_spark.signals import ENDING_SIGNALS, handled
+
+FULL_OR_BROKEN = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""What a disk answers that is full, may not be written, or is damaged: no bug of ours."""
 
 _PASSWORD_IN_URI = re.compile(r"(?<=://)[^/\s'\"]*@")
 
@@ -117,8 +121,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = Settings()
     command = typer.main.get_command(app)
     try:
-        # Like Ctrl-C, SIGTERM unwinds: brokers and Spark that were started end with the program.
-        with handled(_terminate, signal.SIGTERM):
+        # Like Ctrl-C, SIGTERM and SIGHUP unwind: brokers and Spark that were started end with the
+        # program.
+        with handled(_terminate, *ENDING_SIGNALS):
             command.main(
                 args=None if arguments is None else list(arguments),
                 prog_name=PROGRAM,
@@ -130,6 +135,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except BenchError as error:
         return _refuse(error, settings)
+    except OSError as error:
+        if error.errno not in FULL_OR_BROKEN:
+            return _admit_bug(error, settings)
+        drop_buffered(sys.stdout)
+        where = f"{error.filename}: " if error.filename else ""
+        return _refuse(StoreError(f"{where}cannot be written: {error.strerror}"), settings)
     except Exception as error:
         return _admit_bug(error, settings)
     return 0

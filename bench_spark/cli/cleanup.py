@@ -13,6 +13,7 @@ import typer
 from bench_spark.cli.options import DEFAULT_BROKER, DEFAULT_STORE, BrokerOption, StoreOption
 from bench_spark.cli.output import to_stdout
 from bench_spark.cli.results import RowFormatOption
+from bench_spark.driver_process import end_abandoned
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.rows import RowFormat, Rows, write_rows
 from bench_spark.scenario.broker import Broker, resolve_credentials
@@ -77,6 +78,9 @@ def cleanup(
     else:
         sweeper.delete(orphans)
         _say(f"deleted: {len(orphans)}")
+    if not dry_run:
+        for run_id in _ended_runs(store, run_prefix):
+            _say(f"run {run_id} is abandoned: its driver has vanished, its row is ended")
 
 
 def _show(found: Iterable[Leftover], row_format: RowFormat) -> None:
@@ -96,6 +100,13 @@ def _show(found: Iterable[Leftover], row_format: RowFormat) -> None:
 
 def _say(text: str) -> None:
     sys.stderr.write(f"cleanup: {text}\n")
+
+
+def _ended_runs(store: str, run_prefix: str) -> list[str]:
+    opened = Store(store)
+    if opened.is_local and not Path(opened.table_uri("runs")).is_dir():
+        return []
+    return end_abandoned(opened.open(), run_prefix)
 
 
 def _known_runs(store: str, broker: Broker, run_prefix: str) -> list[KnownRun]:

@@ -38,6 +38,14 @@ StrictOption = Annotated[
         help="Judge conditions by the numbers themselves, not by their whole intervals.",
     ),
 ]
+AcrossOption = Annotated[
+    bool,
+    typer.Option(
+        "--across",
+        help="Compare runs although they differ in what was asked for: in keys of the scenario "
+        "that change the load, or in the kind of broker.",
+    ),
+]
 ComparisonFormatsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -60,11 +68,13 @@ def compare(
     store: StoreOption = DEFAULT_STORE,
     fail_if: FailIfOption = None,
     strict: StrictOption = False,
+    across: AcrossOption = False,
     formats: ComparisonFormatsOption = None,
 ) -> None:
     """Compare runs with a baseline: differences with their confidence intervals.
 
-    Exit code 0, or 1 if a condition given by --fail-if holds.
+    Exit code 0, or 1 if a condition given by --fail-if holds, or is about runs that are not
+    comparable.
     """
     outputs = parse_formats_of(FORMATS, formats or ["terminal"])
     gates = [parse_gate(text) for text in fail_if or []]
@@ -74,7 +84,7 @@ def compare(
     groups = [_group(opened, text) for text in runs]
     title = f"{', '.join(group.label for group in groups[1:])} against {groups[0].label}"
     pairs = [(groups[0], candidate) for candidate in groups[1:]]
-    document = comparison_document(title, pairs, gates, strict)
+    document = comparison_document(title, pairs, gates, strict, across)
     outputs.write(document)
     raise typer.Exit(EXIT_VALID if document["passed"] else EXIT_GATE_MISSED)
 
@@ -91,8 +101,10 @@ def _group(store: Store, text: str) -> Group:
     return group_of_runs(store, run_ids, run_ids[0] + more)
 
 
-def group_of_runs(store: Store, run_ids: Sequence[str], label: str) -> Group:
-    return Group(label, [_series(store, run_id) for run_id in run_ids])
+def group_of_runs(
+    store: Store, run_ids: Sequence[str], label: str, found_keys: Sequence[str] = ()
+) -> Group:
+    return Group(label, [_series(store, run_id) for run_id in run_ids], found_keys)
 
 
 def _series(store: Store, run_id: str) -> RunSeries:

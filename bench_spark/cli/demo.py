@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 BROKERS = ("kafka", "qpid")
 
 QUERY = (
-    "SELECT scenario, broker, round(receive_rate) AS received_per_second, latency_p50_us, "
+    "SELECT scenario, broker, round(received_per_second) AS received_per_second, latency_p50_us, "
     "latency_p99_us FROM latency_spec ORDER BY started_at DESC LIMIT 4"
 )
 

@@ -10,10 +10,10 @@ Exit codes:
   1    an objective or a comparison gate was missed
   2    a file, key or option is wrong
   3    not ready: broker unreachable or refusing, too few slots, Java or jars missing
-  4    degraded: the broker or an agent failed, or the rate was not kept
+  4    degraded: the broker, an agent or the store failed, or the rate was not kept
   5    confirmed messages were lost, and no declared limit explains it
   70   a bug in bench-spark
-  130  ended by Ctrl-C (143: by SIGTERM); the partial result is kept
+  130  ended by Ctrl-C (143: by SIGTERM or SIGHUP); the partial result is kept
 """
 
 EXAMPLES: dict[str, tuple[str, ...]] = {

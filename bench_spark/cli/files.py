@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated
 
@@ -26,10 +27,14 @@ from bench_spark.cli.preparing import (
     refuse_idle_broker,
 )
 from bench_spark.conf_files import shipped
+from bench_spark.identity.preparing import find_doubt, with_checked_files
 from bench_spark.report.descriptions import address_of, scenario_of
+from bench_spark.report.formatting import count
 from bench_spark.report.plan_text import write_plan
 from bench_spark.scenario.loader import load_broker, load_scenario
+from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.schema import json_schema
+from bench_spark.scenario.shown import shown_path
 
 
 def validate(
@@ -40,20 +45,41 @@ def validate(
     ] = None,
     overrides: SetOption = None,
 ) -> None:
-    """Check SCENARIO, and whether a broker suits it.
+    """Check SCENARIO with its data set, and whether a broker suits it.
 
-    Only the files are read; nothing is connected to.
+    Only files are read; nothing is connected to.
     """
     loaded = load_scenario(scenario, overrides or [])
     if broker is not None:
         refuse_idle_broker(loaded, None, None)
-    lines = [f"valid: {scenario_of(loaded.dump())}"]
+    ends = []
     if broker is not None or (loaded.ingress and loaded.egress):
-        lines += [
-            f"valid: {shown['name']}: {shown['kind']}, {address_of(shown)}"
-            for shown in asked_of(loaded, broker).ends.all_shown
-        ]
+        asked = asked_of(loaded, broker)
+        checked, ends = asked.scenario, asked.ends.all_shown
+    else:
+        checked = with_checked_files(loaded)
+    lines = [
+        f"valid: {scenario_of(checked.dump())}",
+        *(f"valid: {shown['name']}: {shown['kind']}, {address_of(shown)}" for shown in ends),
+        *_about_dataset(checked),
+    ]
     to_stdout(lambda writer: writer.writelines(f"{line}\n" for line in lines))
+
+
+def _about_dataset(scenario: Scenario) -> Iterator[str]:
+    dataset = scenario.dataset
+    if dataset.table is not None:
+        yield f"not looked at: table {dataset.table}, which Spark reads when a run starts"
+    if dataset.path is None:
+        return
+    found = dataset.found
+    yield (
+        f"valid: {shown_path(dataset.path)}: {count(found.records)} records of "
+        f"{count(found.smallest_bytes)} to {count(found.largest_bytes)} bytes, "
+        f"{count(round(found.mean_bytes))} on average"
+    )
+    if doubt := find_doubt(scenario):
+        yield f"warning: {doubt}"
 
 
 def plan(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 from bench_spark.errors import ConfigurationError, StoreNotReady, TooFewSlots
+from bench_spark.java import is_submitted
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan
 from bench_spark.scenario.shown import shown_value
 
@@ -18,6 +20,18 @@ _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 def is_local(master: str) -> bool:
     return master.startswith("local")
+
+
+def runs_agents_here(asked_for: str | None) -> bool:
+    """Whether agents run on this machine. The master that was asked for counts where neither
+    spark-submit nor a session of this process has chosen another. PySpark, which takes long to
+    load, is asked only if it is there already."""
+    settled = None
+    if is_submitted() or "pyspark" in sys.modules:
+        from bench_spark.spark.session import settled_master
+
+        settled = settled_master()
+    return is_local(settled or asked_for or "local")
 
 
 def slots_of(master: str | None) -> int | None:

@@ -113,9 +113,17 @@ def to_stream(stream: TextIO, write: Callable[[TextIO], None]) -> None:
         write(stream)
         stream.flush()
     except BrokenPipeError:
-        # What is still buffered would raise again when Python closes the stream at its end.
-        with Path(os.devnull).open("w") as nowhere:
-            os.dup2(nowhere.fileno(), stream.fileno())
+        drop_buffered(stream)
+    except OSError as error:
+        drop_buffered(stream)
+        name = "standard output" if stream is sys.stdout else "standard error"
+        raise StoreError(f"{name}: cannot be written: {error.strerror}") from error
+
+
+def drop_buffered(stream: TextIO) -> None:
+    """What is still buffered would raise again when Python closes the stream at its end."""
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def to_stdout(write: Callable[[TextIO], None]) -> None:

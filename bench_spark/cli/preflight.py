@@ -1,35 +1,45 @@
-"""What a broker is asked before many trials are begun: whether it is there, and can do it all."""
+"""What brokers are asked before Spark starts: whether they are there, and can do what is wanted."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from itertools import product
 
-from bench_spark.errors import BrokerRefused, BrokerUnreachable
-from bench_spark.scenario.ends import Ends, scenario_at
+from bench_spark.errors import BrokerRefused, BrokerUnreachable, LoginRefused
+from bench_spark.report.live import Steps
+from bench_spark.scenario.ends import End, Ends, scenario_at
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import TransportContext
-from bench_spark.transports.registry import make_transport
+from bench_spark.transports.peer import probed
 
 
 @contextmanager
-def start_of_broker_hinted(ends: Ends) -> Iterator[None]:
-    """A broker that nobody has started may be one that this program can start."""
-    from bench_spark import brokers
-
+def with_remedy(ends: Ends) -> Iterator[None]:
+    """Errors about a broker that cannot be used say what to do about it."""
     try:
         yield
-    except BrokerUnreachable as error:
+    except (BrokerUnreachable, LoginRefused) as error:
+        from bench_spark.doctor.places import remedy
+
         meant = [end for end in ends.once if end.address in str(error)] or ends.once
-        name = meant[0].broker.name
-        if name not in brokers.NAMES:
-            raise
-        hint = f"bench-spark broker start {name}"
-        raise BrokerUnreachable(
-            f"{error}; if it is to be the one of this machine: {hint}"
-        ) from error
+        raise type(error)(f"{error}; {remedy(error, meant[0].broker.name)}") from error
+
+
+def ask_brokers(scenario: Scenario, ends: Ends, agents_are_here: bool, display: Steps) -> None:
+    """Refuse a run that one of its brokers would refuse, while that takes a moment only.
+
+    Whether a broker can be reached is for the agents to say where they run elsewhere.
+    """
+    for end in ends.every:
+        try:
+            with with_remedy(ends):
+                _probe(scenario, end)
+        except BrokerUnreachable as error:
+            if agents_are_here:
+                raise
+            display.step(f"warning: {end.label}: not reached from the driver: {error}")
 
 
 def refuse_what_the_broker_cannot(trials: Iterable[tuple[str, Scenario]], ends: Ends) -> list[str]:
@@ -42,19 +52,22 @@ def refuse_what_the_broker_cannot(trials: Iterable[tuple[str, Scenario]], ends: 
     refused: dict[str, str] = {}
     asked: set[tuple[str, str]] = set()
     for (name, scenario), end in product(trials, ends.every):
-        at_end = scenario_at(scenario, end)
         # What is probed depends on how the protocol is used, and on nothing else of a load.
-        kind = json.dumps(at_end.dump().get(end.broker.kind), sort_keys=True)
+        section = scenario_at(scenario, end).dump().get(end.broker.kind)
+        kind = json.dumps(section, sort_keys=True)
         if (end.label, kind) in asked:
             continue
         asked.add((end.label, kind))
-        context = TransportContext("preflight", at_end, end.broker, end.credentials)
         try:
-            with closing(make_transport(context)) as transport:
-                transport.probe()
+            _probe(scenario, end)
         except BrokerRefused as error:
             refused[kind] = f"trial {name}: {error}"
     told = list(refused.values())
     if asked and len(refused) == len(asked):
         raise BrokerRefused(told[0])
     return told
+
+
+def _probe(scenario: Scenario, end: End) -> None:
+    at_end = scenario_at(scenario, end)
+    probed(TransportContext("preflight", at_end, end.broker, end.credentials))

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from bench_spark.cli.masters import refuse_too_few_slots, refuse_unshared_store, slots_of
-from bench_spark.errors import ConfigurationError
+from bench_spark.errors import (
+    EXIT_BUG,
+    EXIT_INTERRUPTED,
+    BenchError,
+    ConfigurationError,
+    StoreError,
+)
 from bench_spark.identity.preparing import with_records_at
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan, make_plan
 from bench_spark.scenario.broker import Broker
@@ -20,10 +27,9 @@ from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.objectives import parse_objective
 from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
+from bench_spark.summary.judging import ABORTED, FAILED
+from bench_spark.summary.rows import run_row
 from bench_spark.transports.registry import fitted_to
-
-SLOTS_TIMEOUT_SECONDS = 10.0
-"""How long executors may take to register before `agents: auto` counts them."""
 
 _LONGEST_NAME_IN_RUN_ID = 40
 
@@ -93,10 +99,38 @@ def settle(scenario: Scenario, run_id: str, store: str, master: str | None) -> R
     plan = plan_for(scenario, run_id, master)
     if master is not None:
         refuse_unshared_store(store, master)
-    opened = Store(store).open()
-    if len(opened.read("runs", columns=["run_id"], run_id=run_id)):
+    return Ready(run_id, Store(store).open(), plan)
+
+
+@contextmanager
+def claimed(asked: Asked, ready: Ready) -> Iterator[None]:
+    """Take the run's id, before anything is done in its name: nobody else can have it then.
+
+    A run that ends on its way to the load, by an error or a signal, ends its row here.
+    """
+    ends, run_id, store = asked.ends, ready.run_id, ready.store
+    plan = ready.plan or make_plan(asked.scenario, run_id)
+    row = run_row(plan, ends.shown, datetime.now(UTC), brokers=ends.all_shown)
+    if not store.claim_run(row):
         raise ConfigurationError(f"--run-id: the store has a run {run_id} already; choose another")
-    return Ready(run_id, opened, plan)
+    try:
+        yield
+    except BaseException as error:
+        # An error of the store's own must not hide this one.
+        with suppress(StoreError):
+            store.end_run(run_id, *_end_by(error))
+        raise
+
+
+def _end_by(error: BaseException) -> tuple[str, str, int]:
+    """Status, reason and exit code of a run that ended on its way to the load."""
+    if isinstance(error, BenchError):
+        return FAILED, str(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return ABORTED, "interrupted", EXIT_INTERRUPTED
+    if isinstance(error, SystemExit):
+        return ABORTED, "interrupted", error.code if isinstance(error.code, int) else EXIT_BUG
+    return FAILED, f"unexpected {type(error).__name__}", EXIT_BUG
 
 
 def plan_for(scenario: Scenario, run_id: str, master: str | None) -> Plan | None:
@@ -110,15 +144,23 @@ def plan_for(scenario: Scenario, run_id: str, master: str | None) -> Plan | None
     return plan
 
 
-def plan_for_cluster(spark: Any, scenario: Scenario, run_id: str) -> Plan:
-    """The plan for as many agents as fit into the executors that are there within some seconds."""
-    from bench_spark.spark.session import executors, wait_for_all_slots, wait_for_slots
+def plan_for_cluster(
+    spark: Any, scenario: Scenario, run_id: str, say: Callable[[str], None] = lambda text: None
+) -> Plan:
+    """The plan for as many agents as fit into the executors that are there once no more come."""
+    from bench_spark.spark.session import (
+        executors,
+        start_timeout,
+        wait_for_all_slots,
+        wait_for_slots,
+    )
 
+    timeout_seconds = start_timeout(spark)
     if scenario.load.scope == "per_agent":
-        slots = wait_for_all_slots(spark, SLOTS_TIMEOUT_SECONDS)
+        slots = wait_for_all_slots(spark, timeout_seconds, say)
     else:
         useful = SLOTS_FOR_STREAMING + scenario.producers + scenario.consumers
-        slots = wait_for_slots(spark, useful, SLOTS_TIMEOUT_SECONDS)
+        slots = wait_for_slots(spark, useful, timeout_seconds, say)
     return make_plan(scenario, run_id, slots, executors(spark))
 
 

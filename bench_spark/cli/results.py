@@ -67,7 +67,7 @@ def sql(
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Answer a query over the store's tables and views.
+    """Answer a query over the store's tables and views; statements that change them are refused.
 
     Tables: runs, events, metrics, summary, samples, resources, messages. Views: metrics_latest,
     latency_by_interval, latency_spec, message_times, c2_table, broker_costs, e6_table.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -18,6 +18,7 @@ from bench_spark.cli.endpoints import (
     exporting,
     html_command,
 )
+from bench_spark.cli.masters import runs_agents_here
 from bench_spark.cli.options import (
     DEFAULT_BROKER,
     DEFAULT_STORE,
@@ -32,11 +33,12 @@ from bench_spark.cli.options import (
     is_typed,
 )
 from bench_spark.cli.output import parse_formats
-from bench_spark.cli.preflight import start_of_broker_hinted
+from bench_spark.cli.preflight import ask_brokers, with_remedy
 from bench_spark.cli.preparing import (
     Asked,
     Ready,
     choose_run_id,
+    claimed,
     load,
     plan_for_cluster,
     settle,
@@ -44,6 +46,8 @@ from bench_spark.cli.preparing import (
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.errors import ConfigurationError
+from bench_spark.identity.preparing import find_doubt
+from bench_spark.java import is_submitted
 from bench_spark.plan import Plan
 from bench_spark.report.live import Steps
 from bench_spark.report.plan_text import write_plan
@@ -199,26 +203,35 @@ def _shown_on(page: Dashboard | None, launch: Launch, show_again: str) -> Iterat
 
 @contextmanager
 def launched(
-    asked: Asked, run_id: str, store: str, master: str | None, display: Steps
+    asked: Asked, run_id: str, store: str, master: str | None, display: Steps, is_run: bool = True
 ) -> Iterator[Launch]:
-    """A session on the master that was asked for, or on the one that spark-submit has chosen."""
-    from bench_spark.spark.session import is_submitted, local_session_master
+    """A session on the master that was asked for, or on the one that spark-submit has chosen.
 
+    `is_run`: the id is that of a run, and not of a search of several. Nothing touches a broker
+    before the id is ours.
+    """
+    if doubt := find_doubt(asked.scenario):
+        display.step(f"warning: {doubt}")
+    chosen = master
     if is_submitted():
         if master is not None:
             raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
-        with spark_session(None, display) as spark:
-            ready = settle(asked.scenario, run_id, store, spark.sparkContext.master)
-            yield _launch(spark, asked, ready, display)
-    else:
-        ready = settle(asked.scenario, run_id, store, master)
+        from bench_spark.spark.session import settled_master
+
+        chosen = settled_master()
+    ready = settle(asked.scenario, run_id, store, chosen)
+    with claimed(asked, ready) if is_run else nullcontext():
+        ask_brokers(asked.scenario, asked.ends, runs_agents_here(master), display)
+        from bench_spark.spark.session import local_session_master
+
         agents = len(ready.plan.assignments) if ready.plan is not None else 0
-        with spark_session(master or local_session_master(agents), display) as spark:
+        own = None if is_submitted() else master or local_session_master(agents)
+        with spark_session(own, display) as spark:
             yield _launch(spark, asked, ready, display)
 
 
 def _launch(spark: Any, asked: Asked, ready: Ready, display: Steps) -> Launch:
-    plan = ready.plan or plan_for_cluster(spark, asked.scenario, ready.run_id)
+    plan = ready.plan or plan_for_cluster(spark, asked.scenario, ready.run_id, display.step)
     text = io.StringIO()
     write_plan(plan, asked.ends.shown, text, asked.ends.all_shown)
     display.detail(f"run {plan.run_id} into {ready.store.uri}\n{text.getvalue()}")
@@ -241,6 +254,6 @@ def carried_out(
     request = RunRequest(launch.plan, asked.ends, live, stops_on_slo=stops_on_slo)
     with (
         closing(Engine(launch.spark, launch.store, display, trigger_seconds)) as engine,
-        start_of_broker_hinted(asked.ends),
+        with_remedy(asked.ends),
     ):
         return engine.run(request)

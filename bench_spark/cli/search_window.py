@@ -44,15 +44,9 @@ from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.ends import scenario_at
 from bench_spark.scenario.load_sections import Load
 from bench_spark.scenario.models import Scenario
-from bench_spark.search.throughput import throughput_of
+from bench_spark.search.throughput import Throughput, rates_of_ticks, throughput_of
 from bench_spark.search.ticks import measured_ticks
-from bench_spark.search.window import (
-    MOST_TRIALS,
-    Limits,
-    Throughput,
-    find_window,
-    first_step,
-)
+from bench_spark.search.window import MOST_TRIALS, Limits, find_window, first_step
 from bench_spark.search.window_document import window_document
 
 FORMATS = Formats[Document](
@@ -125,7 +119,12 @@ def _run(trials: SearchTrials, in_flight: int) -> Throughput:
         f"{count(in_flight)} in flight",
     )
     run_id = trials.runs[-1].run_id
-    found = throughput_of(summary.document, in_flight, lambda: measured_ticks(trials.ticks(run_id)))
+    sampled = summary.document.get("throughput")
+    if sampled is not None:
+        pairs = trials.samples(run_id, len(sampled["pairs"]))
+    else:
+        pairs = [rates_of_ticks(measured_ticks(trials.ticks(run_id)))]
+    found = throughput_of(in_flight, pairs)
     trials.tell(
         f"{count(found.in_flight)} in flight, {rate(found.median_per_second)} msg/s "
         f"({rate(found.low_per_second)} to {rate(found.high_per_second)})"

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bench_spark.cli.output import file_to_write, write_bytes
-from bench_spark.cli.preflight import start_of_broker_hinted
+from bench_spark.cli.preflight import with_remedy
 from bench_spark.cli.preparing import Asked, choose_run_id
 from bench_spark.cli.run import Launch, launched
+from bench_spark.core.throughput import F64
 from bench_spark.errors import EXIT_INTERRUPTED, ConfigurationError
 from bench_spark.plan import make_plan
 from bench_spark.report.chart_files import DRAWN_AS, drawn
@@ -125,7 +126,7 @@ class SearchTrials:
         plan = make_plan(scenario, f"{self._search_id}-{number:02}")
         trial = TrialOf(self._search_id, number, parameters)
         self._of_trials.name_next(name)
-        with start_of_broker_hinted(self._asked.ends):
+        with with_remedy(self._asked.ends):
             summary = self._engine.run(RunRequest(plan, self._asked.ends, live=False, trial=trial))
         if summary.exit_code >= EXIT_INTERRUPTED:
             self._display.step(f"interrupted; {len(self.runs)} whole trials are in the store")
@@ -138,6 +139,14 @@ class SearchTrials:
         from bench_spark.spark.ticks import merged_ticks_here
 
         return merged_ticks_here(self._launch.store, run_id)
+
+    def samples(self, run_id: str, pairs: int) -> list[F64]:
+        """Of each pair, as its consumer took them: messages per second."""
+        stored = self._launch.store.read(
+            "samples", columns=["pair", "messages", "seconds"], run_id=run_id
+        )
+        pair, messages, seconds = (column.to_numpy() for column in stored.columns)
+        return [(messages / seconds)[pair == number] for number in range(pairs)]
 
     def tell(self, text: str) -> None:
         """What became of the newest trial."""
@@ -152,7 +161,7 @@ def search_trials(
 ) -> Iterator[SearchTrials]:
     """A session, a store and an engine for the trials of one search."""
     search_id = choose_run_id(None, asked.scenario, asked.ends)
-    with launched(asked, search_id, store, master, display) as launch:
+    with launched(asked, search_id, store, master, display, is_run=False) as launch:
         of_trials = Quiet(sys.stderr) if quiet else display_for_trials(sys.stderr)
         trials = SearchTrials(launch, asked, search_id, display, of_trials)
         try:

@@ -11,23 +11,36 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import psutil
+import typer
 
-from bench_spark.cli.signals import handled
 from bench_spark.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError, EnvironmentNotReady
 from bench_spark.report.live import Steps
+from bench_spark.signals import ENDING_SIGNALS, handled
 
 
 @contextmanager
 def spark_session(master: str | None, display: Steps) -> Iterator[Any]:
     """A SparkSession (whose type only the spark room may name).
 
-    One that this process had already is used as it is, and left to whoever made it.
+    Where this process has one already, another one beside it, on the same application; theirs is
+    left as it is to whoever made it.
     """
-    display.step(f"starting Spark on {master}" if master else "starting Spark")
-    from bench_spark.spark.session import has_session, is_submitted
+    from bench_spark.spark.session import has_session, session_beside
 
+    if has_session():
+        with _py4j_quiet(), session_beside() as spark, _ended_by_signals(()):
+            yield spark
+        return
+    display.step(f"starting Spark on {master}" if master else "starting Spark")
     _hush_py4j()
-    is_ours = is_submitted() or not has_session()
+    with _started(master, display) as spark:
+        yield spark
+
+
+@contextmanager
+def _started(master: str | None, display: Steps) -> Iterator[Any]:
+    from bench_spark.spark.jvm_log import log_of_failure, log_path
+
     before = _children()
     # PySpark puts a handler of its own in place of this one, and would leave it there.
     with handled(signal.default_int_handler, signal.SIGINT):
@@ -36,24 +49,34 @@ def spark_session(master: str | None, display: Steps) -> Iterator[Any]:
         except BaseException:
             # PySpark forgets a JVM whose start was interrupted, and that one would wait for its
             # driver for ever.
-            _kill(_children() - before)
+            for child in _children() - before:
+                # Until it has become the JVM it is a shell, with processes of its own.
+                _kill([child, *_descendants(child)])
             raise
         jvms = _children() - before
+        if display.shows_details and (log := log_path()) is not None:
+            display.detail(f"Spark's log: {log}")
         with _ended_by_signals(jvms):
             try:
                 yield spark
+            except Exception as error:
+                if not isinstance(error, typer.Exit) and (log := log_of_failure()) is not None:
+                    display.step(f"Spark's log: {log}")
+                raise
             finally:
-                if is_ours:
-                    _stop(spark)
+                _stop(spark)
 
 
 def _stop(spark: Any) -> None:
-    # A JVM that has ended is stopped well enough; PySpark would warn of it.
-    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+    from bench_spark.spark.session import JVM_GONE
+
+    # A JVM that has ended is stopped well enough; PySpark would warn of it, or raise.
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning), suppress(*JVM_GONE):
         spark.stop()
 
 
 def _build(master: str | None) -> Any:
+    from bench_spark.spark.jvm_log import log_hint
     from bench_spark.spark.session import build_session
 
     try:
@@ -62,7 +85,7 @@ def _build(master: str | None) -> Any:
         raise
     except Exception as error:  # Java's and py4j's errors have no common type.
         what = next(iter(str(error).splitlines()), type(error).__name__)
-        raise EnvironmentNotReady(f"Spark did not start: {what[:300]}") from error
+        raise EnvironmentNotReady(f"Spark did not start: {what[:300]}{log_hint()}") from error
 
 
 @contextmanager
@@ -82,13 +105,24 @@ def _ended_by_signals(jvms: Iterable[psutil.Process]) -> Iterator[None]:
         _kill(jvms)
         raise SystemExit(exit_code)
 
-    with handled(end, signal.SIGINT, signal.SIGTERM):
+    with handled(end, signal.SIGINT, *ENDING_SIGNALS):
         try:
             yield
         except BaseException:
             if exit_code is not None:
                 raise SystemExit(exit_code) from None
             raise
+
+
+@contextmanager
+def _py4j_quiet() -> Iterator[None]:
+    level = logging.getLogger("py4j").level
+    _hush_py4j()
+    try:
+        yield
+    finally:
+        logging.getLogger("py4j").setLevel(level)
+        logging.getLogger().removeFilter(_is_not_of_py4j)
 
 
 def _hush_py4j() -> None:
@@ -106,6 +140,12 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 def _children() -> set[psutil.Process]:
     return set(psutil.Process().children())
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return process.children(recursive=True)
+    return []
 
 
 def _kill(processes: Iterable[psutil.Process]) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from bench_spark.core.hdr import TOTALS, SparseHistogram
+from bench_spark.driver_process import ABANDONED, AS_ABANDONED, RUNNING, has_vanished
 from bench_spark.errors import ConfigurationError, StoreNotReady
-from bench_spark.measure.hdr import TOTALS, SparseHistogram
 from bench_spark.report.distribution import distribution_rows
 from bench_spark.report.measures import Document
 from bench_spark.report.timeline import (
@@ -27,7 +28,6 @@ from bench_spark.scenario.nearest import nearest
 from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
 from bench_spark.summary.partial import Reached, partial_document, scenario_of
-from bench_spark.summary.rows import RUNNING
 
 _LISTED = (
     "run_id",
@@ -42,7 +42,11 @@ _LISTED = (
     "delivery_rate",
 )
 _TIMES = ("started_at", "measured_from", "measured_until")
-_WHOLE = ("run_id", "status", "exit_code", "reasons", "scenario_json", "broker_json", "result_json")
+_WHOLE = ("run_id", "status", "exit_code", "reasons", "broker_json", "result_json")
+
+
+_OF_DRIVER = ("driver_json", "scenario_json", "started_at")
+"""What tells, beside the status, whether a run's driver has vanished."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +68,14 @@ def existing_store(uri: str) -> Store:
 
 def listed_runs(store: Store) -> list[dict[str, Any]]:
     """The runs, newest first, each as the columns of a list."""
-    found = store.read("runs", columns=list(_LISTED))
-    rows: list[dict[str, Any]] = found.to_pylist(maps_as_pydicts="strict")
+    found = store.read("runs", columns=[*_LISTED, *_OF_DRIVER[:2]])
+    read: list[dict[str, Any]] = found.to_pylist(maps_as_pydicts="strict")
+    rows = [{name: row[name] for name in _LISTED} | _as_abandoned(row) for row in read]
     return sorted(rows, key=lambda row: row["started_at"], reverse=True)
 
 
 def stored_run(store: Store, run_id: str) -> StoredRun:
-    rows = store.read("runs", columns=list(_WHOLE), run_id=run_id).to_pylist()
+    rows = store.read("runs", columns=[*_WHOLE, *_OF_DRIVER], run_id=run_id).to_pylist()
     if not rows:
         known = store.read("runs", columns=["run_id"])["run_id"].to_pylist()
         guess = nearest(run_id, known)
@@ -78,7 +83,7 @@ def stored_run(store: Store, run_id: str) -> StoredRun:
             f"there is no run {shown_value(run_id)} in {store.uri}; `bench-spark runs` lists them"
             + (f"; did you mean {guess}?" if guess else "")
         )
-    row = rows[0]
+    row = rows[0] | _as_abandoned(rows[0])
     document = json.loads(row["result_json"]) if row["result_json"] else _without_result(row)
     return StoredRun(document, row["exit_code"])
 
@@ -86,7 +91,7 @@ def stored_run(store: Store, run_id: str) -> StoredRun:
 def shown_run(store: Store, run_id: str) -> StoredRun:
     """A run with its result; of one that has none yet what its events say so far."""
     found = stored_run(store, run_id)
-    if found.document["status"] != RUNNING or "counts" in found.document:
+    if found.document["status"] not in (RUNNING, ABANDONED) or "counts" in found.document:
         return found
     columns = ["tick", "tick_start", "confirmed"]
     events = store.read("events", columns=columns, run_id=run_id)
@@ -94,11 +99,13 @@ def shown_run(store: Store, run_id: str) -> StoredRun:
     if not len(events):
         return found
     first = events.sort_by("tick").slice(0, 1)
+    measured_from = store.read("runs", columns=["measured_from"], run_id=run_id)["measured_from"][0]
     reached = Reached(
         tick=first["tick"][0].as_py(),
         tick_start_ns=first["tick_start"][0].value * 1000,
         newest_tick=pc.max(events["tick"]).as_py(),
         has_confirms=bool(pc.sum(events["confirmed"]).as_py()),
+        measured_from_ns=measured_from.value * 1000 if measured_from.is_valid else None,
     )
     from bench_spark.spark.ticks import ticks_here
 
@@ -109,7 +116,12 @@ def shown_run(store: Store, run_id: str) -> StoredRun:
         reached,
         ticks_here(store, run_id, reached.newest_tick),
     )
-    return StoredRun(document, found.exit_code)
+    return StoredRun(document | {"status": found.document["status"]}, found.exit_code)
+
+
+def _as_abandoned(row: dict[str, Any]) -> dict[str, Any]:
+    """What differs from the row of a run if its driver has vanished."""
+    return AS_ABANDONED if has_vanished(row) else {}
 
 
 def run_report(store: Store, document: Document) -> RunReport:

@@ -18,7 +18,7 @@ from bench_spark.cli.asked_suite import (
     load,
 )
 from bench_spark.cli.examples import epilog
-from bench_spark.cli.masters import refuse_unshared_store
+from bench_spark.cli.masters import refuse_unshared_store, runs_agents_here
 from bench_spark.cli.options import (
     DEFAULT_STORE,
     EgressOption,
@@ -33,7 +33,9 @@ from bench_spark.cli.progress import QuietOption, VerboseOption, suite_displays
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.cli.suite_trials import agents_of, ask_broker, run_trials
 from bench_spark.conf_files import shipped
+from bench_spark.driver_process import end_abandoned
 from bench_spark.errors import ConfigurationError
+from bench_spark.java import is_submitted
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.formatting import count, seconds
 from bench_spark.report.html_suite import write_suite_html
@@ -131,8 +133,6 @@ def run(
 
     A suite that was killed goes on where it was: trials that finished are kept.
     """
-    from bench_spark.spark.session import is_submitted, local_session_master
-
     typed = is_typed(context, "broker")
     asked = load(suite, broker, quick, overrides, variant, ingress, egress, typed)
     outputs = _outputs(asked, store, formats)
@@ -158,11 +158,13 @@ def run(
     display.detail(f"results go into {opened.uri}\n" + "\n".join(t.key for t in missing))
     exit_code = 0
     if missing:
-        from bench_spark.spark.engine import Engine
-
-        agents_are_here = not is_submitted() and (master or "local").startswith("local")
-        for refusal in ask_broker(asked, missing, agents_are_here):
+        for run_id in end_abandoned(opened):
+            display.step(f"run {run_id} is abandoned: its driver has vanished")
+        for refusal in ask_broker(asked, missing, runs_agents_here(master), display):
             display.step(f"will fail: {refusal}")
+        from bench_spark.spark.engine import Engine
+        from bench_spark.spark.session import local_session_master
+
         agents = max(agents_of(trial.scenario) for trial in missing)
         chosen = None if is_submitted() else master or local_session_master(agents)
         with spark_session(chosen, display) as spark:
@@ -244,5 +246,5 @@ def _write_figures(table: SuiteTable, directory: Path) -> None:
 
 def _outcome(known: TrialRun) -> Outcome:
     if known.is_finished:
-        return Outcome(document=known.document, note=known.note)
+        return Outcome(document=known.document, note=known.note, search_end=known.search_end)
     return Outcome(failure="; ".join(known.reasons) or known.status)

@@ -16,6 +16,7 @@ from bench_spark.cli.asked_suite import (
     load,
 )
 from bench_spark.cli.compare import (
+    AcrossOption,
     ComparisonFormatsOption,
     FailIfOption,
     StrictOption,
@@ -31,7 +32,7 @@ from bench_spark.report.html_compare import write_suite_comparison_html
 from bench_spark.report.json import write_json
 from bench_spark.report.measures import Document
 from bench_spark.report.suite_comparison import write_suite_comparison
-from bench_spark.scenario.suite import Suite, Trial, trials_of, value_text
+from bench_spark.scenario.suite import RATE, Suite, Trial, trials_of, value_text
 from bench_spark.store import Store
 from bench_spark.suite.progress import TrialRun, is_finished, runs_of_suite
 
@@ -79,11 +80,13 @@ def compare(
     ] = None,
     fail_if: FailIfOption = None,
     strict: StrictOption = False,
+    across: AcrossOption = False,
     formats: ComparisonFormatsOption = None,
 ) -> None:
     """Compare what a store has of SUITE with a baseline, combination by combination.
 
-    Exit code 0, or 1 if a condition given by --fail-if holds for any of them.
+    Exit code 0, or 1 if a condition given by --fail-if holds for any of them, or is about runs that
+    are not comparable.
     """
     outputs = parse_formats_of(FORMATS, formats or ["terminal"])
     gates = [parse_gate(text) for text in fail_if or []]
@@ -106,7 +109,7 @@ def compare(
     if baseline.stored_name != candidate.stored_name:
         title += f" of {baseline.stored_name}"
     pairs = ((before.group(name), after.group(name)) for name in shared)
-    document = dict(comparison_document(title, pairs, gates, strict))
+    document = dict(comparison_document(title, pairs, gates, strict, across))
     document["unmatched"] = list(_unmatched(candidate.suite, before, after))
     outputs.write(document)
     raise typer.Exit(EXIT_VALID if document["passed"] else EXIT_GATE_MISSED)
@@ -120,9 +123,11 @@ class _Side:
         self._store = store
         runs = runs_of_suite(store, asked.stored_name, asked.ends.name)
         self.trials = _finished(asked.suite, runs)
+        self._searched = {_name(trial) for trial in trials_of(asked.suite) if trial.search}
 
     def group(self, name: str) -> Group:
-        return group_of_runs(self._store, self.trials[name], name)
+        found_keys = (RATE,) if name in self._searched else ()
+        return group_of_runs(self._store, self.trials[name], name, found_keys)
 
 
 def _finished(suite: Suite, runs: Mapping[str, TrialRun]) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench_spark.cli.asked_suite import AskedSuite
-from bench_spark.cli.preflight import refuse_what_the_broker_cannot, start_of_broker_hinted
+from bench_spark.cli.preflight import refuse_what_the_broker_cannot, with_remedy
 from bench_spark.cli.preparing import new_run_id, plan_for, plan_for_cluster
 from bench_spark.errors import BrokerUnreachable
 from bench_spark.plan import Plan
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 _LONGEST_NAME_IN_RUN_ID = 80
 
 
-def ask_broker(asked: AskedSuite, trials: Sequence[Trial], agents_are_here: bool) -> list[str]:
+def ask_broker(
+    asked: AskedSuite, trials: Sequence[Trial], agents_are_here: bool, display: Steps
+) -> list[str]:
     """Refuse now what the broker would refuse trial by trial; what it refuses of some is returned.
 
     Whether it can be reached is for the agents to say where they run elsewhere, and for the first
@@ -34,11 +36,13 @@ def ask_broker(asked: AskedSuite, trials: Sequence[Trial], agents_are_here: bool
     """
     named = [(trial.key, asked.fitted(trial.scenario)) for trial in trials]
     try:
-        with start_of_broker_hinted(asked.ends):
+        with with_remedy(asked.ends):
             return refuse_what_the_broker_cannot(named, asked.ends)
-    except BrokerUnreachable:
-        if agents_are_here and asked.suite.hooks.before is None:
-            raise
+    except BrokerUnreachable as error:
+        if asked.suite.hooks.before is None:
+            if agents_are_here:
+                raise
+            display.step(f"warning: not reached from the driver: {error}")
     return []
 
 
@@ -69,7 +73,7 @@ def run_trials(
 
     def run_scenario(scenario: Scenario, place: TrialOf) -> Any:
         plan = plan_of(asked.fitted(scenario))
-        with start_of_broker_hinted(asked.ends):
+        with with_remedy(asked.ends):
             return engine.run(RunRequest(plan, asked.ends, live, place))
 
     abilities = Abilities(

@@ -19,10 +19,10 @@ from bench_spark.cli.options import DEFAULT_STORE, StoreOption
 from bench_spark.cli.output import parse_formats
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.stored import existing_store, listed_runs, stored_run
+from bench_spark.driver_process import RUNNING
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.live import Steps
 from bench_spark.store import Store
-from bench_spark.summary.rows import RUNNING
 from bench_spark.watch.dashboard import REFRESH_SECONDS, Dashboard
 from bench_spark.watch.followed_run import FollowedRun
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bench_spark.measure.sequences import SequencePages, SequenceSets
+from bench_spark.core.sequences import SEQUENCE_LIMIT, SequencePages, SequenceSets
 from bench_spark.scenario.topologies import Wiring
 
 
@@ -48,6 +48,9 @@ class Accounts:
     """Per producer the first ranges of sequence numbers that never arrived, at one of its
     subscriptions."""
     copies: int = 1
+    unexpected: int = 0
+    """Numbers received that their producers have not sent, as far as no agent could know that when
+    they arrived."""
     is_reported: bool = True
     """Whether every agent has told which numbers it saw; one that was killed has not."""
 
@@ -118,6 +121,18 @@ class Ledger:
             indeterminate=sum(part.indeterminate for part in parts),
             missing={key: value for part in parts for key, value in part.missing.items()},
             copies=self._wiring.copies,
+            unexpected=self._unexpected(),
+        )
+
+    def _unexpected(self) -> int:
+        return sum(
+            self._received.count(
+                index * self._streams + int(self._stream_of[sent.producer]),
+                sent.warmup + sent.measured,
+                SEQUENCE_LIMIT,
+            )
+            for index in range(self._wiring.subscriptions)
+            for sent in self._senders_to(index)
         )
 
     def _senders_to(self, subscription: int) -> Iterator[Sent]:

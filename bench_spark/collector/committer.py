@@ -28,6 +28,7 @@ from bench_spark.histogram_column import histogram_array
 from bench_spark.messages.live import DRIVER, LiveFiles
 from bench_spark.store import Store, TableFile
 from bench_spark.tables import COUNTERS, EVENTS, SAMPLES
+from bench_spark.threads import watched
 
 COMMIT_SECONDS = 1.0
 """How long rows wait for others at most."""
@@ -67,7 +68,9 @@ class Committer:
         self._commits = 0
         self.rows = 0
         self.error: BenchError | None = None
-        self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
+        """Of the last commit, if it failed."""
+        self._failing_since: float | None = None
+        self._thread = threading.Thread(target=watched(self._work), name="committer", daemon=True)
         if live:
             self._thread.start()
 
@@ -91,8 +94,27 @@ class Committer:
         """Of the files of messages that were committed."""
         return self._files.paths
 
+    @property
+    def failing_seconds(self) -> float:
+        """How long no commit has succeeded any more; 0 if the last one has."""
+        since = self._failing_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    @property
+    def unwritten(self) -> list[tuple[int, int, EventRow]]:
+        """Rows that are not known to be in the table."""
+        with self._lock:
+            return [*self._committing, *self._waiting]
+
+    @property
+    def unwritten_files(self) -> int:
+        """Files of messages that are not known to be in their table."""
+        with self._lock:
+            return self._files.unwritten
+
     def close(self) -> None:
-        """Commit what is left; raises the error of a commit that failed to the end."""
+        """Commit what is left. Where that fails to the end, `error` says why and `unwritten` has
+        the rows."""
         self._stop.set()
         self._has_rows.set()
         if self._thread.is_alive():
@@ -101,8 +123,6 @@ class Committer:
         if self.error is None:
             # What came meanwhile, and what the last files told.
             self._commit_waiting()
-        if self.error is not None:
-            raise self.error
 
     def _work(self) -> None:
         while not self._stop.is_set():
@@ -135,9 +155,10 @@ class Committer:
             self._note_late_timings(self._files.commit())
         except BenchError as error:
             self.error = error
+            self._failing_since = self._failing_since or time.monotonic()
             self._has_rows.set()
             return
-        self.error = None
+        self.error = self._failing_since = None
 
     def time_late(self, files: LiveFiles) -> None:
         """From now on join what agents could not time, as its files are committed."""
@@ -185,6 +206,10 @@ class _FileQueue:
     def take(self) -> None:
         if not self._committing:
             self._committing, self._waiting = self._waiting, []
+
+    @property
+    def unwritten(self) -> int:
+        return len(self._committing) + len(self._waiting)
 
     def commit(self) -> list[str]:
         """Paths of what was committed."""

@@ -13,17 +13,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench_spark.agent.deliveries import Delivered
 from bench_spark.agent.outages import WriteOff
 from bench_spark.agent.rows import EventRow, decode_rows
+from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracing import MessageFile
 from bench_spark.agent.wire import Message
-from bench_spark.measure.clock import NANOSECONDS, NowNs
+from bench_spark.collector.settling import Settling
+from bench_spark.collector.silence import SilenceWatch
+from bench_spark.core.clock import NANOSECONDS, NowNs
+from bench_spark.load_course import has_to_settle, timeline_of
 from bench_spark.plan import Plan
 
 START_DELAY_NS = 100_000_000
 """Time for the start command to reach every agent before the moment it names."""
 STOPPED_DRAIN_NS = 2 * NANOSECONDS
 BACKLOG_NEWS_NS = 50_000_000
+DRIVER = -1
+"""In place of an agent's number: the driver itself."""
 
 _NEXT_COMMAND = {
     "probed": "declare",
@@ -37,8 +44,17 @@ _NEXT_COMMAND = {
 @dataclass(frozen=True)
 class Failure:
     agent: int
+    """DRIVER where no single agent failed."""
     kind: str
     text: str
+
+    @property
+    def named(self) -> str:
+        """With the agent it is about, once."""
+        if self.agent == DRIVER:
+            return self.text
+        who = f"agent {self.agent}: "
+        return who + self.text.removeprefix(who)
 
 
 @dataclass
@@ -83,6 +99,11 @@ class RunControl:
         self.failures: list[Failure] = []
         self.destinations: dict[int, tuple[str, bool]] = {}
         self.start_at_ns: int | None = None
+        self.timeline: Timeline | None = None
+        """From the start on. The measured phase of a load that has to settle may yet begin earlier
+        than it says."""
+        self.settling: Settling | None = None
+        """Of a load that has to settle, from the start on."""
         self.drained_at_ns: int | None = None
         """When the last message had arrived, or was no longer waited for."""
         self.stop_reason: str | None = None
@@ -97,6 +118,7 @@ class RunControl:
         self._next_backlog_news_ns = 0
         self._write_off = WriteOff()
         self._seen_reopened = 0
+        self.silence = SilenceWatch(plan)
         self._owner_of_producer = {
             member.index: assignment.agent
             for assignment in plan.assignments
@@ -137,6 +159,9 @@ class RunControl:
                 state.progress = message
             case "arrived":
                 self._release(message["producers"], message["sequences"])
+            case "deliveries":
+                delivered = Delivered.from_bytes(payload, int(message["groups"]))
+                self.silence.add(agent, int(message["at_ns"]), delivered)
             case "opening":
                 state.opened = int(message["opened"])
             case "rows":
@@ -177,6 +202,7 @@ class RunControl:
             return
         self.stop_reason = reason
         self.stopped_at_ns = self._now_ns()
+        self.silence.end()
         for agent in range(len(self.agents)):
             self._send(agent, {"type": "stop", "reason": reason})
         self._limit_drain(STOPPED_DRAIN_NS)
@@ -187,6 +213,8 @@ class RunControl:
 
     def on_time(self) -> None:
         now = self._now_ns()
+        if self.settling is not None and self.stop_reason is None:
+            self._see_whether_settled(self.settling, now)
         if self._drain_deadline_ns is not None and not self._was_said("drained"):
             if now >= self._drain_deadline_ns or self._has_everything_arrived():
                 self._say("drained")
@@ -204,6 +232,7 @@ class RunControl:
                 self._say(command)
         if self._all_reached("produced") and self._drain_deadline_ns is None:
             self.produced.set()
+            self.silence.end()
             self._limit_drain(round(self._plan.scenario.phases.drain_seconds * NANOSECONDS))
         if all(state.is_over for state in self.agents):
             self.finished.set()
@@ -218,6 +247,10 @@ class RunControl:
         elif command == "start":
             self.start_at_ns = self._now_ns() + START_DELAY_NS
             message["start_at_ns"] = self.start_at_ns
+            self.timeline = timeline_of(self._plan.scenario, self.start_at_ns)
+            self.silence.begin(self.timeline.measure_start_ns)
+            if has_to_settle(self._plan.scenario):
+                self.settling = Settling(self._plan.scenario, self.start_at_ns)
             self.started.set()
         elif command == "drained":
             self.drained_at_ns = self._now_ns()
@@ -240,6 +273,15 @@ class RunControl:
         deadline = self._now_ns() + length_ns
         if self._drain_deadline_ns is None or deadline < self._drain_deadline_ns:
             self._drain_deadline_ns = deadline
+
+    def _see_whether_settled(self, settling: Settling, now: int) -> None:
+        """Once the load has settled, tell everyone when the measured phase begins."""
+        under_way = self._total("sent") - self._total("freed")
+        begins_ns = settling.look(now, under_way * self._plan.copies, self._total("received_once"))
+        if begins_ns is not None and self.timeline is not None:
+            self.timeline.measure_from(begins_ns)
+            self.silence.begin(begins_ns)
+            self._broadcast({"type": "measure", "measure_at_ns": begins_ns})
 
     def _backlog(self) -> int:
         """Deliveries still to come, each copy of a message counted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,8 +12,8 @@ from bench_spark.agent.sampling import SAMPLE_DTYPE, Samples
 from bench_spark.collector.accounts import Accounts, Ledger, Sent
 from bench_spark.collector.control import RunControl
 from bench_spark.collector.health import AgentHealth
-from bench_spark.load_course import has_open_end, timeline_of
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.load_course import has_open_end
 from bench_spark.plan import Plan
 
 
@@ -56,9 +57,9 @@ def measured_span(plan: Plan, control: RunControl) -> tuple[float, float] | tupl
     ends it, it lasts from the first of them to the last, so that waiting before and after is no
     part of it.
     """
-    if control.start_at_ns is None:
+    timeline = control.timeline
+    if timeline is None:
         return None, None
-    timeline = timeline_of(plan.scenario, control.start_at_ns)
     start_ns = timeline.measure_start_ns
     ended = [
         int(state.reports["produced"]["ended_ns"])
@@ -134,7 +135,37 @@ def samples_of(plan: Plan, control: RunControl) -> tuple[AgentSamples, ...] | No
     )
 
 
-def agent_entry(control: RunControl, agent: int, health: AgentHealth) -> dict[str, Any]:
+def stalled_seconds(
+    stalls: Sequence[tuple[int, int]], measured: tuple[float | None, float | None]
+) -> float:
+    """How long an agent stood still within the measured phase, by its report of when it did."""
+    measured_from, measured_until = measured
+    if measured_from is None or measured_until is None:
+        return 0.0
+    return sum(
+        max(0.0, min(until / NANOSECONDS, measured_until) - max(since / NANOSECONDS, measured_from))
+        for since, until in stalls
+    )
+
+
+def silences_of(control: RunControl, measured_from: float | None) -> tuple[dict[str, Any], ...]:
+    """Consumers that got nothing for too long: who, since when in the measured phase, how long."""
+    return tuple(
+        {
+            "consumers": list(silence.consumers),
+            "after_seconds": silence.since_ns / NANOSECONDS - (measured_from or 0.0),
+            "seconds": silence.length_ns / NANOSECONDS,
+        }
+        for silence in control.silence.silences()
+    )
+
+
+def agent_entry(
+    control: RunControl,
+    agent: int,
+    health: AgentHealth,
+    measured: tuple[float | None, float | None],
+) -> dict[str, Any]:
     """One agent in the result: where it ran, what it did, how well it kept time."""
     state = control.agents[agent]
     probed = state.reports.get("probed", {})
@@ -153,6 +184,7 @@ def agent_entry(control: RunControl, agent: int, health: AgentHealth) -> dict[st
         "cpu_seconds": health.cpu_seconds.get(agent),
         "started_late_us": late_us,
         "clock_error_us": health.clock_error_ns(agent) / 1000,
+        "stalled_seconds": stalled_seconds(closed.get("stalls", ()), measured),
         "outages": closed.get("outages", []),
         "answers_by_status": closed.get("answers_by_status", {}),
         "trace": closed.get("trace"),

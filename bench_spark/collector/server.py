@@ -1,6 +1,8 @@
 """The driver's end of the links: one listening socket, one thread, one run.
 
-Every connection must answer a challenge with the run's token before anything it says is looked at.
+Every connection must answer a challenge with the run's token before anything it says is looked at,
+and within 5 s. Connections that have not may be as many as there are agents, and some; one more
+makes the oldest of them go, so that a crowd of them keeps no agent out.
 What agents say is handed to a `Handler` in this thread only, so the handler needs no locks; other
 threads reach it through `call`.
 """
@@ -26,10 +28,14 @@ from bench_spark.agent.wire import (
     is_right_answer,
     new_challenge,
 )
+from bench_spark.core.clock import Clock, boot_id
 from bench_spark.errors import EnvironmentNotReady
-from bench_spark.measure.clock import Clock, boot_id
+from bench_spark.threads import watched
 
 HANDSHAKE_SECONDS = 5.0
+"""How long a connection may take to authenticate."""
+MOST_OTHER_STRANGERS = 16
+"""Connections that have not authenticated, beside one for each agent."""
 _STRANGER_HEADER_BYTES = 4096
 _RECEIVE_BYTES = 1 << 20
 _TURN_SECONDS = 0.05
@@ -83,7 +89,7 @@ class CollectorServer:
         self._calls: deque[Callable[[], None]] = deque()
         self._closing = False
         self._handler: Handler | None = None
-        self._thread = threading.Thread(target=self._work, name="collector", daemon=True)
+        self._thread = threading.Thread(target=watched(self._work), name="collector", daemon=True)
 
     def start(self, handler: Handler) -> None:
         self._handler = handler
@@ -115,6 +121,15 @@ class CollectorServer:
     # -- the server's thread ---------------------------------------------------------------------
 
     def _work(self) -> None:
+        try:
+            self._serve_until_closed()
+        except BaseException:
+            # Agents end by themselves when their connection does; nobody else would tell them to.
+            for peer in self._peers:
+                peer.socket.close()
+            raise
+
+    def _serve_until_closed(self) -> None:
         assert self._handler is not None
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._wake_out, selectors.EVENT_READ)
@@ -137,9 +152,7 @@ class CollectorServer:
         # Whoever called may have gone already, or descriptors have run out: nobody comes in then.
         with contextlib.suppress(OSError):
             connection, _ = self._listener.accept()
-            if len(self._peers) >= 2 * self._agents + 16:
-                connection.close()
-                return
+            self._make_room()
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             peer = _Peer(
@@ -153,7 +166,18 @@ class CollectorServer:
             peer.outgoing += peer.challenge
             self._flush(peer)
 
+    def _make_room(self) -> None:
+        """Hang up on the oldest connection that has not authenticated, where there are too many.
+
+        Turning the newest away instead would let whoever connects first keep all agents out.
+        """
+        strangers = [peer for peer in self._peers if peer.agent is None]
+        if len(strangers) >= self._agents + MOST_OTHER_STRANGERS:
+            self._drop(min(strangers, key=lambda peer: peer.deadline))
+
     def _serve(self, peer: _Peer, events: int) -> None:
+        if peer not in self._peers:
+            return  # It had to make room in this very turn.
         if events & selectors.EVENT_WRITE:
             self._flush(peer)
         if not events & selectors.EVENT_READ or peer not in self._peers:

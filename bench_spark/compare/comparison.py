@@ -11,6 +11,7 @@ from typing import Any
 
 from bench_spark.compare.estimates import (
     Estimate,
+    Resampled,
     exact,
     of_repetitions,
     of_resamples,
@@ -19,17 +20,30 @@ from bench_spark.compare.estimates import (
 )
 from bench_spark.compare.gates import Gate
 from bench_spark.compare.metrics import BY_NAME, COUNTED, Metric, shown_metrics
+from bench_spark.compare.resampling import FEWEST_BLOCKS
 from bench_spark.compare.series import RunSeries
 from bench_spark.errors import ConfigurationError
+from bench_spark.report.descriptions import brokers_of, environment_of
 from bench_spark.report.formatting import dotted
 from bench_spark.summary.document import Document
 
-BETTER, WORSE, SAME, UNKNOWN = "better", "worse", "no difference", "unknown"
+BETTER, WORSE, SAME, CANNOT_TELL = "better", "worse", "no difference", "cannot tell"
+NOT_COMPARABLE = "not comparable"
 NOTHING = "nothing"
+ENOUGH_REPETITIONS = 5
+"""With fewer on a side, it is their number that makes an interval wide."""
 BOOTSTRAP, WELCH = "block bootstrap over intervals", "Welch's t over repetitions"
 
 _COUNTED = frozenset(metric.name for metric in COUNTED)
-_NOT_OF_THE_LOAD = ("name", "description", "tags")
+_NOT_OF_THE_LOAD = ("name", "description", "tags", "audit")
+_OF_MEASURING = (
+    *("agents", "placement", "breakdown", "trace", "slo", "sampling", "histogram"),
+    *("interval_seconds", "keep_destinations", "dataset.found"),
+    *("phases.measure_seconds", "phases.drain_seconds"),
+)
+"""Keys that say how, and for how long, a load is measured: runs that differ in them only were asked
+for the same."""
+_SECTIONS_OF_PROTOCOLS = ("amqp", "kafka", "mqtt", "http", "tcp")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +52,8 @@ class Group:
 
     label: str
     runs: Sequence[RunSeries]
+    found_keys: Sequence[str] = ()
+    """Keys whose values were not asked for, but found by a search."""
 
     @property
     def run_ids(self) -> list[str]:
@@ -54,6 +70,8 @@ class Compared:
     candidate: Estimate
     ratio: Estimate | None
     verdict: str
+    weakness: str
+    """What makes the interval wide, or leaves none: the reason where nothing can be told."""
 
 
 def compare(baseline: Group, candidate: Group) -> list[Compared]:
@@ -70,6 +88,7 @@ def _common(baseline: Group, candidate: Group) -> list[str]:
 
 def _compared(metric: Metric, baseline: Group, candidate: Group) -> Compared:
     sides = baseline, candidate
+    weakness = _weakness_of_repetitions(baseline, candidate)
     if metric.name in _COUNTED:
         found = [exact(_counted(metric, side)) for side in sides]
         ratio = exact(found[1].value / found[0].value) if found[0].value else None
@@ -77,15 +96,38 @@ def _compared(metric: Metric, baseline: Group, candidate: Group) -> Compared:
         values = [_values(metric.name, side) for side in sides]
         found = [of_repetitions(side) for side in values]
         ratio = ratio_of_repetitions(values[0], values[1])
+        if min(map(min, values)) <= 0:
+            weakness = "a repetition has the value 0, so there is no interval"
     else:
         drawn = [side.runs[0].resampled(metric.name) for side in sides]
         found = [of_resamples(side) for side in drawn]
         ratio = ratio_of_resamples(drawn[0], drawn[1])
-    bounds = [any(run.is_lower_bound(metric.name) for run in side.runs) for side in sides]
+        if not all(side.is_enough for side in drawn):
+            weakness = _weakness_of_resamples(drawn)
     verdict = _verdict(metric, found[0], found[1], ratio)
-    if any(bounds):
-        verdict = _with_bounds(verdict, *bounds)
-    return Compared(metric, found[0], found[1], ratio, verdict)
+    if ratio is None and verdict == CANNOT_TELL:
+        weakness = "the baseline is 0"
+    bounds = [any(run.is_lower_bound(metric.name) for run in side.runs) for side in sides]
+    if any(bounds) and _with_bounds(verdict, *bounds) != verdict:
+        verdict, weakness = CANNOT_TELL, "a lower bound: slower messages are missing from it"
+    return Compared(metric, found[0], found[1], ratio, verdict, weakness)
+
+
+def _weakness_of_repetitions(baseline: Group, candidate: Group) -> str:
+    if method_of(baseline, candidate) == BOOTSTRAP:
+        return "too few repetitions (one run each): its interval is wide"
+    numbers = len(baseline.runs), len(candidate.runs)
+    told = f"({numbers[0]} and {numbers[1]}): its interval is wide"
+    is_few = min(numbers) < ENOUGH_REPETITIONS
+    return f"{'too few repetitions' if is_few else 'the repetitions vary too much'} {told}"
+
+
+def _weakness_of_resamples(drawn: Sequence[Resampled]) -> str:
+    if any(not len(side.samples) for side in drawn):
+        return "the store has no seconds of a run, so there is no interval"
+    if any(side.blocks < FEWEST_BLOCKS for side in drawn):
+        return "a run under 10 s has no interval"
+    return "some seconds of a run have no value, so there is no interval"
 
 
 def method_of(baseline: Group, candidate: Group) -> str:
@@ -109,10 +151,15 @@ def _verdict(
         if difference == 0:
             return SAME
         return BETTER if (difference > 0) == metric.higher_is_better else WORSE
-    if ratio is None or ratio.low is None or ratio.high is None:
-        return UNKNOWN
-    if ratio.low <= 1 <= ratio.high:
+    if baseline.value == candidate.value == 0:
         return SAME
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return CANNOT_TELL
+    if ratio.low <= 1 <= ratio.high:
+        is_vague = ratio.is_vague_above(1, metric.practical) or ratio.is_vague_below(
+            1, metric.practical
+        )
+        return CANNOT_TELL if is_vague else SAME
     return BETTER if (ratio.low > 1) == metric.higher_is_better else WORSE
 
 
@@ -122,31 +169,45 @@ def _with_bounds(verdict: str, is_baseline_bound: bool, is_candidate_bound: bool
         return WORSE
     if verdict == BETTER and not is_candidate_bound:
         return BETTER
-    return UNKNOWN
+    return CANNOT_TELL
 
 
 # -- the document ----------------------------------------------------------------------------------
 
 
 def comparison_document(
-    title: str, pairs: Iterable[tuple[Group, Group]], gates: Sequence[Gate], is_strict: bool
+    title: str,
+    pairs: Iterable[tuple[Group, Group]],
+    gates: Sequence[Gate],
+    is_strict: bool,
+    is_across: bool = False,
 ) -> Document:
-    """`pairs` of a baseline and what is compared with it."""
+    """`pairs` of a baseline and what is compared with it; `is_across`: although they differ in what
+    was asked for."""
     comparisons = []
     judged: list[dict[str, Any]] = []
     for baseline, candidate in pairs:
         compared = compare(baseline, candidate)
-        judged += [_judged(gate, candidate.label, compared, is_strict) for gate in gates]
+        differs_in = asked_differences(baseline, candidate)
+        is_comparable = is_across or not differs_in
+        judged += [
+            _judged(gate, candidate.label, compared, is_strict)
+            if is_comparable
+            else _refused(gate, candidate.label, differs_in)
+            for gate in gates
+        ]
         comparisons.append(
             {
                 "baseline": _group_entry(baseline),
                 "candidate": _group_entry(candidate),
+                "is_comparable": is_comparable,
+                "differs_in": differs_in,
                 "method": method_of(baseline, candidate),
                 "remarks": list(_remarks(baseline, candidate)),
                 "scenario_differences": differences(
                     baseline.runs[0].document["scenario"], candidate.runs[0].document["scenario"]
                 ),
-                "metrics": [_entry(one) for one in compared],
+                "metrics": [_entry(one, is_comparable) for one in compared],
             }
         )
     _refuse_unjudged(gates, judged)
@@ -155,6 +216,7 @@ def comparison_document(
         "comparisons": comparisons,
         "gates": judged,
         "is_strict": is_strict,
+        "is_across": is_across,
         "passed": not any(gate["missed"] for gate in judged),
     }
 
@@ -163,21 +225,26 @@ def _refuse_unjudged(gates: Sequence[Gate], judged: Sequence[Mapping[str, Any]])
     """A condition that nothing could be asked about would pass for ever."""
     for gate in gates:
         entries = [entry for entry in judged if entry["gate"] == gate.text]
-        if all(entry["judged_by"] == NOTHING for entry in entries):
+        if all(entry["judged_by"] == NOTHING and not entry["missed"] for entry in entries):
             reasons = dict.fromkeys(entry["reason"] for entry in entries)
             raise ConfigurationError(f"--fail-if: {gate.text}: {'; '.join(reasons)}")
 
 
 def _group_entry(group: Group) -> dict[str, Any]:
+    documents = [run.document for run in group.runs]
+    machines = [environment_of(document.get("environment") or {}) for document in documents]
     return {
         "label": group.label,
         "runs": group.run_ids,
         "statuses": [run.document["status"] for run in group.runs],
         "broker": group.runs[0].document["broker"]["name"],
+        "brokers": list(dict.fromkeys(map(brokers_of, documents))),
+        "machines": list(dict.fromkeys(machines)),
     }
 
 
-def _entry(compared: Compared) -> dict[str, Any]:
+def _entry(compared: Compared, is_comparable: bool) -> dict[str, Any]:
+    is_told_nothing = is_comparable and compared.verdict == CANNOT_TELL
     return {
         "metric": compared.metric.name,
         "unit": compared.metric.unit,
@@ -185,7 +252,8 @@ def _entry(compared: Compared) -> dict[str, Any]:
         "baseline": _estimate_entry(compared.baseline),
         "candidate": _estimate_entry(compared.candidate),
         "ratio": _estimate_entry(compared.ratio),
-        "verdict": compared.verdict,
+        "verdict": compared.verdict if is_comparable else NOT_COMPARABLE,
+        "reason": compared.weakness if is_told_nothing else None,
     }
 
 
@@ -211,19 +279,30 @@ def _judged(
             "limit of its own instead of a ratio"
         )
         return _unjudged(entry, one.metric.name, reason)
+    cannot_tell = not is_strict and gate.cannot_tell(estimate, one.metric.practical)
+    by_value = is_strict or cannot_tell
     return entry | {
         "metric": one.metric.name,
         "unit": one.metric.unit,
         **(_estimate_entry(estimate) or {}),
-        "judged_by": "value" if is_strict or not estimate.has_interval else "interval",
+        "judged_by": "value" if by_value else "interval",
+        "doubt": one.weakness if cannot_tell else None,
         "reason": None,
-        "missed": gate.holds(estimate, is_strict),
+        "missed": gate.holds(estimate, by_value),
     }
 
 
+def _refused(gate: Gate, label: str, differs_in: Mapping[str, Any]) -> dict[str, Any]:
+    """Of runs that cannot be compared: nothing about them passes."""
+    entry = {"gate": gate.text, "candidate": label, "is_ratio": gate.is_ratio}
+    reason = f"not comparable: what was asked differs in {', '.join(differs_in)}; see --across"
+    metric = " or ".join(metric.name for metric in gate.metrics)
+    return _unjudged(entry, metric, reason) | {"missed": True}
+
+
 def _unjudged(entry: dict[str, Any], metric: str, reason: str) -> dict[str, Any]:
-    unknown = dict.fromkeys(("value", "low", "high"))
-    told = {"metric": metric, "unit": None, "judged_by": NOTHING, "reason": reason, "missed": False}
+    unknown = dict.fromkeys(("unit", "value", "low", "high", "doubt"))
+    told = {"metric": metric, "judged_by": NOTHING, "reason": reason, "missed": False}
     return entry | unknown | told
 
 
@@ -240,6 +319,30 @@ def _remarks(baseline: Group, candidate: Group) -> Iterator[str]:
             "one run each: the intervals tell how much a run varies within itself, not from one "
             "run to the next; repeat runs and give them as RUN,RUN,RUN"
         )
+
+
+def asked_differences(baseline: Group, candidate: Group) -> dict[str, list[Any]]:
+    """In what the runs of both sides were not asked for the same load: keys of the scenario that
+    change it, and the kind of the broker; with the values of the first run that differs."""
+    first, *others = (run.document for run in (*baseline.runs, *candidate.runs))
+    found: dict[str, list[Any]] = {}
+    for other in others:
+        kinds = [_kinds(document) for document in (first, other)]
+        unused = set(_SECTIONS_OF_PROTOCOLS) - {*kinds[0], *kinds[1]}
+        left_out = (*_OF_MEASURING, *unused, *baseline.found_keys, *candidate.found_keys)
+        if kinds[0] != kinds[1]:
+            found.setdefault("broker.kind", [" and ".join(kind) for kind in kinds])
+        for key, values in differences(first["scenario"], other["scenario"]).items():
+            if not any(key == name or key.startswith(f"{name}.") for name in left_out):
+                found.setdefault(key, values)
+    return found
+
+
+def _kinds(document: Mapping[str, Any]) -> list[str]:
+    """Of its brokers, in the order of the parts they play."""
+    # Runs stored before there could be several have one.
+    brokers = document.get("brokers") or [document["broker"]]
+    return list(dict.fromkeys(str(broker.get("kind")) for broker in brokers))
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, list[Any]]:

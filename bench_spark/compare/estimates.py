@@ -37,6 +37,18 @@ class Estimate:
     def has_interval(self) -> bool:
         return self.low is not None and self.high is not None
 
+    def is_vague_below(self, limit: float, practical: float) -> bool:
+        """Whether it may be above the limit, or below it by a change of practical size."""
+        if self.low is None or self.high is None:
+            return True
+        return self.high >= limit and self.low < limit / practical
+
+    def is_vague_above(self, limit: float, practical: float) -> bool:
+        """Whether it may be below the limit, or above it by a change of practical size."""
+        if self.low is None or self.high is None:
+            return True
+        return self.low <= limit and self.high > limit * practical
+
 
 def exact(value: float) -> Estimate:
     """What was counted and not sampled."""

@@ -1,8 +1,8 @@
 """Conditions for pipelines: `p99 > 1.10x`, `receive_rate < 0.95x`, `latency.p99 > 5ms`, `lost > 0`.
 
 A gate is missed when its condition holds. Unless it is to be strict, it must hold for the whole
-confidence interval: a pipeline that fails by chance is soon ignored. Where there is no interval the
-number itself decides, strict or not.
+confidence interval: a pipeline that fails by chance is soon ignored. Where the interval is missing,
+or too wide to tell, the number itself decides: a gate is not passed because a measurement is poor.
 """
 
 from __future__ import annotations
@@ -35,12 +35,22 @@ class Gate:
     """A ratio, or in the unit of the metric."""
     is_ratio: bool
 
-    def holds(self, estimate: Estimate, is_strict: bool) -> bool:
-        compare = OPERATORS[self.operator]
+    def cannot_tell(self, estimate: Estimate, practical: float) -> bool:
+        """Whether the interval is missing, or holds the limit and a change of practical size beyond
+        it."""
+        is_vague = estimate.is_vague_above if self._is_above else estimate.is_vague_below
+        return is_vague(self.threshold, practical)
+
+    def holds(self, estimate: Estimate, by_value: bool) -> bool:
+        """`by_value`: for the number itself, and not for its whole interval."""
         # The end of the interval that is nearest to the threshold's other side.
-        end = estimate.low if self.operator.startswith(">") else estimate.high
-        judged = estimate.value if is_strict or end is None else end
-        return compare(judged, self.threshold)
+        end = estimate.low if self._is_above else estimate.high
+        judged = estimate.value if by_value or end is None else end
+        return OPERATORS[self.operator](judged, self.threshold)
+
+    @property
+    def _is_above(self) -> bool:
+        return self.operator.startswith(">")
 
 
 def parse_gate(text: str, option: str = "--fail-if") -> Gate:

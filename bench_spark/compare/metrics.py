@@ -23,11 +23,14 @@ class Metric:
     name: str
     unit: Unit
     higher_is_better: bool = False
+    practical: float = 1.5
+    """A change by this factor, up or down, is one that people would act on: an interval that holds
+    both it and no change at all tells nothing."""
 
 
 RATES = (
-    Metric("receive_rate", "per_second", higher_is_better=True),
-    Metric("send_rate", "per_second", higher_is_better=True),
+    Metric("receive_rate", "per_second", higher_is_better=True, practical=1.1),
+    Metric("send_rate", "per_second", higher_is_better=True, practical=1.1),
 )
 COUNTED = (
     Metric("delivery_rate", "share", higher_is_better=True),

@@ -79,24 +79,33 @@ class IntervalHistograms:
     sum_us: F64
     """Per interval: of the values themselves."""
     highest_us: int
+    max_us: I64
+    """Per interval: the largest value itself."""
 
     def percentiles(self, weights: I64, percentiles: Sequence[float]) -> F64:
         """A row per percentile, a column per resample, by HdrHistogram's rule of ranks.
 
-        What falls into the overflow is given as the end of the range.
+        What falls into the overflow is given as the end of the range, and nothing exceeds the
+        largest value drawn.
         """
         parts = [self._percentiles(part, percentiles) for part in self._portions(weights)]
         return np.concatenate(parts, axis=1)
 
     def _percentiles(self, weights: I64, percentiles: Sequence[float]) -> F64:
-        up_to = np.cumsum(weights.astype(np.float64) @ self.counts, axis=1)
+        merged = weights.astype(np.float64) @ self.counts
+        up_to = np.cumsum(merged, axis=1)
         total = weights @ (self.counts.sum(axis=1) + self.overflow)
-        values = np.append(self.values_us, self.highest_us).astype(np.float64)
+        # What overflowed is not below the last bucket that is filled, and that may reach beyond the
+        # range.
+        beyond_us = np.where(merged > 0, self.values_us, 0).max(axis=1, initial=self.highest_us)
+        values = np.append(self.values_us, 0).astype(np.float64)
+        largest_us = np.where(weights > 0, self.max_us, 0).max(axis=1, initial=0)
         found = np.full((len(percentiles), len(weights)), np.nan)
         for row, percentile in zip(found, percentiles, strict=True):
             rank = np.maximum(1, np.floor(percentile * total / 100 + 0.5))
             bucket = (up_to < rank[:, None]).sum(axis=1)
-            row[:] = np.where(total > 0, values[bucket], np.nan)
+            reached_us = np.where(bucket < len(self.values_us), values[bucket], beyond_us)
+            row[:] = np.where(total > 0, np.minimum(reached_us, largest_us), np.nan)
         return found
 
     def means(self, weights: I64) -> F64:

@@ -24,7 +24,7 @@ from bench_spark.compare.resampling import (
     block_weights,
     ratios,
 )
-from bench_spark.measure.hdr import SparseHistogram, merge_sparse
+from bench_spark.core.hdr import SparseHistogram, merge_sparse
 from bench_spark.report.measures import Document
 from bench_spark.summary.totals import Tick
 from bench_spark.tables import PERCENTILES
@@ -34,7 +34,6 @@ RESAMPLES = 2_000
 _SAME_MOMENT_SECONDS = 2e-6
 
 _PERCENTILE_OF = {name.removesuffix("_us"): percentile for name, percentile in PERCENTILES}
-_RATE_SIDES = {"send_rate": (PRODUCER, "sent"), "receive_rate": (CONSUMER, "received")}
 _BROKER_FIELDS = {
     "broker_cpu": ("cpu_user_share_of_machine", "cpu_system_share_of_machine"),
     "broker_written": ("written_bytes",),
@@ -145,8 +144,11 @@ def run_series(
     if measured is not None:
         inside = [tick for tick in ticks if _is_inside(tick, measured)]
         if inside:
-            for name, (role, counter) in _RATE_SIDES.items():
-                sums[name] = _rate_sums(inside, role, counter)
+            # As in a result: sent are messages of the measured phase, received is whatever came.
+            of_phase = [tick for tick in inside if tick.phase == MEASURE]
+            seconds = {tick.start_seconds: tick.tick_seconds for tick in inside}
+            sums["send_rate"] = _rate_sums(of_phase, seconds, PRODUCER, "sent")
+            sums["receive_rate"] = _rate_sums(inside, seconds, CONSUMER, "received")
     # A message belongs to its measure whenever it arrived, so seconds of the drain count as well.
     return RunSeries(
         document, sums, _histograms([tick for tick in ticks if tick.phase == MEASURE], highest_us)
@@ -157,11 +159,11 @@ def _is_inside(tick: Tick, measured: tuple[float, float]) -> bool:
     return measured[0] <= tick.start_seconds + _SAME_MOMENT_SECONDS < measured[1]
 
 
-def _rate_sums(ticks: Sequence[Tick], role: str, counter: str) -> Sums:
+def _rate_sums(
+    ticks: Sequence[Tick], seconds: Mapping[float, float], role: str, counter: str
+) -> Sums:
     messages: dict[float, float] = {}
-    seconds: dict[float, float] = {}
     for tick in ticks:
-        seconds[tick.start_seconds] = tick.tick_seconds
         if tick.role == role:
             at = tick.start_seconds
             messages[at] = messages.get(at, 0.0) + tick.counter(counter)
@@ -249,4 +251,5 @@ def _matrix(moments: Sequence[Sequence[SparseHistogram]], highest_us: int) -> In
         np.array([found.overflow for found in merged]),
         np.array([float(found.sum_us) for found in merged]),
         highest_us,
+        np.array([found.max_us for found in merged]),
     )

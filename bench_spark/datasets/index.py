@@ -69,13 +69,14 @@ class RecordIndex:
         )
 
     def sizes(self) -> Sizes:
-        total = largest_bytes = largest = 0
+        total = largest_bytes = largest = smallest_bytes = 0
         for first, lengths in self._chunks():
             total += int(lengths.sum(dtype=np.int64))
             place = int(np.argmax(lengths))
             if first == 0 or int(lengths[place]) > largest_bytes:
                 largest_bytes, largest = int(lengths[place]), first + place
-        return Sizes(total / max(1, len(self)), largest_bytes, largest)
+            smallest_bytes = min(int(lengths.min()), smallest_bytes if first else int(lengths[0]))
+        return Sizes(total / max(1, len(self)), largest_bytes, largest, smallest_bytes)
 
     def _chunks(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         for first in range(0, len(self), _CHUNK_RECORDS):

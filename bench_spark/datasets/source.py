@@ -26,6 +26,7 @@ class Sizes(NamedTuple):
     largest_bytes: int
     largest: int
     """Its number."""
+    smallest_bytes: int
 
 
 class RecordSource(Protocol):

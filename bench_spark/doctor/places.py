@@ -17,12 +17,13 @@ from bench_spark.errors import (
     BrokerUnreachable,
     ConfigurationError,
     LoginRefused,
+    WrongProtocol,
 )
 from bench_spark.scenario.broker import Broker, resolve_credentials
 from bench_spark.scenario.loader import load_broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import TransportContext
-from bench_spark.transports.registry import make_transport
+from bench_spark.transports.peer import probed
 from bench_spark.transports.sockets.listening import listen_at
 
 LEAST_DISK_BYTES, GOOD_DISK_BYTES = 200_000_000, 5_000_000_000
@@ -72,13 +73,9 @@ def _broker(reference: str) -> Finding:
             return ok(check, f"consumers can listen at {where} of {host}, where nobody does yet")
         # Whoever is there already is a system that producers send to.
         scenario = Scenario(consumers=0) if broker.kind in _MAY_LISTEN else Scenario()
-        transport = make_transport(TransportContext("doctor", scenario, broker, credentials))
-        try:
-            facts = transport.probe()
-        finally:
-            transport.close()
+        facts = probed(TransportContext("doctor", scenario, broker, credentials))
     except BenchError as error:
-        return failing(check, str(error), _mend(error, reference))
+        return failing(check, str(error), remedy(error, reference))
     host, port = broker.address()
     where = f"at {host}:{port}" if port else "in memory"
     return ok(check, f"{facts.product} {facts.version} {where} lets us in")
@@ -92,12 +89,17 @@ def _can_listen(broker: Broker) -> bool:
     return True
 
 
-def _mend(error: BenchError, reference: str) -> str:
+def remedy(error: BenchError, broker: str) -> str:
+    """What to do about a broker, by the name of its file, that cannot be used."""
     if isinstance(error, LoginRefused):
         return "check username, password_env, the vhost and the user's rights (docs/brokers.md)"
+    if isinstance(error, WrongProtocol):
+        return "mend kind, port, scheme or tls in the broker file"
     if isinstance(error, BrokerUnreachable):
-        if reference in brokers.NAMES:
-            return f"bench-spark broker start {reference}"
+        if "certificate" in str(error):
+            return "see tls in the broker file: ca_file, server_name, insecure (docs/brokers.md)"
+        if broker in brokers.NAMES:
+            return f"to start the one of this machine: bench-spark broker start {broker}"
         return "start it, mend its address in the broker file, or open the way to it (firewall)"
     if isinstance(error, ConfigurationError):
         return "mend the broker file, or set the variable that it names (docs/brokers.md)"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench_spark.datasets.source import Records
 from bench_spark.identity.base import NO_ID, Carried
 from bench_spark.identity.in_body import ByPattern
+from bench_spark.scenario.pattern import Pattern
 from bench_spark.transports.base import HEAD_ONLY, Part, Received
 
 
@@ -62,7 +62,7 @@ class ByAcknowledgement(_WholeBody):
     puts_into = HEAD_ONLY
     wants = frozenset({Part.BODY})
 
-    def __init__(self, pattern: re.Pattern[bytes]) -> None:
+    def __init__(self, pattern: Pattern[bytes]) -> None:
         self._finding = ByPattern(pattern)
 
     def put(self, ids: Sequence[bytes], records: Records) -> Carried:

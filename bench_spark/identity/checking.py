@@ -4,6 +4,7 @@ record that shows it."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,6 +16,8 @@ from bench_spark.transports.registry import SizeLimit
 
 MOST_RECORDS_CHECKED = 100_000
 """Of larger data sets so many are checked, at even distances; sizes are known of all."""
+MOST_PATTERN_SECONDS = 60.0
+"""CPU time that patterns may take on all of these."""
 _BATCH_BYTES = 1 << 24
 
 
@@ -23,9 +26,17 @@ def check_records(
 ) -> None:
     """Raise ConfigurationError for the first record that cannot be sent or found again."""
     _refuse_too_large(source, carrier, limit)
+    seconds = 0.0
     for numbers in _checked(source):
         for number, body in zip(numbers.tolist(), source.read(numbers).bodies, strict=True):
+            started = time.thread_time()
             problem = carrier.ambiguity(body)
+            seconds += time.thread_time() - started
+            if problem is None and seconds > MOST_PATTERN_SECONDS:
+                problem = (
+                    "identity.insert and identity.find have taken more than "
+                    f"{MOST_PATTERN_SECONDS:g} s for the records up to this one; use faster ones"
+                )
             if limit.forbidden and limit.forbidden in body:
                 problem = (
                     f"contains {limit.forbidden!r} at byte {body.index(limit.forbidden)}, which "

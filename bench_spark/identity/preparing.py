@@ -7,23 +7,27 @@ from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
+from bench_spark.core.envelope import TIMESTAMP_BYTES
 from bench_spark.datasets.files import files_of
 from bench_spark.datasets.record_files import RecordFiles
 from bench_spark.datasets.source import RecordSource
 from bench_spark.errors import ConfigurationError
 from bench_spark.identity.base import Carrier
 from bench_spark.identity.checking import check_records
+from bench_spark.identity.in_body import InBody
 from bench_spark.identity.registry import (
     carrier_named,
     make_carrier,
     refuse_carrier,
     refuse_carrier_to_find,
 )
-from bench_spark.measure.envelope import TIMESTAMP_BYTES
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.dataset_section import Dataset, Found
 from bench_spark.scenario.ends import Ends, scenario_at
 from bench_spark.scenario.identity_section import Identity
+from bench_spark.scenario.load_sections import LARGEST_BODY_BYTES
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.registry import SizeLimit, size_limit
 
@@ -54,6 +58,21 @@ def with_records_at(scenario: Scenario, ends: Ends) -> Scenario:
         except ConfigurationError as error:
             raise ConfigurationError(f"{end.label}: {error}") from None
     return _with_files(scenario, min(limits))
+
+
+def with_checked_files(scenario: Scenario) -> Scenario:
+    """The same for no broker in particular."""
+    return _with_files(scenario, SizeLimit(LARGEST_BODY_BYTES, "bench-spark"))
+
+
+def find_doubt(scenario: Scenario) -> str | None:
+    """What is to be said of `identity.find` where no system between two ends is known of."""
+    if scenario.dataset.found.is_found_as_sent is not False or scenario.has_ends_apart:
+        return None
+    return (
+        "identity.find does not find the ID in the first record as it is sent: messages are "
+        "recognised only where a system changes them"
+    )
 
 
 def _with_files(scenario: Scenario, limit: SizeLimit) -> Scenario:
@@ -100,7 +119,16 @@ def found_in(
         mean_bytes=sizes.mean_bytes,
         largest_bytes=sizes.largest_bytes,
         largest_body_bytes=sizes.largest_bytes + carrier.added_bytes,
+        smallest_bytes=sizes.smallest_bytes,
+        is_found_as_sent=_is_found_as_sent(source, carrier),
     )
+
+
+def _is_found_as_sent(source: RecordSource, carrier: Carrier) -> bool | None:
+    if not isinstance(carrier, InBody) or not carrier.has_given_pattern:
+        return None
+    [first] = source.read(np.zeros(1, dtype=np.int64)).bodies
+    return carrier.find_problem(first) is None
 
 
 def with_found(scenario: Scenario, found: Found) -> Scenario:

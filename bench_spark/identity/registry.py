@@ -3,7 +3,6 @@ gives a function from the scenario's section `identity` to a Carrier."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from importlib.metadata import entry_points
 
@@ -23,6 +22,7 @@ from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.identity_section import ANY_ID, Identity, compiled
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.nearest import nearest
+from bench_spark.scenario.pattern import Pattern
 from bench_spark.transports.base import Part
 from bench_spark.transports.registry import parts_of
 
@@ -114,11 +114,11 @@ def _in_body(placing: Placing, finding: Finding | None, identity: Identity) -> I
     if identity.find is None and finding is not None:
         return InBody(placing, finding, None)
     pattern = _find_pattern(identity)
-    return InBody(placing, ByPattern(pattern), pattern)
+    return InBody(placing, ByPattern(pattern), pattern, has_given_pattern=identity.find is not None)
 
 
-def _find_pattern(identity: Identity) -> re.Pattern[bytes]:
-    return re.compile(ANY_ID) if identity.find is None else compiled(identity.find)
+def _find_pattern(identity: Identity) -> Pattern[bytes]:
+    return Pattern(ANY_ID) if identity.find is None else compiled(identity.find)
 
 
 def _at_match(identity: Identity) -> InBody:

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracing import MessageEvent
+from bench_spark.core.hdr import TOTALS, Histogram, SparseHistogram, merge_sparse, shape_for
 from bench_spark.histogram_column import histogram_array
-from bench_spark.measure.hdr import TOTALS, Histogram, SparseHistogram, merge_sparse, shape_for
 from bench_spark.tables import HISTOGRAM
 
 COUNTS = ("sent", "confirmed", "received", "received_once", "corrupted", "unexpected", "untimed")

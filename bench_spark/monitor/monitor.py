@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
+from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.errors import BenchError
-from bench_spark.measure.clock import NANOSECONDS, NowNs
 from bench_spark.monitor.reading import COLUMNS, Reading, Sampler, Unreadable, usage_between
 from bench_spark.monitor.sources import samplers_of
 from bench_spark.monitor.totals import (
@@ -30,6 +30,7 @@ from bench_spark.monitor.totals import (
 from bench_spark.scenario.ends import Ends
 from bench_spark.store import Store
 from bench_spark.tables import RESOURCES
+from bench_spark.threads import watched
 
 APPEND_SECONDS = 5.0
 SHORTEST_LAST_NS = NANOSECONDS // 2
@@ -61,14 +62,14 @@ class Monitor:
             return
         for name, sampler in self._samplers.items():
             thread = threading.Thread(
-                target=self._watch,
+                target=watched(self._watch),
                 args=(name, sampler, timeline),
                 name=f"monitor-{name}",
                 daemon=True,
             )
             thread.start()
             self._threads.append(thread)
-        self._writer = threading.Thread(target=self._write, name="monitor", daemon=True)
+        self._writer = threading.Thread(target=watched(self._write), name="monitor", daemon=True)
         self._writer.start()
 
     def end(self) -> None:

@@ -7,7 +7,6 @@ their parents: so nothing is lost when a helper process ends between two reading
 from __future__ import annotations
 
 import os
-import re
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench_spark.monitor.reading import COUNTERS, GAUGES, Reading, Unreadable
+from bench_spark.scenario.pattern import Pattern, TooSlow
 
 PROC = Path("/proc")
 
@@ -142,7 +142,7 @@ def matching(pattern: str, proc: Path = PROC, own_pid: int | None = None) -> Fin
 
     Not this one, what it started and what started it: their command lines name the broker too.
     """
-    expression = re.compile(pattern)
+    expression = Pattern(pattern)
     own = own_pid or os.getpid()
     known: dict[tuple[int, int], bool] = {}
 
@@ -154,9 +154,12 @@ def matching(pattern: str, proc: Path = PROC, own_pid: int | None = None) -> Fin
                 continue
             key = (pid, stat.birth_ticks)
             if key not in known:
-                known[key] = bool(
-                    expression.search(stat.name) or expression.search(_command_line(proc, pid))
-                )
+                try:
+                    known[key] = bool(
+                        expression.search(stat.name) or expression.search(_command_line(proc, pid))
+                    )
+                except TooSlow as error:
+                    raise Unreadable(f"{error} on the command line of process {pid}") from None
             if known[key]:
                 found.append(pid)
         if not found:

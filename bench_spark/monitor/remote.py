@@ -10,6 +10,7 @@ from typing import Any
 
 from bench_spark.monitor.peer import Peer, PeerError
 from bench_spark.monitor.reading import Reading, Sampler, Unreadable
+from bench_spark.threads import watched
 
 RETRY_SECONDS = 1.0
 MOST_CONNECTIONS = 8
@@ -74,7 +75,7 @@ class CalledSampler:
         except OSError as error:
             self._problem = f"cannot listen at {_shown(address)}: {error.strerror}"
             return
-        threading.Thread(target=self._accept, name="sampler-calls", daemon=True).start()
+        threading.Thread(target=watched(self._accept), name="sampler-calls", daemon=True).start()
 
     def read(self) -> Reading:
         with self._lock:
@@ -101,7 +102,10 @@ class CalledSampler:
         for connection, _ in _callers(self._server, self._places):
             # In a thread: a stranger that says nothing must not keep the sampler waiting.
             threading.Thread(
-                target=self._welcome, args=(connection,), name="sampler-called", daemon=True
+                target=watched(self._welcome),
+                args=(connection,),
+                name="sampler-called",
+                daemon=True,
             ).start()
 
     def _welcome(self, connection: socket.socket) -> None:

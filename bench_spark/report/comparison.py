@@ -21,7 +21,12 @@ from bench_spark.report.formatting import (
 from bench_spark.report.measures import Document
 from bench_spark.report.terminal import console_for, labelled, plain_table, print_block
 
-VERDICT_STYLES = {"better": "green", "worse": "bold red", "unknown": "yellow"}
+VERDICT_STYLES = {
+    "better": "green",
+    "worse": "bold red",
+    "cannot tell": "yellow",
+    "not comparable": "bold red",
+}
 HEADINGS = ("", "baseline", "candidate", "ratio", "95 % interval", "")
 MOST_GATES_LISTED = 6
 _LEFT_OUT = ("send_lag", "insert_duration")
@@ -43,6 +48,9 @@ def write_comparison(document: Document, writer: TextIO) -> None:
         if number:
             writer.write("\n")
         writer.write(f"{title_of(comparison)}\n")
+        if not comparison["is_comparable"]:
+            label = Text("NOT COMPARABLE", "bold red")
+            print_block(console, labelled([(label, why_not_comparable(comparison))]))
         rows: list[list[str | Text]] = [
             [*cells[:-1], Text(cells[-1], VERDICT_STYLES.get(cells[-1], ""))]
             for entry in comparison["metrics"]
@@ -116,11 +124,31 @@ def _three_digits(ratio: float | None) -> str:
     return f"{ratio:.3f}" if 0.1 <= ratio < 10 else f"{ratio:.3g}"
 
 
+def why_not_comparable(comparison: Mapping[str, Any]) -> str:
+    changes = (
+        f"{key} {before} -> {after}" for key, (before, after) in comparison["differs_in"].items()
+    )
+    return one_line(
+        f"the runs differ in what was asked: {', '.join(changes)}; --across compares them all the "
+        "same"
+    )
+
+
 def notes_of(comparison: Mapping[str, Any]) -> Iterator[str]:
     yield f"intervals: {comparison['method']}"
+    untold: dict[str, list[str]] = {}
+    for entry in comparison["metrics"]:
+        if entry["reason"] is not None:
+            untold.setdefault(entry["reason"], []).append(metric_text(entry["metric"]))
+    for reason, names in untold.items():
+        yield f"cannot tell {', '.join(names)}: {reason}"
     yield from map(one_line, comparison["remarks"])
     for key, (before, after) in comparison["scenario_differences"].items():
         yield one_line(f"scenario differs: {key} {before} -> {after}")
+    for what in ("broker", "machine"):
+        texts = ["; ".join(comparison[side][f"{what}s"]) for side in ("baseline", "candidate")]
+        if texts[0] != texts[1]:
+            yield one_line(f"{what} differs: {texts[0]} -> {texts[1]}")
 
 
 def gate_text(gate: Mapping[str, Any]) -> str:
@@ -130,5 +158,6 @@ def gate_text(gate: Mapping[str, Any]) -> str:
     shown = times if gate["is_ratio"] else _SHOWN[gate["unit"]]
     value, low, high = (shown(gate[name]) for name in ("value", "low", "high"))
     ends = f" ({low} to {high})" if gate["low"] is not None else ""
-    found = f"{value}{ends}, judged by its {gate['judged_by']}"
+    doubt = f"; cannot tell: {gate['doubt']}" if gate["doubt"] else ""
+    found = f"{value}{ends}, judged by its {gate['judged_by']}{doubt}"
     return one_line(f"{gate['candidate']}: {gate['gate']}: {gate['metric']} is {found}")

@@ -13,7 +13,7 @@ Columns, in this order (units end their names; an empty cell is an unknown value
     due unsent sent confirmed unconfirmed refused returned received received_once duplicates
     left_in_broker lost indeterminate acked redelivered out_of_order corrupted malformed foreign
     errors reconnects
-    bytes_sent bytes_received
+    bytes_sent bytes_received unexpected repeats_dropped given_up
 
 The last two groups are the run's and repeat in each of its rows. A run that measured nothing has
 one row without aggregation and measure, so that its status is not lost.

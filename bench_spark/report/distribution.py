@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench_spark.measure.hdr import SparseHistogram
+from bench_spark.core.hdr import SparseHistogram
 
 MOST_DECADES = 4.0
 """99.99 %."""

@@ -41,6 +41,7 @@ class ExportingDisplay(Steps):
 
     def __init__(self, display: Steps, exporter: Exporter, broker: str) -> None:
         self._display = display
+        self.shows_details = display.shows_details
         self._exporter = exporter
         self._broker = broker
         self._timeline: Timeline | None = None

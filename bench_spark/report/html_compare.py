@@ -15,12 +15,15 @@ from bench_spark.report.comparison import (
     notes_of,
     times,
     title_of,
+    why_not_comparable,
 )
 from bench_spark.report.formatting import one_line
 from bench_spark.report.html_page import Charts, Section, page
 from bench_spark.report.markup import Child, Markup, table, tag
 from bench_spark.report.measures import Document
-from bench_spark.report.suite_comparison import summary_of
+from bench_spark.report.suite_comparison import LEGEND, notes_of_suite, summary_of
+
+_CLASSES = {"cannot tell": "warn", "not comparable": "fail"}
 
 
 def write_comparison_html(document: Document, writer: TextIO) -> None:
@@ -39,13 +42,15 @@ def write_suite_comparison_html(document: Document, writer: TextIO) -> None:
             "cells",
             "Combination by combination",
             [
-                table(
-                    "Ratios to the baseline: + better, - worse, = no difference, ? unknown",
-                    summary.headings,
-                    summary.rows,
-                ),
+                table(LEGEND.capitalize(), summary.headings, summary.rows),
+                tag("ul", [tag("li", note) for note in notes_of_suite(document)]),
                 [
-                    tag("details", tag("summary", title_of(comparison)), _metrics(comparison))
+                    tag(
+                        "details",
+                        tag("summary", title_of(comparison)),
+                        _metrics(comparison),
+                        _notes(comparison),
+                    )
                     for comparison in document["comparisons"]
                 ],
                 tag("ul", [tag("li", text) for text in document["unmatched"]]),
@@ -81,15 +86,20 @@ def _gates(document: Document) -> Markup:
 
 
 def _gate_verdict(gate: Mapping[str, Any]) -> Markup:
-    if gate["reason"] is not None:
+    if gate["reason"] is not None and not gate["missed"]:
         return tag("span", "not judged", class_="warn")
     return _verdict("missed" if gate["missed"] else "pass")
 
 
 def _comparison(comparison: Mapping[str, Any], drawn: Charts) -> Iterator[Child]:
+    if not comparison["is_comparable"]:
+        yield tag(
+            "p", tag("span", "Not comparable: ", class_="fail"), why_not_comparable(comparison)
+        )
     for side in ("baseline", "candidate"):
         found = comparison[side]
-        yield tag("p", f"{side}: {', '.join(found['runs'])} on {found['broker']}", class_="facts")
+        on = "; ".join([*found["brokers"], *found["machines"]])
+        yield tag("p", f"{side}: {', '.join(found['runs'])} on {on}", class_="facts")
     yield _metrics(comparison)
     known = [entry for entry in comparison["metrics"] if entry["ratio"]]
     if known:
@@ -107,7 +117,11 @@ def _comparison(comparison: Mapping[str, Any], drawn: Charts) -> Iterator[Child]
                 for entry in known
             ],
         )
-    yield tag("ul", [tag("li", note) for note in notes_of(comparison)])
+    yield _notes(comparison)
+
+
+def _notes(comparison: Mapping[str, Any]) -> Markup:
+    return tag("ul", [tag("li", note) for note in notes_of(comparison)])
 
 
 def _metrics(comparison: Mapping[str, Any]) -> Markup:
@@ -132,4 +146,4 @@ def _change_rows(entries: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _verdict(verdict: str) -> Markup:
-    return tag("span", verdict, class_=verdict.split()[0])
+    return tag("span", verdict, class_=_CLASSES.get(verdict, verdict.split()[0]))

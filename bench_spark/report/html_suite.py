@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from bench_spark.report.formatting import one_line, plural
+from bench_spark.report.formatting import one_line, plural, words
 from bench_spark.report.html_page import Charts, Section, page, query_list, status_badge
 from bench_spark.report.html_run import flat_rows
 from bench_spark.report.markup import Child, Markup, table, tag
 from bench_spark.report.queries import queries_of_suite
 from bench_spark.report.suite_figures import suite_figures
-from bench_spark.report.suite_formats import laid_out, title_of
-from bench_spark.report.suite_table import SuiteTable, TableCell
+from bench_spark.report.suite_formats import cell_name, laid_out, surroundings_of, title_of
+from bench_spark.report.suite_table import SuiteTable
 from bench_spark.scenario.suite import Suite, value_text
 
 
@@ -47,6 +47,7 @@ def _head(title: str, found: SuiteTable, broker: str) -> Markup:
             class_="head",
         ),
         tag("p", f"suite {found.suite} on {broker}", class_="facts"),
+        [tag("p", f"{label}: {text}", class_="facts") for label, text in surroundings_of(found)],
     )
 
 
@@ -55,19 +56,36 @@ def _audit(found: SuiteTable) -> Child:
     told = ", ".join(f"{number} {status}" for status, number in statuses.most_common())
     doubtful = [cell for cell in found.cells if cell.status != "valid" or cell.notes]
     rows = [
-        [tag("span", cell.status, class_=cell.status), _name(cell), one_line("; ".join(cell.notes))]
+        [
+            tag("span", cell.status, class_=cell.status),
+            cell_name(cell),
+            one_line("; ".join(cell.notes)),
+        ]
         for cell in doubtful
+    ]
+    warnings = [
+        [
+            words(warned.check),
+            f"{warned.trials} of {warned.of_trials}",
+            cell_name(warned.first),
+            warned.text,
+        ]
+        for warned in found.warnings
     ]
     return [
         tag("p", f"{plural(len(found.cells), 'combination')} of the axes: {told}."),
         table("What to know about some of them", ["status", "where", "why"], rows, words=3)
         if rows
         else None,
+        table(
+            "What the audits of the trials warn of",
+            ["check", "trials", "first", "what it says there"],
+            warnings,
+            words=4,
+        )
+        if warnings
+        else None,
     ]
-
-
-def _name(cell: TableCell) -> str:
-    return ", ".join(f"{name} {value_text(value)}" for name, value in cell.parameters.items())
 
 
 def _figures(found: SuiteTable, drawn: Charts) -> Iterator[Section]:

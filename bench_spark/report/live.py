@@ -9,18 +9,26 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, TextIO
 
 from bench_spark.agent.timeline import Timeline
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.load_course import has_open_end
-from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import Plan
 from bench_spark.report.colours import COLOURS, coloured, has_colours, rewrites_lines
 from bench_spark.report.descriptions import end_of
 from bench_spark.report.formatting import UNKNOWN, count, duration, one_line, rate, seconds
+
+RATE_NS = 2 * NANOSECONDS
+"""How far the throughput that is shown looks back."""
+STILL_SECONDS = 3.0
+"""Nothing has moved for so long: that is shown, and no throughput."""
+STALE_NS = 15 * NANOSECONDS
+"""Windows of 10 s that ended longer ago are not shown any more."""
 
 FEWEST_BAR_CELLS, MOST_BAR_CELLS = 5, 20
 
@@ -44,6 +52,38 @@ class Window(Protocol):
     @property
     def measures(self) -> Mapping[str, Mapping[str, int]]: ...
 
+    @property
+    def ended_ns(self) -> int: ...
+
+
+class Movement:
+    """How fast messages move, from what was counted so far."""
+
+    def __init__(self) -> None:
+        self._totals: deque[tuple[int, int]] = deque()
+        """Moments of the last seconds, with what was counted until then."""
+        self._moved_ns: int | None = None
+        """When the count last rose."""
+
+    def told(self, now_ns: int, total: int) -> None:
+        if self._moved_ns is None or (self._totals and total != self._totals[-1][1]):
+            self._moved_ns = now_ns
+        self._totals.append((now_ns, total))
+        while len(self._totals) > 2 and self._totals[1][0] <= now_ns - RATE_NS:
+            self._totals.popleft()
+
+    @property
+    def per_second(self) -> float | None:
+        """Over the last seconds; None before there is a difference to be seen."""
+        if len(self._totals) < 2:
+            return None
+        (first_ns, before), (last_ns, after) = self._totals[0], self._totals[-1]
+        return (after - before) * NANOSECONDS / (last_ns - first_ns) if last_ns > first_ns else None
+
+    def still_seconds(self, now_ns: int) -> float:
+        """How long nothing has moved."""
+        return 0.0 if self._moved_ns is None else max(0.0, (now_ns - self._moved_ns) / NANOSECONDS)
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -58,6 +98,10 @@ class Progress:
     """Received; where nobody receives, sent."""
     p99_us: int | None
     """Of the latency; where nobody receives, of the time to the confirmation."""
+    still_seconds: float = 0.0
+    """How long no message has moved."""
+    is_confirmed: bool = False
+    """Whether `p99_us` is of confirmations."""
 
     @property
     def share(self) -> float:
@@ -67,28 +111,44 @@ class Progress:
 
     @property
     def text(self) -> str:
-        total = UNKNOWN if self.total_seconds is None else f"{self.total_seconds:g}"
-        return (
-            f"{self.phase:<7}  {self.elapsed_seconds:.0f}/{total} s  "
-            f"{rate(self.messages_per_second)} msg/s  P99 {duration(self.p99_us)}"
-        )
+        total = UNKNOWN if self.total_seconds is None else f"{round(self.total_seconds, 1):g}"
+        where = f"{self.phase:<7}  {self.elapsed_seconds:.0f}/{total} s"
+        if self.still_seconds >= STILL_SECONDS:
+            return f"{where}  no messages for {self.still_seconds:.0f} s"
+        p99 = "confirm P99" if self.is_confirmed else "P99"
+        return f"{where}  {rate(self.messages_per_second)} msg/s  {p99} {duration(self.p99_us)}"
 
 
 def progress_of(
-    plan: Plan, timeline: Timeline, now_ns: int, window: Window | None, is_draining: bool
+    plan: Plan,
+    timeline: Timeline,
+    now_ns: int,
+    window: Window | None,
+    is_draining: bool,
+    movement: Movement | None = None,
 ) -> Progress:
+    """`movement`: as the agents tell it, which is known long before a window is; without it the
+    throughput is the window's. A window that is over for long says nothing of now."""
+    if window is not None and now_ns - window.ended_ns > STALE_NS:
+        window = None
+    total_ns = timeline.measure_end_ns - timeline.start_ns
     if is_draining or now_ns >= timeline.measure_end_ns:
-        phase, total_seconds = "drain", plan.longest_seconds
+        phase = "drain"
+        total_ns += timeline.drain_ns
     else:
         phase = "warm-up" if now_ns < timeline.measure_start_ns else "measure"
-        total_seconds = plan.load_seconds
-    per_second, p99_us = _headline_of(window, plan.scenario.only_publishes)
+    only_publishes = plan.scenario.only_publishes
+    per_second, p99_us = _headline_of(window, only_publishes)
+    if movement is not None and movement.per_second is not None:
+        per_second = movement.per_second
     return Progress(
         phase=phase,
         elapsed_seconds=max(0.0, (now_ns - timeline.start_ns) / NANOSECONDS),
-        total_seconds=None if has_open_end(plan.scenario) else total_seconds,
+        total_seconds=None if has_open_end(plan.scenario) else total_ns / NANOSECONDS,
         messages_per_second=per_second,
         p99_us=p99_us,
+        still_seconds=0.0 if movement is None else movement.still_seconds(now_ns),
+        is_confirmed=only_publishes,
     )
 
 
@@ -108,13 +168,22 @@ class _Watched:
     plan: Plan
     timeline: Timeline
     now_ns: Callable[[], int]
+    movement: Movement = field(default_factory=Movement)
+
+    def counted(self, totals: Mapping[str, int]) -> None:
+        counted = "sent" if self.plan.scenario.only_publishes else "received_once"
+        self.movement.told(self.now_ns(), totals.get(counted, 0))
 
     def progress(self, window: Window | None, is_draining: bool) -> Progress:
-        return progress_of(self.plan, self.timeline, self.now_ns(), window, is_draining)
+        return progress_of(
+            self.plan, self.timeline, self.now_ns(), window, is_draining, self.movement
+        )
 
 
 class Steps:
     """Says what is being done and no more; the other displays add the progress of the load."""
+
+    shows_details = False
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -167,6 +236,10 @@ class Steps:
 
 class _Live(Steps):
     """Shows the load from its first moment on."""
+
+    def counted(self, totals: Mapping[str, int]) -> None:
+        if self._watched is not None:
+            self._watched.counted(totals)
 
     def _show_start(self, watched: _Watched, window: Window | None) -> None:
         self.update(window, is_draining=False)
@@ -258,6 +331,8 @@ class Verbosity(Enum):
 
 class _Detailed(Steps):
     """Says when each step was taken, and what was decided."""
+
+    shows_details = True
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)

@@ -7,6 +7,7 @@ from typing import Any, TextIO
 
 from rich.text import Text
 
+from bench_spark.load_course import has_to_settle, longest_warmup_seconds, measured_seconds
 from bench_spark.plan import SLOTS_FOR_STREAMING, Assignment, Plan
 from bench_spark.report import descriptions
 from bench_spark.report.formatting import count, number_ranges, plural, seconds
@@ -63,10 +64,11 @@ def _row(assignment: Assignment) -> list[str]:
 def _duration(plan: Plan) -> str:
     phases = plan.scenario.phases
     warmup, drain = seconds(phases.warmup_seconds), seconds(phases.drain_seconds)
+    measured = seconds(measured_seconds(plan.scenario))
+    if has_to_settle(plan.scenario):
+        warmup = f"{warmup} to {seconds(longest_warmup_seconds(plan.scenario))}"
     if (end := descriptions.end_of(plan)) is not None:
-        limit = seconds(plan.load_seconds - phases.warmup_seconds)
-        return f"{warmup} warm-up, then {end} ({limit} at most), {drain} drain"
-    measured = seconds(plan.load_seconds - phases.warmup_seconds)
+        return f"{warmup} warm-up, then {end} ({measured} at most), {drain} drain"
     return (
         f"{seconds(plan.longest_seconds)} at most: {warmup} warm-up, {measured} measured, "
         f"drain of up to {drain}"

@@ -14,11 +14,11 @@ from typing import Any
 from bench_spark.report.measures import Document, in_order
 from bench_spark.tables import PERCENTILES
 
-_SENT_SIDE = ("due", "sent", "confirmed", "refused", "returned")
-_RECEIVED_SIDE = ("received", "acked", "redelivered", "out_of_order", "corrupted")
-_ANY_PHASE = ("malformed", "foreign")
+_SENT_SIDE = ("due", "sent", "confirmed", "refused", "returned", "given_up")
+_RECEIVED_SIDE = ("received", "redelivered", "out_of_order", "corrupted")
+_ANY_PHASE = ("malformed", "foreign", "repeats_dropped")
 _BOTH_SIDES = ("errors", "reconnects")
-_OF_SETS = ("received_once", "duplicates", "left_in_broker", "lost", "indeterminate")
+_OF_SETS = ("received_once", "duplicates", "left_in_broker", "lost", "indeterminate", "unexpected")
 
 _SAME_MOMENT = "INTERVAL 2 MICROSECONDS"
 """How far apart the start of a tick and that of its phase may seem, as in
@@ -92,8 +92,15 @@ def _rates(document: Document, run: str) -> Query:
             "A phase with an open end is counted at the moment it ends, between two ticks.",
         )
     seconds = "(unix_micros(any_value(measured_until)) - unix_micros(any_value(measured_from)))"
-    send = _one_side("sent", "producer") if answer["send_rate"] is not None else None
-    receive = _one_side("received", "consumer") if answer["receive_rate"] is not None else None
+    inside = (
+        f" AND tick_start + {_SAME_MOMENT} >= measured_from"
+        f"\n         AND tick_start + {_SAME_MOMENT} < measured_until"
+    )
+    send = receive = None
+    if answer["send_rate"] is not None:
+        send = _one_side("sent", "producer", " AND phase = 'measure'")
+    if answer["receive_rate"] is not None:
+        receive = _one_side("received", "consumer", inside)
     per_second = [
         f"{count} * 1e6D / {seconds} AS {name}" if count else f"NULL AS {name}"
         for count, name in ((send, "send_rate"), (receive, "receive_rate"))
@@ -102,9 +109,7 @@ def _rates(document: Document, run: str) -> Query:
         "Rates",
         f"SELECT {per_second[0]},\n       {per_second[1]},\n"
         "       any_value(expected) AS expected, any_value(delivery_rate) AS delivery_rate\n"
-        f"FROM events JOIN runs USING (run_id) WHERE run_id = {run}\n"
-        f"  AND tick_start + {_SAME_MOMENT} >= measured_from\n"
-        f"  AND tick_start + {_SAME_MOMENT} < measured_until",
+        f"FROM events JOIN runs USING (run_id) WHERE run_id = {run}",
         answer,
     )
 
@@ -115,6 +120,9 @@ def _counts(document: Document, run: str) -> Query:
     sums = {name: _one_side(name, "producer", measured) for name in _SENT_SIDE}
     sums |= {name: _one_side(name, "consumer", measured) for name in _RECEIVED_SIDE}
     sums |= {name: _one_side(name, "consumer") for name in _ANY_PHASE}
+    of_warmup = _one_side("received", "consumer", " AND phase = 'warmup'")
+    acked_since = f"{_one_side('acked', 'consumer')} - {of_warmup}"
+    sums["acked"] = f"least({sums['received']}, greatest(0, {acked_since}))"
     sums |= {name: f"sum({name})" for name in _BOTH_SIDES}
     sums["bytes_sent"] = _one_side("bytes", "producer", measured)
     sums["bytes_received"] = _one_side("bytes", "consumer", measured)
@@ -141,12 +149,12 @@ def _accounts(document: Document, run: str) -> Query:
 
 
 def _percentiles(document: Document, run: str, measure: str) -> Query:
-    """From the buckets, by HdrHistogram's own rule of ranks."""
+    """From the buckets, by HdrHistogram's own rule of ranks, and never above the maximum."""
     found = document["measures"][measure]
     highest_us = round(document["scenario"]["histogram"]["highest_seconds"] * 1_000_000)
     values = ",\n       ".join(
-        f"coalesce(min(IF(rank >= greatest(1, floor({percentile}D * n / 100 + 0.5D)), value_us, "
-        f"NULL)), {highest_us}) AS {name}"
+        f"least(coalesce(min(IF(rank >= greatest(1, floor({percentile}D * n / 100 + 0.5D)), "
+        f"value_us, NULL)), greatest({highest_us}, max(value_us))), any_value(max_us)) AS {name}"
         for name, percentile in PERCENTILES
     )
     names = ("min_us", "mean_us", *(name for name, _ in PERCENTILES), "max_us", "count")
@@ -173,17 +181,23 @@ def _percentiles(document: Document, run: str, measure: str) -> Query:
 
 
 def _intervals(document: Document, run: str, measure: str) -> Iterator[Query]:
+    """The worst interval's percentile is never given as less than the run's."""
     percentiles = document.get("percentiles") or {}
-    half = document["scenario"]["interval_seconds"] / 2
-    names = ("min_us", "mean_us", *(name for name, _ in PERCENTILES), "max_us")
-    for aggregation, function in (("interval_max", "max"), ("interval_mean", "avg")):
+    values = [name for name, _ in PERCENTILES]
+    names = ("min_us", "mean_us", *values, "max_us")
+    worst = {name: f"max(i.{name})" for name in names}
+    worst |= {name: f"greatest(max(i.{name}), max(s.{name}))" for name in values}
+    mean = {name: f"avg(i.{name})" for name in names}
+    for aggregation, columns in (("interval_max", worst), ("interval_mean", mean)):
         found = (percentiles.get(aggregation) or {}).get(measure)
         if found:
-            columns = ", ".join(f"{function}({name}) AS {name}" for name in names)
+            selected = ",\n       ".join(f"{text} AS {name}" for name, text in columns.items())
             yield Query(
                 f"{measure}: {aggregation}",
-                f"SELECT {columns}\nFROM latency_by_interval WHERE run_id = {run} AND "
-                f"measure = {_text(measure)} AND interval_seconds >= {half:g}",
+                f"SELECT {selected}\n"
+                "FROM latency_by_interval i JOIN summary s ON s.run_id = i.run_id\n"
+                "  AND s.measure = i.measure AND s.aggregation = 'run'\n"
+                f"WHERE i.run_id = {run} AND i.measure = {_text(measure)}",
                 {name: found.get(name) for name in names},
             )
 

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from bench_spark.errors import EnvironmentNotReady
+from bench_spark.threads import watched
 
 REQUEST_SECONDS = 5.0
 CLOSING_SECONDS = 0.1
@@ -60,7 +61,7 @@ class Served:
                 f"{option}: cannot listen at {host}:{port}: {error.strerror}"
             ) from error
         self._thread = threading.Thread(
-            target=self._server.serve_forever,
+            target=watched(self._server.serve_forever),
             args=(CLOSING_SECONDS,),
             name=option.lstrip("-"),
             daemon=True,

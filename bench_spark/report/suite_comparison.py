@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from bench_spark.report.comparison import metric_text, times, write_gates
+from rich.text import Text
+
+from bench_spark.report.comparison import metric_text, times, why_not_comparable, write_gates
 from bench_spark.report.formatting import UNKNOWN, one_line
 from bench_spark.report.measures import Document
-from bench_spark.report.rows import RowFormat, Rows, write_rows
+from bench_spark.report.terminal import console_for, labelled, plain_table, print_block
 
-MARKS = {"better": "+", "worse": "-", "no difference": "=", "unknown": "?"}
+MARKS = {
+    "better": "+",
+    "worse": "-",
+    "no difference": "=",
+    "cannot tell": "?",
+    "not comparable": "!",
+}
+LEGEND = "ratios: " + ", ".join(f"{mark} {word}" for word, mark in MARKS.items())
 _SHOWN = (
     *("receive_rate", "send_rate", "latency.p50", "latency.p95", "latency.p99"),
-    *("confirm_latency.p99", "lost", "broker_cpu", "broker_written"),
+    *("delivery_latency.p50", "delivery_latency.p99", "confirm_latency.p99"),
+    *("lost", "broker_cpu", "broker_written"),
 )
 
 
@@ -45,8 +55,36 @@ def _cell(entry: Mapping[str, Any] | None) -> str:
 
 def write_suite_comparison(document: Document, writer: TextIO) -> None:
     summary = summary_of(document)
+    console = console_for(writer)
     writer.write(f"{one_line(document['title'])}\n\n")
-    write_rows(Rows(summary.headings, summary.rows), RowFormat.TABLE, writer)
-    writer.write("\nratios to the baseline: + better, - worse, = no difference, ? unknown\n")
+    print_block(console, plain_table(summary.headings, summary.rows, gap=2))
+    writer.write(f"\n{LEGEND}\n")
     writer.writelines(f"{one_line(text)}\n" for text in document["unmatched"])
+    notes = [(Text("note", "dim"), note) for note in notes_of_suite(document)]
+    print_block(console, labelled(notes))
     write_gates(document, writer)
+
+
+def notes_of_suite(document: Document) -> Iterator[str]:
+    """Why combinations are not comparable, or cannot be told; brokers and machines of each side."""
+    places: dict[str, list[str]] = {}
+    for comparison in document["comparisons"]:
+        for text in _doubts(comparison):
+            places.setdefault(text, []).append(comparison["candidate"]["label"])
+    for text, labels in places.items():
+        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+        yield one_line(f"{labels[0]}{more}: {text}")
+    for side in ("baseline", "candidate"):
+        for what in ("broker", "machine"):
+            texts = dict.fromkeys(
+                text for one in document["comparisons"] for text in one[side][f"{what}s"]
+            )
+            yield one_line(f"{what} of the {side}: {'; '.join(texts)}")
+
+
+def _doubts(comparison: Mapping[str, Any]) -> Iterator[str]:
+    if not comparison["is_comparable"]:
+        yield f"not comparable: {why_not_comparable(comparison)}"
+    shown = [entry for entry in comparison["metrics"] if entry["metric"] in _SHOWN]
+    for reason in dict.fromkeys(entry["reason"] for entry in shown if entry["reason"]):
+        yield f"cannot tell: {reason}"

@@ -20,9 +20,11 @@ from bench_spark.report.formatting import (
     duration,
     one_line,
     per_cent,
+    plural,
     rate,
     seconds,
     share,
+    words,
 )
 from bench_spark.report.suite_table import (
     Figure,
@@ -30,6 +32,7 @@ from bench_spark.report.suite_table import (
     TableCell,
     TableColumn,
     Unit,
+    Warned,
     Words,
 )
 from bench_spark.report.trial_resources import UNKNOWN_STATE
@@ -72,6 +75,27 @@ def write_markdown(table: SuiteTable, writer: TextIO) -> None:
         )
     for number, text in enumerate(laid.notes, start=1):
         writer.write(f"\n[{number}] {text}\n")
+    lines = [f"{label}: {text}" for label, text in surroundings_of(table)]
+    lines += [f"warning: {warning_text(warned)}" for warned in table.warnings]
+    if lines:
+        writer.write("\n" + "\n".join(f"- {line}" for line in lines) + "\n")
+
+
+def surroundings_of(table: SuiteTable) -> list[tuple[str, str]]:
+    """Broker and machine, each as often as they have changed between trials."""
+    return [
+        *(("broker", text) for text in table.brokers),
+        *(("machine", text) for text in table.machines),
+    ]
+
+
+def warning_text(warned: Warned) -> str:
+    where = f"{warned.trials} of {plural(warned.of_trials, 'trial')}"
+    return f"{words(warned.check)}: {where}, first {cell_name(warned.first)}: {warned.text}"
+
+
+def cell_name(cell: TableCell) -> str:
+    return ", ".join(f"{name} {value_text(value)}" for name, value in cell.parameters.items())
 
 
 def write_csv(table: SuiteTable, writer: TextIO) -> None:
@@ -88,6 +112,8 @@ def write_json(table: SuiteTable, writer: TextIO) -> None:
         "title": table.title,
         "is_quick": table.is_quick,
         "mean_overhead_seconds": table.mean_overhead_seconds,
+        "brokers": list(table.brokers),
+        "machines": list(table.machines),
         "rows": list(table.rows),
         "across": table.across,
         "columns": [
@@ -147,8 +173,8 @@ def _texts(cell: TableCell, columns: Sequence[TableColumn], notes: dict[str, int
             yield f"{figure_text(figure, column.unit, cell.measured > 1)}{marks}"
 
 
-def _words_text(words: Words) -> str:
-    return "; ".join(map(one_line, words.texts))
+def _words_text(found: Words) -> str:
+    return "; ".join(map(one_line, found.texts))
 
 
 def figure_text(figure: Figure, unit: Unit, is_repeated: bool) -> str:
@@ -191,11 +217,13 @@ def _entries(table: SuiteTable) -> Iterator[dict[str, Any]]:
             "measured": cell.measured,
             "overhead_seconds": list(cell.overheads_seconds),
             "rate_found_per_second": _figure_entry(cell.rate_found),
+            "is_settled": cell.is_settled,
             "values": {
                 column.name: _entry(column, figure, cell)
                 for column, figure in zip(table.all_columns, cell.figures, strict=True)
             },
             "notes": list(cell.notes),
+            "warnings": list(dict.fromkeys(f"{name}: {text}" for name, text in cell.warnings)),
         }
 
 
@@ -232,7 +260,8 @@ def _flat(entry: dict[str, Any], texts: Set[str]) -> dict[str, Any]:
             row |= {f"{name}_{field}": numbers.get(field) for field in fields}
     overheads = entry["overhead_seconds"]
     row["overhead_seconds"] = statistics.fmean(overheads) if overheads else None
-    row["notes"] = "; ".join(entry["notes"])
+    row["is_settled"] = entry["is_settled"]
+    row |= {name: "; ".join(entry[name]) for name in ("notes", "warnings")}
     return {name: _csv_value(value) for name, value in row.items()}
 
 

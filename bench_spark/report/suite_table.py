@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from bench_spark.report.descriptions import brokers_of, environment_of
 from bench_spark.report.formatting import one_line
 from bench_spark.report.measures import Document, statistics_of
 from bench_spark.report.trial_resources import (
@@ -22,9 +23,13 @@ from bench_spark.report.trial_resources import (
 )
 from bench_spark.scenario.suite import SUSTAINED, Suite, Trial, Value, trial_key, trials_of
 from bench_spark.scenario.suite_file import RATES, RESOURCES, Column
+from bench_spark.search.sustained import ENDS, SETTLED
 
 Unit = Literal["us", "per_second", "share", "cpu_share", "bytes", "text"]
 Status = Literal["valid", "degraded", "failed", "missing", "skipped"]
+
+DOUBTED_ENDS = {end: text for end, text in ENDS.items() if end != "settled"}
+"""How a search may have ended whose answer is not to be trusted, in words."""
 
 _WORST_FIRST: tuple[Status, ...] = ("missing", "failed", "degraded", "valid")
 _MEASURED = ("valid", "degraded")
@@ -40,6 +45,8 @@ class Outcome:
     """Why there is no result."""
     note: str | None = None
     """What the reader of its numbers should know: `>= 41000 msg/s, generator-limited`."""
+    search_end: str | None = None
+    """Of a search: `settled`, or why its answer is not to be trusted."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,23 @@ class TableCell:
     """Of each repetition: how long it took beside warm-up, measured phase and drain."""
     rate_found: Figure | None
     """Messages per second, where the load was to find its own: values `max` and `sustained`."""
+    is_settled: bool | None
+    """Whether all searches of the cell are settled; None where nothing was searched."""
     notes: tuple[str, ...]
+    warnings: tuple[tuple[str, str], ...] = ()
+    """Of the audit of each trial: the name of a check, and what it says."""
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A check of the audit that warns of some trials."""
+
+    check: str
+    trials: int
+    of_trials: int
+    first: TableCell
+    text: str
+    """Of the first of them."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +131,22 @@ class SuiteTable:
     """The axis along the bottom of figures; None: whichever suits."""
     series: str | None = None
     """The axis with a line for each of its values; None: whichever suits."""
+    brokers: tuple[str, ...] = ()
+    """What the trials ran against, with its version; several where that has changed."""
+    machines: tuple[str, ...] = ()
+    """What the agents of the trials ran on."""
+
+    @property
+    def warnings(self) -> tuple[Warned, ...]:
+        """What the audits warn of, a check at a time."""
+        found: dict[str, list[tuple[TableCell, str]]] = {}
+        for cell in self.cells:
+            for name, text in cell.warnings:
+                found.setdefault(name, []).append((cell, text))
+        measured = sum(cell.measured for cell in self.cells)
+        return tuple(
+            Warned(name, len(places), measured, *places[0]) for name, places in found.items()
+        )
 
     @property
     def all_columns(self) -> tuple[TableColumn, ...]:
@@ -131,6 +170,12 @@ def suite_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> SuiteTable:
         trials[trial_key(trial.parameters, 1)].append(trial)
     names = dict.fromkeys(name for cell in suite.cells for name in cell.parameters)
     across = next((axis for axis in suite.axes if axis.name == report.across), None)
+    documents = [
+        outcomes[trial.key].document or {}
+        for found in trials.values()
+        for trial in found
+        if trial.key in outcomes and (outcomes[trial.key].document or {}).get("environment")
+    ]
     return SuiteTable(
         suite=suite.name,
         title=report.title or suite.name,
@@ -146,6 +191,8 @@ def suite_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> SuiteTable:
         ),
         x=report.figures.x,
         series=report.figures.series,
+        brokers=tuple(dict.fromkeys(map(brokers_of, documents))),
+        machines=tuple(dict.fromkeys(environment_of(one["environment"]) for one in documents)),
     )
 
 
@@ -224,8 +271,25 @@ def _cell(
             if document.get("overhead_seconds") is not None
         ),
         rate_found=_rate_found(first, documents),
+        is_settled=_is_settled(trials, outcomes),
         notes=tuple(dict.fromkeys(notes)),
+        warnings=tuple(found for document in documents for found in _warnings(document)),
     )
+
+
+def _warnings(document: Document) -> Iterable[tuple[str, str]]:
+    """Of one trial's audit, each check once."""
+    found: dict[str, list[str]] = {}
+    for check in (document.get("audit") or {}).get("checks", ()):
+        if check["verdict"] == "warn":
+            found.setdefault(check["name"], []).append(one_line(check["text"]))
+    return [(name, "; ".join(texts)) for name, texts in found.items()]
+
+
+def _is_settled(trials: Sequence[Trial], outcomes: Mapping[str, Outcome]) -> bool | None:
+    ends = [outcomes[trial.key].search_end for trial in trials if trial.key in outcomes]
+    known = [end for end in ends if end is not None]
+    return all(end in SETTLED for end in known) if known else None
 
 
 def _judged(trial: Trial, outcome: Outcome) -> tuple[Status, str | None]:
@@ -239,6 +303,8 @@ def _judged(trial: Trial, outcome: Outcome) -> tuple[Status, str | None]:
         return "missing", "not run"
     reasons = "; ".join(document.get("reasons") or ()) or None
     match document["status"]:
+        case "valid" if outcome.search_end in DOUBTED_ENDS:
+            return "degraded", DOUBTED_ENDS[outcome.search_end]
         case "valid":
             return "valid", None
         case "degraded":

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleRenderable
 from rich.padding import Padding
 from rich.table import Table
@@ -33,12 +34,16 @@ PLAIN_WIDTH = 80
 WIDEST = 100
 NUMBER_WIDTH = 7
 """Room for `12.3 ms`, so that tables below each other line up."""
+NARROWEST_TEXT = 12
+"""Columns of words are folded down to this width."""
+INDENT = 2
 
 STATUS_STYLES = {
     "valid": "bold green",
     "degraded": "bold red",
     "failed": "bold red",
     "aborted": "bold yellow",
+    "abandoned": "bold yellow",
 }
 _VERDICT_STYLES = {"fail": "bold red", "warn": "yellow", "pass": "green"}
 
@@ -49,7 +54,7 @@ _ALWAYS_TOLD = (
 _TOLD_IF_ANY = tuple(name for name in COUNTS if name not in _ALWAYS_TOLD)
 """Counts that are worth a word of their own only when something happened."""
 
-_ON_REQUEST = ("corrupted",)
+_ON_REQUEST = ("corrupted", "unexpected", "repeats_dropped", "given_up")
 """Counts that nobody misses who has not asked for them."""
 
 _THROUGHPUT_COLUMNS = (
@@ -75,10 +80,15 @@ def write_terminal(document: Document, writer: TextIO, store: str | None = None)
 def print_block(console: Console, block: ConsoleRenderable) -> None:
     """Print without the spaces that rich fills lines up with: they show when a result is pasted.
 
-    A block that is plain text stays one line, however long: it may be a command to be pasted.
+    A block that is plain text stays one line, however long: it may be a command to be pasted. A
+    table of numbers is never cut: it runs over the edge of a page that is too narrow.
     """
+    page_width = console.width
+    if isinstance(block, WholeTable):
+        console.width = max(page_width, block.least_width)
     with console.capture() as captured:
         console.print(block, soft_wrap=isinstance(block, Text))
+    console.width = page_width
     for line in captured.get().splitlines():
         console.file.write(line.rstrip() + "\n")
 
@@ -91,30 +101,44 @@ def console_for(writer: TextIO) -> Console:
     return console
 
 
+class WholeTable(Padding):
+    """A table that is printed at its own width where the page has less."""
+
+    def __init__(self, table: Table, least_width: int) -> None:
+        super().__init__(table, (0, 0, 0, INDENT), expand=False)
+        self.least_width = INDENT + least_width
+
+
 def plain_table(
     headings: Sequence[str], rows: Sequence[Sequence[str | Text]], gap: int = 1, texts: int = 0
-) -> Padding:
+) -> WholeTable:
     """A table without lines: the first column to the left, numbers to the right.
 
     The last `texts` columns are words: to the left, and folded where there is no room.
     """
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
-    for index, heading in enumerate(headings):
+    least_width = 0
+    for index, (heading, *cells) in enumerate(zip(headings, *rows, strict=True)):
         is_text = index >= len(headings) - texts
         is_left = index == 0 or is_text
+        width = max(cell_len(str(cell)) for cell in (heading, *cells))
+        least = (
+            min(width, NARROWEST_TEXT) if is_text else max(width, 0 if is_left else NUMBER_WIDTH)
+        )
         table.add_column(
             heading,
             justify="left" if is_left else "right",
             no_wrap=not is_text,
-            min_width=None if is_left else NUMBER_WIDTH,
+            min_width=least,
         )
+        least_width += least + gap
     for row in rows:
         table.add_row(*row)
-    return indented(table)
+    return WholeTable(table, least_width)
 
 
 def indented(part: ConsoleRenderable) -> Padding:
-    return Padding(part, (0, 0, 0, 2), expand=False)
+    return Padding(part, (0, 0, 0, INDENT), expand=False)
 
 
 def _parts(document: Document, store: str | None) -> Iterator[list[ConsoleRenderable]]:
@@ -291,10 +315,10 @@ def _surroundings(document: Document, store: str | None) -> Iterator[ConsoleRend
     yield Text.assemble(("  again     ", "dim"), again)
 
 
-def labelled(lines: Sequence[tuple[Text, str]]) -> ConsoleRenderable:
+def labelled(lines: Sequence[tuple[Text, str]], label_width: int = 0) -> ConsoleRenderable:
     """Words in a narrow column, and texts beside them that wrap within their own."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, min_width=label_width)
     table.add_column(overflow="fold")
     for label, text in lines:
         table.add_row(label, Text(one_line(text)))

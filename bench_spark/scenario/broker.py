@@ -54,6 +54,11 @@ def _bootstrap_problem(servers: str) -> str | None:
     return None
 
 
+def _server(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return (host.strip("[]"), int(port)) if port.isdigit() else (text, 9092)
+
+
 class Tls(Section):
     """Encryption; present means on, for schemes without an `s` too."""
 
@@ -185,17 +190,23 @@ class Broker(Section):
 
     def address(self) -> tuple[str, int]:
         """The first host and port, for messages to people."""
+        return self.addresses[0]
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Hosts and ports; only Kafka has several."""
         if self.kind == "kafka":
-            first = (self.bootstrap_servers or "").split(",")[0].strip()
-            host, _, port = first.rpartition(":")
-            return (host.strip("[]"), int(port)) if port.isdigit() else (first, 9092)
+            return [_server(text.strip()) for text in (self.bootstrap_servers or "").split(",")]
         if self.uri is None:
-            return "loopback", 0
+            return [("loopback", 0)]
         parts = urllib.parse.urlsplit(self.uri)
-        return parts.hostname or "localhost", port_of(parts)
+        return [(parts.hostname or "localhost", port_of(parts))]
 
     @property
     def uses_tls(self) -> bool:
+        if self.kind == "kafka":
+            protocol = str(self.properties.get("security.protocol", ""))
+            return self.tls is not None or protocol.upper().endswith("SSL")
         return self.tls is not None or urllib.parse.urlsplit(self.uri or "").scheme in _ENCRYPTED
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES
+from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.scenario.data_conflicts import data_conflicts
 from bench_spark.scenario.ends_section import size_conflicts
 from bench_spark.scenario.fields import Conflict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bench_spark.measure.identity import ID_BYTES
+from bench_spark.core.identity import ID_BYTES
 from bench_spark.scenario.fields import Conflict
 from bench_spark.scenario.identity_section import IN_BODY
 from bench_spark.scenario.load_sections import Load, Message

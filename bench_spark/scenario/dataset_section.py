@@ -52,6 +52,11 @@ class Found(Section):
     """Size of the largest."""
     largest_body_bytes: int = Field(0, ge=0)
     """Size of the largest as it is sent, with an ID where the body carries it."""
+    smallest_bytes: int = Field(0, ge=0)
+    """Size of the smallest."""
+    is_found_as_sent: bool | None = None
+    """Whether `identity.find` finds the ID in the first record as it is sent; where it does not,
+    only what a system makes of records is recognised. Unset without `find`."""
 
 
 class Dataset(Section):

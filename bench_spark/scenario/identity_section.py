@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from bench_spark.measure.identity import ID_PATTERN
+from bench_spark.core.identity import ID_PATTERN
 from bench_spark.scenario.fields import Conflict, Name, Section, WireName, refuse
+from bench_spark.scenario.pattern import Pattern
 
 ENVELOPE = "envelope"
 HEADER_NAME = "bench-spark-id"
@@ -18,17 +18,19 @@ IN_BODY = ("prefix", "append", "regex")
 ANY_ID = rb"(?<![0-9A-Fa-f])(" + ID_PATTERN + rb")(?![0-9A-Fa-f])"
 
 
-def compiled(pattern: str) -> re.Pattern[bytes]:
+def compiled(pattern: str) -> Pattern[bytes]:
     """Of bytes: bodies need not be text."""
-    return re.compile(pattern.encode())
+    return Pattern(pattern.encode())
 
 
 def _pattern(most_groups: int, least_groups: int, rule: str) -> AfterValidator:
     def check(value: str) -> str:
         try:
             groups = compiled(value).groups
-        except (re.error, OverflowError, UnicodeEncodeError) as error:
+        except UnicodeEncodeError as error:
             raise ValueError(f"is no regular expression: {error}; allowed: {rule}") from None
+        except ValueError as error:
+            raise ValueError(f"{error}; allowed: {rule}") from None
         if not least_groups <= groups <= most_groups:
             raise ValueError(f"has {groups} groups; allowed: {rule}")
         return value

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES, TIMESTAMP_BYTES
+from bench_spark.core.envelope import ENVELOPE_BYTES, TIMESTAMP_BYTES
 from bench_spark.scenario.fields import Conflict, Rate, Seconds, Section, refuse
 
 LARGEST_BODY_BYTES = 128 * 1024 * 1024
@@ -31,11 +31,15 @@ class Message(Section):
     `[{seconds: 10, bytes: 100}, {seconds: 5, bytes: 100000}]`. A message has the size of the moment
     at which it is sent. The last step goes on until the end; the warm-up has `bytes`."""
     padding: Literal["random", "zero"] = "random"
-    """What fills the body behind the measurement data."""
-    timestamped: bool = False
-    """In a run without producers: whoever publishes puts when it did so (nanoseconds since the
-    epoch, 64 bits, little-endian) into the first 8 bytes of every body, so that `latency` can be
-    measured. The messages of runs with producers always have it."""
+    """What fills the body behind the measurement data: zero bytes, or random bytes that differ from
+    message to message, so that compression finds nothing between bodies."""
+    timestamped: bool | Literal["perftest"] = False
+    """In a run without producers: how whoever publishes says when it did so, so that `latency` can
+    be measured. `true`: nanoseconds since the epoch, 64 bits, little-endian, in the first 8 bytes
+    of every body, as in bodies of our own. `perftest`: bodies of RabbitMQ PerfTest, which must be
+    started with `--use-millis` (a 32-bit number, then 64 bits of milliseconds since the epoch, both
+    big-endian); their latencies are exact to a millisecond. The messages of runs with producers
+    always have a send time."""
 
     @property
     def largest_bytes(self) -> int:
@@ -131,7 +135,8 @@ class Phases(Section):
     """How long it lasts."""
 
     warmup_seconds: Seconds = 5.0
-    """Sent and recorded, but left out of the results."""
+    """Sent and recorded, but left out of the results. In mode `maximum` with both ends it goes on,
+    up to three times as long, until as much is received as is sent."""
     measure_seconds: Annotated[float, Field(gt=0, le=30 * 86400, allow_inf_nan=False)] = 10.0
     """What the results are about."""
     drain_seconds: Seconds = 5.0
@@ -163,3 +168,13 @@ class HistogramRange(Section):
     @property
     def highest_us(self) -> int:
         return round(self.highest_seconds * 1_000_000)
+
+
+class Audit(Section):
+    """What a valid run may fall short of."""
+
+    undelivered_share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.001
+    """Share of the expected deliveries that may be lost without a confirm, or whose fate may stay
+    unknown, before the run is degraded; the same share of the messages sent may be refused, and in
+    a run without consumers stay unconfirmed. A confirmed message that is lost degrades every
+    run."""

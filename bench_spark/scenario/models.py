@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES
+from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.scenario.conflicts import conflicts_of
 from bench_spark.scenario.dataset_section import Dataset
@@ -24,6 +24,8 @@ from bench_spark.scenario.http_section import Http
 from bench_spark.scenario.identity_section import ENVELOPE, Identity
 from bench_spark.scenario.kafka_section import Kafka
 from bench_spark.scenario.load_sections import (
+    LARGEST_BODY_BYTES,
+    Audit,
     Consumer,
     HistogramRange,
     Load,
@@ -123,6 +125,7 @@ class Scenario(Section):
     slo: Objectives = Field(default_factory=list)
     """What the run must reach: a list such as `["p99 < 50ms", "counts.lost == 0"]` of conditions on
     numbers of the result, by path or short name. One that is missed makes the exit code 1."""
+    audit: Audit = Field(default_factory=Audit)
     tags: dict[Name, TagValue] = Field(default_factory=dict)
     """Free names and values stored with the run, for finding it again by SQL."""
     amqp: Amqp = Field(default_factory=Amqp)
@@ -191,6 +194,15 @@ class Scenario(Section):
     @property
     def only_publishes(self) -> bool:
         return not self.consumers
+
+    @property
+    def most_arriving_bytes(self) -> int:
+        """The largest message that may arrive: twice the largest body that is sent, and 64 KiB for
+        what a system may add. What somebody else sends may be as large as any message."""
+        largest = self.dataset.found.largest_body_bytes if self.dataset.found.records else 0
+        if self.only_consumes or self.has_ends_apart:
+            largest = LARGEST_BODY_BYTES
+        return 2 * max(largest, self.message.largest_bytes) + 64 * 1024
 
     @property
     def only_consumes(self) -> bool:

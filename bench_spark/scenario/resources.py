@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.fields import Conflict, Name, Section, refuse
+from bench_spark.scenario.pattern import Pattern
 from bench_spark.scenario.secrets import (
     MASK,
     environment_name,
@@ -66,9 +67,9 @@ def _address(text: str) -> str:
 
 def checked_pattern(text: str) -> str:
     try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"allowed: a regular expression ({error})") from None
+        Pattern(text)
+    except ValueError as error:
+        raise ValueError(f"allowed: a regular expression; this one {error}") from None
     return text
 
 

@@ -32,8 +32,11 @@ COUNTS = (
     "reconnects",
     "bytes_sent",
     "bytes_received",
+    "unexpected",
+    "repeats_dropped",
+    "given_up",
 )
-"""Every count of the document, in the order of a message's life."""
+"""Every count of the document; columns of files are in this order, so new ones come last."""
 
 TRACED_COUNTS = ("missing", "duplicates", "out_of_order", "corrupted", "unexpected")
 """Of `trace`, where every message is traced."""

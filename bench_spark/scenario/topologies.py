@@ -137,6 +137,11 @@ class Wiring:
     def subscriptions_of_group(self, group: int) -> range:
         return range(group, self.subscriptions, self.groups)
 
+    def consumers_of_subscription(self, subscription: int) -> range:
+        """One, unless several share it."""
+        first = subscription % min(self.subscriptions, max(1, self.consumers))
+        return range(first, self.consumers, self.subscriptions)
+
     def producers_of_group(self, group: int) -> Iterator[int]:
         rounds = range(0, self.producers, self.destinations)
         for first in rounds:

@@ -7,20 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from bench_spark.search.rate_trials import RateRun, received_per_second
-from bench_spark.search.sustained import Sustained
+from bench_spark.search.rate_trials import RateRun, received_per_second, status_of
+from bench_spark.search.sustained import ENDS, Sustained
 from bench_spark.summary.document import Document
 
 PERCENTILES = ("p50", "p99")
 HONEST, FALLBACK = "delivery_latency", "latency"
 """The first counts from the moment at which a message was due, and so contains what a rate that is
 too high does to it; bodies that carry one time only have the other."""
-
-ENDS = {
-    "settled": "both ends were tried twice, and are as close as asked for",
-    "nothing_kept": "no rate was kept, down to the lowest there is",
-    "trials": "all trials allowed were used",
-}
 
 
 def rate_document(
@@ -39,22 +33,25 @@ def rate_document(
         _trial(1, unthrottled, measure),
         *(_trial(number, run.document, measure, run) for number, run in enumerate(runs, start=2)),
     ]
-    end = "trials" if not found.is_settled else "settled"
-    if end == "settled" and found.rate_per_second is None:
-        end = "nothing_kept"
     return {
+        "status": status_of(found, standing),
         "rate_per_second": found.rate_per_second,
         "above_per_second": found.above_per_second,
+        "range_low_per_second": found.rate_per_second,
+        "range_high_per_second": found.range_high_per_second,
+        "is_settled": found.is_settled,
         "is_lower_bound": found.is_lower_bound,
         "limited_by": found.limited_by,
+        "limit": found.limit,
         "objective": found.objective,
         "text": found.text,
         "run_id": standing.document["run_id"],
         "measure": measure,
         **_percentiles(standing.document, measure),
         "unthrottled_per_second": received_per_second(unthrottled),
-        "end": end,
-        "end_text": ENDS[end],
+        "end": found.end,
+        "end_text": ENDS[found.end],
+        "edge_trials": [trials[place + 1]["trial"] for place in found.edge],
         "took_seconds": took_seconds,
         "trials": trials,
         "curve": _curve(trials),
@@ -83,6 +80,7 @@ def _trial(
         "limited_by": None if verdict is None else verdict.limited_by,
         "objective": None if verdict is None else verdict.objective,
         "why": "" if verdict is None else verdict.why,
+        "limit": "" if verdict is None else verdict.limit,
         **_percentiles(document, measure if run is not None else FALLBACK),
     }
 

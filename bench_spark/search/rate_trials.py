@@ -70,10 +70,16 @@ def received_per_second(document: Mapping[str, Any]) -> float:
     return float(document["rates"]["receive_rate"] or 0.0) / (document.get("copies") or 1)
 
 
+def status_of(found: Sustained, standing: RateRun) -> str:
+    """Valid if a rate was found, the search is settled, and the run that stands for it is valid.
+
+    Loads above the answer are degraded by their nature and do not count."""
+    is_found = found.rate_per_second is not None and found.is_settled
+    return "valid" if is_found and standing.document["status"] == "valid" else "degraded"
+
+
 def exit_code_of(found: Sustained, standing: RateRun, all_codes: Iterable[int]) -> int:
-    """Of a search. Loads above the answer are degraded by their nature, so only confirmed messages
-    that were lost count in whatever load; else it is the answer that has to be there, and valid."""
+    """Of a search: by its status, but confirmed messages that were lost count in whatever load."""
     if EXIT_DATA_LOST in all_codes:
         return EXIT_DATA_LOST
-    is_found = found.rate_per_second is not None and standing.document["status"] == "valid"
-    return EXIT_VALID if is_found else EXIT_DEGRADED
+    return EXIT_VALID if status_of(found, standing) == "valid" else EXIT_DEGRADED

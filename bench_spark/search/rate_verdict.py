@@ -1,10 +1,10 @@
-"""What it means that a run kept its rate (C2), and who is to blame where it did not."""
+"""What it means that a run kept its rate, and whose limit it was where it did not."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from bench_spark.errors import RunError
 from bench_spark.report.formatting import count, per_cent, seconds
 from bench_spark.report.objectives import objective_text
 from bench_spark.search.ticks import Second
-from bench_spark.summary.audit import BUSY_CORE
+from bench_spark.summary.checks import LimitedBy
 
 MOST_UNSENT = 0.001
 """Share of the messages due that a run which kept its rate may not have sent."""
@@ -22,8 +22,6 @@ that follows."""
 MOST_GROWTH = 0.005
 """How fast the backlog may grow, as a share of the rate."""
 MOST_BACKLOG_SECONDS = 1.0
-
-LimitedBy = Literal["broker", "generator"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,8 @@ class Kept:
     """What fell short, in words."""
     objective: str | None = None
     """The objective that was missed, where nothing else fell short."""
+    limit: str = ""
+    """What the run's own audit says of the limit; empty where it says nothing."""
 
 
 def judge_rate(
@@ -48,9 +48,9 @@ def judge_rate(
 
     `rate_per_second` is that of the whole run. `ticks` are those of the measured phase
     (`measured_ticks`); `backlog_at_start` is how many messages of the warm-up were still on their
-    way before them. A rate that was not kept is the generator's failure if an agent had no CPU
-    left, else the broker's. Raises RunError if an objective is about a number that the run does not
-    have: no rate could meet it.
+    way before them. Whose limit a rate was that was not kept is for the run's own audit to say;
+    where that names none, it is the broker's. Raises RunError if an objective is about a number
+    that the run does not have: no rate could meet it.
     """
     objective = None
     why = _shortfall(document, ticks, rate_per_second, backlog_at_start)
@@ -59,9 +59,18 @@ def judge_rate(
         if missed is None:
             return Kept(True)
         objective, why = missed["objective"], objective_text(missed)
-    share = (document.get("resources") or {}).get("busiest_agent_share_of_core")
-    is_generator = share is not None and share >= BUSY_CORE
-    return Kept(False, "generator" if is_generator else "broker", why, objective)
+    limited_by, limit = _limit(document)
+    return Kept(False, limited_by, why, objective, limit)
+
+
+def _limit(document: Mapping[str, Any]) -> tuple[LimitedBy, str]:
+    """By the first check of the audit that failed, else by the first warning that names a limit."""
+    checks = (document.get("audit") or {}).get("checks", ())
+    failed = [check for check in checks if check["verdict"] == "fail"]
+    warned = [check for check in checks if check["verdict"] == "warn" and check.get("limited_by")]
+    for check in (*failed, *warned):
+        return check.get("limited_by") or "broker", check["text"]
+    return "broker", ""
 
 
 def _shortfall(

@@ -1,10 +1,14 @@
-"""The highest rate that is kept (C2).
+"""The highest rate that is kept.
 
 The search begins with r0, the throughput of an unthrottled run, and a bracket around it: a broker
 that is asked for a fixed rate may keep more than it moved under pressure, or much less. Each trial
 halves the bracket on the logarithmic scale. Near the edge a broker keeps a rate now and then, so
 both ends of the last bracket are decided by two of three votes; an end that is voted down opens
 the bracket again, to the next rate that was tried.
+
+A search is settled when both ends have their votes, are as close as asked for, and no rate above
+them was kept as often as not. A rate that contradicts the ends so is tried again, as long as there
+are trials; else the answer is a range.
 
 An open search takes nothing for granted outside the bracket: it begins in its middle and goes up or
 down until it has both a rate that is kept and one that is not.
@@ -14,10 +18,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from bench_spark.search.rate_verdict import Kept, LimitedBy
+from bench_spark.search.rate_verdict import Kept
+from bench_spark.summary.checks import LimitedBy
 
 MOST_TRIALS = 10
 LOWEST_SHARE, HIGHEST_SHARE = 0.5, 1.2
@@ -42,6 +48,18 @@ class RateTrial:
 RunAtRate = Callable[[float], Kept]
 
 
+End = Literal["settled", "nothing_kept", "disputed", "trials"]
+"""How a search has ended: both ends are certain and as close as asked for; the same, with no rate
+that was kept; trials at about the same rate disagree; the trials were used up before."""
+SETTLED: tuple[End, ...] = ("settled", "nothing_kept")
+ENDS: Mapping[End, str] = {
+    "settled": "both ends were tried twice, and are as close as asked for",
+    "nothing_kept": "no rate was kept, down to the lowest there is",
+    "disputed": "trials at about the same rate disagree",
+    "trials": "all trials allowed were used",
+}
+
+
 @dataclass(frozen=True)
 class Sustained:
     """What a search has found."""
@@ -50,21 +68,36 @@ class Sustained:
     """The highest rate that was kept; None if none was."""
     above_per_second: float | None
     """The lowest rate that was not kept; None if the highest one allowed was."""
+    range_high_per_second: float | None
+    """The lowest rate from which on none was kept as often as not: above `above_per_second` where
+    trials disagree; None if there is no such rate."""
     limited_by: LimitedBy | None
-    """Whose limit it is."""
+    """Whose limit it is, as the audits of the trials at `above_per_second` say."""
+    limit: str
+    """The words of such an audit; empty where they say nothing."""
     objective: str | None
     """The objective that was missed above, where the rate itself was kept there."""
-    is_settled: bool
-    """Both ends are certain and as close as asked for; else the trials were used up before."""
+    end: End
     trials: tuple[RateTrial, ...]
+    edge: tuple[int, ...]
+    """Places in `trials` of the two that the answer hangs on: the highest that was kept, and the
+    one that was not kept nearest to it; fewer where there is no such trial."""
+
+    @property
+    def is_settled(self) -> bool:
+        return self.end in SETTLED
 
     @property
     def is_lower_bound(self) -> bool:
-        """The broker may keep more: the generator gave out, or nothing higher was tried."""
+        """The broker may keep more: something else gave out, or nothing higher was tried."""
         return self.limited_by != "broker"
 
     @property
     def text(self) -> str:
+        return self._answer if self.is_settled else f"{self._answer}, not settled: {self._range}"
+
+    @property
+    def _answer(self) -> str:
         limit = f", limited by {self.objective}" if self.objective else ""
         if self.rate_per_second is None:
             assert self.above_per_second is not None, "a rate that was not tried is not refused"
@@ -72,7 +105,16 @@ class Sustained:
         shown = f"{self.rate_per_second:,.0f} msg/s"
         if self.limited_by == "generator":
             return f">= {shown}, generator-limited"
+        if self.limited_by == "host":
+            return f">= {shown}, limited by the host's CPU"
         return f">= {shown}" if self.is_lower_bound else f"{shown}{limit}"
+
+    @property
+    def _range(self) -> str:
+        low, high = self.rate_per_second, self.range_high_per_second
+        if low is None:
+            return "nothing was kept" if high is None else f"below {high:,.0f} msg/s"
+        return f"above {low:,.0f} msg/s" if high is None else f"{low:,.0f} to {high:,.0f} msg/s"
 
 
 @dataclass(frozen=True)
@@ -134,16 +176,65 @@ class _Votes:
             if low < middle < high:
                 return middle
         # The upper end first: that a rate was not kept may have been an accident.
-        ends = [end for end in (high, low) if end is not None]
-        return next((end for end in ends if not self._is_certain(end)), None)
+        doubtful = [end for end in (high, low) if end is not None] + self._contradicting(high)
+        return next((rate for rate in doubtful if not self._is_certain(rate)), None)
 
     def result(self) -> Sustained:
         low, high = self._bracket()
         kept = low if low is not None and self._count(low, True) else None
         refused = high if high is not None and self._count(high, False) else None
-        blamed, objective = self._blamed(refused)
-        is_settled = self.next_rate() is None
-        return Sustained(kept, refused, blamed, objective, is_settled, tuple(self.trials))
+        contradicting = self._contradicting(high)
+        from_there_on = [
+            rate
+            for rate in self._rates
+            if self._count(rate, False) and (not contradicting or rate > contradicting[-1])
+        ]
+        blamed = self._blamed(refused)
+        return Sustained(
+            rate_per_second=kept,
+            above_per_second=refused,
+            range_high_per_second=refused
+            if not contradicting
+            else min(from_there_on, default=None),
+            limited_by=blamed.limited_by if blamed else None,
+            limit=blamed.limit if blamed else "",
+            objective=blamed.objective if blamed else None,
+            end=self._end(kept, bool(contradicting)),
+            trials=tuple(self.trials),
+            edge=tuple(self._edge(kept, refused, contradicting)),
+        )
+
+    def _end(self, kept: float | None, is_disputed: bool) -> End:
+        if is_disputed:
+            return "disputed"
+        if self.next_rate() is not None:
+            return "trials"
+        return "nothing_kept" if kept is None else "settled"
+
+    def _contradicting(self, high: float | None) -> list[float]:
+        """Rates that were kept as often as not, though the lower one `high` counts as not kept."""
+        return [
+            rate
+            for rate in self._rates
+            if high is not None
+            and rate >= high
+            and 0 < self._count(rate, True) >= self._count(rate, False)
+        ]
+
+    def _edge(
+        self, kept: float | None, refused: float | None, contradicting: Sequence[float]
+    ) -> Iterator[int]:
+        """The newest trial that was kept and the newest that was not, where they meet."""
+        if contradicting:
+            kept = contradicting[-1]
+            refused = max(rate for rate in self._rates if rate <= kept and self._count(rate, False))
+        for rate, is_kept in ((kept, True), (refused, False)):
+            places = [
+                place
+                for place, trial in enumerate(self.trials)
+                if trial.rate_per_second == rate and trial.verdict.kept is is_kept
+            ]
+            yield from places[-1:]
 
     def _bracket(self) -> tuple[float | None, float | None]:
         """The highest rate that counts as kept, below the lowest that does not."""
@@ -167,19 +258,19 @@ class _Votes:
             trial.rate_per_second == rate and trial.verdict.kept is kept for trial in self.trials
         )
 
-    def _blamed(self, refused: float | None) -> tuple[LimitedBy | None, str | None]:
-        """Who failed at that rate, and the objective if it was one. In doubt the generator: that
-        claims less of the broker."""
+    def _blamed(self, refused: float | None) -> Kept | None:
+        """The verdict at that rate that names the limit. In doubt it is not the broker's: that
+        claims less of it."""
         verdicts = [
             trial.verdict
             for trial in self.trials
             if trial.rate_per_second == refused and not trial.verdict.kept
         ]
-        if not verdicts:
-            return None, None
-        objective, _ = Counter(verdict.objective for verdict in verdicts).most_common(1)[0]
-        by_broker = sum(verdict.limited_by == "broker" for verdict in verdicts)
-        return ("broker" if by_broker > len(verdicts) / 2 else "generator"), objective
+        others = [verdict for verdict in verdicts if verdict.limited_by != "broker"]
+        if 2 * len(others) >= len(verdicts):
+            verdicts = others
+        objectives = Counter(verdict.objective for verdict in verdicts).most_common(1)
+        return next((found for found in verdicts if found.objective == objectives[0][0]), None)
 
 
 class _OpenVotes(_Votes):

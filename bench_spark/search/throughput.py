@@ -1,52 +1,100 @@
-"""The throughput of one trial, from what its run has left behind."""
+"""The throughput of a window: figures of the samples that its trials took."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
-from bench_spark.measure.throughput import throughput
+from bench_spark.core.throughput import F64, throughput, throughput_of_all
 from bench_spark.search.ticks import Second
-from bench_spark.search.window import Throughput
 
+AS_GOOD = 0.99
+"""A window with this share of the best throughput is as good; a smaller difference is not worth
+measuring again for."""
+STILL_AS_GOOD = 0.985
+"""The same where noise hides the difference: below this share it counts, however noisy."""
 SHORTEST_TICK_SECONDS = 0.5
 """A tick that the end of the phase has cut shorter says little about a rate."""
 
-
-def throughput_of(
-    document: Mapping[str, Any], in_flight: int, ticks: Callable[[], Sequence[Second]]
-) -> Throughput:
-    """From the samples taken at the consumers where the result has them, else from its ticks.
-
-    `ticks` gives the measured ticks; it is only asked when there are no samples.
-    """
-    sampled = document.get("throughput")
-    if sampled is not None:
-        return _of_samples(sampled, in_flight)
-    return _of_ticks(ticks(), in_flight)
+_NO_SAMPLES: F64 = np.zeros(0)
 
 
-def _of_samples(sampled: Mapping[str, Any], in_flight: int) -> Throughput:
+@dataclass(frozen=True)
+class Throughput:
+    """What was measured with so many messages in flight."""
+
+    in_flight: int
+    median_per_second: float
+    mean_per_second: float
+    stddev_per_second: float
+    samples: int
+    low_per_second: float
+    """The confidence interval of the median, down to here ..."""
+    high_per_second: float
+    """... and up to here."""
+    pairs: tuple[F64, ...] = field(repr=False, compare=False)
+    """The samples of each pair, in messages per second."""
+
+    @property
+    def uncertainty(self) -> float:
+        """Width of the confidence interval, in messages per second."""
+        return self.high_per_second - self.low_per_second
+
+    def is_clearly_above(self, other: Throughput) -> bool:
+        return self.low_per_second > other.high_per_second
+
+    def is_as_good_as(self, best: Throughput) -> bool:
+        share = self.median_per_second / best.median_per_second if best.median_per_second else 1.0
+        return share >= AS_GOOD or (share >= STILL_AS_GOOD and not best.is_clearly_above(self))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures, without the samples."""
+        return {name: value for name, value in vars(self).items() if name != "pairs"}
+
+
+def throughput_of(in_flight: int, pairs: Sequence[F64]) -> Throughput:
+    """From the samples of each pair, in messages per second."""
+    found = throughput_of_all([throughput(samples) for samples in pairs])
     # A trial that ended before its first sample has no numbers, and moved next to nothing.
-    median = sampled["median_per_second"] or 0.0
-    stddev = sampled["stddev_per_second"] or 0.0
-    low, high = sampled["low_per_second"], sampled["high_per_second"]
+    median = found.median_per_second or 0.0
+    stddev = found.stddev_per_second or 0.0
+    low, high = found.low_per_second, found.high_per_second
     return Throughput(
         in_flight=in_flight,
         median_per_second=median,
-        mean_per_second=sampled["mean_per_second"] or 0.0,
+        mean_per_second=found.mean_per_second or 0.0,
         stddev_per_second=stddev,
-        samples=sampled["samples"],
+        samples=found.samples,
         # Too few samples for an interval of the median: how they scatter has to do instead.
         low_per_second=max(0.0, median - stddev) if low is None else low,
         high_per_second=median + stddev if high is None else high,
+        pairs=tuple(pairs),
     )
 
 
-def _of_ticks(ticks: Sequence[Second], in_flight: int) -> Throughput:
-    """Each second of the measured phase is a sample: coarser, but there for every run."""
+def united(one: Throughput, other: Throughput) -> Throughput:
+    """Two trials of the same window as one: the figures of all samples of both.
+
+    What differs from trial to trial as a whole is not in the scatter of the samples, so the
+    interval reaches at least from the one median to the other.
+    """
+    pairs = [
+        np.concatenate(both) for both in zip_longest(one.pairs, other.pairs, fillvalue=_NO_SAMPLES)
+    ]
+    found = throughput_of(one.in_flight, pairs)
+    medians = one.median_per_second, other.median_per_second
+    return replace(
+        found,
+        low_per_second=min(found.low_per_second, *medians),
+        high_per_second=max(found.high_per_second, *medians),
+    )
+
+
+def rates_of_ticks(ticks: Sequence[Second]) -> F64:
+    """Each second of the measured phase as a sample: coarser, but there for every run."""
     whole = [tick for tick in ticks if tick.seconds >= SHORTEST_TICK_SECONDS] or ticks
-    rates = [tick.received / tick.seconds for tick in whole]
-    return _of_samples(throughput(np.array(rates, dtype=np.float64)).as_dict(), in_flight)
+    return np.array([tick.received / tick.seconds for tick in whole], dtype=np.float64)

@@ -17,14 +17,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from bench_spark.search.throughput import AS_GOOD, Throughput, united
+
 MOST_TRIALS = 20
 NARROW_ENOUGH = 0.01
 """Width of the interval, as a share of its mean, at which the search is done."""
-AS_GOOD = 0.99
-"""A window with this share of the best throughput is as good; a smaller difference is not worth
-measuring again for."""
-STILL_AS_GOOD = 0.985
-"""The same where noise hides the difference: below this share it counts, however noisy."""
 EDGE_RATIO = 1.1
 """How closely the beginning of a plateau is found: the ratio of two windows beside it."""
 UNCHANGED_STEPS = 2
@@ -35,33 +32,6 @@ End = Literal["narrowed", "adjacent", "noise", "plateau", "highest", "trials"]
 """Why a search ended: the interval is narrow enough; no whole number is left in it; two steps in a
 row changed nothing beyond noise; throughput does not change with the window; it still rose at the
 highest window allowed; the trials were used up."""
-
-
-@dataclass(frozen=True)
-class Throughput:
-    """What was measured with so many messages in flight."""
-
-    in_flight: int
-    median_per_second: float
-    mean_per_second: float
-    stddev_per_second: float
-    samples: int
-    low_per_second: float
-    """The confidence interval of the median, down to here ..."""
-    high_per_second: float
-    """... and up to here."""
-
-    @property
-    def uncertainty(self) -> float:
-        """Width of the confidence interval, in messages per second."""
-        return self.high_per_second - self.low_per_second
-
-    def is_clearly_above(self, other: Throughput) -> bool:
-        return self.low_per_second > other.high_per_second
-
-    def is_as_good_as(self, best: Throughput) -> bool:
-        share = self.median_per_second / best.median_per_second if best.median_per_second else 1.0
-        return share >= AS_GOOD or (share >= STILL_AS_GOOD and not best.is_clearly_above(self))
 
 
 RunTrial = Callable[[int], Throughput]
@@ -122,7 +92,7 @@ class WindowSearch:
     smallest: Throughput
     """The smallest window tried that is as good as the best."""
     curve: tuple[Throughput, ...]
-    """One point per window, by size; what was measured twice is united."""
+    """One point per window, by size; of what was measured twice, the figures of all samples."""
     trials: tuple[Throughput, ...]
     """As they ran."""
     end: End
@@ -322,39 +292,3 @@ class _Search:
 
     def _times(self, in_flight: int) -> int:
         return sum(trial.in_flight == in_flight for trial in self._trials)
-
-
-def united(one: Throughput, other: Throughput) -> Throughput:
-    """Two trials of the same window as one.
-
-    Their agreement narrows the interval as twice the samples would; where they disagree by more
-    than that, it is their distance that says how sure the median is.
-    """
-    samples = one.samples + other.samples
-    share = one.samples / samples if samples else 0.5
-
-    def weighted(first: float, second: float) -> float:
-        return share * first + (1 - share) * second
-
-    median = weighted(one.median_per_second, other.median_per_second)
-    mean = weighted(one.mean_per_second, other.mean_per_second)
-    apart = abs(one.median_per_second - other.median_per_second) / 2
-    below = math.hypot(
-        share * (one.median_per_second - one.low_per_second),
-        (1 - share) * (other.median_per_second - other.low_per_second),
-    )
-    above = math.hypot(
-        share * (one.high_per_second - one.median_per_second),
-        (1 - share) * (other.high_per_second - other.median_per_second),
-    )
-    between = weighted((one.mean_per_second - mean) ** 2, (other.mean_per_second - mean) ** 2)
-    within = weighted(one.stddev_per_second**2, other.stddev_per_second**2)
-    return Throughput(
-        in_flight=one.in_flight,
-        median_per_second=median,
-        mean_per_second=mean,
-        stddev_per_second=math.sqrt(within + between),
-        samples=samples,
-        low_per_second=max(0.0, median - max(below, apart)),
-        high_per_second=median + max(above, apart),
-    )

@@ -36,12 +36,12 @@ def window_document(
         "end_text": ENDS[found.end],
         "took_seconds": took_seconds,
         "trials": [
-            {"trial": number, **asdict(run), **asdict(throughput)}
+            {"trial": number, **asdict(run), **throughput.as_dict()}
             for number, (throughput, run) in enumerate(
                 zip(found.trials, runs, strict=True), start=1
             )
         ],
-        "curve": [asdict(throughput) for throughput in found.curve],
+        "curve": [throughput.as_dict() for throughput in found.curve],
         "scenario": scenario,
         "broker": broker,
     }

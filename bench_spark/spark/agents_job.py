@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
@@ -9,6 +11,8 @@ from bench_spark.agent.agent import AgentResult, AgentTask
 from bench_spark.agent.tracing import MakeMessageWriter
 from bench_spark.spark.agent_task import in_task
 from bench_spark.spark.marker import StoreMarker
+from bench_spark.spark.session import JVM_GONE
+from bench_spark.threads import watched
 
 CLOSING_SECONDS = 10.0
 
@@ -31,7 +35,7 @@ class AgentsJob:
         # Credentials travel in the closure of the tasks: never in a conf value or a description.
         stage = self._context.parallelize(range(len(tasks)), len(tasks)).barrier()
         self._job = stage.mapPartitions(in_task(tasks, marker, messages))
-        self._thread = InheritableThread(target=self._collect, name="agents", daemon=True)
+        self._thread = InheritableThread(target=watched(self._collect), name="agents", daemon=True)
         self._thread.start()
 
     @property
@@ -39,7 +43,8 @@ class AgentsJob:
         return bool(self._thread.is_alive())
 
     def cancel(self) -> None:
-        self._context.cancelJobGroup(self._run_id)
+        with suppress(*JVM_GONE):
+            self._context.cancelJobGroup(self._run_id)
 
     def end(self) -> None:
         """The agents have said goodbye: their tasks end by themselves, or else are ended."""

@@ -20,11 +20,11 @@ from bench_spark.spark.dataset_rows import DatasetRows
 from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
 from bench_spark.spark.request import Display, RunRequest
 from bench_spark.spark.run import Run
-from bench_spark.spark.session import free_slots, master_of, wait_for_slots
+from bench_spark.spark.session import free_slots, master_of, start_timeout, wait_for_slots
 from bench_spark.store import Store
 from bench_spark.summary.document import RunSummary
+from bench_spark.threads import watched
 
-SLOTS_TIMEOUT_SECONDS = 10.0
 TRIALS_PUBLISHED_TOGETHER = 10
 """Without live metrics: a query that is started for each trial would take two seconds of each."""
 
@@ -41,6 +41,7 @@ class Engine:
     ) -> None:
         """`trigger_seconds`: time between two batches of the rolling metrics."""
         self._trigger_seconds = trigger_seconds or DEFAULT_TRIGGER_SECONDS
+        self._start_timeout = start_timeout(spark)
         self._spark = spark
         self._store = store
         self._display = display
@@ -65,10 +66,10 @@ class Engine:
             with suppress(Exception):
                 context.parallelize(range(agents), agents).map(start_worker).count()
 
-        job = InheritableThread(target=start_workers, name="workers", daemon=True)
+        job = InheritableThread(target=watched(start_workers), name="workers", daemon=True)
         job.start()
         if live:
-            self._ensure_metrics().make_ready()
+            self._ensure_metrics().make_ready(self._start_timeout)
         job.join()
 
     def run(self, request: RunRequest) -> RunSummary:
@@ -119,7 +120,7 @@ class Engine:
         needed, master = plan.slots_needed, master_of(self._spark)
         slots = free_slots(self._spark)
         if slots < needed and not master.startswith("local"):
-            slots = wait_for_slots(self._spark, needed, SLOTS_TIMEOUT_SECONDS)
+            slots = wait_for_slots(self._spark, needed, self._start_timeout, self._display.step)
         if slots < needed:
             raise TooFewSlots(
                 f"{len(plan.assignments)} agent(s) and the rolling metrics need {needed} slots, "

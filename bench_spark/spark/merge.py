@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bench_spark.core.hdr import TOTALS, SparseHistogram, merge_sparse
 from bench_spark.histogram_column import histogram_array
-from bench_spark.measure.hdr import TOTALS, SparseHistogram, merge_sparse
 from bench_spark.tables import COUNTERS, EVENTS
 
 FOLD_PARTS = 32

@@ -13,22 +13,27 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bench_spark import tables
-from bench_spark.errors import RunError, StoreNotReady
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.core.clock import NANOSECONDS, Clock
+from bench_spark.errors import EnvironmentNotReady, RunError, StoreError, StoreNotReady
+from bench_spark.spark.causes import cause_of
 from bench_spark.spark.delta import spark_uri
+from bench_spark.spark.jvm_log import log_hint
+from bench_spark.spark.live_delay import LiveDelay, late_after
 from bench_spark.spark.merge import TickRows, read_tick_rows
-from bench_spark.spark.session import master_of
+from bench_spark.spark.session import is_alive, master_of
 from bench_spark.spark.ticks import (
     merge_files_on_executors,
     merge_on_executors,
@@ -50,6 +55,13 @@ DEFAULT_TRIGGER_SECONDS = 2.0
 
 CLOCKS_DIFFER_BY = timedelta(minutes=2)
 """Times of commits may be given by a file server: look so much further back for a run's first."""
+
+START_SECONDS = 300.0
+"""How long a query may take to start on a slow machine."""
+
+MOST_PROOFS = 10
+"""Rows that are sent through a query until one is in time; then the run starts in any case, and its
+audit tells how late the metrics were."""
 
 _PLAIN_EXECUTION = {
     "spark.sql.codegen.wholeStage": "false",
@@ -90,6 +102,8 @@ class RollingMetrics:
         self._progress = threading.Condition(self._lock)
         self._slots: dict[str, TickSlots] = {}
         self._latest: dict[str, LiveWindow] = {}
+        self._delays: dict[str, LiveDelay] = {}
+        self._now_ns = Clock.local().now_ns
         self._seen_markers: set[_Marker] = set()
         self._last_markers: set[_Marker] = set()
         """Of runs that are to be forgotten when their marker has been seen."""
@@ -112,11 +126,19 @@ class RollingMetrics:
             else:
                 self._slots[windows.run_id] = TickSlots(windows)
 
+    def end_measuring(self, run_id: str, measured_until_ns: int) -> None:
+        """The measured phase of this run ended then, before its time; to be called before the run
+        is caught up with or done."""
+        with self._lock:
+            if (slots := self._slots.get(run_id)) is not None:
+                slots.cut_short(measured_until_ns)
+
     def forget_run(self, run_id: str) -> None:
         """The run is over and caught up with: keep nothing of it."""
         with self._lock:
             self._slots.pop(run_id, None)
             self._latest.pop(run_id, None)
+            self._delays.pop(run_id, None)
             self._seen_markers = {marker for marker in self._seen_markers if marker[0] != run_id}
 
     def forget_when_done(self, run_id: str) -> None:
@@ -128,6 +150,11 @@ class RollingMetrics:
     def latest(self, run_id: str) -> LiveWindow | None:
         """The newest rolling window of a run, as soon as there is one."""
         return self._latest.get(run_id)
+
+    def delay(self, run_id: str) -> LiveDelay:
+        """How soon the windows of a run were written after their end."""
+        with self._lock:
+            return replace(self._delays.get(run_id) or self._new_delay())
 
     # -- the query -------------------------------------------------------------------------------
 
@@ -162,14 +189,37 @@ class RollingMetrics:
             raise RunError(f"rolling metrics did not end within {timeout_seconds} s")
         self.raise_if_failed()
 
-    def make_ready(self, timeout_seconds: float = 60.0) -> None:
+    def make_ready(self, timeout_seconds: float = START_SECONDS) -> None:
         """Start the query if it is not running, and see one row all the way through it.
 
         The first batch of a cold query takes seconds; without this a short run would be over
-        before anyone has seen a window of it.
+        before anyone has seen a window of it. Raises an EnvironmentNotReady with the reason.
         """
         if self._query is None or not self._query.isActive:
-            self._await_marker(self.start(), timeout_seconds)
+            self._prove(self.start, timeout_seconds)
+
+    def prove_ready(self, timeout_seconds: float) -> None:
+        """See one more row all the way through the query that is running, in due time.
+
+        Agents that have started since the last one may have taken the Python worker that it went
+        through: the executor then starts another, which is to be ready before the load as well. A
+        row that is late is followed by another: the JVMs of a slow cluster get faster with use.
+        """
+        for _ in range(MOST_PROOFS):
+            began = time.monotonic()
+            self._prove(lambda: self._append_marker(self._application), timeout_seconds)
+            if time.monotonic() - began <= late_after(self._trigger_seconds):
+                return
+
+    def _prove(self, begin: Callable[[], _Marker], timeout_seconds: float) -> None:
+        try:
+            self._await_marker(begin(), timeout_seconds)
+        except RunError as error:
+            raise EnvironmentNotReady(str(error)) from error
+        except (Py4JError, PySparkException) as error:
+            raise EnvironmentNotReady(
+                f"the rolling metrics could not start: {cause_of(error)}"
+            ) from error
 
     def catch_up(self, timeout_seconds: float = 60.0) -> None:
         """Return when every event committed before this call is in `metrics`."""
@@ -184,10 +234,12 @@ class RollingMetrics:
 
     def close(self) -> None:
         """End the query for good and remove its checkpoint; runs that are not done yet first."""
+        if not is_alive(self._spark):
+            return  # The query ended with the JVM; its checkpoint is deleted with the store.
         if self._last_markers:
             # A query that failed has said so where its run was summed up, or its rows can be made
             # again: nothing here is worth a failure at the very end.
-            with suppress(RunError):
+            with suppress(RunError, StoreError):
                 self.catch_up()
         self.stop()
         path = self._hadoop_path(self._checkpoint)
@@ -199,7 +251,8 @@ class RollingMetrics:
         query = self._query
         error = query.exception() if query is not None else None
         if error is not None:
-            raise RunError(f"rolling metrics stopped: {_first_line(error)}") from error
+            text = f"rolling metrics stopped: {cause_of(error)}{log_hint()}"
+            raise RunError(text) from error
 
     def _restart_if_ended(self) -> None:
         """One failed batch must not cost the runs that follow their metrics."""
@@ -217,8 +270,7 @@ class RollingMetrics:
         except Py4JJavaError as error:
             # A jar or a credential that deltalake, which has opened the tables, does not need.
             raise StoreNotReady(
-                f"{self._store!r} can be opened, but Spark cannot read it: "
-                f"{_first_line(error.java_exception.toString())}"
+                f"{self._store!r} can be opened, but Spark cannot read it: {cause_of(error)}"
             ) from error
         if has_checkpoint:
             with self._lock:
@@ -304,6 +356,7 @@ class RollingMetrics:
             ]
             if rows:
                 self._publish(rows, batch_id)
+                self._note_delay(rows)
             self._seen_markers.update(
                 (part.key.run_id, row.row_number)
                 for part in parts
@@ -318,14 +371,16 @@ class RollingMetrics:
 
     def _rows_of_run(self, slots: TickSlots, parts: list[TickRows]) -> list[dict[str, Any]]:
         counted = [part for part in parts if part.phase != SETUP]
-        if not counted:
-            return []
         run_id = slots.windows.run_id
-        if doubtful := slots.add(counted):
+        doubtful = slots.add(counted)
+        changed = slots.last_interval_to_read()
+        if not counted and not changed:
+            return []
+        if doubtful := doubtful | changed:
             first, last = slots.range_to_read(doubtful)
             slots.replace(first, last, ticks_between(self._spark, self._store, run_id, first, last))
         rows: list[dict[str, Any]] = []
-        for window in slots.windows_touched({part.key.tick for part in counted}):
+        for window in slots.windows_touched(changed | {part.key.tick for part in counted}):
             total = slots.sum_of(window)
             seconds = slots.windows.seconds_covered(window, slots.newest_tick)
             made = metric_rows(slots.windows, window, total, seconds)
@@ -334,6 +389,16 @@ class RollingMetrics:
                 self._latest[run_id] = LiveWindow.of_rows(made)
         slots.forget_old()
         return rows
+
+    def _note_delay(self, rows: list[dict[str, Any]]) -> None:
+        now_ns = self._now_ns()
+        for row in rows:
+            if row["window"] == ROLLING:
+                delay = self._delays.setdefault(row["run_id"], self._new_delay())
+                delay.written(row["window_end"] * 1000, now_ns)
+
+    def _new_delay(self) -> LiveDelay:
+        return LiveDelay(late_after_seconds=late_after(self._trigger_seconds))
 
     def _publish(self, rows: list[dict[str, Any]], batch_id: int) -> None:
         now = datetime.now(UTC)
@@ -360,7 +425,3 @@ def _settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.unset(key)
             else:
                 spark.conf.set(key, earlier)
-
-
-def _first_line(error: BaseException | str) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -17,18 +18,23 @@ from bench_spark.collector.evidence import (
     counted_while_measured,
     measured_span,
     samples_of,
+    silences_of,
     uses_confirms,
 )
 from bench_spark.collector.health import AgentHealth
-from bench_spark.measure.clock import NANOSECONDS, Clock, WallClockWatch, WallStep
+from bench_spark.core.clock import NANOSECONDS, Clock, WallClockWatch, WallStep
+from bench_spark.load_course import measured_seconds
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.spark.environment import driver_environment
-from bench_spark.spark.overhead import SparkOverhead
+from bench_spark.spark.overhead import SparkOverhead, jvm_pid
 from bench_spark.spark.request import RunRequest
 from bench_spark.store import Store
 from bench_spark.summary.checks import Check
 from bench_spark.summary.facts import RunFacts
 from bench_spark.summary.objectives import MissedWhileRunning
+
+MOST_LATE_SHARE = 0.05
+"""Of the measured phase, that an agent may miss at its beginning."""
 
 
 class RunObserver:
@@ -37,13 +43,14 @@ class RunObserver:
     def __init__(
         self, spark: SparkSession, store: Store, request: RunRequest, clock: Clock
     ) -> None:
-        self._spark = spark
+        # Asked now: the JVM may be gone at the end.
+        self._driver = driver_environment(spark)
         self._request = request
         self._plan = request.plan
         self._clock = clock
         self._wall_clock = WallClockWatch(clock.now_ns)
         self._health = AgentHealth()
-        self._overhead = SparkOverhead()
+        self._overhead = SparkOverhead(jvm_pid(spark))
         self._monitor = Monitor(request.ends, request.plan.run_id, store, clock.now_ns)
 
     def see_rows(self, agent: int, rows: list[EventRow]) -> None:
@@ -75,7 +82,8 @@ class RunObserver:
         stopped_by: MissedWhileRunning | None,
         notes: tuple[Check, ...],
     ) -> RunFacts:
-        measured_from, measured_until = measured_span(self._plan, control)
+        measured = measured_span(self._plan, control)
+        measured_from, measured_until = measured
         return RunFacts(
             plan=self._plan,
             broker=self._request.ends.shown,
@@ -98,22 +106,61 @@ class RunObserver:
                 *notes,
                 *(Check("resources", "warn", it) for it in self._monitor.problems()),
                 *(_told_step(step, measured_from) for step in self._wall_clock.steps),
+                *_told_settling(control, measured_seconds(self._plan.scenario)),
             ),
             broker_resources=self._monitor.document(),
             agents=[
-                agent_entry(control, agent, self._health) for agent in range(len(control.agents))
+                agent_entry(control, agent, self._health, measured)
+                for agent in range(len(control.agents))
             ],
+            silences=silences_of(control, measured_from),
         )
 
     def _environment(self, control: RunControl) -> dict[str, Any]:
         probed = [state.reports["probed"] for state in control.agents if "probed" in state.reports]
         hosts = {json.dumps(report["host"], sort_keys=True): report["host"] for report in probed}
-        return driver_environment(self._spark) | {
+        return self._driver | {
             "bench_spark": __version__,
             "broker": probed[0]["brokers"][0] if probed else None,
             "brokers": probed[0]["brokers"] if probed else [],
             "hosts": list(hosts.values()),
         }
+
+
+def _told_settling(control: RunControl, measure_seconds: float) -> Iterator[Check]:
+    """How the load stood when it began to be measured, where that was waited for."""
+    outcome = control.settling.outcome if control.settling is not None else None
+    if outcome is None:
+        return
+    rates = (
+        f"{outcome.sent_per_second:.0f} msg/s were sent (every copy counted) and "
+        f"{outcome.received_per_second:.0f} received"
+    )
+    if outcome.is_settled:
+        text = f"measured from {outcome.after_seconds:.1f} s on, when the load had settled: {rates}"
+        yield Check("settled", "pass", text)
+    else:
+        yield Check(
+            "settled",
+            "warn",
+            f"the load had not settled after {outcome.after_seconds:g} s, when it began to be "
+            f"measured: {rates} in the 2 s before; what was received may come from the warm-up, "
+            "and what was sent may still be filling the broker",
+        )
+    late_seconds = {
+        agent: int(state.reports["produced"].get("measured_late_ns", 0)) / NANOSECONDS
+        for agent, state in enumerate(control.agents)
+        if "produced" in state.reports
+    }
+    latest = max(late_seconds, key=lambda agent: late_seconds[agent], default=None)
+    if latest is not None and late_seconds[latest] > 0:
+        late = late_seconds[latest]
+        yield Check(
+            "settled",
+            "fail" if late > MOST_LATE_SHARE * measure_seconds else "warn",
+            f"agent {latest} did not run when the measured phase began, and measured from "
+            f"{late:.1f} s later on: its first messages are missing",
+        )
 
 
 def _told_step(step: WallStep, measured_from: float | None) -> Check:

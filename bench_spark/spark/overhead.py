@@ -5,25 +5,31 @@ On one machine it competes with the broker and the agents, so the audit says how
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import psutil
+from pyspark.sql import SparkSession
 
 
 class SparkOverhead:
-    """CPU of this process and the JVM it started, between `begin` and `end`.
+    """CPU of this process and the session's JVM, between `begin` and `end`.
 
-    Agents and other Python workers are not counted: their CPU is theirs.
+    Agents and other Python workers are not counted, nor other Java programs that this process has
+    started, such as embedded brokers: their CPU is theirs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, jvm_pid: int) -> None:
+        self._pids = (os.getpid(), jvm_pid)
         self._began: tuple[float, float] | None = None
         self.cores: float | None = None
 
     def begin(self) -> None:
         """The first call counts; later ones change nothing."""
         if self._began is None:
-            self._began = (time.monotonic(), _cpu_seconds())
+            self._began = (time.monotonic(), _cpu_seconds(self._pids))
 
     def end(self) -> None:
         """The first call after `begin` counts; later ones change nothing."""
@@ -31,17 +37,21 @@ class SparkOverhead:
             return
         passed = time.monotonic() - self._began[0]
         if passed > 0:
-            self.cores = max(0.0, _cpu_seconds() - self._began[1]) / passed
+            self.cores = max(0.0, _cpu_seconds(self._pids) - self._began[1]) / passed
 
 
-def _cpu_seconds() -> float:
-    driver = psutil.Process()
+def jvm_pid(spark: SparkSession) -> int:
+    """The process of the session's JVM: a child of this one, or with spark-submit its parent."""
+    jvm: Any = spark._jvm
+    return int(jvm.java.lang.ProcessHandle.current().pid())
+
+
+def _cpu_seconds(pids: Sequence[int]) -> float:
     total = 0.0
-    for process in (driver, *driver.children()):
+    for pid in pids:
         try:
-            if process.pid == driver.pid or "java" in process.name():
-                times = process.cpu_times()
-                total += times.user + times.system
+            times = psutil.Process(pid).cpu_times()
         except psutil.Error:
             continue  # It has ended meanwhile.
+        total += times.user + times.system
     return total

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench_spark import tables
 from bench_spark.errors import ConfigurationError, StoreError
 from bench_spark.spark.ticks import events_of
-from bench_spark.spark.windows import ROLLING, RunWindows, Window
+from bench_spark.spark.windows import INTERVAL, ROLLING, RunWindows, Window, early_end_ns
 from bench_spark.store import Store
 from bench_spark.summary.partial import scenario_of, timeline_at
 
@@ -31,19 +31,21 @@ _PERCENTILE_COLUMNS = ",\n    ".join(
     for name, percentile in tables.PERCENTILES
 )
 _PERCENTILES_OR_BOUND = ",\n    ".join(
-    # A rank beyond the last bucket lies in the overflow.
-    f"coalesce({name}, highest_us, last_value_us, min_us) AS {name}"
+    # A rank beyond the last bucket lies in the overflow; no percentile exceeds the true maximum.
+    f"least(coalesce({name}, greatest(highest_us, last_value_us), min_us), max_us) AS {name}"
     for name, _ in tables.PERCENTILES
 )
 
 # {events}: the rows of the run, each once. {windows}: every window by number. {ticks}: which ticks
-# are in which window.
+# are in which window; what arrives after the measured phase is measured in the last interval, but
+# does not count as throughput.
 _METRICS = f"""
 WITH tick_throughput AS (
   SELECT tick, sum(sent) AS sent, sum(received) AS received FROM {{events}} GROUP BY tick
 ),
 throughput AS (
-  SELECT number, coalesce(sum(sent), 0) AS sent, coalesce(sum(received), 0) AS received
+  SELECT number, coalesce(sum(sent) FILTER (WHERE is_counted), 0) AS sent,
+         coalesce(sum(received) FILTER (WHERE is_counted), 0) AS received
   FROM {{ticks}} LEFT JOIN tick_throughput USING (tick)
   GROUP BY number
 ),
@@ -139,29 +141,38 @@ def metrics_by_sql(spark: SparkSession, store: Store, windows: RunWindows) -> pa
         _METRICS,
         events=events,
         windows=_windows_frame(spark, windows, found, newest),
-        ticks=_ticks_frame(spark, found),
+        ticks=_ticks_frame(spark, windows, found, newest),
     )
     return query.toArrow()
 
 
 def windows_of_run(store: Store, run_id: str) -> RunWindows:
     """Where the windows of a stored run lie: its scenario, anchored at its first event."""
-    found = store.read("runs", columns=["scenario_json"], run_id=run_id)["scenario_json"]
+    columns = ["scenario_json", "measured_from", "measured_until"]
+    found = store.read("runs", columns=columns, run_id=run_id)
     if not len(found):
         raise ConfigurationError(f"there is no run {run_id!r} in this store")
-    scenario = scenario_of(run_id, json.loads(found[0].as_py()))
+    scenario = scenario_of(run_id, json.loads(found["scenario_json"][0].as_py()))
+    measured_from = found["measured_from"][0]
+    until_us = found["measured_until"][0].cast(pa.int64()).as_py()
     events = store.read("events", columns=["tick", "tick_start"], run_id=run_id)
     events = events.filter(pc.field("tick") >= 0)
     if not len(events):
         raise StoreError(f"run {run_id} has no events")
     first = events.sort_by("tick").slice(0, 1)
     tick, tick_start_us = first["tick"][0].as_py(), first["tick_start"][0].value
-    timeline = timeline_at(scenario, tick, tick_start_us * 1000)
+    timeline = timeline_at(
+        scenario,
+        tick,
+        tick_start_us * 1000,
+        measured_from.value * 1000 if measured_from.is_valid else None,
+    )
     return RunWindows(
         run_id=run_id,
         timeline=timeline,
         interval_seconds=scenario.interval_seconds,
         highest_us=scenario.histogram.highest_us,
+        measured_until_ns=None if until_us is None else early_end_ns(timeline, until_us * 1000),
     )
 
 
@@ -181,13 +192,36 @@ def _windows_frame(
     return spark.createDataFrame(pa.table(columns))
 
 
-def _ticks_frame(spark: SparkSession, found: list[Window]) -> DataFrame:
+def _ticks_frame(
+    spark: SparkSession, windows: RunWindows, found: list[Window], newest_tick: int
+) -> DataFrame:
+    last = windows.last_measured_tick
     rows = [
-        {"number": number, "every_phase": window.kind == ROLLING, "tick": tick}
+        {
+            "number": number,
+            "every_phase": window.kind == ROLLING,
+            "is_counted": tick <= window.last_tick,
+            "tick": tick,
+        }
         for number, window in enumerate(found)
-        for tick in range(window.first_tick, window.last_tick + 1)
+        for tick in range(
+            window.first_tick,
+            1
+            + (
+                max(window.last_tick, newest_tick)
+                if window.kind == INTERVAL and window.last_tick == last
+                else window.last_tick
+            ),
+        )
     ]
-    schema = pa.schema([("number", pa.int32()), ("every_phase", pa.bool_()), ("tick", pa.int32())])
+    schema = pa.schema(
+        [
+            ("number", pa.int32()),
+            ("every_phase", pa.bool_()),
+            ("is_counted", pa.bool_()),
+            ("tick", pa.int32()),
+        ]
+    )
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
 
 

@@ -9,52 +9,72 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
 from pyspark import InheritableThread
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from bench_spark.agent.agent import AgentTask
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.wire import new_token
-from bench_spark.collector.committer import Committer, commit_samples
-from bench_spark.collector.control import Failure, RunControl
+from bench_spark.collector.committer import Committer, commit_samples, events_table
+from bench_spark.collector.control import DRIVER, Failure, RunControl
+from bench_spark.collector.evidence import measured_span
 from bench_spark.collector.server import CollectorServer
+from bench_spark.core.clock import NANOSECONDS, Clock
 from bench_spark.errors import (
     EXIT_INTERRUPTED,
     EXIT_TERMINATED,
     BenchError,
+    EnvironmentNotReady,
     RunError,
+    StoreError,
     error_of_kind,
 )
-from bench_spark.load_course import timeline_of
-from bench_spark.measure.clock import NANOSECONDS, Clock
+from bench_spark.signals import ENDING_SIGNALS, handled
 from bench_spark.spark.agents_job import CLOSING_SECONDS, AgentsJob
+from bench_spark.spark.causes import cause_of
 from bench_spark.spark.collector_address import collector_address
 from bench_spark.spark.housekeeping import compact_if_alone, compact_overdue
+from bench_spark.spark.jvm_log import log_hint
+from bench_spark.spark.live_delay import LiveDelay, live_check
 from bench_spark.spark.marker import StoreMarker, store_marker
+from bench_spark.spark.merge import TickRows
 from bench_spark.spark.metrics import RollingMetrics
 from bench_spark.spark.observer import RunObserver
 from bench_spark.spark.request import Display, RunRequest
 from bench_spark.spark.run_messages import RunMessages
-from bench_spark.spark.session import master_of
-from bench_spark.spark.ticks import merged_ticks, merged_ticks_here
-from bench_spark.spark.windows import ROLLING_SECONDS, LiveWindow, RunWindows
+from bench_spark.spark.session import (
+    JVM_GONE,
+    START_TIMEOUT,
+    WAITING_WORD_SECONDS,
+    is_alive,
+    master_of,
+    start_timeout,
+)
+from bench_spark.spark.ticks import merged_ticks, merged_ticks_here, ticks_and_unwritten
+from bench_spark.spark.unstored import Unstored
+from bench_spark.spark.windows import ROLLING_SECONDS, LiveWindow, RunWindows, early_end_ns
 from bench_spark.store import Store
 from bench_spark.summary.checks import Check
 from bench_spark.summary.document import RunSummary, summarise
 from bench_spark.summary.objectives import MissedWhileRunning, missed_in_window
 from bench_spark.summary.rows import summary_rows
+from bench_spark.threads import thread_errors, watched
+from bench_spark.transports.leftovers import KnownRun, delete_left_by
 
-JOIN_TIMEOUT_SECONDS = 60.0
-"""How long tasks may take to start their Python workers and join."""
 WATCH_SECONDS = 0.1
+ENDING_SECONDS = 60.0
+"""How long agents may take to close, once a thread of the driver has died."""
+STORE_PATIENCE_SECONDS = 5.0
+"""How long commits may fail before the load ends; as long, and no longer, rows pile up here."""
 SMALL_RUN_ROWS = 4_000
 """Event rows (100 kB each at most) that the driver sums up itself; more are merged by executors."""
 
@@ -81,8 +101,18 @@ class Run:
         self._messages = RunMessages(store, request.plan)
         self._interrupted_by: int | None = None
         self._stopped_by: MissedWhileRunning | None = None
-        self._metrics_error: BenchError | None = None
+        self._start_error: BenchError | None = None
+        """Why the load could not start, where the driver knows better than its agents."""
         self._warming: threading.Thread | None = None
+        self._is_over = threading.Event()
+        self._thread_error: BenchError | None = None
+        self._ending_until = 0.0
+        self._live_delay = LiveDelay()
+        self._start_timeout = start_timeout(spark)
+        self._has_told_when_measured = False
+        self._has_lost_store = False
+        self._left: list[str] = []
+        """What killed agents have left in the broker, and why it is still there."""
 
     def carry_out(self, started_at: datetime, began_ns: int) -> RunSummary:
         """`began_ns`: on the monotonic clock, when the first was done for this run."""
@@ -113,26 +143,28 @@ class Run:
                     job = self._start_job((address.called, server.port), token, marker)
                     if self._request.live:
                         self._warm_metrics(server, control)
-                    self._watch(control, server, committer, job)
+                    self._watch(control, server, committer, job, started_at)
                     job.end()
             finally:
                 server.close()
                 self._observer.close()
                 self._display.ended()
+                self._is_over.set()
                 if self._warming is not None:
                     self._warming.join(CLOSING_SECONDS)
             self._take_back_results(job, control, committer)
+            self._delete_left(control)
             committer.close()
             self._messages.remove_orphans(committer)
+            if committer.error is not None:
+                error = committer.error
+                control.failures.append(Failure(DRIVER, error.kind, str(error)))
             self._refuse_if_never_started(control)
-            is_small = committer.rows <= SMALL_RUN_ROWS
-            return self._sum_up(control, started_at, began_ns, is_small)
+            return self._sum_up(control, committer, started_at, began_ns)
 
     def _directory_to_share(self, master: str) -> Path | None:
         """Where the store is a directory, and the executors are on other machines."""
-        uri = self._store.uri.removeprefix("file://")
-        is_directory = self._store.is_local or uri != self._store.uri
-        return Path(uri) if is_directory and not master.startswith("local") else None
+        return None if master.startswith("local") else self._store.directory
 
     # -- the stage -------------------------------------------------------------------------------
 
@@ -149,19 +181,27 @@ class Run:
     def _warm_metrics(self, server: CollectorServer, control: RunControl) -> None:
         """Get the query going while the agents get ready; the load starts when both are.
 
-        Unwarmed, a short run would be over before the query's first batch.
+        Unwarmed, a short run would be over before the query's first batch. On a cluster a row is
+        sent through it once more when every agent has its slot and its Python worker: what is left
+        then is what the query will have during the load.
         """
+        is_cluster = not master_of(self._spark).startswith("local")
 
         def warm() -> None:
             try:
-                self._metrics.make_ready()
+                self._metrics.make_ready(self._start_timeout)
+                while is_cluster and not control.all_joined.wait(WATCH_SECONDS):
+                    if self._is_over.is_set():
+                        return
+                if is_cluster:
+                    self._metrics.prove_ready(self._start_timeout)
             except BenchError as error:
-                self._metrics_error = error
+                self._start_error = error
                 server.call(lambda: control.stop("the rolling metrics did not start"))
             else:
                 server.call(control.allow_start)
 
-        self._warming = InheritableThread(target=warm, name="warming", daemon=True)
+        self._warming = InheritableThread(target=watched(warm), name="warming", daemon=True)
         self._warming.start()
 
     def _rows_to(self, committer: Committer) -> Callable[[int, int, list[EventRow]], None]:
@@ -179,10 +219,12 @@ class Run:
         server: CollectorServer,
         committer: Committer,
         job: AgentsJob,
+        started_at: datetime,
     ) -> None:
         what = " and the rolling metrics" if self._request.live else ""
         self._display.step(f"starting {len(control.agents)} agent(s){what}")
-        join_deadline = time.monotonic() + JOIN_TIMEOUT_SECONDS
+        began = time.monotonic()
+        next_word = began + WAITING_WORD_SECONDS
         is_started = False
         while not control.finished.wait(WATCH_SECONDS):
             self._observer.look_at_clock()
@@ -190,19 +232,43 @@ class Run:
                 is_started = True
                 self._begin(control, committer)
             if is_started:
+                self._tell_when_measured(control, started_at)
                 self._observer.weigh_spark(self._timeline(control), control.produced.is_set())
                 window = self._metrics.latest(self._plan.run_id)
                 self._display.counted(control.totals)
                 self._display.update(window, is_draining=control.produced.is_set())
                 self._stop_on_miss(window, control, server)
+                self._stop_without_store(committer, control, server)
             else:
                 self._display.opening(self._plan, control.opened_lanes)
             if not job.is_alive:
                 return
-            if not control.all_joined.is_set() and time.monotonic() > join_deadline:
+            if self._has_lost_a_thread(control, server):
+                job.cancel()
+                return
+            waited = time.monotonic() - began
+            if not is_started and time.monotonic() >= next_word:
+                next_word += WAITING_WORD_SECONDS
+                self._display.step(f"waiting for {_awaited(control)} after {waited:.0f} s")
+            if not control.all_joined.is_set() and waited > self._start_timeout:
+                self._start_error = EnvironmentNotReady(
+                    f"{_awaited(control)} did not start within {self._start_timeout:g} s: is the "
+                    "cluster busy, or can executors not reach the driver? "
+                    f"{START_TIMEOUT} sets how long to wait"
+                )
                 server.call(lambda: control.stop("not every agent started"))
                 job.cancel()
                 return
+
+    def _has_lost_a_thread(self, control: RunControl, server: CollectorServer) -> bool:
+        """End the run because of an unexpected error in a thread of the driver; says whether its
+        agents have had time enough to close."""
+        error = thread_errors().take()
+        if error is not None and self._thread_error is None:
+            self._thread_error = error
+            self._ending_until = time.monotonic() + ENDING_SECONDS
+            server.call(lambda: control.stop(str(error)))
+        return self._thread_error is not None and time.monotonic() > self._ending_until
 
     def _stop_on_miss(
         self, window: LiveWindow | None, control: RunControl, server: CollectorServer
@@ -223,6 +289,17 @@ class Run:
             self._stopped_by = missed
             server.call(lambda: control.stop(f"objective missed: {missed.objective}"))
 
+    def _stop_without_store(
+        self, committer: Committer, control: RunControl, server: CollectorServer
+    ) -> None:
+        """End the run when what it measures cannot be kept."""
+        is_lost = committer.failing_seconds > STORE_PATIENCE_SECONDS
+        if is_lost and not self._has_lost_store and control.stop_reason is None:
+            self._has_lost_store = True
+            reason = str(committer.error)
+            self._display.step(f"ending the load: {reason}")
+            server.call(lambda: control.stop(reason))
+
     def _begin(self, control: RunControl, committer: Committer) -> None:
         timeline = self._timeline(control)
         self._messages.time_late(committer, timeline)
@@ -238,31 +315,35 @@ class Run:
         self._observer.begin(timeline)
         self._display.started(self._plan, timeline, self._clock.now_ns)
 
+    def _tell_when_measured(self, control: RunControl, started_at: datetime) -> None:
+        """Whoever reads the tables of a run that goes on cannot know when its load has settled."""
+        settling = control.settling
+        if self._has_told_when_measured or settling is None or settling.outcome is None:
+            return
+        self._has_told_when_measured = True
+        measured_from = self._timeline(control).measure_start_ns / NANOSECONDS
+        # The result says it again: a store that fails now need not end the run.
+        with suppress(StoreError):
+            self._store.replace_run(self._request.row(started_at, measured=(measured_from, None)))
+
     def _timeline(self, control: RunControl) -> Timeline:
-        assert control.start_at_ns is not None
-        return timeline_of(self._plan.scenario, control.start_at_ns)
+        assert control.timeline is not None
+        return control.timeline
 
     @contextmanager
     def _heed_signals(self, server: CollectorServer, control: RunControl) -> Iterator[None]:
-        """Ctrl-C and SIGTERM stop the load, but not the summing up of what was measured.
+        """Ctrl-C, SIGTERM and SIGHUP stop the load, but not the summing up of what was measured.
 
         PySpark's own handler would kill the agents.
         """
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
 
         def stop(number: int, frame: FrameType | None) -> None:
             code = EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED
             self._interrupted_by = self._interrupted_by or code
             server.call(lambda: control.stop("interrupted"))
 
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with handled(stop, signal.SIGINT, *ENDING_SIGNALS):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     # -- afterwards ------------------------------------------------------------------------------
 
@@ -272,70 +353,149 @@ class Run:
             state = control.agents[result.agent]
             self._rows_to(committer)(result.agent, state.attempt, result.rows)
             committer.add_files(result.agent, state.attempt, result.files)
-            reported = {failure.agent for failure in control.failures}
-            if result.failure is not None and result.agent not in reported:
-                control.failures.append(Failure(result.agent, *result.failure))
-        if job.error is not None and not control.failures:
-            text = str(job.error).splitlines()[0][:300]
-            control.failures.append(Failure(0, "RunError", f"the Spark stage failed: {text}"))
+            if result.failure is not None:
+                self._add_failure(Failure(result.agent, *result.failure), control)
+        if self._thread_error is not None:
+            error = self._thread_error
+            control.failures.insert(0, Failure(DRIVER, error.kind, str(error)))
+        if not is_alive(self._spark):
+            text = "Spark's JVM has ended, killed perhaps: is memory short?"
+            control.failures.insert(0, Failure(DRIVER, "RunError", text))
+        elif job.error is not None and not control.failures:
+            # Before the load it is the cluster that is not ready: no Python, no package, no memory.
+            kind = "RunError" if control.start_at_ns is not None else "EnvironmentNotReady"
+            text = f"the Spark stage failed: {cause_of(job.error)}{log_hint()}"
+            control.failures.append(Failure(DRIVER, kind, text))
+
+    @staticmethod
+    def _add_failure(failure: Failure, control: RunControl) -> None:
+        """An agent's own words, unless it has had them over its link. A bug is told in any case:
+        where it ended the link, the driver only knows that."""
+        reported = [known for known in control.failures if known.agent == failure.agent]
+        is_told = failure.text in [known.text for known in reported]
+        if not reported or (failure.kind == BenchError.__name__ and not is_told):
+            control.failures.append(failure)
+
+    def _delete_left(self, control: RunControl) -> None:
+        """What agents have declared that were killed: nobody else will delete it."""
+        scenario = self._plan.scenario
+        gone = any(state.has_left and "inspected" not in state.reached for state in control.agents)
+        if not gone or scenario.keep_destinations:
+            return
+        self._display.step("deleting what killed agents have left")
+        brokers = [(end.broker, end.credentials) for end in self._request.ends.once]
+        run = KnownRun(self._plan.run_id, scenario)
+        self._left = delete_left_by(run, brokers, CLOSING_SECONDS)
 
     def _refuse_if_never_started(self, control: RunControl) -> None:
         if control.start_at_ns is not None or self._interrupted_by is not None:
             return
-        if self._metrics_error is not None:
-            raise self._metrics_error
+        if self._thread_error is not None:
+            raise self._thread_error
+        if self._start_error is not None:
+            raise self._start_error
         if not control.failures:
             raise RunError(control.stop_reason or "the agents ended before the load started")
         first = control.failures[0]
         raise error_of_kind(first.kind, first.text)
 
     def _sum_up(
-        self, control: RunControl, started_at: datetime, began_ns: int, is_small: bool
+        self, control: RunControl, committer: Committer, started_at: datetime, began_ns: int
     ) -> RunSummary:
         self._display.step("summing up")
-        notes = self._finish_metrics()
+        unstored = Unstored(committer)
+        left = f"; bench-spark cleanup --run-prefix {self._plan.run_id} tries again"
+        notes = (
+            *self._finish_metrics(control, unstored.error),
+            *(() if unstored.error is not None else self._live_notes(control)),
+            *(Check("connections", "warn", f"left in the broker: {it}{left}") for it in self._left),
+        )
         facts = self._observer.facts(control, self._interrupted_by, self._stopped_by, notes)
-        if self._messages.is_joined and control.start_at_ns is not None:
+        if self._messages.is_joined and unstored.error is not None:
+            note = Check("trace", "warn", f"messages were not joined: {unstored.error}")
+            facts = replace(facts, notes=(*facts.notes, note))
+        elif self._messages.is_joined and control.start_at_ns is not None:
             self._display.step("joining messages")
             trace, remarks = self._messages.join(self._spark, self._timeline(control))
             facts = replace(facts, trace=trace, notes=(*facts.notes, *remarks))
-        run_id = self._plan.run_id
-        ticks = (
-            merged_ticks_here(self._store, run_id)
-            if is_small
-            else merged_ticks(self._spark, self._store, run_id)
-        )
-        summary = summarise(ticks, facts)
-        commit_samples(self._store, run_id, facts.samples)
-        self._store.append("summary", summary_rows(self._plan, summary))
-        compact_if_alone(self._store, run_id)
+        summary = summarise(self._ticks(committer), facts)
+        store, run_id = self._store, self._plan.run_id
+        unstored.keep("its samples", lambda: commit_samples(store, run_id, facts.samples))
+        rows = summary_rows(self._plan, summary)
+        unstored.keep("its rows of `summary`", lambda: store.append("summary", rows))
+        # A store that has no room for it keeps its small files.
+        with suppress(StoreError):
+            compact_if_alone(store, run_id)
         summary = summary.with_overhead(_overhead_seconds(control, began_ns))
-        self._store.replace_run(
-            self._request.row(
-                started_at,
-                summary=summary,
-                measured=(facts.measured_from, facts.measured_until),
-            )
-        )
-        return summary
+        told = unstored.told_in(summary)
+        measured = (facts.measured_from, facts.measured_until)
+        row = self._request.row(started_at, summary=told, measured=measured)
+        if unstored.keep("its row of `runs`", lambda: store.replace_run(row)):
+            return told
+        return unstored.told_in(summary)
 
-    def _finish_metrics(self) -> tuple[Check, ...]:
+    def _ticks(self, committer: Committer) -> Iterable[TickRows]:
+        """What was counted: by the store, and by rows that it has not taken."""
+        run_id = self._plan.run_id
+        if rows := committer.unwritten:
+            return ticks_and_unwritten(self._store, run_id, events_table(run_id, rows))
+        if committer.rows <= SMALL_RUN_ROWS or not is_alive(self._spark):
+            return merged_ticks_here(self._store, run_id)
+        return merged_ticks(self._spark, self._store, run_id)
+
+    def _live_notes(self, control: RunControl) -> tuple[Check, ...]:
+        """What those who watched the run have seen of it."""
+        _, measured_until = measured_span(self._plan, control)
+        if not self._request.live or control.start_at_ns is None or measured_until is None:
+            return ()
+        until_ns = round(measured_until * NANOSECONDS)
+        now_ns = self._clock.now_ns()
+        return (live_check(self._live_delay, control.start_at_ns, until_ns, now_ns),)
+
+    def _finish_metrics(
+        self, control: RunControl, store_error: BenchError | None
+    ) -> tuple[Check, ...]:
         """Complete the rolling metrics. They repeat what events say: failing costs no result."""
+        if store_error is not None:
+            self._live_delay = self._metrics.delay(self._plan.run_id)
+            self._metrics.forget_run(self._plan.run_id)
+            return (Check("metrics", "warn", f"the rolling metrics are not whole: {store_error}"),)
+        _, measured_until = measured_span(self._plan, control)
+        if measured_until is not None:
+            until_ns = early_end_ns(self._timeline(control), round(measured_until * NANOSECONDS))
+            if until_ns is not None:
+                self._metrics.end_measuring(self._plan.run_id, until_ns)
         try:
             if self._request.trial is not None:
                 # Others follow: the metrics need not be waited for.
                 if self._request.live:
+                    self._live_delay = self._metrics.delay(self._plan.run_id)
                     self._metrics.forget_when_done(self._plan.run_id)
                 return ()
             if self._request.live:
                 self._metrics.catch_up()
             else:
                 self._metrics.run_once()
-        except BenchError as error:
+        except (BenchError, PySparkException, *JVM_GONE) as error:
             advice = f"bench-spark metrics rebuild {self._plan.run_id} makes them again"
-            return (Check("metrics", "warn", f"{error}; {advice}"),)
+            why = "Spark's JVM has ended"
+            if isinstance(error, BenchError):
+                why = str(error)
+            elif is_alive(self._spark):
+                why = cause_of(error)
+            return (Check("metrics", "warn", f"{why}; {advice}"),)
+        finally:
+            self._live_delay = self._metrics.delay(self._plan.run_id)
         self._metrics.forget_run(self._plan.run_id)
         return ()
+
+
+def _awaited(control: RunControl) -> str:
+    """Who the start is waiting for."""
+    absent = sum(not state.is_here for state in control.agents)
+    if absent:
+        return f"{absent} of {len(control.agents)} agent(s)"
+    return "agents to connect, or for the rolling metrics,"
 
 
 def _overhead_seconds(control: RunControl, began_ns: int) -> float | None:

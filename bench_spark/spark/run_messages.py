@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.collector.committer import Committer
+from bench_spark.errors import StoreError
 from bench_spark.messages.files import MessageDirectory
 from bench_spark.messages.joining import JoinRule
 from bench_spark.messages.live import LiveFiles, LiveJoin
 from bench_spark.plan import Plan
 from bench_spark.scenario.trace_section import ALL, traced_every
 from bench_spark.spark.joins import join_messages
+from bench_spark.spark.session import JVM_GONE
 from bench_spark.store import Store
 from bench_spark.summary.checks import Check
 from bench_spark.summary.trace import TraceFacts
@@ -50,8 +52,11 @@ class RunMessages:
             committer.time_late(LiveFiles(directory.filesystem(), join))
 
     def remove_orphans(self, committer: Committer) -> None:
-        """Files that an agent could not tell of any more."""
-        if self._is_traced:
+        """Files that an agent could not tell of any more. Those that cannot be deleted are in no
+        reader's way."""
+        if not self._is_traced or committer.error is not None:
+            return
+        with suppress(StoreError):
             self._store.remove_unnamed(TABLE, self._plan.run_id, committer.message_paths)
 
     def join(
@@ -64,7 +69,7 @@ class RunMessages:
         began = time.monotonic()
         try:
             joined = join_messages(spark, self._store, self._plan.run_id, self._rule(timeline))
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, *JVM_GONE) as error:
             text = next(iter(str(error).splitlines()), type(error).__name__)[:200]
             advice = f"bench-spark messages {self._plan.run_id} tries again"
             return None, (Check("trace", "warn", f"messages were not joined: {text}; {advice}"),)

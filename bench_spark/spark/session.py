@@ -1,8 +1,9 @@
 """The Spark session of every command, and how many agents it can run at once.
 
-Two ways in. A command started by hand (`bench-spark run`) launches its own JVM here, so everything
-about that JVM is decided here. A job started by spark-submit finds a JVM that spark-defaults.conf
-and the submit command have already configured: then only what nobody has set is filled in.
+Three ways in. A command started by hand (`bench-spark run`) launches its own JVM here, so all about
+that JVM is decided here. A job started by spark-submit finds a JVM that spark-defaults.conf and the
+submit command have already configured: then only what nobody has set is filled in. A program that
+has a session already keeps it as it is: we make one of our own on the same application.
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from bench_spark import jars
 from bench_spark.conf_files import conf_path
-from bench_spark.errors import EnvironmentNotReady
-from bench_spark.java import require_java
+from bench_spark.errors import ConfigurationError, EnvironmentNotReady
+from bench_spark.java import is_submitted, require_java
+from bench_spark.spark.delta import DELTA_EXTENSION, require_delta
+from bench_spark.spark.jvm_log import launch_jvm
 
 LOCAL_SPARE_SLOTS = 2
 """Slots beside the agents on this machine: the rolling metrics need one and use two."""
@@ -30,12 +36,26 @@ ALL_THERE_SECONDS = 3.0
 """No executor has registered for so long: more are not expected. (Where their number is asked for,
 as on YARN and Kubernetes, Spark has waited for them before.)"""
 
+START_TIMEOUT, DEFAULT_START_TIMEOUT = "spark.benchspark.start.timeout", "300s"
+"""How long a cluster may take until the load can start; see docs/cluster.md."""
+ENOUGH_QUIET_SECONDS = 10.0
+"""Executors are too few, and none has come for so long: say so."""
+WAITING_WORD_SECONDS = 10.0
+"""How often whoever waits is told what for."""
+
 _SPARKS_OWN_REDACTION = "(?i)secret|password|token|access[.]?key"
 _OUR_REDACTION = r"credential|passwd|sasl|://[^/\s:@]*:[^/\s@]+@"
 """Names of settings, and any value that holds a URI with a password in it."""
 
+JVM_GONE = (Py4JError, OSError, EOFError)
+"""What a call into a JVM raises that was killed."""
+
+_PRINTS_ERRORS = "SQLQueryContextLogger"
+"""PySpark prints every SQL error as a page of JSON beside raising it."""
+
+
 _EVERYWHERE = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.extensions": DELTA_EXTENSION,
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Our tables' logs are small: fifty tasks to read one cost more than the reading.
     "spark.databricks.delta.snapshotPartitions": "1",
@@ -66,14 +86,49 @@ def local_session_master(agents: int) -> str:
     return f"local[{agents + LOCAL_SPARE_SLOTS}]"
 
 
-def is_submitted() -> bool:
-    """Whether spark-submit started this program, and its JVM before it."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
 def has_session() -> bool:
     """Whether this process has one already. A JVM outlives the sessions in it."""
     return SparkContext._active_spark_context is not None
+
+
+def settled_master() -> str | None:
+    """The master that spark-submit, or a session of this process, has chosen already."""
+    if (context := SparkContext._active_spark_context) is not None:
+        return context.master
+    return _submitted_conf().get("spark.master") if is_submitted() else None
+
+
+@contextmanager
+def session_beside() -> Iterator[SparkSession]:
+    """A session of our own on the application of the one that this process has already.
+
+    It has settings, views and streams of its own; nothing of the other one changes.
+    """
+    theirs = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    require_delta(
+        theirs,
+        "the SparkSession of this program",
+        f"build it with .config('spark.jars.packages', '{jars.delta_coordinate()}'), or end it by "
+        "spark.stop() before, and bench-spark starts one of its own",
+    )
+    java_sessions: Any = theirs._get_j_spark_session_class(theirs.sparkContext._jvm)
+    was_active = SparkSession._activeSession, java_sessions.getActiveSession()
+    spark = theirs.newSession()
+    for key, value in _EVERYWHERE.items():
+        if key.startswith(("spark.sql.", "spark.databricks.")) and key != "spark.sql.extensions":
+            spark.conf.set(key, value)
+    logger = logging.getLogger(_PRINTS_ERRORS)
+    was_disabled, logger.disabled = logger.disabled, True
+    try:
+        yield spark
+    finally:
+        logger.disabled = was_disabled
+        SparkSession._activeSession = was_active[0]
+        with suppress(Py4JError):  # of a JVM that was killed meanwhile
+            if was_active[1].isDefined():
+                java_sessions.setActiveSession(was_active[1].get())
+            else:
+                java_sessions.clearActiveSession()
 
 
 def build_session(
@@ -90,10 +145,30 @@ def build_session(
             conf.setIfMissing(key, value)
         else:
             conf.set(key, value)
-    # PySpark prints every SQL error as a page of JSON beside raising it.
-    logging.getLogger("SQLQueryContextLogger").disabled = True
+    logging.getLogger(_PRINTS_ERRORS).disabled = True
+    if not is_submitted():
+        launch_jvm(conf)
     session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
+    # When the JVM is killed, PySpark's own server would print the traceback of a reset connection.
+    accumulators: Any = session.sparkContext._accumulatorServer
+    accumulators.handle_error = lambda request, address: None
+    require_delta(
+        session,
+        "this Spark session",
+        "give spark-submit `--properties-file spark-defaults.conf` (or `--packages` as in that "
+        "file), or put Delta's jars on the class path of driver and executors (docs/cluster.md)",
+    )
     return session
+
+
+def is_alive(spark: SparkSession) -> bool:
+    """Whether the JVM behind a session still answers."""
+    jvm: Any = spark.sparkContext._jvm
+    try:
+        jvm.java.lang.System.nanoTime()
+    except JVM_GONE:
+        return False
+    return True
 
 
 def master_of(spark: SparkSession) -> str:
@@ -113,26 +188,51 @@ def executors(spark: SparkSession) -> int:
     return max(1, int(known) - 1)  # the driver's own block manager is one of them
 
 
-def wait_for_slots(spark: SparkSession, wanted: int, timeout_seconds: float) -> int:
-    """`free_slots`, once there are as many as wanted: a cluster's executors register one by one."""
-    deadline = time.monotonic() + timeout_seconds
-    while (slots := free_slots(spark)) < wanted and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return slots
+def start_timeout(spark: SparkSession) -> float:
+    """How many seconds a cluster may take to get executors, agents and rolling metrics going."""
+    text = spark.sparkContext.getConf().get(START_TIMEOUT, DEFAULT_START_TIMEOUT)
+    jvm: Any = spark.sparkContext._jvm
+    try:
+        return float(jvm.org.apache.spark.network.util.JavaUtils.timeStringAsSec(text))
+    except Py4JJavaError as error:
+        raise ConfigurationError(f"{START_TIMEOUT}: {text!r} is no time such as 300s") from error
 
 
-def wait_for_all_slots(spark: SparkSession, timeout_seconds: float) -> int:
-    """`free_slots`, once there are some and no more have come for a while."""
-    deadline = time.monotonic() + timeout_seconds
-    slots, unchanged_since = 0, time.monotonic()
-    while time.monotonic() < deadline:
-        now = free_slots(spark)
-        if now != slots:
-            slots, unchanged_since = now, time.monotonic()
-        elif slots and time.monotonic() - unchanged_since > ALL_THERE_SECONDS:
+def wait_for_slots(
+    spark: SparkSession,
+    wanted: int,
+    timeout_seconds: float,
+    say: Callable[[str], None],
+    quiet_seconds: float = ENOUGH_QUIET_SECONDS,
+) -> int:
+    """`free_slots`, once there are as many as wanted: a cluster's executors register one by one.
+
+    Gives up at the timeout, or when there are some and no more have come for `quiet_seconds`; for
+    as long as the first took, if that was longer: a slow cluster gets more time.
+    """
+    began = unchanged_since = time.monotonic()
+    next_word = began + WAITING_WORD_SECONDS
+    slots = free_slots(spark)
+    while slots < wanted and (now := time.monotonic()) < began + timeout_seconds:
+        if slots and now - unchanged_since > quiet_seconds:
             break
+        if now >= next_word:
+            next_word = now + WAITING_WORD_SECONDS
+            say(f"waiting for executors: {slots} slots after {now - began:.0f} s")
         time.sleep(0.2)
+        before, slots = slots, free_slots(spark)
+        if slots != before:
+            unchanged_since = time.monotonic()
+            if not before:
+                quiet_seconds = max(quiet_seconds, unchanged_since - began)
     return slots
+
+
+def wait_for_all_slots(
+    spark: SparkSession, timeout_seconds: float, say: Callable[[str], None]
+) -> int:
+    """`free_slots`, once there are some and no more have come for a while."""
+    return wait_for_slots(spark, sys.maxsize, timeout_seconds, say, ALL_THERE_SECONDS)
 
 
 def _submitted_conf() -> SparkConf:

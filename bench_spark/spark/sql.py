@@ -1,8 +1,14 @@
-"""SQL over a store: its tables and the views of views.sql, and answers to a user's query."""
+"""SQL over a store: its tables and the views of views.sql, and answers to a user's query.
+
+A user's statement may only read. Spark's parser decides what it is: its first word does not say so
+(`WITH a AS (...) INSERT ...`, `FROM a INSERT ...`), and some statements run while being analysed.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from typing import Any
 
@@ -20,6 +26,58 @@ _SQL_STATE = re.compile(r"\s*SQLSTATE: \w+.*")
 
 _SAY_IT_TWICE = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 """Loggers that print the stack of a failed task, which also comes back as the query's error."""
+
+READING_COMMANDS = ("Describe", "Show", "ExplainCommand")
+"""How the names of Spark's and Delta's commands begin that change nothing."""
+
+RUN_BY_ANALYSIS = frozenset({"Call", "UnresolvedExecuteImmediate"})
+"""Statements that run when they are analysed, so that even EXPLAIN would carry them out."""
+
+QUERY_PARTS = frozenset(
+    {
+        "Aggregate",
+        "Deduplicate",
+        "Distinct",
+        "Except",
+        "Filter",
+        "Generate",
+        "GlobalLimit",
+        "Intersect",
+        "Join",
+        "LateralJoin",
+        "LimitAll",
+        "LocalLimit",
+        "LocalRelation",
+        "Offset",
+        "OneRowRelation",
+        "PipeOperator",
+        "Pivot",
+        "Project",
+        "Range",
+        "RelationTimeTravel",
+        "Repartition",
+        "RepartitionByExpression",
+        "Sample",
+        "Sort",
+        "SubqueryAlias",
+        "Tail",
+        "Union",
+        "Unpivot",
+        "UnresolvedHaving",
+        "UnresolvedHint",
+        "UnresolvedInlineTable",
+        "UnresolvedRelation",
+        "UnresolvedSubqueryColumnAliases",
+        "UnresolvedTVFAliases",
+        "UnresolvedTableValuedFunction",
+        "UnresolvedWith",
+        "Window",
+        "WithWindowDefinition",
+    }
+)
+"""What the parsed plan of a query consists of. Everything else is refused: INSERT hides in a plan
+as a statement, INSERT OVERWRITE DIRECTORY, RESTORE and CALL are no commands either, and behind
+IDENTIFIER(...) is whatever Spark makes of it later."""
 
 
 def create_views(spark: SparkSession, store: Store) -> None:
@@ -39,10 +97,11 @@ def view_statements() -> list[str]:
 
 def run_query(spark: SparkSession, store: Store, query: str) -> pa.Table:
     """The answer to a query; what is wrong with it comes back as one line."""
-    create_views(spark, store)
-    _quiet_failing_tasks(spark)
     try:
-        return spark.sql(query).toArrow()
+        refuse_unless_reading(spark, query)
+        create_views(spark, store)
+        with _quiet_failing_tasks(spark):
+            return spark.sql(query).toArrow()
     except PySparkException as error:
         raise ConfigurationError(f"SQL: {one_line(error.getMessage() or str(error))}") from error
     except Py4JJavaError as error:
@@ -52,11 +111,54 @@ def run_query(spark: SparkSession, store: Store, query: str) -> pa.Table:
         )
 
 
-def _quiet_failing_tasks(spark: SparkSession) -> None:
+def refuse_unless_reading(spark: SparkSession, query: str) -> None:
+    """Refuses a statement that may change anything: tables, views, settings or files."""
+    parsed = spark._jsparkSession.sessionState().sqlParser().parsePlan(query)
+    changing = _changing_part(parsed)
+    if changing is not None:
+        raise ConfigurationError(
+            "SQL: only what reads is answered (SELECT, WITH, VALUES, DESCRIBE, SHOW, EXPLAIN); "
+            f"Spark reads this statement as {changing}"
+        )
+
+
+def _changing_part(plan: Any) -> str | None:
+    """The first part of a parsed plan that does more than read."""
+    name = _name_of(plan)
+    if name == "ExplainCommand":
+        explained = map(_name_of, _parts(plan.logicalPlan()))
+        return next((part for part in explained if part in RUN_BY_ANALYSIS), None)
+    if name.startswith(READING_COMMANDS):
+        return None
+    return next((part for part in map(_name_of, _parts(plan)) if part not in QUERY_PARTS), None)
+
+
+def _parts(plan: Any) -> Iterator[Any]:
+    """A plan and all below it: its children, and the subqueries in its expressions."""
+    yield plan
+    for below in (plan.children(), plan.innerChildren()):
+        each = below.iterator()
+        while each.hasNext():
+            yield from _parts(each.next())
+
+
+def _name_of(plan: Any) -> str:
+    return str(plan.getClass().getSimpleName()).removesuffix("$")
+
+
+@contextmanager
+def _quiet_failing_tasks(spark: SparkSession) -> Iterator[None]:
     jvm: Any = spark.sparkContext._jvm
     log4j = jvm.org.apache.logging.log4j
-    for logger in _SAY_IT_TWICE:
-        log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
+    set_level = log4j.core.config.Configurator.setLevel
+    before = {name: log4j.LogManager.getLogger(name).getLevel() for name in _SAY_IT_TWICE}
+    for name in before:
+        set_level(name, log4j.Level.OFF)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            set_level(name, level)
 
 
 def one_line(message: str) -> str:

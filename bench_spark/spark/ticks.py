@@ -52,12 +52,29 @@ def merged_ticks_here(store: Store, run_id: str) -> list[TickRows]:
     return _merged_here(store.read("events", columns=EVENT_COLUMNS, run_id=run_id))
 
 
-def ticks_here(store: Store, run_id: str, last: int) -> Iterator[TickRows]:
-    """The same up to a tick, a stretch at a time: for a run of any length, without Spark."""
+def ticks_here(
+    store: Store, run_id: str, last: int, unwritten: pa.Table | None = None
+) -> Iterator[TickRows]:
+    """The same up to a tick, a stretch at a time: for a run of any length, without Spark.
+
+    `unwritten`: rows that the store may not have; those that it has after all count once.
+    """
     for begin in range(0, last + 1, STRETCH_TICKS):
-        stretch = ("tick", begin, min(begin + STRETCH_TICKS - 1, last))
+        end = min(begin + STRETCH_TICKS - 1, last)
+        stretch = ("tick", begin, end)
         events = store.read("events", columns=EVENT_COLUMNS, between=stretch, run_id=run_id)
+        if unwritten is not None:
+            ticks = unwritten["tick"]
+            is_in = pc.and_(pc.greater_equal(ticks, begin), pc.less_equal(ticks, end))
+            events = pa.concat_tables([events, unwritten.filter(is_in).select(EVENT_COLUMNS)])
         yield from _merged_here(events)
+
+
+def ticks_and_unwritten(store: Store, run_id: str, unwritten: pa.Table) -> Iterator[TickRows]:
+    """Every tick of a run whose store has not taken all of its rows."""
+    stored = store.read("events", columns=["tick"], run_id=run_id)["tick"]
+    last = max([*stored.to_pylist(), *unwritten["tick"].to_pylist()], default=-1)
+    return ticks_here(store, run_id, last, unwritten)
 
 
 def _merged_here(events: pa.Table) -> list[TickRows]:

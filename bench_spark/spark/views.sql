@@ -2,38 +2,55 @@
 -- A statement ends with a semicolon at the end of its line.
 
 -- A window is published again whenever late events change it: the newest publication counts.
+-- The last interval may grow: it has the end of its newest publication.
+-- No percentile is above the true maximum; rows written by earlier releases may have one.
 CREATE OR REPLACE TEMPORARY VIEW metrics_latest AS
-SELECT * EXCEPT (publication)
+SELECT run_id, query_id, batch_id, window, window_start, window_end, window_seconds, measure, sent,
+       received, sent_per_second, received_per_second, count, negative, overflow, min_us, mean_us,
+       least(p50_us, max_us) AS p50_us, least(p75_us, max_us) AS p75_us,
+       least(p90_us, max_us) AS p90_us, least(p95_us, max_us) AS p95_us,
+       least(p99_us, max_us) AS p99_us, least(p999_us, max_us) AS p999_us, max_us, written_at
 FROM (
   SELECT *, row_number() OVER (
-      PARTITION BY run_id, window, window_start, window_end, measure
+      PARTITION BY run_id, window, window_start, IF(window = 'rolling', window_end, NULL), measure
       ORDER BY written_at DESC, batch_id DESC) AS publication
   FROM metrics)
 WHERE publication = 1;
 
--- Latency percentiles of each interval of the measured phase (C2's raw material).
+-- Latency percentiles of each interval of the measured phase. In a run that ended before its time,
+-- what began as an interval of its own may have become part of the one before, or of the drain.
 CREATE OR REPLACE TEMPORARY VIEW latency_by_interval AS
 SELECT m.run_id, m.measure, m.window_start AS interval_start, m.window_seconds AS interval_seconds,
        m.sent_per_second, m.received_per_second, m.count, m.min_us, m.mean_us, m.p50_us, m.p75_us,
        m.p90_us, m.p95_us, m.p99_us, m.p999_us, m.max_us
-FROM metrics_latest m LEFT JOIN runs r ON r.run_id = m.run_id
-WHERE m.window = 'interval' AND m.measure IS NOT NULL
-  AND (r.measured_until IS NULL OR m.window_start < r.measured_until);
+FROM (
+  SELECT *, max(window_end) OVER (
+      PARTITION BY run_id, measure ORDER BY window_start
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS covered_until
+  FROM metrics_latest WHERE window = 'interval' AND measure IS NOT NULL) m
+LEFT JOIN runs r ON r.run_id = m.run_id
+WHERE (r.measured_until IS NULL OR m.window_start < r.measured_until)
+  AND (m.covered_until IS NULL OR m.window_start >= m.covered_until);
 
--- The fields of the metrics specification (B3, B4, B5) under its own names, one row per run.
+-- The fields of the metrics specification under its own names, one row per run. Its rates are counts
+-- divided by the length of the measured phase; the last two columns are the rates of the result.
 CREATE OR REPLACE TEMPORARY VIEW latency_spec AS
 SELECT r.run_id, r.scenario, r.broker, r.status, r.started_at,
        s.min_us AS latency_min_us, s.max_us AS latency_max_us, s.mean_us AS latency_mean_us,
-       s.p50_us AS latency_p50_us, s.p95_us AS latency_p95_us, s.p99_us AS latency_p99_us,
-       s.p999_us AS latency_p999_us,
+       least(s.p50_us, s.max_us) AS latency_p50_us, least(s.p95_us, s.max_us) AS latency_p95_us,
+       least(s.p99_us, s.max_us) AS latency_p99_us, least(s.p999_us, s.max_us) AS latency_p999_us,
        r.counts['sent'] AS messages_sent, r.counts['received'] AS messages_received,
        r.counts['confirmed'] AS messages_acked,
        r.counts['bytes_sent'] AS bytes_sent, r.counts['bytes_received'] AS bytes_received,
        coalesce(r.counts['errors'], 0) + coalesce(r.counts['refused'], 0)
          + coalesce(r.counts['returned'], 0) AS errors,
-       r.rates['send_rate'] AS send_rate, r.rates['receive_rate'] AS receive_rate,
-       r.delivery_rate
-FROM runs r LEFT JOIN summary s
+       r.counts['sent'] / r.measured_seconds AS send_rate,
+       r.counts['received'] / r.measured_seconds AS receive_rate,
+       r.delivery_rate, r.rates['send_rate'] AS sent_per_second,
+       r.rates['receive_rate'] AS received_per_second
+FROM (SELECT *, nullif(CAST(get_json_object(result_json, '$.measured_seconds') AS DOUBLE), 0)
+        AS measured_seconds FROM runs) r
+LEFT JOIN summary s
   ON s.run_id = r.run_id AND s.aggregation = 'run' AND s.measure = 'latency';
 
 -- C2: the highest 99th, 95th and 75th percentile that any interval of the run has seen.
@@ -43,7 +60,8 @@ SELECT r.run_id, r.suite, r.trial, r.scenario, r.broker, r.status,
          AS rate_per_second,
        get_json_object(r.scenario_json, '$.load.mode') AS load_mode,
        r.rates['send_rate'] AS send_rate, r.rates['receive_rate'] AS receive_rate,
-       s.p99_us AS max_p99_us, s.p95_us AS max_p95_us, s.p75_us AS max_p75_us, r.started_at
+       least(s.p99_us, s.max_us) AS max_p99_us, least(s.p95_us, s.max_us) AS max_p95_us,
+       least(s.p75_us, s.max_us) AS max_p75_us, r.started_at
 FROM runs r JOIN summary s
   ON s.run_id = r.run_id AND s.aggregation = 'interval_max' AND s.measure = 'latency';
 
@@ -90,9 +108,10 @@ SELECT r.run_id, r.suite, r.trial, r.scenario, r.broker, r.status, r.parameters,
            * CAST(get_json_object(r.scenario_json, '$.subscriptions_per_consumer') AS INT)
          ELSE CAST(get_json_object(r.scenario_json, '$.destinations') AS INT) END AS queue,
        r.rates['send_rate'] AS sent_per_second, r.rates['receive_rate'] AS received_per_second,
-       l.min_us, l.mean_us AS avg_us, l.p95_us, l.p99_us,
-       c.min_us AS confirm_min_us, c.mean_us AS confirm_avg_us, c.p95_us AS confirm_p95_us,
-       c.p99_us AS confirm_p99_us,
+       l.min_us, l.mean_us AS avg_us, least(l.p95_us, l.max_us) AS p95_us,
+       least(l.p99_us, l.max_us) AS p99_us,
+       c.min_us AS confirm_min_us, c.mean_us AS confirm_avg_us,
+       least(c.p95_us, c.max_us) AS confirm_p95_us, least(c.p99_us, c.max_us) AS confirm_p99_us,
        b.disk_mb, b.handed_mb, b.cpu_user_percent, b.cpu_system_percent,
        b.cpu_user_percent_of_core, b.cpu_system_percent_of_core, r.started_at
 FROM runs r

@@ -3,18 +3,19 @@
 Two kinds: `rolling` windows of 10 s end with every tick and cover warm-up and drain as well, for
 people who watch; `interval` windows lie side by side in the measured phase, for the results.
 Throughput counts whatever was sent and received in the window's time. Measures follow the phase of
-the message: a rolling window takes every phase, an interval only messages of the measured one.
+the message: a rolling window takes every phase, an interval only messages of the measured one, and
+the last interval also those that arrive after the phase.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench_spark.agent.timeline import MEASURE, Timeline
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.measure.hdr import SparseHistogram, merge_sparse
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.hdr import SparseHistogram, merge_sparse
 from bench_spark.spark.merge import TickRows
 from bench_spark.tables import PERCENTILES
 
@@ -49,6 +50,8 @@ class RunWindows:
     interval_seconds: int
     highest_us: int | None = None
     """End of the histograms' range, if known: percentiles that lie above are given as this."""
+    measured_until_ns: int | None = None
+    """When the measured phase ended, if that was before the end on its timeline."""
 
     def rolling(self, last_tick: int) -> Window:
         """The window that ends with this tick; shorter than 10 s only at the start of a run."""
@@ -60,13 +63,21 @@ class RunWindows:
         return Window(ROLLING, first, last_tick, self.timeline.tick_start_ns(first), end_ns)
 
     def interval(self, tick: int) -> Window | None:
-        """The interval this tick lies in; None outside the measured phase."""
-        if not self.timeline.is_measured_tick(tick):
+        """The interval that what arrives in this tick belongs to; None before the measured phase.
+
+        A rest that is shorter than half an interval is part of the last one, and what arrives after
+        the phase belongs to it as well.
+        """
+        begin = self.timeline.tick_at(self.timeline.measure_start_ns)
+        if tick < begin:
             return None
-        measured_from = self.timeline.tick_at(self.timeline.measure_start_ns)
-        measured_until = self.timeline.tick_at(self.timeline.measure_end_ns)
-        first = tick - (tick - measured_from) % self.interval_seconds
-        last = min(first + self.interval_seconds, measured_until) - 1
+        length_ns = self._measure_end_ns - self.timeline.measure_start_ns
+        whole, rest_ns = divmod(length_ns, self.interval_seconds * NANOSECONDS)
+        intervals = max(1, whole + (2 * rest_ns >= self.interval_seconds * NANOSECONDS))
+        number = min((tick - begin) // self.interval_seconds, intervals - 1)
+        first = begin + number * self.interval_seconds
+        is_last = number == intervals - 1
+        last = self.last_measured_tick if is_last else first + self.interval_seconds - 1
         return Window(
             INTERVAL,
             first,
@@ -74,6 +85,19 @@ class RunWindows:
             self.timeline.tick_start_ns(first),
             self.timeline.tick_end_ns(last),
         )
+
+    @property
+    def _measure_end_ns(self) -> int:
+        planned_ns = self.timeline.measure_end_ns
+        if self.measured_until_ns is None:
+            return planned_ns
+        return max(self.timeline.measure_start_ns, min(self.measured_until_ns, planned_ns))
+
+    @property
+    def last_measured_tick(self) -> int:
+        """What later ticks carry raises no throughput."""
+        begin_ns = self.timeline.measure_start_ns
+        return self.timeline.tick_at(max(begin_ns, self._measure_end_ns - 1))
 
     def seconds_covered(self, window: Window, newest_tick: int) -> float:
         """How much of the window the events reach into: what rates are divided by."""
@@ -100,6 +124,12 @@ class RunWindows:
                 yield window
 
 
+def early_end_ns(timeline: Timeline, measured_until_ns: int) -> int | None:
+    """When the measured phase ended, if before its time; seconds since the epoch, as floating
+    point numbers or cut to microseconds, tell that only roughly."""
+    return measured_until_ns if measured_until_ns < timeline.measure_end_ns - 2_000 else None
+
+
 @dataclass
 class WindowSum:
     """What was counted in a window."""
@@ -108,11 +138,13 @@ class WindowSum:
     received: int = 0
     histograms: dict[str, SparseHistogram] = field(default_factory=dict)
 
-    def add(self, rows: Iterable[TickRows], kind: str) -> None:
+    def add(self, rows: Iterable[TickRows], kind: str, last_counted_tick: int = _NEVER) -> None:
+        """Messages of later ticks than the last counted one are measured but not counted."""
         parts = {measure: [histogram] for measure, histogram in self.histograms.items()}
         for row in rows:
-            self.sent += row.counter("sent")
-            self.received += row.counter("received")
+            if row.key.tick <= last_counted_tick:
+                self.sent += row.counter("sent")
+                self.received += row.counter("received")
             if kind == ROLLING or row.phase == MEASURE:
                 for measure in row.measures:
                     parts.setdefault(measure, []).append(row.histogram(measure))
@@ -130,6 +162,10 @@ class LiveWindow:
     received_per_second: float
     measures: dict[str, dict[str, int]]
     """Per measure the percentiles by their names (`p50_us` ...)."""
+
+    @property
+    def ended_ns(self) -> int:
+        return self.window_end_us * 1000
 
     def as_result(self) -> dict[str, Any]:
         """What is known of it under the names that a result has."""
@@ -167,6 +203,7 @@ class TickSlots:
         self.newest_tick = -1
         self._known_until: int | None = None if is_restarted else -1
         self._exact_from = _NEVER if is_restarted else 0
+        self._is_cut_short = False
         self._ticks: dict[int, dict[tuple[str, str], TickRows]] = {}
         self._intervals: dict[int, WindowSum] = {}
 
@@ -191,6 +228,17 @@ class TickSlots:
                 continue
             self._add_to_interval(tick, part)
         return doubtful
+
+    def cut_short(self, measured_until_ns: int) -> None:
+        """The measured phase has ended before its time: its last interval is another one."""
+        self.windows = replace(self.windows, measured_until_ns=measured_until_ns)
+        self._is_cut_short = self.newest_tick >= 0
+
+    def last_interval_to_read(self) -> set[int]:
+        """Ticks whose interval has changed since their rows came; they are named once."""
+        was_cut_short, self._is_cut_short = self._is_cut_short, False
+        interval = self.windows.interval(self.newest_tick) if was_cut_short else None
+        return set() if interval is None else {interval.first_tick, self.newest_tick}
 
     def range_to_read(self, doubtful: set[int]) -> tuple[int, int]:
         """First and last tick of what must be read so that windows over these ticks are exact."""
@@ -234,10 +282,12 @@ class TickSlots:
         if oldest <= self._exact_from:
             return
         self._ticks = {tick: rows for tick, rows in self._ticks.items() if tick >= oldest}
+        newest = self.windows.interval(self.newest_tick)
         self._intervals = {
             first: total
             for first, total in self._intervals.items()
             if first + self.windows.interval_seconds > oldest
+            or (newest is not None and first == newest.first_tick)
         }
         self._exact_from = oldest
 
@@ -248,18 +298,15 @@ class TickSlots:
     def _add_to_interval(self, tick: int, part: TickRows) -> None:
         if interval := self.windows.interval(tick):
             total = self._intervals.setdefault(interval.first_tick, WindowSum())
-            total.add([part], INTERVAL)
+            total.add([part], INTERVAL, self.windows.last_measured_tick)
 
     def _rebuild_intervals(self, first: int, last: int) -> None:
-        tick = first
-        while tick <= last:
-            interval = self.windows.interval(tick)
-            if interval is None:
-                tick += 1
-                continue
+        counted = self.windows.last_measured_tick
+        intervals = (self.windows.interval(tick) for tick in range(first, last + 1))
+        for interval in dict.fromkeys(found for found in intervals if found is not None):
+            until = self.newest_tick if interval.last_tick == counted else interval.last_tick
             total = self._intervals[interval.first_tick] = WindowSum()
-            total.add(self._rows_between(interval.first_tick, interval.last_tick), INTERVAL)
-            tick = interval.last_tick + 1
+            total.add(self._rows_between(interval.first_tick, until), INTERVAL, counted)
 
 
 def metric_rows(

@@ -20,6 +20,8 @@ SEARCH_TAG = "search_of"
 """Key of the trial that a load was part of the search for."""
 NOTE_TAG = "trial_note"
 """What a search has found, in words."""
+SEARCH_END_TAG = "search_end"
+"""How a search has ended: `settled`, or why its answer is not to be trusted."""
 
 FINISHED = ("valid", "degraded")
 """A trial that failed, was interrupted, or whose driver was killed is run again."""
@@ -39,6 +41,8 @@ class TrialRun:
     reasons: tuple[str, ...] = ()
     document: Document | None = None
     note: str | None = None
+    search_end: str | None = None
+    """Of the trial that a search was made for."""
 
     @property
     def is_finished(self) -> bool:
@@ -76,6 +80,7 @@ def newest_by_key(rows: Iterable[Mapping[str, Any]]) -> dict[str, TrialRun]:
             reasons=tuple(row["reasons"] or ()),
             document=json.loads(row["result_json"]) if row["result_json"] else None,
             note=tags.get(NOTE_TAG),
+            search_end=tags.get(SEARCH_END_TAG),
         )
         known = runs.get(run.key)
         if known is None or run.is_finished or not known.is_finished:

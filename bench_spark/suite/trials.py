@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bench_spark.errors import EXIT_VALID, RunError
+from bench_spark.errors import RunError
 from bench_spark.report.formatting import duration, rate
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.suite import MAX, SUSTAINED, Suite, Trial, suite_digest, value_text
-from bench_spark.search.rate_trials import RateTrials, received_per_second
+from bench_spark.search.rate_trials import RateTrials, exit_code_of, received_per_second
 from bench_spark.search.sustained import Bounds
-from bench_spark.suite.progress import DIGEST_TAG, KEY_TAG, NOTE_TAG, SEARCH_TAG
+from bench_spark.suite.progress import DIGEST_TAG, KEY_TAG, NOTE_TAG, SEARCH_END_TAG, SEARCH_TAG
 from bench_spark.suite.runner import SIGNALLED, TrialEnd
 from bench_spark.summary.document import Document, RunSummary
 from bench_spark.summary.rows import TrialOf
@@ -78,9 +78,12 @@ class SuiteTrials:
         if not start:
             raise RunError(f"the search has no throughput to start from: {trial.found_from}")
 
+        exit_codes: list[int] = []
+
         def run_at_rate(rate_per_second: float) -> RunSummary:
             scenario = trial.at_rate(rate_per_second)
             summary = self._load(trial, scenario, {SEARCH_TAG: trial.key})
+            exit_codes.append(summary.exit_code)
             if summary.exit_code in SIGNALLED:
                 raise _Interrupted(summary.exit_code)
             return summary
@@ -91,9 +94,10 @@ class SuiteTrials:
         except _Interrupted as interrupted:
             return TrialEnd(interrupted.exit_code, "interrupted")
         # The load at the rate that was found stands for the trial.
-        run_id = loads.standing_for(found).document["run_id"]
-        self.abilities.tag(run_id, {KEY_TAG: trial.key, NOTE_TAG: found.text})
-        return TrialEnd(EXIT_VALID, found.text)
+        standing = loads.standing_for(found)
+        tags = {KEY_TAG: trial.key, NOTE_TAG: found.text, SEARCH_END_TAG: found.end}
+        self.abilities.tag(standing.document["run_id"], tags)
+        return TrialEnd(exit_code_of(found, standing, exit_codes), found.text)
 
     def _bounds(self) -> Bounds:
         search = self.suite.search

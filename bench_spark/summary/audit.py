@@ -7,8 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench_spark.summary.checks import AuditInput, Check
-from bench_spark.summary.message_checks import account_checks, content_checks, trace_checks
+from bench_spark.summary.checks import AuditInput, Check, LimitedBy, Throughput
+from bench_spark.summary.message_checks import (
+    account_checks,
+    body_checks,
+    content_checks,
+    message_checks,
+    refusal_checks,
+    silence_checks,
+    trace_checks,
+)
 
 MOST_UNSENT = 0.001
 """Share of due messages that may stay unsent before the schedule counts as missed."""
@@ -22,7 +30,15 @@ RECOMMENDED_WARMUP_SECONDS = 5.0
 NEAR_LINK_SPEED = 0.8
 PILED_UP_US = 1_000_000
 """A median latency that no broker has which keeps up with what it is sent."""
-MOST_OUTAGES_NAMED = 3
+MOST_STALLED = 0.05
+"""Share of the measured phase for which an agent may have stood still."""
+MOST_NAMED = 3
+LARGEST_DIFFERENCE = 0.02
+"""Between the rates of sending and receiving, as a share, that needs no explanation."""
+MOST_ABOVE = 0.1
+"""By which share more may be received than was sent before the throughput is not the broker's."""
+AT_THE_EDGES_SECONDS = 0.25
+"""Messages that are under way at the ends of the phase: of a short phase they are a large share."""
 
 
 def audit(run: AuditInput) -> list[Check]:
@@ -30,7 +46,7 @@ def audit(run: AuditInput) -> list[Check]:
 
 
 def _schedule(run: AuditInput) -> Iterator[Check]:
-    if run.wanted_rate_per_second is None:
+    if run.wanted_rate_per_second is None or not (run.due or run.is_cut_short):
         return
     unsent = run.due - run.sent
     kept = run.send_rate_per_second >= LEAST_RATE * run.wanted_rate_per_second
@@ -39,12 +55,18 @@ def _schedule(run: AuditInput) -> Iterator[Check]:
             "schedule", "pass", f"sent {run.sent} of {run.due} messages due, {unsent} unsent"
         )
         return
+    limited_by, reason = _who_was_slow(run)
+    fell_short = f"{unsent} of {run.due} messages stayed unsent"
+    if not run.due:
+        fell_short = "and the run ended before a message was due"
+    elif unsent <= 0:
+        fell_short = f"all {run.due} messages due went out, but not all within the measured seconds"
     yield Check(
         "schedule",
         "fail",
         f"the rate was not kept: {run.send_rate_per_second:.0f} of "
-        f"{run.wanted_rate_per_second:.0f} msg/s, {unsent} of {run.due} messages stayed unsent; "
-        + _who_was_slow(run),
+        f"{run.wanted_rate_per_second:.0f} msg/s, {fell_short}; {reason}",
+        limited_by,
     )
 
 
@@ -56,27 +78,35 @@ def _backlog(run: AuditInput) -> Iterator[Check]:
             "warn",
             f"half of the messages took {(run.latency_p50_us or 0) / 1e6:.1f} s or longer: the "
             "broker delivered less than was sent, and the latencies are those of its backlog",
+            "broker",
         )
 
 
-def _who_was_slow(run: AuditInput) -> str:
+def _who_was_slow(run: AuditInput) -> tuple[LimitedBy, str]:
     if run.outages:
-        return f"connections to the broker were down for {_down_seconds(run):.1f} s in all"
+        down = f"connections to the broker were down, the longest for {_down_seconds(run):.1f} s"
+        return "broker", down
     if run.blocked_seconds > 0:
-        return f"the broker blocked its producers for {run.blocked_seconds:.1f} s"
+        mean = f"{run.blocked_seconds:.1f} s on average"
+        return "broker", f"the broker blocked its producers, each for {mean}"
     if run.busiest_agent_share is not None and run.busiest_agent_share >= BUSY_CORE:
-        return "an agent used a whole core, so the generator was the limit: use more agents"
+        return (
+            "generator",
+            "an agent used a whole core, so the generator was the limit: use more agents",
+        )
     if _is_host_busy(run) and run.shares_host:
         return (
+            "host",
             f"broker and generator shared a host that was {run.busiest_host_share:.0%} busy, so "
-            "either may have lacked CPU: give it more, or keep them apart"
+            "either may have lacked CPU: give it more, or keep them apart",
         )
     if _is_host_busy(run):
         return (
+            "generator",
             f"an agent's host was {run.busiest_host_share:.0%} busy, so the generator may have "
-            "lacked CPU: give it more, or keep broker and generator apart"
+            "lacked CPU: give it more, or keep broker and generator apart",
         )
-    return "the agents had time to spare, so the broker (or the network) took no more"
+    return "broker", "the agents had time to spare, so the broker (or the network) took no more"
 
 
 def _is_host_busy(run: AuditInput) -> bool:
@@ -92,6 +122,7 @@ def _generator(run: AuditInput) -> Iterator[Check]:
             "generator_cpu",
             "warn",
             f"an agent used {share:.0%} of a core: latencies may contain its own queueing",
+            "generator",
         )
     elif share >= BUSY_CORE:
         yield Check(
@@ -99,9 +130,27 @@ def _generator(run: AuditInput) -> Iterator[Check]:
             "warn",
             f"an agent used {share:.0%} of a core: the maximum may be the generator's; "
             "compare with more agents",
+            "generator",
         )
     else:
         yield Check("generator_cpu", "pass", f"the busiest agent used {share:.0%} of a core")
+
+
+def _stalls(run: AuditInput) -> Iterator[Check]:
+    """An agent that stands still sends late and receives late, whatever the broker does."""
+    if not run.stalled_seconds:
+        return
+    longest = sorted(run.stalled_seconds.items(), key=lambda one: -one[1])
+    named = [f"agent {agent} for {seconds:.1f} s" for agent, seconds in longest[:MOST_NAMED]]
+    if len(longest) > MOST_NAMED:
+        named.append(f"and {len(longest) - MOST_NAMED} more")
+    yield Check(
+        "generator_stall",
+        "fail" if longest[0][1] > MOST_STALLED * run.measured_seconds else "warn",
+        f"agents stood still in the {run.measured_seconds:.0f} s measured: {', '.join(named)}; "
+        "they were stopped or had no CPU, and latencies contain it",
+        "generator",
+    )
 
 
 def _connections(run: AuditInput) -> Iterator[Check]:
@@ -113,26 +162,34 @@ def _connections(run: AuditInput) -> Iterator[Check]:
     named = [
         f"agent {outage['agent']} {outage['role']} {outage['member']} for "
         f"{outage['down_seconds']:.1f} s ({outage['reason']})"
-        for outage in longest[:MOST_OUTAGES_NAMED]
+        for outage in longest[:MOST_NAMED]
     ]
-    if len(longest) > MOST_OUTAGES_NAMED:
-        named.append(f"and {len(longest) - MOST_OUTAGES_NAMED} more")
+    if len(longest) > MOST_NAMED:
+        named.append(f"and {len(longest) - MOST_NAMED} more")
     yield Check(
         "connections",
         "fail",
-        f"{losses} connections were lost while the load ran and {reopened} opened again, down for "
-        f"{_down_seconds(run):.1f} s in all: {', '.join(named)}",
+        f"{losses} connections were lost while the load ran and {reopened} opened again: "
+        f"{', '.join(named)}",
     )
 
 
 def _down_seconds(run: AuditInput) -> float:
-    return sum(float(outage["down_seconds"]) for outage in run.outages)
+    """Of the connection that was down longest."""
+    return max(float(outage["down_seconds"]) for outage in run.outages)
 
 
 def _clocks(run: AuditInput) -> Iterator[Check]:
     bound_us = run.clock_bound_ns / 1000
     error = f"the clocks' error of {bound_us:.0f} us"
-    if run.negative and run.clock_bound_ns == 0:
+    if run.negative and run.ends == "consumers":
+        yield Check(
+            "clocks",
+            "warn",
+            f"{run.negative} latencies were negative, taken as 0: the clock of whoever sent those "
+            "messages is ahead of ours",
+        )
+    elif run.negative and run.clock_bound_ns == 0:
         yield Check("clocks", "fail", f"{run.negative} latencies were negative on one clock")
     elif run.negative:
         yield Check(
@@ -159,6 +216,7 @@ def _surroundings(run: AuditInput) -> Iterator[Check]:
             "warn",
             f"an agent's host was {run.busiest_host_share:.0%} busy: latencies may contain waiting "
             "for CPU",
+            "host",
         )
     if _is_host_busy(run) and run.shares_host and (run.spark_cores or 0.0) >= NOTICEABLE_CORES:
         yield Check(
@@ -190,12 +248,14 @@ def _samples(run: AuditInput) -> Iterator[Check]:
         return
     fewest = min(run.samples_by_pair)
     pairs = len(run.samples_by_pair)
+    why = "phases.measure_seconds were over before"
+    if run.is_cut_short:
+        why = "the run was cut short"
     yield Check(
         "samples",
         "warn" if fewest else "fail",
         f"{len(short)} of {pairs} pairs have fewer than {run.samples_wanted} samples of the "
-        f"throughput, the fewest {fewest}: the run ended before (phases.measure_seconds is the "
-        "longest it may take)",
+        f"throughput, the fewest {fewest}: {why}",
     )
 
 
@@ -211,14 +271,69 @@ def _bounds(run: AuditInput) -> Iterator[Check]:
             )
 
 
+def _rates(run: AuditInput) -> Iterator[Check]:
+    """Sent and received at the same rate, or it is said why."""
+    found = run.throughput
+    if found is None or not found.send_rate:
+        return
+    rates = f"{found.receive_rate:.0f} of {found.send_rate:.0f} msg/s sent"
+    off = found.receive_rate / found.send_rate - 1
+    if abs(off) <= LARGEST_DIFFERENCE:
+        yield Check("rates", "pass", f"received {rates}")
+    elif off > 0:
+        excess = (found.receive_rate - found.send_rate) * found.seconds
+        is_too_much = off > MOST_ABOVE and excess > AT_THE_EDGES_SECONDS * found.send_rate
+        yield Check(
+            "rates",
+            "fail" if is_too_much else "warn",
+            f"received {rates}, {off:.1%} more: " + _where_more_came_from(found),
+        )
+    else:
+        yield Check(
+            "rates",
+            "warn",
+            f"received {rates}, {-off:.1%} less: the broker was behind; {found.after_the_end} "
+            "messages arrived after the measured phase",
+        )
+
+
+def _repeats(run: AuditInput) -> Iterator[Check]:
+    """Without numbers that messages carry, the sum is all that shows that some came twice."""
+    if run.accounts is None and run.ends == "both" and run.sent:
+        more = run.received - run.sent * run.copies
+        if more > 0:
+            yield Check(
+                "repeats",
+                "warn",
+                f"{more} messages more were received than sent: bodies below 32 bytes do not tell "
+                "which of them came again",
+            )
+
+
+def _where_more_came_from(found: Throughput) -> str:
+    if found.left_of_warmup > found.after_the_end:
+        return (
+            f"{found.left_of_warmup} messages of the warm-up arrived in the measured seconds, so "
+            "the broker worked off a backlog: lengthen the warm-up, or lower the rate"
+        )
+    return "messages came more than once"
+
+
 _PARTS = (
+    message_checks,
     _schedule,
+    _rates,
+    _repeats,
     _backlog,
     _connections,
     account_checks,
+    refusal_checks,
     trace_checks,
     content_checks,
+    silence_checks,
+    body_checks,
     _generator,
+    _stalls,
     _clocks,
     _bounds,
     _samples,

@@ -1,7 +1,8 @@
 """How many messages a run sent, received, lost, and how fast.
 
-Counts are about messages of the measured phase whenever they arrived; rates are about the seconds
-of the measured phase whatever they carried.
+Counts are about messages of the measured phase whenever they arrived, and so is the rate at which
+they were sent. The rate of receiving is about the seconds of the measured phase whatever they
+brought: what was left of the warm-up counts, and what the drain brings does not.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ _RECEIVING_COUNTS = (
     "malformed",
     "foreign",
     "bytes_received",
+    "unexpected",
+    "repeats_dropped",
 )
-_JUDGED_BY_ENVELOPE = ("out_of_order", "malformed", "foreign")
-"""Counts that a run which takes messages of any origin cannot make."""
+_JUDGED_BY_ENVELOPE = ("out_of_order", "foreign", "unexpected")
+"""Counts that a run which takes messages of any origin cannot make; nor `malformed`, unless these
+are to say when they were sent."""
 
 Counts = dict[str, int | None]
 Rates = dict[str, float | None]
@@ -55,7 +59,7 @@ def counts_of(totals: TickTotals, facts: RunFacts) -> Counts:
         "refused": measured(PRODUCER, "refused"),
         "returned": measured(PRODUCER, "returned"),
         "received": received,
-        "acked": measured(CONSUMER, "acked"),
+        "acked": _acked(totals),
         "redelivered": measured(CONSUMER, "redelivered"),
         "out_of_order": measured(CONSUMER, "out_of_order"),
         "corrupted": _corrupted(totals, facts),
@@ -65,6 +69,9 @@ def counts_of(totals: TickTotals, facts: RunFacts) -> Counts:
         "reconnects": in_all(PRODUCER, "reconnects") + in_all(CONSUMER, "reconnects"),
         "bytes_sent": measured(PRODUCER, "bytes"),
         "bytes_received": measured(CONSUMER, "bytes"),
+        "unexpected": in_all(CONSUMER, "unexpected"),
+        "repeats_dropped": in_all(CONSUMER, "repeats_dropped"),
+        "given_up": measured(PRODUCER, "given_up") if _waits(facts) else None,
     }
     accounts = facts.accounts
     if accounts is None:
@@ -72,15 +79,38 @@ def counts_of(totals: TickTotals, facts: RunFacts) -> Counts:
         absent = [] if scenario.has_both_ends else ["received_once"]
         absent += _RECEIVING_COUNTS if scenario.only_publishes else ()
         absent += _SENDING_COUNTS + _JUDGED_BY_ENVELOPE if scenario.only_consumes else ()
+        if scenario.only_consumes and not scenario.message.timestamped:
+            absent.append("malformed")
         unknown = ("duplicates", "left_in_broker", "lost", "indeterminate", *absent)
         return counts | {"received_once": received} | dict.fromkeys(unknown)
+    # What the agents took for messages of the run, and the driver found that nobody had sent.
+    not_sent = min(accounts.unexpected, max(0, received - accounts.received_once))
+    received -= not_sent
     return counts | {
+        "received": received,
+        "unexpected": in_all(CONSUMER, "unexpected") + accounts.unexpected,
         "received_once": accounts.received_once,
-        "duplicates": received - accounts.received_once,
+        # Fewer than were received once: only where bodies were forged; the audit says so.
+        "duplicates": max(0, received - accounts.received_once),
         "left_in_broker": accounts.left_in_broker,
         "lost": accounts.lost,
         "indeterminate": accounts.indeterminate,
     }
+
+
+def _acked(totals: TickTotals) -> int:
+    """Of messages of the measured phase. Events count acknowledgements in the second in which they
+    are sent; messages are acknowledged in the order in which they came, so those of the warm-up are
+    the first."""
+    received, received_in_all = (
+        count(CONSUMER, "received") for count in (totals.of_measured, totals.of_all)
+    )
+    of_warmup = received_in_all - received
+    return min(received, max(0, totals.of_all(CONSUMER, "acked") - of_warmup))
+
+
+def _waits(facts: RunFacts) -> bool:
+    return facts.plan.scenario.load.mode == "request"
 
 
 def _corrupted(totals: TickTotals, facts: RunFacts) -> int | None:
@@ -104,11 +134,29 @@ def rates_of(totals: TickTotals, facts: RunFacts) -> Rates:
     if facts.counted is not None:
         sent, received = facts.counted
     else:
-        sent = totals.of_window(PRODUCER, "sent")
+        sent = _sent_as_asked(totals.of_measured(PRODUCER, "sent"), facts)
         received = totals.of_window(CONSUMER, "received")
     return {
         "send_rate": None if scenario.only_consumes else per_second(sent, seconds),
         "receive_rate": None if scenario.only_publishes else per_second(received, seconds),
+    }
+
+
+def _sent_as_asked(sent: int, facts: RunFacts) -> int:
+    """Without what the schedule asked for in the warm-up: where bodies carry only the time of
+    sending, what the warm-up was late with belongs to the measured phase."""
+    planned = facts.plan.expected_messages
+    if planned is None or not facts.plan.scenario.load.has_schedule:
+        return sent
+    return min(sent, planned)
+
+
+def quotients_of(counts: Counts, facts: RunFacts) -> Rates:
+    """The rates of the metrics specification: counts divided by the length of the phase."""
+    counted = {"send_rate": counts["sent"], "receive_rate": counts["received"]}
+    return {
+        name: None if count is None else per_second(count, facts.measured_seconds)
+        for name, count in counted.items()
     }
 
 
@@ -117,21 +165,34 @@ def per_second(messages: int, seconds: float) -> float:
 
 
 def expected_deliveries(facts: RunFacts, counts: Counts) -> int | None:
-    """Deliveries the load asked for; those of what was sent where the load finds its own speed;
-    None where it is to receive whatever is there."""
+    """Deliveries the load asked for; those of what was sent where the load finds its own speed, or
+    where the warm-up left more to send; None where it is to receive whatever is there."""
     planned = facts.plan.expected_deliveries
     if facts.plan.scenario.only_consumes:
         return planned
-    if planned is None or facts.ended_early:
-        return (counts["sent"] or 0) * facts.plan.copies
-    return planned
+    of_sent = (counts["sent"] or 0) * facts.plan.copies
+    return of_sent if planned is None or facts.ended_early else max(planned, of_sent)
 
 
-def never_seen(counts: Counts, facts: RunFacts) -> dict[str, int]:
-    """Messages that belong to a measure but have no value in it."""
+def delivered_share(facts: RunFacts, counts: Counts, expected: int | None) -> float | None:
+    """Never above 1: repeats are no deliveries, also where nobody can tell them apart."""
+    if not expected or not facts.plan.scenario.has_both_ends:
+        return None
+    return min(1.0, (counts["received_once"] or 0) / expected)
+
+
+def never_seen(counts: Counts, facts: RunFacts, round_trips: int) -> dict[str, int]:
+    """Messages that belong to a measure but have no value in it. `round_trips`: how many have
+    one."""
+    # Given up, or still waited for at the end.
+    unanswered = max(0, (counts["sent"] or 0) - round_trips) if _waits(facts) else 0
     accounts = facts.accounts
     if accounts is None:
-        return {}
+        return {"round_trip": unanswered}
     on_their_way = accounts.left_in_broker + accounts.indeterminate
     unsent = (counts["unsent"] or 0) * facts.plan.copies
-    return {"latency": on_their_way, "delivery_latency": on_their_way + unsent}
+    return {
+        "latency": on_their_way,
+        "delivery_latency": on_their_way + unsent,
+        "round_trip": unanswered,
+    }

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID
-from bench_spark.measure.hdr import SparseHistogram
+from bench_spark.core.hdr import SparseHistogram
+from bench_spark.errors import EXIT_DEGRADED, EXIT_GATE_MISSED, EXIT_VALID
 from bench_spark.summary.audit import audit
 from bench_spark.summary.checks import verdict_of
 from bench_spark.summary.counts import (
@@ -19,13 +19,15 @@ from bench_spark.summary.counts import (
     Rates,
     completed_accounts,
     counts_of,
+    delivered_share,
     expected_deliveries,
     never_seen,
+    quotients_of,
     rates_of,
 )
 from bench_spark.summary.facts import RunFacts
-from bench_spark.summary.judging import audit_input, judge
-from bench_spark.summary.measured_phase import in_window, interval_of
+from bench_spark.summary.judging import DEGRADED, VALID, audit_input, judge
+from bench_spark.summary.measured_phase import in_window, interval_of, intervals_of
 from bench_spark.summary.objectives import judged_objectives
 from bench_spark.summary.sampling import throughput_section
 from bench_spark.summary.statistics import statistics
@@ -45,6 +47,22 @@ class RunSummary:
     exit_code: int
     histograms: Mapping[str, SparseHistogram]
 
+    def not_stored(self, reason: str, instead_of: str | None = None) -> RunSummary:
+        """The same result, which its store has not taken in whole: no valid one any more.
+
+        `instead_of`: the reason that this one completes.
+        """
+        others = [one for one in self.document["reasons"] if one != instead_of]
+        status, exit_code = self.document["status"], self.exit_code
+        changed: Document = {
+            "status": DEGRADED if status == VALID else status,
+            "reasons": [*others, reason],
+            "exit_code": EXIT_DEGRADED
+            if exit_code in (EXIT_VALID, EXIT_GATE_MISSED)
+            else exit_code,
+        }
+        return replace(self, document=self.document | changed, exit_code=changed["exit_code"])
+
     def with_overhead(self, seconds: float | None) -> RunSummary:
         """With how long the run took beside its load; that is known only at its end."""
         return replace(self, document=self.document | {"overhead_seconds": seconds})
@@ -58,15 +76,15 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
     counts = counts_of(totals, facts)
     rates = rates_of(totals, facts)
     histograms = totals.histograms()
-    measures = _measures(histograms, counts, facts)
+    answered = histograms.get("round_trip")
+    unseen = never_seen(counts, facts, 0 if answered is None else answered.count)
+    measures = _measures(histograms, unseen, facts)
     throughput = throughput_section(scenario.wiring.subscriptions, facts.samples)
     judged = audit_input(totals, facts, counts, rates, measures, throughput)
     checks = [*audit(judged), *facts.notes]
     status, reasons, exit_code = judge(facts, checks)
     expected = expected_deliveries(facts, counts)
-    delivery_rate = None
-    if expected and scenario.has_both_ends:
-        delivery_rate = (counts["received_once"] or 0) / expected
+    delivery_rate = delivered_share(facts, counts, expected)
     document: Document = {
         "run_id": facts.plan.run_id,
         "status": status,
@@ -83,9 +101,9 @@ def summarise(ticks: Iterable[Tick], facts: RunFacts) -> RunSummary:
         "delivery_rate": delivery_rate,
         "throughput": throughput,
         "measures": measures,
-        "percentiles": _percentiles(measures, totals),
+        "percentiles": _percentiles(measures, totals, unseen),
         "trace": trace_section(facts.plan, facts.trace),
-        "spec": _spec(counts, rates, measures.get("latency"), delivery_rate),
+        "spec": _spec(counts, quotients_of(counts, facts), measures.get("latency"), delivery_rate),
         "audit": verdict_of(checks),
         "connections": _connections(facts),
         "agents": facts.agents,
@@ -111,6 +129,7 @@ def _totals(ticks: Iterable[Tick], facts: RunFacts) -> TickTotals:
         COUNTERS,
         is_in_window=lambda tick: in_window(tick, facts),
         interval_of=lambda start_seconds: interval_of(start_seconds, facts),
+        intervals=intervals_of(facts),
         highest_us=facts.plan.scenario.histogram.highest_us,
         left_out=supplied,
     )
@@ -124,10 +143,9 @@ def _totals(ticks: Iterable[Tick], facts: RunFacts) -> TickTotals:
 
 
 def _measures(
-    histograms: Mapping[str, SparseHistogram], counts: Counts, facts: RunFacts
+    histograms: Mapping[str, SparseHistogram], unseen: Mapping[str, int], facts: RunFacts
 ) -> dict[str, dict[str, Any]]:
     highest_us = facts.plan.scenario.histogram.highest_us
-    unseen = never_seen(counts, facts)
     measures = {
         measure: statistics(histogram, highest_us, unseen.get(measure, 0))
         for measure, histogram in histograms.items()
@@ -140,13 +158,13 @@ def _measures(
 
 
 def _percentiles(
-    measures: Mapping[str, Mapping[str, Any]], totals: TickTotals
+    measures: Mapping[str, dict[str, Any]], totals: TickTotals, unseen: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
     """Of the whole run, and of its intervals in two ways."""
     percentiles: dict[str, dict[str, Any]] = {"run": {}, "interval_max": {}, "interval_mean": {}}
     for measure, found in measures.items():
         percentiles["run"][measure] = {k: v for k, v in found.items() if k.startswith("p")}
-        worst, mean = totals.interval_statistics(measure)
+        worst, mean = totals.interval_statistics(measure, found, unseen.get(measure, 0))
         percentiles["interval_max"][measure] = worst
         percentiles["interval_mean"][measure] = mean
     return percentiles
@@ -154,7 +172,7 @@ def _percentiles(
 
 def _spec(
     counts: Counts,
-    rates: Rates,
+    quotients: Rates,
     latency: dict[str, Any] | None,
     delivery_rate: float | None,
 ) -> dict[str, Any]:
@@ -168,8 +186,7 @@ def _spec(
         "bytes_sent": counts["bytes_sent"],
         "bytes_received": counts["bytes_received"],
         "errors": sum(counts[name] or 0 for name in ("errors", "refused", "returned")),
-        "send_rate": rates["send_rate"],
-        "receive_rate": rates["receive_rate"],
+        **quotients,
         "delivery_rate": delivery_rate,
     }
 

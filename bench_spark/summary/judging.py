@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from bench_spark.agent.recorder import PRODUCER
+from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import EXIT_DATA_LOST, EXIT_DEGRADED, EXIT_VALID
 from bench_spark.load_course import mean_rate_per_second
 from bench_spark.plan import Plan
 from bench_spark.scenario.ends_section import Egress, Ingress
 from bench_spark.scenario.models import Scenario
-from bench_spark.summary.checks import AuditInput, Check, Ends
-from bench_spark.summary.counts import Counts, Rates, per_second
+from bench_spark.summary.checks import AuditInput, Check, Ends, Throughput
+from bench_spark.summary.counts import Counts, Rates, expected_deliveries, per_second
 from bench_spark.summary.facts import CENSORED_MEASURES, RunFacts
 from bench_spark.summary.totals import TickTotals
 from bench_spark.summary.trace import trace_findings
@@ -27,7 +28,7 @@ _LIMITS = {
 
 
 def judge(facts: RunFacts, checks: list[Check]) -> tuple[str, list[str], int]:
-    reasons = [f"agent {failure.agent}: {failure.text}" for failure in facts.failures]
+    reasons = [failure.named for failure in facts.failures]
     reasons += [check.text for check in checks if check.verdict == "fail"]
     accounts = facts.accounts
     lost_confirmed = (
@@ -66,7 +67,7 @@ def audit_input(
         sent=counts["sent"] or 0,
         wanted_rate_per_second=mean_rate_per_second(scenario) if is_judged else None,
         send_rate_per_second=rates["send_rate"] or 0.0,
-        blocked_seconds=totals.of_all(PRODUCER, "blocked_ns") / 1e9,
+        blocked_seconds=_blocked_seconds(totals, facts),
         busiest_agent_share=facts.busiest_agent_share,
         busiest_host_share=facts.busiest_host_share,
         spark_cores=facts.spark_cores,
@@ -103,7 +104,42 @@ def audit_input(
             for agent in facts.agents
             for outage in agent.get("outages", ())
         ),
+        expected=expected_deliveries(facts, counts),
+        undelivered_share=scenario.audit.undelivered_share,
+        refused=counts["refused"] or 0,
+        is_cut_short=was_cut_short or facts.measured_from is None,
+        measured_seconds=seconds,
+        stalled_seconds={
+            agent["agent"]: agent["stalled_seconds"]
+            for agent in facts.agents
+            if agent.get("stalled_seconds")
+        },
+        silences=facts.silences,
+        throughput=None if was_cut_short else _throughput(totals, facts, rates),
+        copies=facts.plan.copies,
+        malformed=counts["malformed"] or 0,
+        unexpected=counts["unexpected"] or 0,
     )
+
+
+def _throughput(totals: TickTotals, facts: RunFacts, rates: Rates) -> Throughput | None:
+    sent, received = rates["send_rate"], rates["receive_rate"]
+    if sent is None or received is None or facts.plan.scenario.only_consumes:
+        return None
+    in_time = totals.of_measured_in_window(CONSUMER, "received")
+    return Throughput(
+        send_rate=sent * facts.plan.copies,
+        receive_rate=received,
+        seconds=facts.measured_seconds,
+        left_of_warmup=totals.of_window(CONSUMER, "received") - in_time,
+        after_the_end=totals.of_measured(CONSUMER, "received") - in_time,
+    )
+
+
+def _blocked_seconds(totals: TickTotals, facts: RunFacts) -> float:
+    """Events add up the time of all connections; what they show is never longer than the phase."""
+    added_up = totals.of_window(PRODUCER, "blocked_ns") / NANOSECONDS
+    return min(added_up / max(1, facts.plan.scenario.producers), facts.measured_seconds)
 
 
 def _ends(scenario: Scenario) -> Ends:

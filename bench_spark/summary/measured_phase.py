@@ -21,16 +21,21 @@ def in_window(tick: Tick, facts: RunFacts) -> bool:
 
 
 def interval_of(start_seconds: float, facts: RunFacts) -> int | None:
-    """Which interval of the measured phase a tick lies in; a last one below half length is left
-    out, and so is what comes after the phase."""
-    if facts.measured_from is None or not _starts_in_window(start_seconds, facts):
+    """Which interval of the measured phase a tick with its messages belongs to; None if the load
+    never started. What arrives after the phase belongs to the last interval."""
+    if facts.measured_from is None:
         return None
-    length = facts.plan.scenario.interval_seconds
     since = max(0.0, start_seconds - facts.measured_from + _EDGE_SECONDS)
-    interval = int(since // length)
+    interval = int(since // facts.plan.scenario.interval_seconds)
+    return min(interval, intervals_of(facts) - 1)
+
+
+def intervals_of(facts: RunFacts) -> int:
+    """How many intervals the measured phase has: at least one, and a rest that is shorter than half
+    of one is part of the last."""
+    length = facts.plan.scenario.interval_seconds
     whole, rest = divmod(facts.measured_seconds + _EDGE_SECONDS, length)
-    kept = int(whole) + (1 if rest >= length / 2 else 0)
-    return interval if interval < max(1, kept) else None
+    return max(1, int(whole) + (1 if rest >= length / 2 else 0))
 
 
 def _starts_in_window(start_seconds: float, facts: RunFacts) -> bool:

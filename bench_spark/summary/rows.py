@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,13 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from bench_spark import __version__
+from bench_spark.driver_process import RUNNING, this_process
 from bench_spark.errors import BenchError
 from bench_spark.plan import Plan
 from bench_spark.summary.document import RunSummary
 from bench_spark.summary.judging import FAILED
 from bench_spark.tables import PERCENTILES, SUMMARY
-
-RUNNING = "running"
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ def run_row(
             {name: one[name] for name in ("objective", "value", "met")}
             for one in document.get("slo", ())
         ],
+        "driver_json": this_process(),
     }
 
 
@@ -108,8 +109,11 @@ def summary_rows(plan: Plan, summary: RunSummary) -> pa.Table:
 def _row(run_id: str, aggregation: str, measure: str, found: dict[str, Any]) -> dict[str, Any]:
     names = ["mean_us", *(name for name, _ in PERCENTILES)]
     row = {name: None if found[name] is None else float(found[name]) for name in names}
+    # Whole numbers in the table, means of whole numbers in `interval_mean`: rounded outwards, so
+    # that no percentile lies outside of them.
     extremes = {
-        name: None if found[name] is None else round(found[name]) for name in ("min_us", "max_us")
+        name: None if found[name] is None else outwards(found[name])
+        for name, outwards in (("min_us", math.floor), ("max_us", math.ceil))
     }
     return (
         row

@@ -9,7 +9,7 @@ import numpy as np
 
 from bench_spark.agent.sampling import SAMPLE_DTYPE, seconds_of
 from bench_spark.collector.evidence import AgentSamples
-from bench_spark.measure.throughput import throughput, throughput_of_all
+from bench_spark.core.throughput import throughput, throughput_of_all
 
 
 def throughput_section(pairs: int, found: Sequence[AgentSamples] | None) -> dict[str, Any] | None:

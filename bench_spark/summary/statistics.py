@@ -1,4 +1,4 @@
-"""Percentiles of a run in the three ways its readers ask for (F1), from the same histograms.
+"""Percentiles of a run in the three ways its readers ask for, from the same histograms.
 
 `run` is one merged histogram; `interval_max` the worst interval's percentile; `interval_mean` the
 plain mean over the intervals' percentiles.
@@ -6,10 +6,9 @@ plain mean over the intervals' percentiles.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from bench_spark.measure.hdr import SparseHistogram
+from bench_spark.core.hdr import SparseHistogram
 from bench_spark.tables import PERCENTILES
 
 Statistics = dict[str, Any]
@@ -61,10 +60,13 @@ class IntervalStatistics:
         self._sums: Statistics = dict.fromkeys(self._NAMES, 0)
         self._lower_bounds: set[str] = set()
 
-    def add(self, interval: SparseHistogram) -> None:
+    def add(self, interval: SparseHistogram, never_seen: int = 0) -> None:
+        """`never_seen`: messages that belong to the interval and have no value."""
+        found = statistics(interval, self._highest_us, never_seen)
         if not interval.count:
+            if never_seen:
+                self._lower_bounds.update(name for name, _ in PERCENTILES)
             return
-        found = statistics(interval, self._highest_us)
         for name in self._NAMES:
             worst = self._worst[name]
             self._worst[name] = found[name] if worst is None else max(worst, found[name])
@@ -72,18 +74,21 @@ class IntervalStatistics:
         self._lower_bounds.update(found["lower_bounds"])
         self._intervals += 1
 
-    def both(self) -> tuple[Statistics, Statistics]:
+    def both(self, of_run: Statistics) -> tuple[Statistics, Statistics]:
+        """`of_run`: the statistics of all intervals together.
+
+        The worst interval's percentile is not below that of the run: if more than the share above
+        lay higher in no interval, it would not in the run. A rank that is rounded down in each
+        interval, or the edge of a bucket, can make it seem so; then the run's is the better one. So
+        where the run's is only a lower bound, the worst interval's is not more than that.
+        """
         count = self._intervals
-        common = {"intervals": count, "lower_bounds": sorted(self._lower_bounds)}
+        for name, _ in PERCENTILES:
+            if count:
+                self._worst[name] = max(self._worst[name], of_run[name])
         mean = {name: total / count if count else None for name, total in self._sums.items()}
-        return self._worst | common, mean | common
-
-
-def interval_statistics(
-    intervals: Sequence[SparseHistogram], highest_us: int
-) -> tuple[Statistics, Statistics]:
-    """`interval_max` and `interval_mean` of all these intervals."""
-    found = IntervalStatistics(highest_us)
-    for interval in intervals:
-        found.add(interval)
-    return found.both()
+        of_worst = self._lower_bounds.union(of_run["lower_bounds"])
+        return (
+            self._worst | {"intervals": count, "lower_bounds": sorted(of_worst)},
+            mean | {"intervals": count, "lower_bounds": sorted(self._lower_bounds)},
+        )

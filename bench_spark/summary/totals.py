@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from bench_spark.agent.timeline import MEASURE
-from bench_spark.measure.hdr import SparseHistogram, merge_sparse
+from bench_spark.core.hdr import SparseHistogram, merge_sparse
 from bench_spark.summary.statistics import IntervalStatistics, Statistics
 
 MERGED_TOGETHER = 64
@@ -65,20 +65,23 @@ class TickTotals:
         counters: Collection[str],
         is_in_window: Callable[[Tick], bool],
         interval_of: Callable[[float], int | None],
+        intervals: int,
         highest_us: int,
         left_out: Collection[str] = (),
     ) -> None:
-        """`is_in_window`: whether what a tick carried counts for rates. `interval_of`: which
-        interval of the measured phase the start of a tick lies in; None outside. `left_out`:
-        measures whose histograms are known better from elsewhere (`add_measured`)."""
+        """`is_in_window`: whether what a tick carried counts for rates. `interval_of`: which of the
+        `intervals` of the measured phase a tick that starts then belongs to; None: no load.
+        `left_out`: measures whose histograms are known better from elsewhere (`add_measured`)."""
         self._counters = counters
         self._is_in_window = is_in_window
         self._interval_of = interval_of
+        self._last_interval = intervals - 1
         self._highest_us = highest_us
         self._left_out = left_out
         self._of_all: Counter[tuple[str, str]] = Counter()
         self._of_measured: Counter[tuple[str, str]] = Counter()
         self._of_window: Counter[tuple[str, str]] = Counter()
+        self._of_window_measured: Counter[tuple[str, str]] = Counter()
         self._piles: dict[str, _Pile] = {}
         self._open: dict[str, tuple[int, _Pile]] = {}
         self._intervals: dict[str, IntervalStatistics] = {}
@@ -90,6 +93,8 @@ class TickTotals:
             self._of_window.update(found)
         if tick.phase != MEASURE:
             return
+        if self._is_in_window(tick):
+            self._of_window_measured.update(found)
         self._of_measured.update(found)
         for measure in tick.measures:
             if measure not in self._left_out:
@@ -105,10 +110,10 @@ class TickTotals:
             self._close(measure)
         self._open.setdefault(measure, (interval, _Pile()))[1].add(histogram)
 
-    def _close(self, measure: str) -> None:
+    def _close(self, measure: str, never_seen: int = 0) -> None:
         _, pile = self._open.pop(measure)
         of_measure = self._intervals.setdefault(measure, IntervalStatistics(self._highest_us))
-        of_measure.add(pile.merged())
+        of_measure.add(pile.merged(), never_seen)
 
     def of_all(self, role: str, counter: str) -> int:
         return self._of_all[role, counter]
@@ -121,11 +126,20 @@ class TickTotals:
         """In the seconds of the measured phase, whatever they carried."""
         return self._of_window[role, counter]
 
+    def of_measured_in_window(self, role: str, counter: str) -> int:
+        """Of messages of the measured phase, in its own seconds."""
+        return self._of_window_measured[role, counter]
+
     def histograms(self) -> dict[str, SparseHistogram]:
         return {measure: self._piles[measure].merged() for measure in sorted(self._piles)}
 
-    def interval_statistics(self, measure: str) -> tuple[Statistics, Statistics]:
-        """`interval_max` and `interval_mean`; to be asked when all ticks are in."""
-        if measure in self._open:
+    def interval_statistics(
+        self, measure: str, of_run: Statistics, never_seen: int = 0
+    ) -> tuple[Statistics, Statistics]:
+        """`interval_max` and `interval_mean`; to be asked once, when all ticks are in. `of_run` are
+        the statistics of the whole run; the messages `never_seen` would have arrived last."""
+        if measure in self._open and self._open[measure][0] != self._last_interval:
             self._close(measure)
-        return self._intervals.get(measure, IntervalStatistics(self._highest_us)).both()
+        self._open.setdefault(measure, (self._last_interval, _Pile()))
+        self._close(measure, never_seen)
+        return self._intervals[measure].both(of_run)

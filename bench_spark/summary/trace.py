@@ -8,7 +8,7 @@ from typing import Any
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.collector.accounts import Accounts
-from bench_spark.measure.hdr import SparseHistogram
+from bench_spark.core.hdr import SparseHistogram
 from bench_spark.messages.joining import JoinedMessages
 from bench_spark.plan import Plan
 from bench_spark.scenario.trace_section import OFF

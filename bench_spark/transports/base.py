@@ -29,12 +29,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.batches import (
     HEAD_ONLY,
     I64,
+    OUTCOME_DTYPE,
+    RECEIVED_DTYPE,
     U8,
     U16,
     U32,
@@ -45,16 +47,22 @@ from bench_spark.transports.batches import (
     Outcomes,
     Part,
     Received,
+    Tails,
+    common_tail_bytes,
+    each_tail,
     joined,
     joined_outcomes,
     no_outcomes,
     nothing_received,
+    tails_at,
 )
 from bench_spark.transports.pace import OpeningPace
 
 __all__ = [
     "HEAD_ONLY",
     "I64",
+    "OUTCOME_DTYPE",
+    "RECEIVED_DTYPE",
     "U8",
     "U16",
     "U32",
@@ -78,13 +86,17 @@ __all__ = [
     "SignalKind",
     "Skippable",
     "Subscription",
+    "Tails",
     "Transport",
     "TransportContext",
     "Wired",
+    "common_tail_bytes",
+    "each_tail",
     "joined",
     "joined_outcomes",
     "no_outcomes",
     "nothing_received",
+    "tails_at",
 ]
 """The whole contract, so that a transport needs to look nowhere else."""
 
@@ -145,6 +157,8 @@ class SignalKind(Enum):
     UNBLOCKED = "unblocked"
     LOST = "lost"
     REOPENED = "reopened"
+    REPEATS_DROPPED = "repeats dropped"
+    """The protocol itself dropped messages that had come before; `count` says how many."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +173,7 @@ class Signal:
     reason: str = ""
     is_reopening: bool = False
     """Of a lane that is LOST: the transport is opening it again, so it is not lost for good."""
+    count: int = 0
 
 
 class Producers(Protocol):

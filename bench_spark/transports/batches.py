@@ -5,7 +5,7 @@ What is sent (`Batch`), what became of it (`Outcomes`) and what arrived (`Receiv
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from itertools import repeat
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.measure.envelope import Envelopes, empty_envelopes, joined_envelopes
+from bench_spark.core.envelope import ENVELOPE_DTYPE, Envelopes
 
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
@@ -34,6 +34,10 @@ class Part(Enum):
 
 HEAD_ONLY: frozenset[Part] = frozenset()
 
+Tails = bytes | U8 | Sequence[bytes]
+"""What follows the heads of messages: the same bytes for all, or a row of a two-dimensional array
+for each, or bytes of any length for each."""
+
 Headers = Mapping[str, bytes]
 """Of one message: values by name. Text is UTF-8; where a name comes twice, its last value."""
 
@@ -50,8 +54,8 @@ class Batch:
 
     lane: U32
     head: Envelopes
-    tail: bytes | Sequence[bytes]
-    """One shared by all (frames may be cached), or one per message."""
+    tail: Tails
+    """Shared by all (frames may be cached), or one per message."""
     route: U16
     keys: Sequence[bytes] | None = None
     head_bytes: int = 32
@@ -79,7 +83,7 @@ class Batch:
             headers=None if self.headers is None else self.headers[first:],
         )
 
-    def rows(self, places: I64) -> Batch:
+    def at(self, places: I64) -> Batch:
         """Some of these messages, in that order (copies)."""
 
         def of(column: Sequence[ItemT]) -> Sequence[ItemT]:
@@ -88,13 +92,39 @@ class Batch:
         return Batch(
             lane=self.lane[places],
             head=self.head[places],
-            tail=self.tail if isinstance(self.tail, bytes) else of(self.tail),
+            tail=tails_at(self.tail, places),
             route=self.route[places],
             keys=None if self.keys is None else of(self.keys),
             head_bytes=self.head_bytes,
             hashes=None if self.hashes is None else self.hashes[places],
             headers=None if self.headers is None else of(self.headers),
         )
+
+
+def tails_at(tails: Tails, places: I64) -> Tails:
+    """Those of some messages, in that order."""
+    if isinstance(tails, bytes):
+        return tails
+    if isinstance(tails, np.ndarray):
+        rows: U8 = tails[places]
+        return rows
+    return [tails[place] for place in places.tolist()]
+
+
+def each_tail(tails: Tails) -> Iterable[bytes]:
+    """One after the other; a tail that all share comes again without end."""
+    if isinstance(tails, bytes):
+        return repeat(tails)
+    if isinstance(tails, np.ndarray):
+        return (row.tobytes() for row in tails)
+    return tails
+
+
+def common_tail_bytes(tails: Tails) -> int | None:
+    """How long all of them are, where that is certain without a look at each."""
+    if isinstance(tails, bytes):
+        return len(tails)
+    return tails.shape[1] if isinstance(tails, np.ndarray) else None
 
 
 class OutcomeKind(IntEnum):
@@ -104,51 +134,157 @@ class OutcomeKind(IntEnum):
     UNKNOWN = 3
 
 
+OUTCOME_DTYPE = np.dtype(
+    {
+        "names": ["at_ns", "head", "lane", "kind"],
+        "formats": ["<i8", ENVELOPE_DTYPE, "<u4", "u1"],
+        "itemsize": 48,
+    }
+)
+"""What became of a message sent earlier, with the head it was sent with; kind: OutcomeKind."""
+
+
 @dataclass
 class Outcomes:
-    """What became of messages sent earlier, with the heads they were sent with."""
-
-    at_ns: I64
-    lane: U32
-    kind: U8
-    head: Envelopes
+    rows: Rows
+    """Of OUTCOME_DTYPE; a view until the next call."""
     answers: Sequence[bytes] | None = None
     """What the peer answered to each, where the protocol has answers and the scenario wants them;
     empty where there was none."""
 
+    @classmethod
+    def of_columns(
+        cls,
+        at_ns: I64,
+        lane: U32,
+        kind: U8,
+        head: Envelopes,
+        answers: Sequence[bytes] | None = None,
+    ) -> Outcomes:
+        rows = np.zeros(len(head), OUTCOME_DTYPE)
+        rows["at_ns"] = at_ns
+        rows["lane"] = lane
+        rows["kind"] = kind
+        rows["head"] = head
+        return cls(rows, answers)
+
     def __len__(self) -> int:
-        return len(self.head)
+        return len(self.rows)
+
+    @property
+    def at_ns(self) -> I64:
+        return self.rows["at_ns"]
+
+    @property
+    def lane(self) -> U32:
+        return self.rows["lane"]
+
+    @property
+    def kind(self) -> U8:
+        return self.rows["kind"]
+
+    @property
+    def head(self) -> Envelopes:
+        return self.rows["head"]
+
+
+RECEIVED_DTYPE = np.dtype(
+    [
+        ("received_ns", "<i8"),
+        ("tag", "<u8"),
+        ("head", ENVELOPE_DTYPE),
+        ("lane", "<u4"),
+        ("size", "<u4"),
+        ("subscription", "<i4"),
+        ("route", "<u2"),
+        ("redelivered", "?"),
+        ("corrupted", "?"),
+    ]
+)
+"""A message received: 64 bytes, which kernels write and read in place.
+
+`head` holds the first bytes of the body, padded with zeros where the body is shorter than 32 bytes;
+`size` is the true size of the body. `tag` is the transport's own: what it needs to acknowledge this
+message. The agent fills in `subscription` (its place among those that the agent serves) and
+`corrupted` (the content is not what this agent sent).
+"""
+
+Rows = npt.NDArray[Any]
+"""A one-dimensional array of RECEIVED_DTYPE or OUTCOME_DTYPE."""
 
 
 @dataclass
 class Received:
-    """Messages received, in order per lane. Bodies are views until the next receive.
+    """Messages received, in order per lane. Rows and bodies are views until the next receive."""
 
-    `head` holds the first bytes of the body, padded with zeros where the body is shorter than 32
-    bytes; `size` is the true body size.
-    """
-
-    received_ns: I64
-    lane: U32
-    route: U16
-    head: Envelopes
-    size: U32
-    redelivered: Bool
+    rows: Rows
+    """Of RECEIVED_DTYPE."""
     bodies: Sequence[bytes] | None = None
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Headers] | None = None
-    token: Any = None
-    """What the transport needs to acknowledge exactly these messages: an array with a place for
-    each, or None."""
     hashes: I64 | None = None
     """Of the bodies' contents, put there by the agent where they are asked for."""
-    corrupted: Bool | None = None
-    """Likewise: whose content is not what this agent sent."""
+
+    @classmethod
+    def of_columns(
+        cls,
+        received_ns: I64,
+        lane: U32,
+        route: U16,
+        head: Envelopes,
+        size: U32,
+        redelivered: Bool,
+        tag: npt.NDArray[np.uint64] | None = None,
+        **others: Any,
+    ) -> Received:
+        """Columns copied into rows; `others` are the fields of this class."""
+        rows = np.zeros(len(head), RECEIVED_DTYPE)
+        rows["received_ns"] = received_ns
+        rows["lane"] = lane
+        rows["route"] = route
+        rows["head"] = head
+        rows["size"] = size
+        rows["redelivered"] = redelivered
+        if tag is not None:
+            rows["tag"] = tag
+        return cls(rows, **others)
 
     def __len__(self) -> int:
-        return len(self.head)
+        return len(self.rows)
 
-    def rows(self, places: slice | I64) -> Received:
+    @property
+    def received_ns(self) -> I64:
+        return self.rows["received_ns"]
+
+    @property
+    def tag(self) -> npt.NDArray[np.uint64]:
+        return self.rows["tag"]
+
+    @property
+    def head(self) -> Envelopes:
+        return self.rows["head"]
+
+    @property
+    def lane(self) -> U32:
+        return self.rows["lane"]
+
+    @property
+    def size(self) -> U32:
+        return self.rows["size"]
+
+    @property
+    def route(self) -> U16:
+        return self.rows["route"]
+
+    @property
+    def redelivered(self) -> Bool:
+        return self.rows["redelivered"]
+
+    @property
+    def corrupted(self) -> Bool:
+        return self.rows["corrupted"]
+
+    def at(self, places: slice | I64) -> Received:
         """Some of these messages."""
 
         def of(column: Sequence[Any] | None) -> Sequence[Any] | None:
@@ -159,18 +295,11 @@ class Received:
             return [column[place] for place in places.tolist()]
 
         return Received(
-            received_ns=self.received_ns[places],
-            lane=self.lane[places],
-            route=self.route[places],
-            head=self.head[places],
-            size=self.size[places],
-            redelivered=self.redelivered[places],
+            self.rows[places],
             bodies=of(self.bodies),
             keys=of(self.keys),
             headers=of(self.headers),
-            token=None if self.token is None else self.token[places],
             hashes=None if self.hashes is None else self.hashes[places],
-            corrupted=None if self.corrupted is None else self.corrupted[places],
         )
 
 
@@ -181,15 +310,8 @@ def joined(parts: Sequence[Received]) -> Received:
     if len(parts) == 1:
         return parts[0]
     return Received(
-        received_ns=np.concatenate([part.received_ns for part in parts]),
-        lane=np.concatenate([part.lane for part in parts]),
-        route=np.concatenate([part.route for part in parts]),
-        head=np.concatenate([part.head for part in parts]),
-        size=np.concatenate([part.size for part in parts]),
-        redelivered=np.concatenate([part.redelivered for part in parts]),
-        token=_chained([part.token for part in parts]),
+        np.concatenate([part.rows for part in parts]),
         hashes=_chained([part.hashes for part in parts]),
-        corrupted=_chained([part.corrupted for part in parts]),
     )
 
 
@@ -199,9 +321,7 @@ def _chained(columns: Sequence[Any]) -> Any:
 
 
 def no_outcomes() -> Outcomes:
-    return Outcomes(
-        np.zeros(0, np.int64), np.zeros(0, np.uint32), np.zeros(0, np.uint8), empty_envelopes(0)
-    )
+    return Outcomes(np.zeros(0, OUTCOME_DTYPE))
 
 
 _NO_OUTCOMES = no_outcomes()
@@ -210,13 +330,7 @@ _NO_OUTCOMES = no_outcomes()
 def joined_outcomes(parts: Sequence[Outcomes]) -> Outcomes:
     if len(parts) < 2:
         return parts[0] if parts else _NO_OUTCOMES
-    return Outcomes(
-        at_ns=np.concatenate([one.at_ns for one in parts]),
-        lane=np.concatenate([one.lane for one in parts]),
-        kind=np.concatenate([one.kind for one in parts]),
-        head=joined_envelopes([one.head for one in parts]),
-        answers=_joined_answers(parts),
-    )
+    return Outcomes(np.concatenate([one.rows for one in parts]), _joined_answers(parts))
 
 
 def _joined_answers(parts: Sequence[Outcomes]) -> list[bytes] | None:
@@ -231,11 +345,4 @@ def _joined_answers(parts: Sequence[Outcomes]) -> list[bytes] | None:
 
 
 def nothing_received() -> Received:
-    return Received(
-        received_ns=np.zeros(0, np.int64),
-        lane=np.zeros(0, np.uint32),
-        route=np.zeros(0, np.uint16),
-        head=empty_envelopes(0),
-        size=np.zeros(0, np.uint32),
-        redelivered=np.zeros(0, np.bool_),
-    )
+    return Received(np.zeros(0, RECEIVED_DTYPE))

@@ -8,11 +8,12 @@ all else of its run.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from bench_spark.errors import ConfigurationError
+from bench_spark.errors import BenchError
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import TransportContext
@@ -106,8 +107,35 @@ def sparing_kept(leftovers: Iterable[Leftover], known: Sequence[KnownRun]) -> li
     ]
 
 
+def delete_left_by(
+    run: KnownRun, brokers: Iterable[tuple[Broker, Credentials]], patience_seconds: float
+) -> list[str]:
+    """Delete what agents of a run have left that were killed; returns why something stays, if so.
+
+    A broker may take a while to notice that a killed process has let go of its queues.
+    """
+    problems = []
+    for broker, credentials in brokers:
+        deadline = time.monotonic() + patience_seconds
+        sweeper = sweeper_of(broker, credentials)
+        try:
+            while True:
+                found = sweeper.find(Wanted(run.run_id, [run]))
+                left = [one for one in found if one.run_id == run.run_id]
+                sweeper.delete([one for one in left if not one.used_by])
+                used = [one for one in left if one.used_by]
+                if not used or time.monotonic() > deadline:
+                    break
+                time.sleep(0.2)
+        except BenchError as error:
+            problems.append(str(error))
+        else:
+            problems += [f"{one.kind} {one.name} is used by {one.used_by}" for one in used]
+    return problems
+
+
 def sweeper_of(broker: Broker, credentials: Credentials) -> Sweeper:
-    """Connects to nothing yet. Raises ConfigurationError for kinds that keep nothing."""
+    """Connects to nothing yet."""
     context = TransportContext("cleanup", Scenario(), broker, credentials)
     if broker.kind == "amqp":
         from bench_spark.transports.amqp.sweeping import AmqpSweeper
@@ -121,7 +149,14 @@ def sweeper_of(broker: Broker, credentials: Credentials) -> Sweeper:
         from bench_spark.transports.mqtt.sweeping import MqttSweeper
 
         return MqttSweeper(context)
-    raise ConfigurationError(
-        f"broker {broker.name}: kind {broker.kind} has no leftovers to look for; allowed: amqp, "
-        "kafka, mqtt"
-    )
+    return _NothingKept()
+
+
+class _NothingKept:
+    """Of kinds whose messages are nowhere but on their way."""
+
+    def find(self, wanted: Wanted) -> list[Leftover]:
+        return []
+
+    def delete(self, leftovers: Sequence[Leftover]) -> None:
+        pass

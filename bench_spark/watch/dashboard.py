@@ -14,6 +14,7 @@ from typing import Any
 from bench_spark.report import html_live
 from bench_spark.report.live import progress_of
 from bench_spark.report.serving import Answer, Question, Served
+from bench_spark.threads import watched
 from bench_spark.watch.changing_charts import ChangingCharts
 from bench_spark.watch.followed_run import FollowedRun
 from bench_spark.watch.over_time import charts_so_far, span_of, timeline_so_far
@@ -143,7 +144,7 @@ class FollowingThread:
         self._followed = followed
         self._show_again = show_again
         self._is_ending = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="dashboard", daemon=True)
+        self._thread = threading.Thread(target=watched(self._follow), name="dashboard", daemon=True)
         self._thread.start()
 
     def close(self) -> None:

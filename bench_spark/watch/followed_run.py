@@ -35,6 +35,8 @@ class FollowedRun:
             self._take_in()
         if has_news:
             self._last_news = time.monotonic()
+        else:
+            self.state.notice_vanished_driver()
         return has_news
 
     def _take_in(self) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench_spark.agent.timeline import Timeline as Phases
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.load_course import has_open_end
-from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.report.chart_parts import Line
 from bench_spark.report.time_charts import TimeChart, time_charts
 from bench_spark.report.timeline import Timeline
@@ -29,7 +29,10 @@ def timeline_so_far(state: RunState) -> Timeline | None:
             for each in state.agents.by_tick.values()
             if each.busiest_share is not None
         ],
-        measured=(0.0, _measured_until(state, state.timeline)),
+        measured=(
+            (state.timeline.measure_start_ns - state.origin_ns) / NANOSECONDS,
+            _measured_until(state, state.timeline),
+        ),
     )
 
 
@@ -40,7 +43,7 @@ def _measured_until(state: RunState, phases: Phases) -> float:
     ends_ns = phases.measure_end_ns
     if state.plan is not None and has_open_end(state.plan.scenario):
         ends_ns = max(phases.measure_start_ns, state.newest_ns)
-    return (ends_ns - phases.measure_start_ns) / NANOSECONDS
+    return (ends_ns - state.origin_ns) / NANOSECONDS
 
 
 def charts_so_far(state: RunState, timeline: Timeline) -> Iterator[TimeChart]:
@@ -61,12 +64,11 @@ def span_of(timeline: Timeline) -> tuple[float, float]:
 def _agents_apart(state: RunState, timeline: Timeline) -> TimeChart:
     """How far the agents are apart: hundreds of lines could not be told from each other."""
     assert state.timeline is not None
-    origin_ns = state.timeline.measure_start_ns
     rows = []
     for tick, each in sorted(state.agents.by_tick.items()):
         spread = each.spread_now
         if spread is not None:
-            second = (state.timeline.tick_end_ns(tick) - origin_ns) / NANOSECONDS
+            second = (state.timeline.tick_end_ns(tick) - state.origin_ns) / NANOSECONDS
             rows.append({"second": second, **dict(zip(_SPREAD, spread, strict=True))})
     does = "received" if state.agents.counted_role == CONSUMER else "sent"
     return TimeChart(

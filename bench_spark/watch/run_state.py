@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from bench_spark.agent.timeline import Timeline
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.driver_process import AS_ABANDONED, RUNNING, has_vanished
 from bench_spark.errors import StoreError
-from bench_spark.load_course import timeline_of
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.load_course import has_to_settle
 from bench_spark.plan import Plan, make_plan
 from bench_spark.report.measures import Document
 from bench_spark.report.timeline import (
@@ -29,7 +30,7 @@ from bench_spark.report.timeline import (
     broker_row,
 )
 from bench_spark.scenario.models import Scenario
-from bench_spark.summary.rows import RUNNING
+from bench_spark.summary.partial import timeline_at
 from bench_spark.tables import PERCENTILES
 from bench_spark.watch.agent_rows import CONSUMER, PRODUCER, Agents
 
@@ -39,6 +40,7 @@ KEPT_SECONDS = 599
 RUN_COLUMNS = [
     *("run_id", "scenario", "broker", "status", "reasons", "exit_code", "started_at"),
     *("measured_from", "measured_until", "tags", "scenario_json", "broker_json", "result_json"),
+    "driver_json",
 ]
 EVENT_COLUMNS = [
     *("agent", "role", "tick", "tick_start", "tick_seconds", "sent", "received", "duplicates"),
@@ -57,6 +59,10 @@ class StoredWindow:
     received_per_second: float
     measures: Mapping[str, Mapping[str, int]]
 
+    @property
+    def ended_ns(self) -> int:
+        return _ns(self.ended_at)
+
 
 BySecond = dict[float, dict[str, Any]]
 """Rows of a chart by their second, counted from the beginning of the measured phase."""
@@ -69,6 +75,9 @@ class RunState:
     plan: Plan | None = None
     timeline: Timeline | None = None
     """None before the load starts."""
+    origin_ns: int = 0
+    """Second 0 of the charts, once the load has started: where the measured phase begins, or as
+    long as nobody knows, where it would begin at the earliest. It stays where it is."""
     newest_ns: int = 0
     """Up to when events are known. The watcher's own clock is not asked: it may differ."""
     agents: Agents = field(default_factory=Agents)
@@ -85,6 +94,11 @@ class RunState:
     def is_over(self) -> bool:
         return self.run is not None and self.run["status"] != RUNNING
 
+    def notice_vanished_driver(self) -> None:
+        """A run whose driver was killed gets no rows any more, not even its last."""
+        if self.run is not None and has_vanished(self.run):
+            self.run = {**self.run, **AS_ABANDONED}
+
     @property
     def document(self) -> Document | None:
         """The result, once there is one."""
@@ -94,7 +108,7 @@ class RunState:
     def second_of(self, moment: datetime) -> float:
         """Only once the load has started."""
         assert self.timeline is not None
-        return round((_ns(moment) - self.timeline.measure_start_ns) / NANOSECONDS, 3)
+        return round((_ns(moment) - self.origin_ns) / NANOSECONDS, 3)
 
     def add_run(self, rows: pa.Table) -> None:
         if not rows.num_rows:
@@ -104,6 +118,15 @@ class RunState:
             scenario = _scenario_of(self.run)
             self.plan = make_plan(scenario, self.run["run_id"])
             self.agents.counted_role = PRODUCER if scenario.only_publishes else CONSUMER
+        began_ns = self._measured_from_ns
+        if self.timeline is not None and began_ns is not None and has_to_settle(self.plan.scenario):
+            self.timeline.measure_from(began_ns)
+
+    @property
+    def _measured_from_ns(self) -> int | None:
+        """When the measured phase began, once the driver has said so."""
+        began = self.run["measured_from"] if self.run is not None else None
+        return None if began is None else _ns(began)
 
     def add_events(self, rows: pa.Table) -> None:
         """Rows of the run's plan: it must be known already."""
@@ -112,7 +135,13 @@ class RunState:
             return
         if self.timeline is None:
             assert self.plan is not None
-            self.timeline = _timeline_from(self.plan, counted[0])
+            scenario, first = self.plan.scenario, min(counted, key=lambda row: int(row["tick"]))
+            began_ns = self._measured_from_ns
+            self.timeline = timeline_at(scenario, first["tick"], _ns(first["tick_start"]), began_ns)
+            self.origin_ns = self.timeline.measure_start_ns
+            if began_ns is None:
+                warmup_ns = round(scenario.phases.warmup_seconds * NANOSECONDS)
+                self.origin_ns = self.timeline.start_ns + warmup_ns
         for row in counted:
             self.newest_ns = max(self.newest_ns, _ns(row["tick_start"]) + _length_ns(row))
         self.agents.add(counted, KEPT_SECONDS)
@@ -177,13 +206,6 @@ def _window(ended_at: datetime, rows: list[dict[str, Any]]) -> StoredWindow:
             if row["measure"] is not None
         },
     )
-
-
-def _timeline_from(plan: Plan, row: Mapping[str, Any]) -> Timeline:
-    """Any tick tells when the run started: how long phases last is known from the plan."""
-    from_zero = timeline_of(plan.scenario, 0)
-    start_ns = _ns(row["tick_start"]) - from_zero.tick_start_ns(row["tick"])
-    return timeline_of(plan.scenario, start_ns)
 
 
 def _ns(moment: datetime) -> int:

@@ -12,14 +12,12 @@ api=${1:?"usage: $0 https://API:6443 SCENARIO --broker FILE --store URI [OPTION.
 shift
 exec "${SPARK_HOME:?"the directory of Spark 4.2.0"}/bin/spark-submit" \
     --master "k8s://$api" --deploy-mode cluster --name bench-spark \
-    --properties-file spark-defaults.conf \
+    --properties-file conf/docker/spark-defaults.conf \
     --conf spark.kubernetes.namespace="${NAMESPACE:-bench}" \
     --conf spark.kubernetes.container.image="${IMAGE:-registry.example.org/bench-spark:0.1.0}" \
     --conf spark.kubernetes.authenticate.driver.serviceAccountName=bench-spark \
     --conf spark.kubernetes.driver.podTemplateFile=conf/kubernetes/driver-pod.yaml \
     --conf spark.kubernetes.executor.podTemplateFile=conf/kubernetes/executor-pod.yaml \
-    --conf spark.driver.extraJavaOptions=-Dlog4j2.configurationFile=file:/opt/bench-spark/conf/log4j2.properties \
-    --conf spark.executor.extraJavaOptions=-Dlog4j2.configurationFile=file:/opt/bench-spark/conf/log4j2.properties \
     --conf spark.executor.instances="${EXECUTORS:-4}" \
     --conf spark.executor.cores="${EXECUTOR_CORES:-2}" \
     --conf spark.executor.memory="${EXECUTOR_MEMORY:-1g}" \

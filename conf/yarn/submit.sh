@@ -10,25 +10,21 @@ cd "$(dirname "$0")/../.."
 : "${1:?"usage: $0 SCENARIO --broker FILE --store URI [OPTION...]"}"
 mode=${DEPLOY_MODE:-client}
 archive=${ARCHIVE:-dist/bench-spark-env.tar.gz}
-jars=${JARS:-dist/jars}
 # hdfs:// is better than a file of this machine: nodes keep what they have localised from there.
 case $archive in
     *://*) ;;
     *) [ -e "$archive" ] || { echo "$archive is missing: make archive" >&2; exit 3; } ;;
 esac
-[ -d "$jars/delta" ] || .venv/bin/python -m bench_spark.jars --into "$jars" delta
-delta=$(find "$jars/delta" -name '*.jar' | sort | paste -sd, -)
 
 options=()
 if [ "$mode" = client ]; then
-    options+=(
-        --conf spark.pyspark.driver.python="${DRIVER_PYTHON:-$PWD/.venv/bin/python}"
-        --conf spark.driver.extraClassPath="${delta//,/:}"
-    )
+    options+=(--conf spark.pyspark.driver.python="${DRIVER_PYTHON:-$PWD/.venv/bin/python}")
 else
+    # The driver starts in a directory where what --files names is.
+    FILES=conf/log4j2.properties${FILES:+,$FILES}
     options+=(
         --conf spark.yarn.appMasterEnv.PYSPARK_PYTHON=./environment/bin/python
-        --conf spark.driver.extraClassPath=
+        --conf spark.driver.extraJavaOptions=-Dlog4j2.configurationFile=log4j2.properties
     )
 fi
 exec "${SPARK_HOME:?"the directory of Spark 4.2.0"}/bin/spark-submit" \
@@ -36,7 +32,6 @@ exec "${SPARK_HOME:?"the directory of Spark 4.2.0"}/bin/spark-submit" \
     --properties-file spark-defaults.conf \
     --archives "$archive#environment" \
     --conf spark.pyspark.python=./environment/bin/python \
-    --jars "$delta" --conf spark.executor.extraClassPath= \
     ${FILES:+--files "$FILES"} \
     --num-executors "${EXECUTORS:-4}" --executor-cores "${EXECUTOR_CORES:-2}" \
     --executor-memory "${EXECUTOR_MEMORY:-1g}" \

@@ -7,7 +7,7 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit, urlunsplit
 
 from bench_spark.scenario.broker import Broker
@@ -26,6 +26,12 @@ class Proxy:
         self.accepted = 0
         self.is_mute = False
         """Takes connections and forwards nothing."""
+        self._delivered: dict[socket.socket, int] = {}
+        """By client: bytes that the broker has sent it."""
+        self._deaf: set[socket.socket] = set()
+        self.change: Callable[[int, bytes], bytes] = lambda connection, data: data
+        """What a client gets, known by its number, in place of what the broker has sent it."""
+        self._numbers: dict[socket.socket, int] = {}
         self.port = 0
         self.open()
         self._thread = threading.Thread(target=self._forward, daemon=True)
@@ -57,6 +63,12 @@ class Proxy:
         with self._lock:
             for client in [self._clients[number] for number in numbers] or list(self._clients):
                 self._drop(client)
+
+    def lose_what_is_for_the_consumer(self) -> None:
+        """From now on nothing that the broker sends reaches the client that got most of it so far,
+        though its connection stays."""
+        with self._lock:
+            self._deaf.add(max(self._delivered, key=lambda client: self._delivered[client]))
 
     def close(self) -> None:
         self.shut()
@@ -104,13 +116,19 @@ class Proxy:
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._peer |= {client: server, server: client}
         self._clients.append(client)
+        self._numbers[client] = self.accepted
 
     def _pass_on(self, one: socket.socket) -> None:
         try:
             data = one.recv(256 * 1024)
             if data:
-                self._peer[one].settimeout(5)
-                self._peer[one].sendall(data)
+                other = self._peer[one]
+                if other in self._clients:
+                    self._delivered[other] = self._delivered.get(other, 0) + len(data)
+                    data = self.change(self._numbers[other], data)
+                if other not in self._deaf:
+                    other.settimeout(5)
+                    other.sendall(data)
                 return
         except OSError:
             pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -23,8 +24,9 @@ from contract import (
     send_all,
 )
 from dialects import AMQP, KAFKA, MOSQUITTO, dialect
+from pika import frame, spec
 
-from bench_spark.errors import BrokerUnreachable
+from bench_spark.errors import BrokerUnreachable, PreflightError
 from bench_spark.scenario.broker import Broker
 from bench_spark.transports.base import (
     Consumers,
@@ -68,6 +70,36 @@ def test_a_broker_that_does_not_answer_is_named_within_ten_seconds(
         # Who has consumers of HTTP listens there, and expects nobody else.
         open_transport(broker_at(kind, port), consumers=0).probe()
     assert time.monotonic() - started < 10
+
+
+@pytest.fixture
+def broker_of_tiny_frames() -> Iterator[int]:
+    """Opens connections as AMQP says, but for frames of 8 bytes."""
+    start = spec.Connection.Start(0, 9, {}, "PLAIN", "en_US")
+    tune = spec.Connection.Tune(channel_max=10, frame_max=8, heartbeat=0)
+
+    def answer() -> None:
+        peer, _ = listener.accept()
+        with peer:
+            for said in (start, tune):
+                peer.recv(4096)
+                peer.sendall(frame.Method(0, said).marshal())
+            peer.recv(4096)
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        threading.Thread(target=answer, daemon=True).start()
+        yield listener.getsockname()[1]
+
+
+def test_a_broker_that_tunes_frames_to_nothing_is_refused_with_the_reason(
+    broker_of_tiny_frames: int,
+) -> None:
+    with pytest.raises(PreflightError, match="at most 8 bytes") as caught:
+        open_transport(broker_at("amqp", broker_of_tiny_frames)).probe()
+    assert caught.value.exit_code == 3
+    assert "4096" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["rabbitmq", "qpid", "kafka", "mosquitto"])

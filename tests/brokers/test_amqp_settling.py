@@ -29,6 +29,7 @@ from contract import (
     joined,
     open_transport,
     producing,
+    receive_into,
     send_all,
 )
 
@@ -280,7 +281,7 @@ def collect_while_sending(
         assert time.monotonic() < deadline
         rest = rest.starting_at(producers.send(rest)) if len(rest) else rest
         producers.signals()
-        parts.append(consumers.receive(0))
+        receive_into(parts, consumers, 0, acknowledge=False)
     return parts
 
 

@@ -24,6 +24,7 @@ from contract import (
     joined,
     open_transport,
     producing,
+    receive_into,
     send_all,
 )
 from proxy import Proxy
@@ -34,7 +35,7 @@ from bench_spark.errors import BrokerUnreachable, LoginRefused
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker, Tls
 from bench_spark.scenario.models import Scenario
-from bench_spark.transports.base import OutcomeKind, Outcomes, Part, Producers, SignalKind
+from bench_spark.transports.base import OutcomeKind, Outcomes, Part, Producers, Received, SignalKind
 from bench_spark.transports.http.producers import HttpProducers
 
 
@@ -202,11 +203,11 @@ def asking(port: int, ask: Callable[[http.client.HTTPConnection], None], consume
 
     client = threading.Thread(target=go)
     client.start()
-    parts = []
+    parts: list[Received] = []
     while client.is_alive():
-        parts.append(consumers.receive(0.02))
+        receive_into(parts, consumers, 0.02, acknowledge=False)
     client.join()
-    parts = [part for part in [*parts, consumers.receive(0)] if len(part)]
+    receive_into(parts, consumers, 0, acknowledge=False)
     if failed:
         raise failed[0]
     return parts

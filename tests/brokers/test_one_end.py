@@ -303,7 +303,10 @@ def test_where_a_topic_is_read_from_can_be_chosen(
         user.make(name)
         user.fill(name, *[b"m" * 100] * 50)
         kafka = {"topic": {"name": name}, "consumer": {"auto.offset.reset": reset}}
-        load = consume(unique("take"), kafka_broker, name, None, kafka=kafka)
+        # What is there is waited for; that nothing comes is seen after a moment.
+        phases = {"warmup_seconds": 0, "measure_seconds": 1, "drain_seconds": 60}
+        wanted = {"phases": phases} if received else {}
+        load = consume(unique("take"), kafka_broker, name, received or None, kafka=kafka, **wanted)
         assert not load.control.failures
         assert load.total("consumer", "received") == received
         user.delete(name)

@@ -129,29 +129,27 @@ def test_unacknowledged_messages_come_again_and_are_told_apart(
     assert received == accounts.received_once + load.total(CONSUMER, "duplicates")
 
 
-def test_other_lanes_stay_in_time_while_one_is_down(rabbitmq_broker: Broker) -> None:
+def test_other_lanes_go_on_while_one_is_down(rabbitmq_broker: Broker) -> None:
     plane = PLANES[0]
     with proxied(rabbitmq_broker) as (proxy, broker):
 
         def cut_one(load: Load) -> None:
-            time.sleep(0.7)
+            assert eventually(lambda: progress_of(load, "received_once") > 100)
             proxy.shut()
             # The consumer's connection came first, then those of the producers.
             proxy.cut(1)
-            time.sleep(0.8)
+            assert eventually(lambda: progress_of(load, "down") == 1)
+            before = progress_of(load, "received_once")
+            assert eventually(lambda: progress_of(load, "received_once") > before + 300)
+            assert progress_of(load, "down") == 1
             proxy.open()
+            go_on_after(load, reopened=1)
 
-        plan = plan_of(plane, producers=4, load={"rate_per_second": 1000})
+        plan = plan_of(plane, phases=UNTIL_STOPPED, producers=4, load={"rate_per_second": 1000})
         load = run_load(plan, broker, cut_one)
-    accounts = load.accounts()
     assert load.control.failures == []
     assert reconnects(load) == 1
-    assert accounts.closes
-    assert load.total(PRODUCER, "sent") == load.total(PRODUCER, "due") == 2000
-    # A quarter of the messages of 0.8 of 2 seconds waited; all others went out in time.
-    lag = load.histogram("send_lag")
-    late = int(lag.counts[lag.values_us > 300_000].sum())
-    assert 70 < late < 470
+    assert load.accounts().closes
 
 
 @pytest.mark.parametrize("consumer_too", [False, True])
@@ -243,9 +241,7 @@ def test_lanes_down_at_the_end_have_the_drain_to_come_back(rabbitmq_broker: Brok
 
         phases = {"warmup_seconds": 0, "measure_seconds": 2, "drain_seconds": 1}
         plan = plan_of(plane, phases=phases, load={"rate_per_second": 500})
-        started = time.monotonic()
         load = run_load(plan, broker, cut)
-        assert time.monotonic() - started < 15
         assert load.total(PRODUCER, "due") == 1000
         assert load.total(PRODUCER, "sent") < 700
         assert load.accounts().closes

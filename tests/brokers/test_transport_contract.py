@@ -202,6 +202,29 @@ def test_each_message_may_have_its_own_tail(broker: Broker) -> None:
     assert joined(parts, "size").tolist() == [32 + len(tail) for tail in tails]
 
 
+@pytest.mark.parametrize("body_bytes", [8, 32, 1000, 200_000])
+def test_messages_of_one_size_may_each_have_a_row_of_their_own_as_tail(
+    broker: Broker, body_bytes: int
+) -> None:
+    # Two portions, so that what is built once serves again; then a tail that all share, after them.
+    made = heads(30)
+    sent = batch(made, body_bytes=body_bytes)
+    width = body_bytes - sent.head_bytes
+    tails = np.frombuffer(os.urandom(20 * width), np.uint8).reshape(20, width)
+    transport = open_transport(broker)
+    with exchanging(transport, want=frozenset({Part.BODY})) as (producers, consumers):
+        for first in (0, 10):
+            part = batch(made[first : first + 10], body_bytes=body_bytes)
+            part.tail = tails[first : first + 10]
+            send_all(producers, part)
+        send_all(producers, batch(made[20:], body_bytes=body_bytes))
+        parts = collect(consumers, 30)
+    bodies = [body for part in parts for body in part.bodies or ()]
+    rows = [row.tobytes()[: sent.head_bytes] for row in made.view(np.uint8).reshape(30, 32)]
+    expected = [row.tobytes() for row in tails] + [bytes(width)] * 10
+    assert bodies == [head + tail for head, tail in zip(rows, expected, strict=True)]
+
+
 SIZES = [0, 1, 31, 32, 33, 5_000, 70_000, 300_000, 0, 131_072, 7, 262_144, 65_536, 100]
 """On both sides of an envelope, of a frame, and of what is read at once."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from growing_run import GrowingRun
 
 from bench_spark import __version__, brokers
 from bench_spark.cli import files, main
@@ -228,6 +229,55 @@ def test_the_broker_may_come_from_the_environment(
     assert bench("plan", "steady").out.startswith("steady on loopback\n")
 
 
+@pytest.mark.parametrize("options", [(), ("--broker", "loopback")])
+def test_validate_tells_what_the_data_set_holds(
+    bench: Program, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    (tmp_path / "records.txt").write_text("a\nfour\n" + "x" * 4000 + "\n")
+    (tmp_path / "sized.yaml").write_text("dataset: {path: records.txt}\n")
+    ended = bench("validate", "sized.yaml", *options)
+    assert ended.code == 0, ended.err
+    assert "valid: records.txt: 3 records of 1 to 4,000 bytes, 1,335 on average\n" in ended.out
+    (tmp_path / "records.txt").unlink()
+    gone = bench("validate", "sized.yaml", *options)
+    assert gone.code == 2
+    assert "records.txt" in gone.err
+
+
+@pytest.mark.parametrize("options", [(), ("--broker", "loopback")])
+@pytest.mark.parametrize("command", ["validate", "run"])
+def test_a_pattern_that_would_take_for_ever_is_refused_with_the_record(
+    bench: Program, tmp_path: Path, command: str, options: tuple[str, ...]
+) -> None:
+    (tmp_path / "records.txt").write_text("xxy\n" + "x" * 5000 + "\n")
+    (tmp_path / "slow.yaml").write_text(
+        'dataset: {path: records.txt}\nidentity: {carrier: regex, insert: "(x+x+)+y"}\n'
+    )
+    ended = bench(command, "slow.yaml", *options)
+    assert ended.code == 2
+    assert "records.txt:2: identity.insert: (x+x+)+y takes longer than" in ended.err
+
+
+def test_find_is_for_what_a_system_makes_of_a_record(bench: Program, tmp_path: Path) -> None:
+    """The example of docs/data.md: the system writes everything in capitals."""
+    (tmp_path / "orders.jsonl").write_text('{"trace": ""}\n')
+    (tmp_path / "traced.yaml").write_text(
+        "dataset: {path: orders.jsonl}\n"
+        "identity:\n  carrier: regex\n"
+        '  insert: \'"trace": "()\'\n  find: \'"TRACE": "([0-9A-F]{32})\'\n'
+    )
+    ended = bench("validate", "traced.yaml", "--broker", "loopback")
+    assert ended.code == 0, ended.err
+    assert "warning: identity.find does not find the ID" in ended.out
+    through = bench(
+        *("validate", "traced.yaml", "--set", "ingress=[{broker: loopback}]"),
+        *("--set", "egress=[{broker: loopback}]"),
+    )
+    assert through.code == 0, through.err
+    assert "warning" not in through.out
+    assert "warning" not in bench("validate", "records", "--broker", "loopback").out
+
+
 def test_validate_checks_the_scenario_and_if_asked_the_broker(bench: Program) -> None:
     assert bench("validate", "steady").out.count("valid:") == 1
     assert bench("validate", "steady", "--broker", "rabbitmq").out.count("valid:") == 2
@@ -331,6 +381,56 @@ def test_a_run_id_is_used_once_per_store(bench: Program, store: Store) -> None:
     ended = bench("run", "steady", "--broker=loopback", "--run-id=first", "--store", store.uri)
     assert (ended.code, "has a run first already" in ended.err) == (2, True)
     assert "starting Spark" not in ended.err
+
+
+def test_a_run_whose_driver_has_vanished_is_abandoned_until_cleanup_ends_it(
+    bench: Program, store: Store
+) -> None:
+    """Beside a run that goes on: its driver is this process."""
+    GrowingRun(store, "gone").lose_driver()
+    plan = make_plan(Scenario(), "alive")
+    store.replace_run(run_row(plan, {"name": "mine"}, datetime.now(UTC)))
+
+    def statuses() -> dict[str, str]:
+        listed = json.loads(bench("runs", "--store", store.uri, "--format", "json").out)
+        return {row["run_id"]: row["status"] for row in listed}
+
+    assert (statuses()["gone"], statuses()["alive"]) == ("abandoned", "running")
+    shown = bench("show", "gone", "--store", store.uri, "--format", "json")
+    assert json.loads(shown.out)["status"] == "abandoned"
+    cleanup = ("cleanup", "--broker", "loopback", "--store", store.uri)
+    assert bench(*cleanup).code == 0
+    assert bench(*cleanup, "--run-prefix", "another", "--delete").code == 0
+    stored = {row["run_id"]: row["status"] for row in store.read("runs").to_pylist()}
+    assert stored["gone"] == "running", "reading changes nothing, nor does a dry run"
+    ended = bench(*cleanup, "--delete")
+    assert ended.code == 0
+    assert "run gone is abandoned: its driver has vanished, its row is ended" in ended.err
+    assert "alive" not in ended.err
+    [row] = store.read("runs", run_id="gone").to_pylist()
+    assert (row["status"], row["exit_code"]) == ("abandoned", 4)
+    assert row["ended_at"] is not None
+    assert statuses()["alive"] == "running"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["scenarios"], ["show", "first"], ["runs", "--format", "json"]]
+)
+def test_standard_output_on_a_full_disk_is_told_in_one_sentence(
+    store: Store, arguments: list[str]
+) -> None:
+    options = ["--store", store.uri] if arguments[0] in ("show", "runs") else []
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "bench_spark.cli", *arguments, *options],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 4
+    assert ended.stderr.count("\n") == 1
+    assert "No space left on device" in ended.stderr
 
 
 # -- the unexpected ------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from bench_spark.cli import main
 from bench_spark.report.queries import queries_of_run, queries_of_suite
 from bench_spark.spark.sql import create_views
 from bench_spark.store import Store
+from bench_spark.tables import PERCENTILES
 
 LOAD = (
     *("--set", "load.rate_per_second=2000", "--set", "phases.warmup_seconds=0.5"),
@@ -88,6 +89,33 @@ def test_every_number_of_a_report_is_answered_by_its_query(
 
 
 @pytest.mark.slow
+def test_no_percentile_of_any_row_is_above_its_maximum(reports: Path, spark: Any) -> None:
+    above = " OR ".join(f"{name} > max_us" for name, _ in PERCENTILES)
+    with views_in_memory(spark, Store(reports / "store")):
+        for table in ("summary", "metrics"):
+            found = spark.sql(
+                f"SELECT count(*) AS rows, count_if({above}) AS above FROM {table} "
+                "WHERE max_us IS NOT NULL"
+            ).collect()[0]
+            assert found["rows"] > 0, table
+            assert found["above"] == 0, table
+
+
+@pytest.mark.slow
+def test_the_view_of_the_specification_says_what_the_document_says(
+    reports: Path, spark: Any
+) -> None:
+    document = document_of(reports, "first")
+    with views_in_memory(spark, Store(reports / "store")):
+        [row] = spark.sql("SELECT * FROM latency_spec WHERE run_id = 'first'").collect()
+    for name, value in document["spec"].items():
+        assert row[name] == (None if value is None else pytest.approx(value, rel=1e-9)), name
+    seconds = document["measured_seconds"]
+    assert row["send_rate"] == pytest.approx(document["counts"]["sent"] / seconds)
+    assert document["rates"]["send_rate"] <= 2000
+
+
+@pytest.mark.slow
 def test_agents_are_answered_by_their_query(
     reports: Path, answers: dict[str, list[dict[str, Any]]]
 ) -> None:
@@ -139,6 +167,8 @@ def test_a_suite_is_reported_as_page_table_and_figures(
     assert main([*report, *store, *formats]) == 0
     assert capfd.readouterr().out.startswith("load.rate_per_second,status")
     assert "<svg" not in page.read_text()[:2000]
+    assert "machine: " in page.read_text()
+    assert "What the audits of the trials warn of" in page.read_text(), "so short a warm-up"
     assert sorted(path.name for path in figures.iterdir()) == [
         f"{name}{ending}"
         for name in ("latency_p99_us", "receive_rate", "send_rate")
@@ -173,6 +203,28 @@ def test_runs_are_compared_and_gates_decide_the_exit_code(
 
 
 @pytest.mark.slow
+def test_runs_of_other_loads_are_not_comparable_unless_that_is_asked_for(
+    reports: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    [trial] = Store(reports / "store").read("runs", suite="grid", trial=1).to_pylist()
+    command = ("compare", "first", trial["run_id"], "--store", str(reports / "store"))
+    assert main([*command]) == 0, "nothing was asked of them"
+    assert "NOT COMPARABLE  the runs differ in what was asked: " in capfd.readouterr().out
+    gate = ("--fail-if", "receive_rate > 99x", "--format", "json")
+    assert main([*command, *gate]) == 1
+    document = json.loads(capfd.readouterr().out)
+    [comparison] = document["comparisons"]
+    assert {"load.rate_per_second", "producers"} <= comparison["differs_in"].keys()
+    assert {entry["verdict"] for entry in comparison["metrics"]} == {"not comparable"}
+    assert document["gates"][0]["reason"].startswith("not comparable: what was asked differs in ")
+    assert main([*command, *gate, "--across"]) == 0
+    [comparison] = json.loads(capfd.readouterr().out)["comparisons"]
+    by_name = {entry["metric"]: entry for entry in comparison["metrics"]}
+    assert by_name["latency.p99"]["verdict"] == "cannot tell"
+    assert by_name["latency.p99"]["reason"] == "a run under 10 s has no interval"
+
+
+@pytest.mark.slow
 def test_a_suite_is_compared_with_itself_in_another_store(
     reports: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,5 +232,8 @@ def test_a_suite_is_compared_with_itself_in_another_store(
     stores = ("--store", str(reports / "store"), "--baseline-store", str(reports / "store"))
     assert main([*command, *stores, "--fail-if", "lost > 0"]) == 0
     said = capfd.readouterr().out
-    assert "load.rate_per_second 400  1.000x" in said
+    assert "load.rate_per_second 400" in said
+    assert "delivery latency p99" in said
+    assert "cannot tell: a run under 10 s has no interval" in " ".join(said.split())
+    assert "machine of the candidate: " in said
     assert "passed" in said

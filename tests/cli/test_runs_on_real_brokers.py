@@ -107,9 +107,55 @@ def test_unpaced_loads_close_their_accounts(
         *("--set", "amqp.confirms=100", "--set", "amqp.ack=manual", "--set", "amqp.ack_every=10"),
     )
     assert code == 0, err
-    counts = json.loads(out)["counts"]
+    document = json.loads(out)
+    counts = document["counts"]
     assert counts["sent"] == counts["received_once"] == counts["confirmed"] > 100
     assert counts["lost"] == counts["indeterminate"] == 0
+    checked = [check["name"] for check in document["audit"]["checks"]]
+    assert ("settled" in checked) == (mode == "maximum")
+
+
+def test_a_maximum_whose_consumer_lags_is_measured_late_and_says_so(
+    run: Run, rabbitmq_broker: Broker, tmp_path: Path
+) -> None:
+    """The consumer takes 20 messages a second, of thousands: they never come to be as many."""
+    store = tmp_path / "store"
+    code, out, err = run(
+        "run",
+        "maximum",
+        *("--broker", file_of(tmp_path, rabbitmq_broker), "--store", str(store)),
+        *("--format", "json", "--run-id", "lags", "--set", "consumer.rate_per_second=20"),
+        *("--set", "amqp.confirms=100", "--set", "phases.warmup_seconds=0.8"),
+        *("--set", "phases.measure_seconds=2", "--set", "phases.drain_seconds=0.5"),
+    )
+    # It depends on the backlog of the warm-up whether any message of the phase arrives in time.
+    assert code in (0, 4), err
+    document = json.loads(out)
+    [check] = [one for one in document["audit"]["checks"] if one["name"] == "settled"]
+    assert check["verdict"] == "warn"
+    assert "had not settled after 2.4 s" in check["text"]
+    assert document["counts"]["sent"] > 0
+
+    [row] = DeltaTable(str(store / "runs")).to_pyarrow_table().to_pylist()
+    events = DeltaTable(str(store / "events")).to_pandas()
+    events = events[events.tick >= 0]
+    begins = events.groupby("tick").tick_start.min()
+    # Times in the tables are whole microseconds.
+    after = {tick: (begin - row["measured_from"]).total_seconds() for tick, begin in begins.items()}
+    assert after[0] == pytest.approx(-2.4, abs=1e-5)
+    assert after[3] == pytest.approx(0, abs=1e-5)
+    assert events[events.tick == 2].tick_seconds.unique() == pytest.approx([0.4])
+    sent = events[events.sent > 0]
+    assert (sent[sent.tick < 3].phase == "warmup").all()
+    assert (sent[sent.tick >= 3].phase == "measure").all()
+    assert sent[sent.phase == "measure"].sent.sum() == document["counts"]["sent"]
+    lasted = (row["measured_until"] - row["measured_from"]).total_seconds()
+    assert lasted == pytest.approx(document["measured_seconds"], abs=1e-5)
+    # Metrics of the measured phase lie in it.
+    metrics = DeltaTable(str(store / "metrics")).to_pandas()
+    intervals = metrics[metrics.window == "interval"]
+    first = (intervals.window_start.min() - row["measured_from"]).total_seconds()
+    assert first == pytest.approx(0, abs=1e-5)
 
 
 def test_a_closed_loop_ends_with_its_samples_and_they_are_in_the_store(
@@ -192,6 +238,57 @@ def test_one_run_publishes_and_the_next_consumes(
     assert consumed["measures"] == {}
     code, out, _ = run("runs", "--store", str(tmp_path / "store"))
     assert "taken" in out
+
+
+def test_a_run_that_measured_no_message_says_so_and_what_to_do(run: Run, tmp_path: Path) -> None:
+    """The warm-up leaves messages behind, which arrive in the measured seconds; the next one is due
+    when these are over."""
+    file = tmp_path / "result.json"
+    code, out, _ = run(
+        *("run", "steady", "--broker", "loopback", "--store", str(tmp_path / "store")),
+        *("--no-live", "--format", "terminal", "--format", f"json={file}"),
+        *("--set", "load.rate_per_second=100", "--set", "phases.warmup_seconds=0.995"),
+        *("--set", "phases.measure_seconds=2", "--set", "phases.drain_seconds=1"),
+        *("--set", "load.steps=[{seconds: 2, rate_per_second: 0.01}]"),
+        *("--set", "consumer.rate_per_second=20"),
+    )
+    document = json.loads(file.read_text())
+    assert (code, document["status"], document["exit_code"]) == (4, "degraded", 4)
+    counts, rates = document["counts"], document["rates"]
+    assert counts["due"] == counts["sent"] == counts["received"] == 0
+    assert rates["send_rate"] == 0
+    assert rates["receive_rate"] > 0
+    assert document["spec"]["receive_rate"] == 0
+    assert document["measures"] == {}
+    left = f"the {rates['receive_rate']:.0f} msg/s received are what the warm-up had left"
+    assert document["reasons"] == [
+        "nothing was sent in the measured phase: lengthen phases.measure_seconds, shorten the "
+        f"warm-up, or look for what holds the producers back; {left}, and no result"
+    ]
+    assert out.startswith("DEGRADED  ")
+    assert f"{left}, and no result" in " ".join(out.split())
+
+
+def test_a_queue_without_a_message_makes_no_valid_run(
+    run: Run, rabbitmq_broker: Broker, tmp_path: Path
+) -> None:
+    connection = pika.BlockingConnection(pika.URLParameters(rabbitmq_broker.uri))
+    connection.channel().queue_declare("never-filled")
+    code, out, _ = run(
+        *("run", "publish", "--broker", file_of(tmp_path, rabbitmq_broker), "--no-live"),
+        *("--store", str(tmp_path / "store"), "--format", "json"),
+        *("--set", "amqp.queue.name=never-filled", "--set", "producers=0", "--set", "consumers=1"),
+        *("--set", "phases.warmup_seconds=0", "--set", "phases.measure_seconds=1"),
+        *("--set", "phases.drain_seconds=0"),
+    )
+    connection.channel().queue_delete("never-filled")
+    connection.close()
+    document = json.loads(out)
+    assert (code, document["status"]) == (4, "degraded")
+    assert document["counts"]["received"] == document["rates"]["receive_rate"] == 0
+    [reason] = document["reasons"]
+    assert reason.startswith("nothing was received in the measured phase: the source was empty")
+    assert "put more into it, or set phases.warmup_seconds to 0" in reason
 
 
 def test_split_placement_measures_between_two_agents_and_sql_answers_for_them(
@@ -319,25 +416,27 @@ def test_a_broker_killed_in_mid_run_leaves_what_was_measured(run: Run, tmp_path:
 
 
 @pytest.mark.fault(case=12)
-def test_ctrl_c_keeps_the_partial_result_and_leaves_no_queue(
-    run: Run, rabbitmq_broker: Broker, tmp_path: Path
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 143)])
+def test_a_signal_keeps_the_partial_result_and_leaves_no_queue(
+    number: signal.Signals, code: int, run: Run, rabbitmq_broker: Broker, tmp_path: Path
 ) -> None:
     """The signal comes to this process, which runs the command; `make test-faults` sends it to
     programs of their own."""
+    run_id = f"cut-short-by-{number.name}"
     stopped_at: list[float] = []
 
     def stop() -> None:
         stopped_at.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
 
     stopper = when_received(tmp_path / "store", stop)
-    code, out, err = run(
-        *("run", "steady", "--run-id", "cut-short", "--format", "json", *QUICK),
+    ended, out, err = run(
+        *("run", "steady", "--run-id", run_id, "--format", "json", *QUICK),
         *("--broker", file_of(tmp_path, rabbitmq_broker), "--store", str(tmp_path / "store")),
         *("--set", "phases.measure_seconds=300"),
     )
     stopper.join()
-    assert code == 130, err
+    assert ended == code, err
     assert time.monotonic() - stopped_at[0] < 40  # On an idle machine it is well below 10 s.
     document = json.loads(out)
     assert document["status"] == "aborted"
@@ -345,5 +444,5 @@ def test_ctrl_c_keeps_the_partial_result_and_leaves_no_queue(
     assert "Traceback" not in err
     connection = pika.BlockingConnection(pika.URLParameters(rabbitmq_broker.uri))
     with pytest.raises(pika.exceptions.ChannelClosedByBroker):
-        connection.channel().queue_declare("bench-cut-short-0", passive=True)
+        connection.channel().queue_declare(f"bench-{run_id}-0", passive=True)
     connection.close()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import statistics
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 from xml.etree import ElementTree
 
+import pyarrow as pa
 import pytest
 import yaml
 
@@ -15,9 +18,10 @@ from bench_spark.cli.search_window import transaction_messages
 from bench_spark.errors import EXIT_DEGRADED, EXIT_INTERRUPTED, EXIT_VALID
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
-from bench_spark.search.window import AS_GOOD
+from bench_spark.search.throughput import AS_GOOD
 from bench_spark.store import Store
 from bench_spark.summary.document import RunSummary
+from bench_spark.tables import SAMPLES
 
 QUICK = (
     *("--set", "phases.warmup_seconds=0.1", "--set", "phases.measure_seconds=0.5"),
@@ -96,20 +100,32 @@ def test_the_shipped_study_runs_on_rabbitmq(
 
 
 class SimulatedEngine:
-    """Answers as the engine does, from a table of exit codes by window."""
+    """Answers as the engine does, from tables by window: exit codes, and samples of each trial."""
 
     outcomes: ClassVar[dict[int, tuple[str, int]]] = {}
+    samples: ClassVar[dict[int, list[list[float]]]] = {}
 
-    def __init__(self, *_: object) -> None:
-        pass
+    def __init__(self, spark: object, store: Store, *_: object) -> None:
+        self._store = store
 
     def run(self, request: Any) -> RunSummary:
-        in_flight = request.plan.scenario.load.in_flight
+        in_flight, run_id = request.plan.scenario.load.in_flight, request.plan.run_id
         status, exit_code = self.outcomes.get(in_flight, ("valid", 0))
-        per_second = 1000.0 * min(in_flight, 100)
-        names = ("median", "mean", "low", "high")
-        sampled = {f"{name}_per_second": per_second for name in names}
-        throughput = {**sampled, "stddev_per_second": 0.0, "samples": 100, "pairs": []}
+        given = self.samples.get(in_flight)
+        per_second = given.pop(0) if given else [1000.0 * min(in_flight, 100)] * 100
+        rows = {
+            **{"pair": 0, "agent": 0, "attempt": 0, "run_id": run_id, "seconds": 0.01},
+            **{"started_at": datetime(2026, 1, 1, tzinfo=UTC)},
+        }
+        table = pa.Table.from_pylist(
+            [
+                rows | {"number": number, "messages": round(value / 100)}
+                for number, value in enumerate(per_second)
+            ],
+            schema=SAMPLES,
+        )
+        self._store.append("samples", table, app_id=run_id, version=0)
+        throughput = {"samples": len(per_second), "pairs": [{"pair": 0}]}
         return RunSummary({"status": status, "throughput": throughput}, exit_code, {})
 
     def close(self) -> None:
@@ -120,6 +136,7 @@ class SimulatedEngine:
 def simulated(monkeypatch: pytest.MonkeyPatch, without_session: None) -> type[SimulatedEngine]:
     monkeypatch.setattr("bench_spark.spark.engine.Engine", SimulatedEngine)
     monkeypatch.setattr(SimulatedEngine, "outcomes", {})
+    monkeypatch.setattr(SimulatedEngine, "samples", {})
     return SimulatedEngine
 
 
@@ -136,6 +153,23 @@ def test_samples_at_the_consumer_decide(
     assert 99 <= document["in_flight"] <= 110
     assert document["end"] == "plateau"
     assert {trial["samples"] for trial in document["trials"]} == {100}
+
+
+def test_a_window_measured_twice_shows_the_median_of_all_its_samples(
+    simulated: type[SimulatedEngine], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """10 seems lower than 1 by chance, so it is tried again: five slow samples and nine fast."""
+    slow, fast = [100.0, 200.0, 300.0, 1900.0, 2000.0], [2500.0] * 9
+    simulated.samples |= {1: [[700.0, 800.0, 900.0] * 3], 10: [slow, fast], 100: [[100.0] * 9]}
+    search(tmp_path, "--format", "json", "--highest", "100")
+    document = json.loads(capsys.readouterr().out)
+    tried = [trial["in_flight"] for trial in document["trials"]]
+    assert tried[:3] == [1, 10, 10]
+    [point] = [point for point in document["curve"] if point["in_flight"] == 10]
+    assert point["samples"] == 14
+    assert point["median_per_second"] == statistics.median([*slow, *fast]) == 2500
+    assert point["mean_per_second"] == pytest.approx(statistics.fmean([*slow, *fast]))
+    assert point["low_per_second"] <= statistics.median(slow)
 
 
 def test_windows_hold_no_more_than_the_backlog_limit(

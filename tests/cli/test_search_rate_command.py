@@ -69,7 +69,13 @@ def test_a_search_for_a_rate_tells_its_trials_and_its_answer(
     assert all(trial["why"] for trial in paced if not trial["kept"])
     # What a starved machine makes of so short a load is not known here, but the code says it.
     answer = next(trial for trial in paced if trial["run_id"] == document["run_id"])
-    assert code == (EXIT_VALID if answer["kept"] and answer["status"] == "valid" else EXIT_DEGRADED)
+    is_good = document["is_settled"] and answer["kept"] and answer["status"] == "valid"
+    assert code == (EXIT_VALID if is_good else EXIT_DEGRADED)
+    assert document["status"] == ("valid" if is_good else "degraded")
+    for trial in paced:
+        [stored_run] = Store(tmp_path / "store").read("runs", run_id=trial["run_id"]).to_pylist()
+        checks = json.loads(stored_run["result_json"])["audit"]["checks"]
+        assert trial["limit"] == "" or trial["limit"] in {check["text"] for check in checks}
     assert answer["p50_us"] <= answer["p99_us"]
     assert document["measure"] == "delivery_latency"
 
@@ -111,12 +117,19 @@ class Ticked:
         return self.counted
 
 
+def late(limited_by: str, text: str) -> dict[str, str]:
+    """What the audit of a run says that did not keep its rate."""
+    return {"name": "schedule", "verdict": "fail", "text": text, "limited_by": limited_by}
+
+
 @dataclass
 class SimulatedBroker:
     """Keeps rates up to its capacity; latency is that of a queue, 1 ms when it is idle."""
 
     capacity: float = 10_000.0
-    busy: float = 0.3
+    is_unsteady: bool = False
+    """Moves only half of a rate that it is asked for again."""
+    late: dict[str, str] = field(default_factory=lambda: late("broker", "took no more"))
     outcome_of: Callable[[Scenario], tuple[str, int] | None] = field(default=lambda _: None)
     scenarios: list[Scenario] = field(default_factory=list)
 
@@ -124,12 +137,14 @@ class SimulatedBroker:
         is_paced = scenario.load.mode == "rate"
         counted = scenario.producers if scenario.load.scope == "per_producer" else 1
         asked = scenario.load.rate_per_second * counted if is_paced else self.capacity
-        return asked, min(asked, self.capacity)
+        times = [known.load.rate_per_second for known in self.scenarios if is_paced]
+        is_tired = self.is_unsteady and times.count(scenario.load.rate_per_second) > 1
+        return asked, min(asked, self.capacity) * (0.5 if is_tired else 1.0)
 
     def document(self, run_id: str, scenario: Scenario) -> tuple[dict[str, Any], int]:
-        asked, moved = self.moved(scenario)
         self.scenarios.append(scenario)
-        is_kept = asked < self.capacity
+        asked, moved = self.moved(scenario)
+        is_kept = moved == asked < self.capacity
         p50_us = 1000 / (1 - asked / self.capacity) if is_kept else 2e6
         latency = {"p50_us": p50_us, "p99_us": 3 * p50_us, "lower_bounds": []}
         measures = {"latency": latency}
@@ -140,7 +155,7 @@ class SimulatedBroker:
             "run_id": run_id,
             "counts": {"due": asked * 5, "sent": moved * 5, "received_once": moved * 5},
             "rates": {"send_rate": moved, "receive_rate": moved},
-            "resources": {"busiest_agent_share_of_core": self.busy},
+            "audit": {"checks": [] if is_kept else [self.late]},
             "measures": measures,
         }
         document["slo"] = judged_objectives(scenario.slo, document)
@@ -243,14 +258,39 @@ def test_a_rate_is_that_of_the_whole_run(simulated: SimulatedBroker, search: Sea
     assert simulated.scenarios[-1].producers == 2
 
 
-def test_a_generator_without_cpu_makes_a_lower_bound(
-    simulated: SimulatedBroker, search: Search
+@pytest.mark.parametrize(
+    ("limited_by", "shown"), [("generator", "the generator"), ("host", "the host's CPU")]
+)
+def test_a_limit_that_is_not_the_brokers_makes_a_lower_bound(
+    simulated: SimulatedBroker, search: Search, limited_by: str, shown: str
 ) -> None:
-    simulated.busy = 0.97
+    simulated.late = late(limited_by, "so the audit of the trial has it")
     code, out, _ = search()
     assert code == EXIT_VALID
     assert "  highest   >= 9," in out
-    assert "  limit     the generator, an agent had no CPU left: " in out
+    [limit] = [line for line in out.splitlines() if line.startswith("  limit ")]
+    assert limit.startswith(f"  limit     {shown}: ")
+    assert limit.endswith("; so the audit of the trial has it")
+
+
+def test_trials_at_the_same_rate_that_disagree_are_both_shown(
+    simulated: SimulatedBroker, search: Search
+) -> None:
+    simulated.is_unsteady = True
+    code, out, err = search("--trials", "10", "--format", "json", "--format", "terminal")
+    document = json.loads(out)
+    assert (code, document["status"]) == (EXIT_DEGRADED, "degraded")
+    assert (document["end"], document["is_settled"]) == ("disputed", False)
+    kept, refused = (document["trials"][number - 1] for number in document["edge_trials"])
+    assert kept["rate_per_second"] == refused["rate_per_second"]
+    assert (kept["kept"], refused["kept"]) == (True, False)
+    assert document["range_low_per_second"] < kept["rate_per_second"]
+    assert kept["rate_per_second"] < document["range_high_per_second"]
+    assert "  settled   NO: trials at about the same rate disagree\n" in err
+    folded = " ".join(err.split())
+    for trial, word in ((kept, "kept"), (refused, "not kept")):
+        moved = f"{trial['rate_per_second']:,.0f} msg/s, {trial['received_per_second']:,.0f}"
+        assert f" {word} {moved} received, p50 " in folded
 
 
 def test_without_a_rate_that_was_kept_the_search_has_failed(search: Search) -> None:

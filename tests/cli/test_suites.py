@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from growing_run import vanished_driver
 
 from bench_spark.brokers.base import BrokerStatus, free_ports
 from bench_spark.cli import main
@@ -58,10 +59,12 @@ def suite(command: str, path: Path, *more: str) -> int:
     return main(["suite", command, str(path), "--broker", "loopback", *more])
 
 
-def forget_trial(store: Store, number: int) -> None:
-    """As if the driver had been killed while it ran."""
+def forget_trial(store: Store, number: int) -> str:
+    """As if the driver had been killed while it ran; returns the run's id."""
     [row] = store.read("runs", trial=number).to_pylist()
-    store.replace_run(row | {"status": "running", "result_json": None})
+    running = {"status": "running", "result_json": None, "exit_code": None, "ended_at": None}
+    store.replace_run(row | running | {"driver_json": vanished_driver()})
+    return str(row["run_id"])
 
 
 def test_a_plan_lists_the_trials_and_the_time(
@@ -102,11 +105,15 @@ def test_a_suite_runs_goes_on_after_a_kill_and_reports(
     published = store.read("metrics").column("run_id").unique().to_pylist()
     assert sorted(published) == sorted(run["run_id"] for run in runs)
 
-    forget_trial(store, 3)
+    gone = forget_trial(store, 3)
     assert suite("run", suite_file, *where) == EXIT_VALID
     again = capfd.readouterr()
     assert "grid on loopback: 1 trials to run, 3 done or skipped" in again.err
+    assert f"run {gone} is abandoned: its driver has vanished" in again.err
     assert store.read("runs").num_rows == 5
+    [row] = store.read("runs", run_id=gone).to_pylist()
+    assert (row["status"], row["exit_code"]) == ("abandoned", EXIT_DEGRADED)
+    assert row["ended_at"] is not None
 
     assert suite("report", suite_file, *where, "--format", "csv") == EXIT_VALID
     table = list(csv.DictReader(io.StringIO(capfd.readouterr().out)))
@@ -171,7 +178,8 @@ def test_a_value_that_the_broker_refuses_leaves_a_hole_with_its_reason(
     code = main(["suite", "run", str(tmp_path / "copies.yaml"), *where, "--format", "json"])
     said = capfd.readouterr()
     assert code == EXIT_DEGRADED, said.err
-    reason = "The target replication factor of 3 cannot be reached"
+    reason = "kafka.topic.replication_factor: 3 copies need as many brokers"
+    assert "will fail: trial kafka.topic.replication_factor=3" in said.err
     assert "trial 1 of 2: kafka.topic.replication_factor=3;repetition=1: failed, " in said.err
     assert reason in said.err
     refused, measured = json.loads(said.out)["cells"]

@@ -146,6 +146,7 @@ def test_what_a_killed_broker_has_forgotten_is_reported_as_lost(
         phases={"warmup_seconds": 0, "measure_seconds": 20, "drain_seconds": 4},
         load={"rate_per_second": RATE},
         consumer={"rate_per_second": RATE // 2},
+        audit={"undelivered_share": 0},
         **keys,
     )
     assert outcome.counts["lost"] > 0

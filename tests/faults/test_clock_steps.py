@@ -12,7 +12,7 @@ from fault_records import Seen
 from whole_runs import CarryOut, Loading
 
 from bench_spark.agent.recorder import PRODUCER
-from bench_spark.measure.clock import NANOSECONDS, WallClockWatch
+from bench_spark.core.clock import NANOSECONDS, WallClockWatch
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario

@@ -15,28 +15,13 @@ from contract import eventually
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from fault_records import Seen
-from whole_runs import CarryOut, Loading
+from whole_runs import CarryOut, Loading, workers_at
 
 from bench_spark.errors import EXIT_PREFLIGHT, TooFewSlots
 from bench_spark.scenario.broker import Broker
 from benchmarks.standalone import HERE, Cluster, Job, standalone
 
 RATE = 400
-
-
-def workers_at(port: int) -> list[psutil.Process]:
-    """Python workers of Spark that are connected to this port: those that run agents."""
-    found = {}
-    for process in psutil.process_iter(["cmdline"]):
-        if not any("pyspark.daemon" in part for part in process.info["cmdline"] or ()):
-            continue
-        try:
-            connections = process.net_connections("tcp")
-        except psutil.Error:
-            continue  # ended meanwhile
-        if any(one.raddr and one.raddr.port == port for one in connections):
-            found[process.pid] = process
-    return [found[pid] for pid in sorted(found)]
 
 
 @pytest.mark.fault(case=10)

@@ -21,10 +21,10 @@ from bench_spark.agent.rows import EventRow, decode_rows, encode_rows
 from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.wire import FrameReader, WireError, encode_frame
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.measure.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
-from bench_spark.measure.hdr import shape_for
-from bench_spark.measure.sequences import SequencePages, SequenceSets
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
+from bench_spark.core.hdr import shape_for
+from bench_spark.core.sequences import SequencePages, SequenceSets
 from bench_spark.transports.amqp.deliveries import Deliveries as AmqpDeliveries
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
@@ -254,7 +254,7 @@ def receive(
     count = len(head)
     size = np.full(count, 100) if sizes is None else sizes.choice([0, 7, 31, 32, 100], count)
     recorder.received(
-        Received(
+        Received.of_columns(
             received_ns=np.full(count, at_ns, np.int64),
             lane=np.zeros(count, np.uint32),
             route=np.zeros(count, np.uint16),

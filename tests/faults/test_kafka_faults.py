@@ -15,7 +15,7 @@ from restartable import restartable
 from whole_runs import CarryOut, Loading, Outcome
 
 from bench_spark.brokers.kafka import Kafka
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.scenario.broker import Broker
 
 RATE = 500

@@ -10,8 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from fault_records import Seen
-from test_executor_faults import workers_at
-from whole_runs import CarryOut, Loading
+from whole_runs import CarryOut, Loading, workers_at
 
 from bench_spark.scenario.broker import Broker
 
@@ -78,7 +77,8 @@ def test_what_slow_consumers_leave_is_reported_and_not_kept_in_memory(
     grown_bytes = max(use.memory_bytes) - use.memory_bytes[0]
     assert outcome.counts["left_in_broker"] > outcome.counts["sent"] * 0.9
     assert outcome.closes
-    assert outcome.check("drain").startswith("warn")
+    assert outcome.check("drain").startswith("fail")
+    assert (outcome.status, outcome.exit_code) == ("degraded", 4)
     assert grown_bytes < 64 * MEBIBYTE
     seen(
         f"{outcome.counts['left_in_broker']:,} of {outcome.counts['sent']:,} left in the broker, "

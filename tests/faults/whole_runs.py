@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import psutil
 from deltalake import DeltaTable
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.cli.preparing import asked_of
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.plan import Plan, make_plan
 from bench_spark.report.live import Steps
 from bench_spark.scenario.broker import Broker
@@ -150,3 +151,18 @@ def carry_out_on(spark: Any, directory: Path) -> CarryOut:
         return Outcome(run_id, opened, summary.document, summary.exit_code, seconds)
 
     return carry_out
+
+
+def workers_at(port: int) -> list[psutil.Process]:
+    """Python workers of Spark that are connected to this port: those that run agents."""
+    found = {}
+    for process in psutil.process_iter(["cmdline"]):
+        if not any("pyspark.daemon" in part for part in process.info["cmdline"] or ()):
+            continue
+        try:
+            connections = process.net_connections("tcp")
+        except psutil.Error:
+            continue  # ended meanwhile
+        if any(one.raddr and one.raddr.port == port for one in connections):
+            found[process.pid] = process
+    return [found[pid] for pid in sorted(found)]

@@ -13,9 +13,9 @@ import pyarrow as pa
 from hdrh.histogram import HdrHistogram
 
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.hdr import Histogram, shape_for
 from bench_spark.histogram_column import histogram_array
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.measure.hdr import Histogram, shape_for
 from bench_spark.tables import COUNTERS, EVENTS
 
 HIGHEST_US = 10_000_000

@@ -6,16 +6,20 @@ import pytest
 from pyspark.sql import SparkSession
 from realistic import Load, Row, events_table, recorded, timeline
 
-from bench_spark.measure.hdr import merge_sparse
+from bench_spark.core.hdr import merge_sparse
 from bench_spark.spark import ticks as ticks_module
-from bench_spark.spark.ticks import merged_ticks
+from bench_spark.spark.merge import TickRows
+from bench_spark.spark.ticks import merged_ticks, ticks_and_unwritten
 from bench_spark.store import Store
 
 TIMELINE = timeline(warmup_seconds=2, measure_seconds=4)
 
 
 def assert_merged(spark: SparkSession, store: Store, run_id: str, rows: list[Row]) -> None:
-    found = list(merged_ticks(spark, store, run_id))
+    assert_same(list(merged_ticks(spark, store, run_id)), rows)
+
+
+def assert_same(found: list[TickRows], rows: list[Row]) -> None:
     keys = [(tick.key.tick, tick.role, tick.phase) for tick in found]
     assert keys == sorted({(row.tick, row.role, row.phase) for row in rows})
     for tick in found:
@@ -49,6 +53,23 @@ def test_rows_written_twice_count_once_in_one_file_or_in_two(
     assert_merged(spark, store, "twice", rows)
     store.compact("events")
     assert_merged(spark, store, "twice", rows)
+
+
+def test_rows_that_the_store_did_not_take_count_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it has some of them after all, and where it has later ticks of other agents."""
+    monkeypatch.setattr(ticks_module, "STRETCH_TICKS", 2)
+    load = Load("unwritten", TIMELINE, values=50)
+    ticks = [load.tick(range(3), tick) for tick in range(6)]
+    late = [row for row in ticks[3] if row.agent == 2]
+    in_time = [row for row in ticks[3] if row.agent != 2]
+    stored = [row for tick in (*ticks[:3], in_time, ticks[5]) for row in tick]
+    store.append("events", events_table(stored, TIMELINE))
+    unwritten = events_table([*ticks[2], *late, *ticks[4]], TIMELINE)
+    found = list(ticks_and_unwritten(store, "unwritten", unwritten))
+    assert_same(found, [row for tick in ticks for row in tick])
+    assert list(ticks_and_unwritten(store, "none", unwritten.slice(0, 0))) == []
 
 
 def test_a_long_run_is_read_a_stretch_at_a_time(

@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench_spark.agent.timeline import Timeline
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.measure.hdr import SparseHistogram
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.hdr import SparseHistogram
 from bench_spark.messages.joining import JoinRule
 from bench_spark.spark import joins
 from bench_spark.spark.joins import join_messages

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
+from bench_spark.spark.overhead import jvm_pid
 from bench_spark.spark.session import free_slots, local_session_master, wait_for_slots
 
 
@@ -15,7 +17,7 @@ def test_a_local_session_has_room_for_the_agents_and_the_rolling_metrics(
 ) -> None:
     assert local_session_master(agents=3) == "local[5]"
     assert free_slots(spark) == 5
-    assert wait_for_slots(spark, wanted=6, timeout_seconds=0.3) == 5
+    assert wait_for_slots(spark, 6, timeout_seconds=0.3, say=print) == 5
 
 
 @pytest.mark.fault(case=18)
@@ -34,3 +36,8 @@ def test_times_are_utc_and_nothing_is_started_twice(spark: SparkSession) -> None
     conf = spark.sparkContext.getConf()
     assert conf.get("spark.speculation") == "false"
     assert conf.get("spark.dynamicAllocation.enabled") == "false"
+
+
+def test_the_jvm_of_the_session_is_known(spark: SparkSession) -> None:
+    command = psutil.Process(jvm_pid(spark)).cmdline()
+    assert "org.apache.spark.deploy.SparkSubmit" in command

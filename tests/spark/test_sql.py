@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,9 +12,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.spark.sql import create_views, run_query, view_statements
+from bench_spark.spark.sql import (
+    create_views,
+    refuse_unless_reading,
+    run_query,
+    view_statements,
+)
 from bench_spark.store import Store
-from bench_spark.tables import METRICS, RESOURCES, SUMMARY, TABLES
+from bench_spark.tables import METRICS, PERCENTILES, RESOURCES, SUMMARY, TABLES
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -35,6 +41,7 @@ def filled(store: Store) -> Store:
             "counts": [("sent", 100), ("received", 99), ("bytes_sent", 1000), ("errors", 0)],
             "rates": [("send_rate", 10.0), ("receive_rate", 9.9)],
             "delivery_rate": 0.99,
+            "result_json": json.dumps({"measured_seconds": 8.0}),
             "scenario_json": json.dumps(
                 {"destinations": 3, "load": {"mode": "rate", "rate_per_second": 10.0}}
             ),
@@ -85,6 +92,8 @@ def test_latency_spec_has_the_fields_of_the_specification(
     assert rows[0]["messages_sent"] == 100
     assert rows[0]["messages_acked"] is None
     assert rows[0]["delivery_rate"] == 0.99
+    assert (rows[0]["sent_per_second"], rows[0]["received_per_second"]) == (10.0, 9.9)
+    assert (rows[0]["send_rate"], rows[0]["receive_rate"]) == (100 / 8, 99 / 8)
 
 
 def test_the_documents_tables_take_their_own_aggregation(
@@ -108,6 +117,30 @@ def test_the_documents_tables_take_their_own_aggregation(
             "confirm_p99_us": 9.0,
         }
     ]
+
+
+def test_views_show_no_percentile_above_the_maximum_of_rows_written_before(
+    spark: SparkSession, filled: Store
+) -> None:
+    statistics = dict.fromkeys((name for name, _ in PERCENTILES), 11_403_263)
+    rows = [
+        summary(aggregation, "latency", max_us=11_396_122, **statistics) | {"run_id": "old"}
+        for aggregation in ("run", "interval_max", "interval_mean")
+    ]
+    filled.append("summary", pa.Table.from_pylist(rows, schema=SUMMARY))
+    filled.replace_run({"run_id": "old", "started_at": STARTED, "scenario_json": "{}"})
+    window = metric(1, second=0, max_us=11_396_122, **statistics) | {"run_id": "old"}
+    filled.append("metrics", pa.Table.from_pylist([window], schema=METRICS))
+    names = ", ".join(statistics)
+    for query in (
+        f"SELECT {names} FROM metrics_latest",
+        f"SELECT {names} FROM latency_by_interval",
+        "SELECT latency_p50_us, latency_p95_us, latency_p99_us, latency_p999_us FROM latency_spec",
+        "SELECT max_p99_us, max_p95_us, max_p75_us FROM c2_table",
+        "SELECT p95_us, p99_us FROM e6_table",
+    ):
+        [row] = run_query(spark, filled, f"{query} WHERE run_id = 'old'").to_pylist()
+        assert set(row.values()) == {11_396_122}, query
 
 
 def resource(source: str, host: str, second: int, **values: Any) -> dict[str, Any]:
@@ -195,3 +228,140 @@ def test_a_mistake_in_a_query_is_told_in_one_line_without_java(
     assert "\n" not in text
     assert "org.apache" not in text
     assert "\tat " not in capfd.readouterr().err
+
+
+READING = """
+SELECT * FROM runs
+/* DELETE */ SELECT 'DELETE FROM runs' AS text FROM runs -- DROP TABLE runs
+SELECT run_id FROM runs;
+WITH one AS (SELECT * FROM runs) SELECT count(*) FROM one
+WITH RECURSIVE up AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM up WHERE n < 3) SELECT * FROM up
+VALUES (1), (2)
+TABLE runs
+FROM runs SELECT run_id
+FROM runs |> WHERE status = 'valid' |> SELECT run_id
+(SELECT run_id FROM runs) UNION ALL (SELECT run_id FROM summary) ORDER BY 1 LIMIT 3 OFFSET 1
+SELECT run_id FROM runs INTERSECT SELECT run_id FROM summary EXCEPT SELECT run_id FROM metrics
+SELECT DISTINCT r.run_id FROM runs r LEFT JOIN summary USING (run_id)
+SELECT run_id FROM runs WHERE run_id IN (SELECT run_id FROM summary) AND EXISTS (TABLE metrics)
+SELECT status, count(*) FROM runs GROUP BY status HAVING count(*) > 0
+SELECT status, sum(count(*)) OVER w FROM runs GROUP BY ROLLUP (status) WINDOW w AS (ORDER BY status)
+SELECT key, value FROM runs LATERAL VIEW explode(counts) AS key, value
+SELECT r.run_id, l.p99_us FROM runs r, LATERAL (SELECT p99_us FROM summary LIMIT 1) AS l
+SELECT * FROM (SELECT measure, p99_us FROM summary) PIVOT (max(p99_us) FOR measure IN ('latency'))
+SELECT * FROM (SELECT p50_us, p99_us FROM summary) UNPIVOT (us FOR name IN (p50_us, p99_us))
+SELECT /*+ REPARTITION(2) */ * FROM runs TABLESAMPLE (100 PERCENT) CLUSTER BY run_id
+SELECT * FROM range(3) AS t(n) JOIN (VALUES (1), (2)) AS v(n) ON t.n = v.n
+SELECT * FROM delta.`$store/runs` VERSION AS OF 0
+DESCRIBE runs
+DESCRIBE QUERY SELECT * FROM runs
+DESCRIBE FUNCTION abs
+DESCRIBE HISTORY delta.`$store/runs`
+DESC DETAIL delta.`$store/runs`
+SHOW TABLES
+SHOW COLUMNS IN runs
+SHOW FUNCTIONS LIKE 'abs'
+EXPLAIN SELECT * FROM runs
+EXPLAIN DELETE FROM delta.`$store/runs`
+"""
+
+EXPLAINED = (
+    "EXTENDED DELETE FROM delta.`$store/runs`",
+    "INSERT OVERWRITE DIRECTORY '$store/x' USING parquet SELECT 1",
+)
+"""Nothing of it is carried out."""
+
+CHANGING = """
+DELETE FROM runs
+DELETE FROM delta.`$store/runs`
+/* SELECT */ delete from delta.`$store/runs` where true
+WITH a AS (SELECT * FROM runs) INSERT INTO delta.`$store/runs` SELECT * FROM a
+INSERT INTO delta.`$store/runs` SELECT * FROM runs
+INSERT OVERWRITE delta.`$store/runs` SELECT * FROM runs LIMIT 0
+INSERT INTO IDENTIFIER('delta.`$store/runs`') SELECT * FROM runs
+INSERT OVERWRITE DIRECTORY '$store/x' USING parquet SELECT 1
+FROM runs INSERT INTO delta.`$store/runs` SELECT * INSERT INTO delta.`$store/runs` SELECT *
+MERGE INTO delta.`$store/runs` t USING runs s ON t.run_id = s.run_id WHEN MATCHED THEN DELETE
+UPDATE delta.`$store/runs` SET status = 'x'
+TRUNCATE TABLE delta.`$store/runs`
+VACUUM delta.`$store/runs`
+VACUUM '$store/runs' RETAIN 1000 HOURS
+OPTIMIZE delta.`$store/runs`
+REORG TABLE delta.`$store/runs` APPLY (PURGE)
+RESTORE TABLE delta.`$store/runs` TO VERSION AS OF 0
+CONVERT TO DELTA parquet.`$store/x`
+GENERATE symlink_format_manifest FOR TABLE delta.`$store/runs`
+CREATE TABLE copy USING delta LOCATION '$store/x' AS SELECT 1 AS one
+CREATE OR REPLACE TEMPORARY VIEW runs AS SELECT 1
+CREATE DATABASE other
+CREATE TEMPORARY FUNCTION g() RETURNS INT RETURN 1
+DROP TABLE delta.`$store/runs`
+DROP VIEW runs
+ALTER TABLE delta.`$store/runs` ADD COLUMN x INT
+COMMENT ON TABLE delta.`$store/runs` IS 'x'
+CACHE TABLE runs
+CACHE LAZY TABLE x AS SELECT 1
+CLEAR CACHE
+REFRESH TABLE runs
+ANALYZE TABLE delta.`$store/runs` COMPUTE STATISTICS
+SET spark.sql.shuffle.partitions = 1
+RESET
+USE default
+DECLARE x INT
+CALL system.anything()
+EXPLAIN CALL system.anything()
+ADD JAR '$store/x.jar'
+EXECUTE IMMEDIATE 'DELETE FROM delta.`$store/runs`'
+EXPLAIN EXECUTE IMMEDIATE 'DELETE FROM delta.`$store/runs`'
+BEGIN SELECT 1; DELETE FROM delta.`$store/runs`; END
+SELECT TRANSFORM(run_id) USING 'tee $store/x' AS (a) FROM runs
+SELECT (SELECT max(a) FROM (SELECT TRANSFORM(run_id) USING 'tee $store/x' AS (a) FROM runs))
+WITH a AS (SELECT TRANSFORM(run_id) USING 'tee $store/x' AS (a) FROM runs) SELECT * FROM a
+"""
+
+
+def statements(table: str, store: Store) -> list[str]:
+    return table.replace("$store", store.uri).strip().splitlines()
+
+
+def test_what_reads_is_let_through(spark: SparkSession, filled: Store) -> None:
+    for statement in statements(READING, filled):
+        refuse_unless_reading(spark, statement)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "WITH one AS (SELECT * FROM runs) SELECT count(*) FROM one",
+        "DESCRIBE HISTORY delta.`$store/runs`",
+        "SHOW COLUMNS IN runs",
+    ],
+)
+def test_what_reads_is_answered(spark: SparkSession, filled: Store, query: str) -> None:
+    assert len(run_query(spark, filled, query.replace("$store", filled.uri)))
+
+
+def test_what_changes_anything_is_refused_and_changes_nothing(
+    spark: SparkSession, filled: Store
+) -> None:
+    versions = {name: filled.version(name) for name in TABLES}
+    before = files_in(filled)
+    settings = dict(spark.conf.getAll)
+    for statement in statements(CHANGING, filled):
+        with pytest.raises(ConfigurationError) as caught:
+            run_query(spark, filled, statement)
+        assert str(caught.value).startswith("SQL: only what reads is answered"), statement
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match="Syntax error at or near 'DELETE'"):
+        run_query(spark, filled, f"SELECT 1; DELETE FROM delta.`{filled.uri}/runs`")
+    for explained in EXPLAINED:
+        run_query(spark, filled, f"EXPLAIN {explained}".replace("$store", filled.uri))
+    assert {name: filled.version(name) for name in TABLES} == versions
+    assert files_in(filled) == before
+    assert dict(spark.conf.getAll) == settings
+
+
+def files_in(store: Store) -> set[str]:
+    """All but checksums that readers leave beside a table's log."""
+    found = (str(path) for path in Path(store.uri).rglob("*") if path.is_file())
+    return {path for path in found if not path.endswith(".crc")}

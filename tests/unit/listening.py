@@ -1,26 +1,17 @@
-"""A handler that only remembers, and patience: for tests of both ends of a link."""
+"""A handler that only remembers: for tests of both ends of a link."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from patience import eventually
+
 from bench_spark.agent.wire import Message, new_token
 from bench_spark.collector.server import CollectorServer
-from bench_spark.measure.clock import Clock
-
-
-def eventually(is_so: Callable[[], object], timeout_seconds: float = 10.0) -> bool:
-    """Whether it becomes so; generous, because test machines are busy."""
-    deadline = time.monotonic() + timeout_seconds
-    while not is_so():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.002)
-    return True
+from bench_spark.core.clock import Clock
 
 
 @dataclass

@@ -15,9 +15,9 @@ from bench_spark.agent.recorder_setup import RecorderSetup
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.timeline import Timeline
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.measure.envelope import Envelopes, empty_envelopes
-from bench_spark.measure.hdr import Histogram, SparseHistogram, merge_sparse, shape_for
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.envelope import Envelopes, empty_envelopes
+from bench_spark.core.hdr import Histogram, SparseHistogram, merge_sparse, shape_for
 from bench_spark.transports.base import OutcomeKind, Outcomes, Received
 
 RUN_TAG = 77
@@ -80,7 +80,7 @@ def receive(
 
     moments = np.broadcast_to(np.asarray(received, dtype=np.float64), count).tolist()
     into.received(
-        Received(
+        Received.of_columns(
             received_ns=np.array([at(moment) for moment in moments], dtype=np.int64),
             lane=np.zeros(count, np.uint32),
             route=np.zeros(count, np.uint16),
@@ -101,7 +101,7 @@ def settle(
     into: Recorder, head: Envelopes, kinds: Sequence[OutcomeKind], moment: float, lane: int = 0
 ) -> None:
     into.outcomes(
-        Outcomes(
+        Outcomes.of_columns(
             at_ns=np.full(len(head), at(moment)),
             lane=np.full(len(head), lane, np.uint32),
             kind=np.array(kinds, np.uint8),

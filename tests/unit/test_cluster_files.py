@@ -1,4 +1,4 @@
-"""The files for clusters agree with the image, with spark-defaults.conf and with each other."""
+"""The files for clusters agree with the image, with its settings and with each other."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def application() -> dict[str, Any]:
     return found
 
 
-def spark_defaults() -> dict[str, str]:
-    lines = (ROOT / "spark-defaults.conf").read_text().splitlines()
+def settings_of_the_image() -> dict[str, str]:
+    lines = (ROOT / "conf" / "docker" / "spark-defaults.conf").read_text().splitlines()
     return dict(line.split() for line in lines if line.startswith("spark."))  # type: ignore[misc]
 
 
@@ -84,8 +84,9 @@ def test_the_application_has_only_fields_that_the_operator_knows(
     assert spec["restartPolicy"]["type"] == "Never"
 
 
-def test_the_application_has_the_settings_of_spark_defaults(application: dict[str, Any]) -> None:
-    wanted = {key: v for key, v in spark_defaults().items() if not key.startswith("spark.yarn.")}
+def test_the_application_has_the_settings_of_the_image(application: dict[str, Any]) -> None:
+    image = settings_of_the_image()
+    wanted = {key: value for key, value in image.items() if not key.startswith("spark.yarn.")}
     settings = application["spec"]["sparkConf"]
     assert settings == wanted
     assert {type(value) for value in settings.values()} == {str}
@@ -97,9 +98,11 @@ def test_the_application_names_what_the_image_has(application: dict[str, Any]) -
     assert f"FROM apache/spark:{spec['sparkVersion']}-" in DOCKERFILE
     assert spec["image"].endswith(f":{__version__}")
     assert in_the_image(spec["mainApplicationFile"].removeprefix("local://"))
-    for pod in (spec["driver"], spec["executor"]):
-        assert in_the_image(pod["javaOptions"].rpartition("=file:")[2])
-    class_path = spec["sparkConf"]["spark.driver.extraClassPath"]
+    settings = spec["sparkConf"]
+    for role in ("driver", "executor"):
+        options = settings[f"spark.{role}.extraJavaOptions"]
+        assert in_the_image(options.rpartition("=file:")[2])
+    class_path = settings["spark.driver.extraClassPath"]
     assert class_path.removesuffix("/delta/*") in DOCKERFILE
 
 
@@ -142,7 +145,8 @@ def test_a_script_names_files_that_exist(script: Path) -> None:
         assert (ROOT / path).is_file(), path
     for path in re.findall(r"(?:local://|file:)(/opt/bench-spark/[\w/.-]+)", code):
         assert in_the_image(path), path
-    assert "--properties-file spark-defaults.conf" in code
+    own = "conf/docker/" if "/opt/bench-spark" in code else ""
+    assert f"--properties-file {own}spark-defaults.conf" in code
 
 
 def test_there_is_a_script_for_every_kind_of_cluster() -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planned_scenarios import planned, scenario, scenarios, schedule_rates, topologies
 
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.load_course import UNBOUNDED_PHASE_SECONDS, mean_rate_per_second
-from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import Assignment, make_plan
 from bench_spark.scenario.models import Scenario
 
@@ -94,7 +94,6 @@ def test_agents_are_shifted_against_each_other_into_one_even_stream() -> None:
 def test_a_message_count_sets_the_length_of_a_paced_phase() -> None:
     plan = make_plan(scenario(load={"rate_per_second": 500, "messages": 2000}), "run-1")
     assert plan.assignments[0].measure_seconds == 4.0
-    assert plan.load_seconds == 9.0
     assert plan.longest_seconds == 14.0
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.measure.envelope import Envelopes, empty_envelopes
+from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.transports.base import I64, Bool
 
 _MOST_AT_FIRST = 1024

@@ -24,7 +24,7 @@ from typing import Any
 import pika.connection
 import pika.exceptions
 
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 from bench_spark.transports.sockets.line import Line
 from bench_spark.transports.sockets.loop import BROKEN, Loop, Timer
 from bench_spark.transports.sockets.wire import WOULD_BLOCK
@@ -46,7 +46,7 @@ PASSING_CODES = frozenset({200, 320, 541})
 
 
 class ForeignProtocol(pika.exceptions.AMQPConnectionError):  # type: ignore[misc]  # pika is untyped
-    """The peer's first bytes are not AMQP 0-9-1."""
+    """The peer does not speak AMQP 0-9-1, by its first bytes or by what it offers."""
 
 
 @dataclass(frozen=True)
@@ -261,6 +261,15 @@ class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika 
         self._loop.call_soon(callback)
 
     # -- what pika tells ---------------------------------------------------------------------------
+
+    def _on_connection_tune(self, method_frame: Any) -> None:
+        offered = method_frame.method.frame_max
+        if 0 < offered < pika.spec.FRAME_MIN_SIZE:
+            raise ForeignProtocol(
+                f"offers frames of at most {offered} bytes (frame_max), and AMQP 0-9-1 asks for "
+                f"{pika.spec.FRAME_MIN_SIZE} at least"
+            )
+        super()._on_connection_tune(method_frame)
 
     def _on_connection_close_from_broker(self, method_frame: Any) -> None:
         method = method_frame.method

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.transports.amqp.frames import (
     BODY,
     DELIVER,
@@ -115,7 +115,7 @@ class Deliveries(AlikeMessages["_Alike"]):
             tags += np.uint64(self._tag_mark)
         arrivals = self._arrivals
         arrivals.add_run(
-            Received(
+            Received.of_columns(
                 received_ns=np.full(count, at_ns, np.int64),
                 lane=np.full(count, self._lane, np.uint32),
                 route=np.full(count, alike.route, np.uint16),
@@ -126,7 +126,7 @@ class Deliveries(AlikeMessages["_Alike"]):
                 if arrivals.wants_bodies
                 else None,
                 headers=[alike.headers] * count if arrivals.wants_headers else None,
-                token=tags,
+                tag=tags,
             )
         )
 

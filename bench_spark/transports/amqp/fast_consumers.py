@@ -28,7 +28,7 @@ class FastConsumers(AcknowledgingLanes[FastLane], FastLanes):
         self, terms: LaneTerms, want: frozenset[Part], *, is_gathered: bool = False
     ) -> None:
         self._gathering = Gathering() if is_gathered else None
-        self._arrivals = Arrivals(want)
+        self._arrivals = Arrivals(want, terms.most_bytes)
         self._acks: dict[int, _AckGroup] = {}
         """By lane."""
         try:
@@ -47,7 +47,14 @@ class FastConsumers(AcknowledgingLanes[FastLane], FastLanes):
         tag_mark = generations.mark(lane.generation)
         receiver = Deliveries(lane.number, handover.channel, routes, self._arrivals, tag_mark)
         keeps_bodies = self._arrivals.wants_bodies
-        return Parser(handover.channel, handover.frame_max, receiver, on_method, keeps_bodies)
+        return Parser(
+            handover.channel,
+            handover.frame_max,
+            receiver,
+            on_method,
+            keeps_bodies,
+            self._arrivals.most_bytes,
+        )
 
     def _begin(self, lane: FastLane) -> None:
         spec = pika.spec.Basic
@@ -98,9 +105,9 @@ class FastConsumers(AcknowledgingLanes[FastLane], FastLanes):
         now_seconds = time.monotonic()
         if is_of_one_lane(received.lane):
             number = int(received.lane[0])
-            return acknowledged + self._acknowledge_on(number, received.token, now_seconds)
+            return acknowledged + self._acknowledge_on(number, received.tag, now_seconds)
         groups = by_lane(received.lane)
-        tags = received.token[groups.order]
+        tags = received.tag[groups.order]
         for number, start, end in groups:
             acknowledged += self._acknowledge_on(number, tags[start:end], now_seconds)
         return acknowledged

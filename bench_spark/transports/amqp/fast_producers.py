@@ -126,25 +126,26 @@ class FastProducers(
         lane.connection.send_method(pika.spec.Tx.Commit())
 
     def _data(self, frames: Sequence[PublishFrames], load: Load) -> bytes | memoryview:
-        routes, tails = load.routes, load.tails
+        routes = load.routes
         digits = None if self._key_choice is None else self._key_choice.digits(load.heads)
-        if not load.is_of_one_kind or not isinstance(tails, bytes):
+        if not load.is_of_one_kind:
             return _one_by_one(frames, load, digits, self._amqp.may_return)
         if len(frames) == 1 or not np.count_nonzero(routes != routes[0]):
-            block = self._blocks.of(frames[routes[0]], tails, load.head_bytes)
-            return block.stamped(load.rows, digits)
-        return self._interleaved(frames, load, tails, digits)
+            block = self._blocks.of(frames[routes[0]], load.shared_tail, load.head_bytes)
+            return block.stamped(load.rows, digits, load.own_tails)
+        return self._interleaved(frames, load, digits)
 
     def _interleaved(
-        self, frames: Sequence[PublishFrames], load: Load, tail: bytes, key_digits: U8 | None
+        self, frames: Sequence[PublishFrames], load: Load, key_digits: U8 | None
     ) -> bytes:
         """Messages of one lane for several destinations, in the order they were dealt."""
         pieces: list[bytes | memoryview] = [b""] * len(load.rows)
         for route in np.unique(load.routes).tolist():
             places = np.flatnonzero(load.routes == route)
             digits = None if key_digits is None else key_digits[places]
-            block = self._blocks.of(frames[route], tail, load.head_bytes)
-            stamped, size = block.stamped(load.rows[places], digits), block.message_bytes
+            tails = None if load.own_tails is None else load.own_tails[places]
+            block = self._blocks.of(frames[route], load.shared_tail, load.head_bytes)
+            stamped, size = block.stamped(load.rows[places], digits, tails), block.message_bytes
             for number, place in enumerate(places.tolist()):
                 pieces[place] = stamped[number * size : (number + 1) * size]
         return b"".join(pieces)

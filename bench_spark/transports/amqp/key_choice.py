@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench_spark.measure.envelope import Envelopes
-from bench_spark.measure.mixing import mixed
+from bench_spark.core.envelope import Envelopes
+from bench_spark.core.mixing import mixed
 from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.base import I64, U8

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pika.exceptions
 import pika.spec
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES
+from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.transports.amqp.frames import (
     ACK,
     BODY,
@@ -31,6 +31,7 @@ from bench_spark.transports.amqp.frames import (
     NACK,
     RETURN,
 )
+from bench_spark.transports.sockets.arrivals import MOST_BYTES, too_large
 from bench_spark.transports.sockets.runs import ReadBuffer
 
 _METHOD_ID = struct.Struct(">I")
@@ -108,7 +109,10 @@ class Parser:
         receiver: Receiver,
         on_method: Callable[[Any], None],
         keeps_bodies: bool = False,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
+        """`most_bytes`: of a message's body."""
+        self._most_bytes = most_bytes
         self._channel = channel
         self._content_max = frame_max - FRAME_EXTRA_BYTES
         self._receiver = receiver
@@ -182,6 +186,8 @@ class Parser:
             raise BadFrame("a header that is none of a message")
         content.header = header
         [content.size] = _BODY_SIZE.unpack_from(header, _BODY_SIZE_AT)
+        if content.size > self._most_bytes:
+            raise BadFrame(too_large(content.size, self._most_bytes))
         content.missing_bytes = content.size
         self._end_content_if_whole(content, at_ns)
 

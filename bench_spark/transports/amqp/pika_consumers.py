@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pika.spec
 
-from bench_spark.measure.envelope import leading_envelopes
+from bench_spark.core.envelope import leading_envelopes
 from bench_spark.transports.amqp.acknowledging import AcknowledgingLanes, consumer_tag
 from bench_spark.transports.amqp.lanes import LaneTerms
 from bench_spark.transports.amqp.message_headers import header_bytes
@@ -68,7 +68,7 @@ class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):
         if not rows:
             return nothing_received()
         received_ns, lane, route, tags, redelivered, bodies, headers = zip(*rows, strict=True)
-        return Received(
+        return Received.of_columns(
             received_ns=np.array(received_ns, np.int64),
             lane=np.array(lane, np.uint32),
             route=np.array(route, np.uint16),
@@ -77,7 +77,7 @@ class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):
             redelivered=np.array(redelivered, np.bool_),
             bodies=bodies if self._wants_bodies else None,
             headers=headers if self._wants_headers else None,
-            token=np.array(tags, np.uint64),
+            tag=np.array(tags, np.uint64),
         )
 
     def _has_news(self) -> bool:
@@ -120,7 +120,7 @@ class PikaConsumers(AcknowledgingLanes[PikaLane], PikaLanes):
         now_seconds = time.monotonic()
         own_tags: dict[int, list[int]] = {}
         touched: set[int] = set()
-        tags = () if received.token is None else received.token.tolist()
+        tags = received.tag.tolist()
         for number, tag in zip(received.lane.tolist(), tags, strict=True):
             lane, group = self._opened[number], self._acks[number]
             own_tag = generations.own_tag(tag, lane.generation)

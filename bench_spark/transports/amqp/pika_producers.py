@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pika.spec
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES, envelope_bytes
+from bench_spark.core.envelope import ENVELOPE_BYTES, envelope_bytes
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.connection import AmqpConnection
 from bench_spark.transports.amqp.lanes import LaneTerms
@@ -18,7 +18,14 @@ from bench_spark.transports.amqp.pika_lanes import PikaLane, PikaLanes
 from bench_spark.transports.amqp.publishing import message_properties
 from bench_spark.transports.amqp.settlement import Settlement
 from bench_spark.transports.amqp.settling import SettlingLanes
-from bench_spark.transports.base import Batch, Destination, Headers, Signal, SignalKind
+from bench_spark.transports.base import (
+    Batch,
+    Destination,
+    Headers,
+    Signal,
+    SignalKind,
+    each_tail,
+)
 
 UNSENT_LIMIT_BYTES = 64 * 1024
 """A lane that has this much waiting for its socket takes no more messages."""
@@ -83,7 +90,7 @@ class PikaProducers(SettlingLanes[PikaLane], PikaLanes):
 
     def send(self, batch: Batch) -> int:
         heads = envelope_bytes(np.ascontiguousarray(batch.head)).tobytes()
-        tails = itertools.repeat(batch.tail) if isinstance(batch.tail, bytes) else batch.tail
+        tails = each_tail(batch.tail)
         choice = self._key_choice
         keys = itertools.repeat(0) if choice is None else choice.numbers(batch.head).tolist()
         headers = itertools.repeat(None) if batch.headers is None else batch.headers

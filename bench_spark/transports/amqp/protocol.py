@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from bench_spark.core.clock import NowNs
 from bench_spark.errors import BenchError
-from bench_spark.measure.clock import NowNs
 from bench_spark.transports.amqp import connection as ends
 from bench_spark.transports.amqp import opening
 from bench_spark.transports.amqp.connection import AmqpConnection

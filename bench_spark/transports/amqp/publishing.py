@@ -70,6 +70,7 @@ class PublishFrames:
         mode = _PERSISTENT if persistent else _TRANSIENT
         self._own_header = MessageHeader(channel, mode, headers)
         self._piece_bytes = frame_max - FRAME_EXTRA_BYTES
+        """Of a body, in one frame."""
         self._starts: dict[int, bytes] = {}
         start = self._start(0)
         self.body_at = len(start) + FRAME_START_BYTES
@@ -113,6 +114,17 @@ class PublishFrames:
             ),
         )
 
+    def places_in_message(self, start: int, end: int) -> list[slice]:
+        """Where in a message's bytes these bytes of its body are: a piece for each frame."""
+        places = []
+        while start < end:
+            frames_before = start // self._piece_bytes
+            stop = min(end, (frames_before + 1) * self._piece_bytes)
+            shift = self.body_at + frames_before * FRAME_EXTRA_BYTES
+            places.append(slice(start + shift, stop + shift))
+            start = stop
+        return places
+
     def _start_of(self, body_bytes: int) -> bytes:
         """What comes before a body of that size."""
         start = self._starts.get(body_bytes)
@@ -131,28 +143,43 @@ class PublishFrames:
 
 
 class MessageBlock:
-    """Messages that differ only in their heads and the last digits of their routing keys, one
-    behind the other in memory.
+    """Messages of one size, one behind the other in memory.
 
-    The frames are built once. Every batch writes its heads into the rows it needs, and the bytes of
-    those rows go to the socket as they lie there.
+    The frames are built once. Every batch writes its heads into the rows it needs, and its tails
+    and the last digits of its routing keys where they differ; the bytes of those rows go to the
+    socket as they lie there.
     """
 
     def __init__(self, frames: PublishFrames, tail: bytes, head_bytes: int) -> None:
+        """`tail`: of all messages that are not given one of their own."""
         self.tail = tail
         self._head_bytes = head_bytes
+        self._tail_pieces = frames.places_in_message(head_bytes, head_bytes + len(tail))
         self._head_at = frames.body_at
         self._key_end = frames.key_end
         self._message = np.frombuffer(frames.message(bytes(head_bytes) + tail), np.uint8)
         self.message_bytes = len(self._message)
+        self._has_own_tails = False
         self._make_rows(1)
 
-    def stamped(self, heads: U8, key_digits: U8 | None = None) -> memoryview:
+    def stamped(
+        self, heads: U8, key_digits: U8 | None = None, tails: U8 | None = None
+    ) -> memoryview:
         """The frames of as many messages as there are heads; good until the next call."""
         count = len(heads)
         if count > len(self._rows):
             self._make_rows(1 << (count - 1).bit_length())
+        if tails is None and self._has_own_tails:
+            self._has_own_tails = False
+            self._make_rows(len(self._rows))
         self._head_columns[:count] = heads[:, : self._head_bytes]
+        if tails is not None:
+            self._has_own_tails = True
+            first = 0
+            for piece in self._tail_pieces:
+                length = piece.stop - piece.start
+                self._rows[:count, piece] = tails[:, first : first + length]
+                first += length
         if key_digits is not None:
             key_at = self._key_end - key_digits.shape[1]
             self._rows[:count, key_at : self._key_end] = key_digits

@@ -13,7 +13,7 @@ from collections import Counter
 
 import numpy as np
 
-from bench_spark.measure.envelope import (
+from bench_spark.core.envelope import (
     ENVELOPE_BYTES,
     ENVELOPE_DTYPE,
     Envelopes,
@@ -112,7 +112,7 @@ class Settlement:
     def _outcomes(self, heads: Envelopes, kind: OutcomeKind, at_ns: int) -> Outcomes:
         count = len(heads)
         is_plain = kind is OutcomeKind.CONFIRMED and not self._returned and count <= _FEW
-        outcomes = Outcomes(
+        outcomes = Outcomes.of_columns(
             at_ns=np.full(count, at_ns, np.int64),
             lane=self._lanes[:count] if count <= _FEW else np.full(count, self._lanes[0]),
             kind=_CONFIRMED[:count] if is_plain else np.full(count, kind, np.uint8),

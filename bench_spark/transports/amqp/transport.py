@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 from bench_spark.transports.amqp.fast_consumers import FastConsumers
 from bench_spark.transports.amqp.fast_producers import FastProducers
 from bench_spark.transports.amqp.lanes import LaneTerms
@@ -41,6 +41,7 @@ class AmqpTransport:
         self._is_gathered = is_gathered(context.scenario, acknowledges=self._amqp.ack == "manual")
         self._topology = Topology(self._access, self._layout)
         self._policy = RunPolicy(context, self._access) if self._amqp.policy else None
+        self._most_bytes = context.scenario.most_arriving_bytes
         seconds = context.scenario.reconnect_seconds
         self._consumer_rule = ReopeningRule(seconds, self._topology.restore) if seconds else None
         self._producer_rule = ReopeningRule(seconds, self._restore_behind) if seconds else None
@@ -86,7 +87,7 @@ class AmqpTransport:
         return FastConsumers(terms, want, is_gathered=self._is_gathered)
 
     def _terms(self, lanes: Sequence[Lane], now_ns: NowNs, rule: ReopeningRule | None) -> LaneTerms:
-        return LaneTerms(self._access, self._amqp, lanes, now_ns, rule)
+        return LaneTerms(self._access, self._amqp, lanes, now_ns, rule, self._most_bytes)
 
     def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
         return self._topology.depths(destinations)

@@ -12,7 +12,7 @@ from typing import Any
 import pika.exceptions
 import pika.spec
 
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 from bench_spark.transports.amqp.connection import Handover, lost
 from bench_spark.transports.amqp.deliveries import LONGEST_ALIKE_BYTES
 from bench_spark.transports.amqp.frames import HEARTBEAT_FRAME, method_frame

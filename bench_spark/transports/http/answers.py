@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bench_spark.measure.envelope import Envelopes, empty_envelopes, joined_envelopes
+from bench_spark.core.envelope import Envelopes, empty_envelopes, joined_envelopes
 from bench_spark.scenario.http_section import Http
 from bench_spark.transports.base import OutcomeKind, Outcomes
 from bench_spark.transports.http.heads import ResponseHead
@@ -98,7 +98,7 @@ class Unanswered:
         if not count:
             return
         self._shared.outcomes.append(
-            Outcomes(
+            Outcomes.of_columns(
                 at_ns=np.array(self._times, np.int64),
                 lane=np.full(count, self._lane, np.uint32),
                 kind=np.array(self._kinds, np.uint8),

@@ -17,6 +17,7 @@ from bench_spark.transports.http.heads import (
     RequestHead,
     ResponseHead,
 )
+from bench_spark.transports.sockets.arrivals import MOST_BYTES, too_large
 from bench_spark.transports.sockets.runs import ReadBuffer
 
 LONGEST_HEAD_BYTES = 64 * 1024
@@ -46,9 +47,12 @@ class HttpParser(Generic[HeadT]):
         on_message: Callable[[HeadT, int, bytes, int], None],
         kept_bytes: int | None,
         on_head: Callable[[HeadT], None] = lambda head: None,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         """`on_message` is called with the head, the size of the body, as much of it as is kept
-        (`kept_bytes`; None: all), and the time. `on_head` before any of the body."""
+        (`kept_bytes`; None: all), and the time. `on_head` before any of the body. `most_bytes`: of
+        a body."""
+        self._most_bytes = most_bytes
         self._read_head = read_head
         self._on_message = on_message
         self._on_head = on_head
@@ -135,6 +139,8 @@ class HttpParser(Generic[HeadT]):
             self._state = _State.CHUNK_SIZE
         elif head.body_bytes == UNTIL_CLOSE:
             self._state = _State.UNTIL_CLOSE
+        elif head.body_bytes > self._most_bytes:
+            raise BadMessage(too_large(head.body_bytes, self._most_bytes))
         elif head.body_bytes:
             self._state, self._missing_bytes = _State.BODY, head.body_bytes
         else:
@@ -153,6 +159,8 @@ class HttpParser(Generic[HeadT]):
 
     def _keep(self, raw: bytearray, start: int, end: int) -> None:
         self._size += end - start
+        if self._size > self._most_bytes:  # of a body whose size was not announced
+            raise BadMessage(too_large(self._size, self._most_bytes))
         if self._most_kept is not None:
             end = min(end, start + self._most_kept - self._kept_bytes)
         if end > start:

@@ -11,8 +11,8 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from bench_spark.core.clock import NowNs
 from bench_spark.errors import BenchError
-from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.broker import Credentials
 from bench_spark.scenario.http_section import Http
 from bench_spark.transports.base import Lane, Outcomes, joined_outcomes

@@ -6,8 +6,8 @@ import http
 import socket
 from collections.abc import Callable, Mapping, Sequence
 
-from bench_spark.measure.clock import NowNs
-from bench_spark.measure.envelope import ENVELOPE_BYTES
+from bench_spark.core.clock import NowNs
+from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.transports.base import Lane
 from bench_spark.transports.http.heads import BadMessage, RequestHead, read_request
 from bench_spark.transports.http.parsing import HttpParser
@@ -87,7 +87,13 @@ class Peer(PlainWire):
         self._answers: list[bytes] = []
         self._is_last = False
         kept_bytes = None if self._arrivals.wants_bodies else ENVELOPE_BYTES
-        self._parser = HttpParser(read_request, self._on_request, kept_bytes, self._on_head)
+        self._parser = HttpParser(
+            read_request,
+            self._on_request,
+            kept_bytes,
+            self._on_head,
+            self._arrivals.most_bytes,
+        )
 
     def _parse(self, buffer: ReadBuffer, end: int) -> int:
         try:

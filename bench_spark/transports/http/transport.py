@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from bench_spark.core.clock import NowNs
 from bench_spark.errors import ConfigurationError
-from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
@@ -93,7 +93,7 @@ class HttpTransport(AddressedTransport):
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
     ) -> ListeningConsumers:
-        arrivals = Arrivals(want)
+        arrivals = Arrivals(want, self._scenario.most_arriving_bytes)
         own = self._places.consumers
         reception = Reception(
             lanes, lambda index: own.numbered(index).path, self._http.status, arrivals

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, Envelopes
+from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, Envelopes
 from bench_spark.transports.base import I64
 
 WORD_BYTES = 8

@@ -165,9 +165,11 @@ class Cluster:
                 return LoginRefused(f"{self.address}: {who}: {doing}{reason_of(each)}")
         if error.code() not in _UNREACHABLE:
             return BrokerRefused(f"{self.address}: {doing}{reason_of(error)}")
-        return BrokerUnreachable(
-            f"{self.address}: {doing}{reason_of(told[-1]) if told else _SILENCE}"
-        )
+        servers = self._broker.addresses
+        where = ", ".join(f"{host}:{port}" for host, port in servers)
+        nobody = "no broker answers: " if len(servers) > 1 else ""
+        why = reason_of(told[-1]) if told else _SILENCE
+        return BrokerUnreachable(f"{where}: {doing}{nobody}{why}")
 
     # -- topics ----------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Message
 
-from bench_spark.measure.envelope import (
+from bench_spark.core.envelope import (
     ENVELOPE_BYTES,
     ENVELOPE_DTYPE,
     Envelopes,

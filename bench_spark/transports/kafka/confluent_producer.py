@@ -19,8 +19,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from bench_spark.core.clock import NowNs
 from bench_spark.errors import ConfigurationError
-from bench_spark.measure.clock import NowNs
+from bench_spark.threads import watched
 from bench_spark.transports.kafka.bell import Bell
 from bench_spark.transports.kafka.health import Health, reason_of
 from bench_spark.transports.kafka.quiet_log import QuietLog
@@ -54,7 +55,7 @@ class ConfluentProducer:
         self._polls_with_reports = 0
         self._is_ending = threading.Event()
         self.producer = made_producer(properties, health)
-        self._thread = threading.Thread(target=self._wait_for_reports, daemon=True)
+        self._thread = threading.Thread(target=watched(self._wait_for_reports), daemon=True)
 
     def connect(self, timeout_seconds: float) -> None:
         self.producer.list_topics(timeout=timeout_seconds)

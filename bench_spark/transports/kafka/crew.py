@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 from confluent_kafka import KafkaException
 
 from bench_spark.errors import BrokerUnreachable
+from bench_spark.threads import watched
 from bench_spark.transports.base import Signal
 from bench_spark.transports.kafka.bell import Bell
 from bench_spark.transports.kafka.health import Health, reason_of
@@ -82,7 +83,7 @@ class ThreadedClient:
     def __init__(self, health: Health) -> None:
         self.health = health
         self._is_ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=watched(self._run), daemon=True)
 
     def _run(self) -> None:
         """Returns soon after `_is_ending` is set, if the broker lets it."""

@@ -22,6 +22,7 @@ from bench_spark.transports.base import (
     OutcomeKind,
     Outcomes,
     Signal,
+    common_tail_bytes,
     joined_outcomes,
 )
 from bench_spark.transports.kafka.common_headers import with_common_headers
@@ -77,23 +78,24 @@ class FastProducers(SharedClients[NativeProducer]):
         if self._is_room_certain(batch):
             order = np.argsort(numbers, kind="stable")
             for places in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
-                part = batch.rows(places)
+                part = batch.at(places)
                 taken = self._send_to(int(numbers[places[0]]), part)
                 # Should the library have less room than it said, the agent cannot send again what
                 # lies between others that were taken.
-                self._refuse(part.rows(np.arange(taken, len(part))))
+                self._refuse(part.at(np.arange(taken, len(part))))
             return len(batch)
         accepted = 0
         for places in np.split(np.arange(len(batch)), np.flatnonzero(np.diff(numbers)) + 1):
-            taken = self._send_to(int(numbers[places[0]]), batch.rows(places))
+            taken = self._send_to(int(numbers[places[0]]), batch.at(places))
             accepted += taken
             if taken < len(places):
                 break
         return accepted
 
     def _is_room_certain(self, batch: Batch) -> bool:
-        tail = batch.tail
-        longest = len(tail) if isinstance(tail, bytes) else max(map(len, tail))
+        longest = common_tail_bytes(batch.tail)
+        if longest is None:
+            longest = max(map(len, batch.tail))
         return all(
             client.has_room_for(len(batch), batch.head_bytes + longest) for client in self._crew
         )
@@ -116,7 +118,7 @@ class FastProducers(SharedClients[NativeProducer]):
             self._unsettled.forget(laid["opaque"][error != 0])
             is_full = error == KafkaError._QUEUE_FULL
             taken = int(is_full.argmax()) if is_full.any() else len(laid)
-            self._refuse(rest.rows(np.flatnonzero(error[:taken])))
+            self._refuse(rest.at(np.flatnonzero(error[:taken])))
             accepted += taken
             if taken < len(laid):
                 break
@@ -126,7 +128,7 @@ class FastProducers(SharedClients[NativeProducer]):
         """Messages that the library itself will not take: their outcome is known at once."""
         if len(batch):
             self._parts.append(
-                Outcomes(
+                Outcomes.of_columns(
                     at_ns=np.full(len(batch), self._now_ns(), dtype=np.int64),
                     lane=batch.lane.copy(),
                     kind=np.full(len(batch), OutcomeKind.REFUSED, dtype=np.uint8),

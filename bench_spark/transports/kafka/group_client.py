@@ -8,7 +8,7 @@ from typing import Protocol
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 from bench_spark.transports.base import I64, Part
 from bench_spark.transports.kafka.columns import Columns, Position
 from bench_spark.transports.kafka.settings import Properties

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 from bench_spark.transports.base import Lane, Part
 from bench_spark.transports.kafka.bell import Bell
 from bench_spark.transports.kafka.columns import Position

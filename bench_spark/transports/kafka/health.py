@@ -20,18 +20,23 @@ from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 from bench_spark.transports.base import Signal, SignalKind
 from bench_spark.transports.kafka.bell import Bell
 
 _QUESTION_SECONDS = 2.0
 _BETWEEN_QUESTIONS_SECONDS = 1.0
 
+_OTHER_PROTOCOL = "Invalid response size"
+"""What librdkafka makes of the first bytes of an answer in another protocol. It goes on to advise
+larger messages."""
 _DECORATION = re.compile(r"^\S+/(?:bootstrap|\d+): |\s*\(after \d+ms in state \w+[^)]*\)")
 
 
 def reason_of(error: KafkaError) -> str:
     """librdkafka's words without the address in front and the internal state behind."""
+    if _OTHER_PROTOCOL in error.str():
+        return "answers, but not in Kafka's protocol"
     return _DECORATION.sub("", error.str())
 
 
@@ -95,7 +100,9 @@ class Health:
         try:
             client.list_topics(timeout=_QUESTION_SECONDS)
         except KafkaException as error:
-            self._unanswered(f"no broker answers: {self._last_words or reason_of(error.args[0])}")
+            # One question goes to one broker: of the others it says nothing.
+            why = self._last_words or reason_of(error.args[0])
+            self._unanswered(f"no answer from the cluster in {_QUESTION_SECONDS:g} s: {why}")
         else:
             self.alive(self._now_ns())
 

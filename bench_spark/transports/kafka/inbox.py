@@ -58,7 +58,7 @@ def joined_chunks(chunks: Sequence[Chunk]) -> Received:
     counts = [len(chunk.received_ns) for chunk in chunks]
     lanes = np.array([chunk.lane for chunk in chunks], dtype=np.uint32)
     first = columns[0]
-    return Received(
+    return Received.of_columns(
         received_ns=np.concatenate([chunk.received_ns for chunk in chunks]),
         lane=np.repeat(lanes, counts),
         route=np.concatenate([each.route for each in columns]),

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.measure.envelope import Envelopes
-from bench_spark.measure.mixing import U64, fractions, mixed
+from bench_spark.core.envelope import Envelopes
+from bench_spark.core.mixing import U64, fractions, mixed
 from bench_spark.scenario.kafka_section import Kafka
 
 

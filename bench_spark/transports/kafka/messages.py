@@ -11,7 +11,7 @@ import ctypes
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes
+from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes
 from bench_spark.transports.base import I64
 from bench_spark.transports.kafka.addresses import WORD_BYTES, envelopes_at, records_at
 

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.fields import value_text
+from bench_spark.threads import watched
 from bench_spark.transports.kafka.librdkafka import (
     CONFIGURATION_OK,
     CONSUMER,
@@ -103,7 +104,7 @@ class NativeClient:
 
     def destroy_within(self, seconds: float) -> bool:
         """Whether it is gone by then; if not, it goes on going."""
-        leaving = threading.Thread(target=self.destroy, daemon=True)
+        leaving = threading.Thread(target=watched(self.destroy), daemon=True)
         leaving.start()
         leaving.join(seconds)
         return not leaving.is_alive()

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from confluent_kafka import KafkaError
 
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
+from bench_spark.threads import watched
 from bench_spark.transports.base import Headers, Outcomes
 from bench_spark.transports.kafka.bell import Bell
 from bench_spark.transports.kafka.header_arguments import HeaderArguments
@@ -195,7 +196,7 @@ class NativeProducer:
                 )
         if self.health.is_lost and not is_bad[-1]:
             self.health.alive(times[-1])
-        return Outcomes(
+        return Outcomes.of_columns(
             at_ns=np.repeat(np.array(times, dtype=np.int64), counts),
             lane=messages.opaque.astype(np.uint32),
             kind=kind,
@@ -211,7 +212,7 @@ class NativeProducer:
             if self._is_examined or self._is_ending.is_set():
                 return
             self._is_examined = True
-            self._examiner = threading.Thread(target=self._examine, daemon=True)
+            self._examiner = threading.Thread(target=watched(self._examine), daemon=True)
             self._examiner.start()
 
     def _examine(self) -> None:

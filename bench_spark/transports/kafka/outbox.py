@@ -1,8 +1,8 @@
 """Messages to send, laid out in memory the way librdkafka takes them. Pure.
 
-Bodies of one batch mostly end alike: then a block holds the common end once per row, and only the
-heads are written for each batch. librdkafka copies a body as it takes it, so the block serves
-again at once; it is kept small enough to stay in the processor's cache.
+Bodies of one batch are mostly of one size: then a block has a row for each, and every batch writes
+its heads into it, and its tails where they differ. librdkafka copies a body as it takes it, so the
+block serves again at once; it is kept small enough to stay in the processor's cache.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES, envelope_bytes
-from bench_spark.transports.base import I64, Batch, Lane
+from bench_spark.core.envelope import ENVELOPE_BYTES, envelope_bytes
+from bench_spark.transports.base import I64, U8, Batch, Lane, common_tail_bytes
 from bench_spark.transports.kafka.key_choice import KeyRule
 from bench_spark.transports.kafka.messages import MESSAGE_DTYPE
 from bench_spark.transports.kafka.unsettled import Unsettled
@@ -32,31 +32,41 @@ class Outbox:
         self._keys = keys
         self._unsettled = unsettled
         self._tail: bytes | None = None
+        """What the rows of the block end with, where that is the same for all."""
         self._head_bytes = 0
-        self._block = np.zeros((0, 0), dtype=np.uint8)
-        self._rows = np.zeros(0, dtype=MESSAGE_DTYPE)
+        self._make_block(0)
 
     def lay_out(self, batch: Batch) -> Laid:
         """The first messages of the batch, at least one. Valid until the next call."""
-        if isinstance(batch.tail, bytes):
-            if batch.tail is not self._tail or batch.head_bytes != self._head_bytes:
-                self._make_block(batch.tail, batch.head_bytes)
-            rows = self._rows[: len(batch)]
-            width = batch.head_bytes
-            heads = envelope_bytes(np.ascontiguousarray(batch.head[: len(rows)]))
-            self._block[: len(rows), :width] = heads[:, :width]
+        if isinstance(batch.tail, bytes | np.ndarray):
+            rows = self._lay_out_rows(batch, batch.tail)
         else:
             rows = self._lay_out_each(batch, batch.tail[:MOST_ROWS])
         rows["opaque"] = self._unsettled.opaques(batch, len(rows))
         self._keys.put_into(rows, batch)
         return rows
 
-    def _make_block(self, tail: bytes, head_bytes: int) -> None:
-        body_bytes = head_bytes + len(tail)
+    def _lay_out_rows(self, batch: Batch, tails: bytes | U8) -> Laid:
+        """Bodies of one size."""
+        width = batch.head_bytes
+        body_bytes = width + (common_tail_bytes(tails) or 0)
+        if self._block.ndim != 2 or self._block.shape[1] != body_bytes:
+            self._make_block(body_bytes)
+        rows = self._rows[: len(batch)]
+        heads = envelope_bytes(np.ascontiguousarray(batch.head[: len(rows)]))
+        self._block[: len(rows), :width] = heads[:, :width]
+        if isinstance(tails, np.ndarray):
+            self._tail = None
+            self._block[: len(rows), width:] = tails[: len(rows)]
+        elif tails is not self._tail or width != self._head_bytes:
+            self._tail, self._head_bytes = tails, width
+            self._block[:, width:] = np.frombuffer(tails, dtype=np.uint8)
+        return rows
+
+    def _make_block(self, body_bytes: int) -> None:
         count = min(max(1, BLOCK_BYTES // max(1, body_bytes)), MOST_ROWS)
-        self._tail, self._head_bytes = tail, head_bytes
+        self._tail = None
         self._block = np.zeros((count, body_bytes), dtype=np.uint8)
-        self._block[:, head_bytes:] = np.frombuffer(tail, dtype=np.uint8)
         self._rows = np.zeros(count, dtype=MESSAGE_DTYPE)
         self._rows["payload"] = self._block.ctypes.data + np.arange(count) * body_bytes
         self._rows["payload_bytes"] = body_bytes

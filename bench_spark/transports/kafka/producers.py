@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES
+from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.transports.base import (
     Batch,
     Lane,
@@ -146,7 +146,7 @@ class KafkaProducers(SharedClients[ConfluentProducer]):
         if any(errors):
             was_interrupted = any(client.health.was_interrupted for client in self._crew)
             kind[:] = [outcome_kind(error, was_interrupted=was_interrupted) for error in errors]
-        return Outcomes(
+        return Outcomes.of_columns(
             at_ns=np.array(at_ns, dtype=np.int64),
             lane=np.array(lanes, dtype=np.uint32),
             kind=kind,

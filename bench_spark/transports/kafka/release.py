@@ -40,8 +40,9 @@ _RELEASE_BY_METADATA_VERSION = (
 
 def ask_release(broker: Broker) -> str:
     """The release, such as `4.3`; `unknown` where it cannot be told."""
-    with contextlib.suppress(OSError, ValueError, IndexError, struct.error):
-        return release_of(_exchange(broker))
+    for address in broker.addresses:
+        with contextlib.suppress(OSError, ValueError, IndexError, struct.error):
+            return release_of(_exchange(broker, address))
     return UNKNOWN
 
 
@@ -114,15 +115,13 @@ class _Reader:
             self.skip(self.varint())
 
 
-def _exchange(broker: Broker) -> bytes:
+def _exchange(broker: Broker, address: tuple[str, int]) -> bytes:
     timeout_seconds = broker.connect_timeout_seconds
     with contextlib.ExitStack() as stack:
-        connection = stack.enter_context(
-            socket.create_connection(broker.address(), timeout_seconds)
-        )
+        connection = stack.enter_context(socket.create_connection(address, timeout_seconds))
         if broker.tls is not None:
             connection = stack.enter_context(
-                _tls_context(broker.tls).wrap_socket(connection, server_hostname=broker.host)
+                _tls_context(broker.tls).wrap_socket(connection, server_hostname=address[0])
             )
         connection.settimeout(timeout_seconds)
         connection.sendall(struct.pack(">i", len(_REQUEST)) + _REQUEST)

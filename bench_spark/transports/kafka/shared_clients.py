@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 from bench_spark.transports.base import Headers, Lane
 from bench_spark.transports.kafka.bell import Bell
 from bench_spark.transports.kafka.crew import Client, Crew

@@ -7,8 +7,8 @@ from itertools import repeat
 
 import numpy as np
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES
-from bench_spark.transports.base import Batch, Lane
+from bench_spark.core.envelope import ENVELOPE_BYTES
+from bench_spark.transports.base import Batch, Lane, each_tail
 from bench_spark.transports.kafka.key_choice import KeyRule
 
 ANY_PARTITION = -1
@@ -18,12 +18,9 @@ ANY_PARTITION = -1
 def bodies_to_send(batch: Batch) -> list[bytes]:
     heads = np.ascontiguousarray(batch.head).tobytes()
     starts = range(0, len(heads), ENVELOPE_BYTES)
-    width, tail = batch.head_bytes, batch.tail
-    if isinstance(tail, bytes):
-        return [heads[start : start + width] + tail for start in starts]
-    if not width:
-        return list(tail)
-    return [heads[start : start + width] + own for start, own in zip(starts, tail, strict=True)]
+    width, tails = batch.head_bytes, each_tail(batch.tail)
+    # A tail that all share has no end, so the heads decide.
+    return [heads[start : start + width] + own for start, own in zip(starts, tails, strict=False)]
 
 
 class Keys:

@@ -105,7 +105,7 @@ class TransactionalProducers(Crew[Transactor]):
     def _refuse(self, batch: Batch, place: int) -> None:
         """A message that the library itself will not take: its outcome is known at once."""
         self._refused_at_once.append(
-            Outcomes(
+            Outcomes.of_columns(
                 at_ns=np.array([self._now_ns()], np.int64),
                 lane=batch.lane[place : place + 1].copy(),
                 kind=np.array([OutcomeKind.REFUSED], np.uint8),

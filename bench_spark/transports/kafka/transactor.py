@@ -20,8 +20,8 @@ from collections import deque
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException
 
+from bench_spark.core.envelope import Envelopes
 from bench_spark.errors import BenchError, BrokerRefused, BrokerUnreachable
-from bench_spark.measure.envelope import Envelopes
 from bench_spark.transports.base import Headers, OutcomeKind, Outcomes
 from bench_spark.transports.kafka.bell import Bell
 from bench_spark.transports.kafka.confluent_producer import made_producer
@@ -247,7 +247,7 @@ class Transactor(ThreadedClient):
         if heads:
             head = heads[0] if len(heads) == 1 else np.concatenate(heads)
             self.settled.append(
-                Outcomes(
+                Outcomes.of_columns(
                     at_ns=np.full(len(head), at_ns, np.int64),
                     lane=np.full(len(head), self._number, np.uint32),
                     kind=np.full(len(head), kind, np.uint8),

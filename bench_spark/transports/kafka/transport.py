@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
+from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused, BrokerUnreachable
-from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
     HEAD_ONLY,
@@ -102,6 +102,12 @@ class KafkaTransport:
     def probe(self) -> BrokerFacts:
         with self._cluster() as cluster:
             brokers = cluster.brokers
+        topic = self._scenario.kafka.topic
+        if topic.name is None and topic.replication_factor > brokers:
+            raise BrokerRefused(
+                f"{self._address}: kafka.topic.replication_factor: {topic.replication_factor} "
+                f"copies need as many brokers, and the cluster has {brokers}"
+            )
         return BrokerFacts(
             product="Apache Kafka",
             version=ask_release(self._broker),

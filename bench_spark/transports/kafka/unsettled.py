@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes
+from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes
 from bench_spark.transports.base import I64, U32, Batch
 from bench_spark.transports.kafka.messages import Messages
 

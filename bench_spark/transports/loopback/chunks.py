@@ -9,22 +9,30 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.measure.envelope import (
+from bench_spark.core.envelope import (
     ENVELOPE_BYTES,
     Envelopes,
     envelope_bytes,
     leading_envelopes,
 )
-from bench_spark.transports.base import I64, U32, Batch, Headers
+from bench_spark.transports.base import (
+    I64,
+    U32,
+    Batch,
+    Headers,
+    Tails,
+    common_tail_bytes,
+    each_tail,
+)
 
 
 @dataclass
 class Chunk:
-    """Messages of one batch that went to one queue; all but heads are shared with the sender."""
+    """Messages of one batch that went to one queue."""
 
     head: Envelopes
     size: U32
-    tail: bytes | Sequence[bytes]
+    tail: Tails
     keys: Sequence[bytes] | None = None
     headers: Sequence[Headers] | None = None
 
@@ -32,26 +40,29 @@ class Chunk:
         return len(self.head)
 
     def bodies(self) -> list[bytes]:
-        tails = [self.tail] * len(self) if isinstance(self.tail, bytes) else self.tail
+        # A tail that all share has no end, so the heads decide.
         return [
             row.tobytes()[: size - len(tail)] + tail if size > len(tail) else tail
             for row, size, tail in zip(
-                envelope_bytes(self.head), self.size.tolist(), tails, strict=True
+                envelope_bytes(self.head), self.size.tolist(), each_tail(self.tail), strict=False
             )
         ]
 
 
 def chunk_of(batch: Batch, places: slice | I64) -> Chunk:
-    """A copy of these messages' heads, cut as they would be in a body; tails are not copied."""
+    """These messages, copied where the sender uses its memory again; heads are cut as they would be
+    in a body."""
     head = np.array(batch.head[places])
     if 0 < batch.head_bytes < ENVELOPE_BYTES:
         envelope_bytes(head)[:, batch.head_bytes :] = 0
-    is_plain = isinstance(batch.tail, bytes) and batch.head_bytes > 0
-    if is_plain and batch.keys is None and batch.headers is None:
-        size = np.full(len(head), batch.head_bytes + len(batch.tail), np.uint32)
-        return Chunk(head, size, batch.tail)
-    own = batch.rows(np.arange(len(batch))[places])
-    tails = [own.tail] * len(own) if isinstance(own.tail, bytes) else own.tail
+    tail_bytes = common_tail_bytes(batch.tail)
+    has_body_only = batch.keys is None and batch.headers is None
+    if tail_bytes is not None and batch.head_bytes and has_body_only:
+        size = np.full(len(head), batch.head_bytes + tail_bytes, np.uint32)
+        tail = batch.tail
+        return Chunk(head, size, np.array(tail[places]) if isinstance(tail, np.ndarray) else tail)
+    own = batch.at(np.arange(len(batch))[places])
+    tails = [tail for tail, _ in zip(each_tail(own.tail), own.head, strict=False)]
     lengths = np.fromiter(map(len, tails), np.uint32, len(tails))
     size = lengths + np.uint32(batch.head_bytes)
     if not batch.head_bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 from bench_spark.transports.base import Lane, Part, Received, Signal, joined, nothing_received
 from bench_spark.transports.loopback.chunks import joined_columns
 from bench_spark.transports.loopback.memory import Bell, MemoryBroker, Queue
@@ -94,7 +94,7 @@ class LoopbackConsumers:
         free = [place for place, lane in enumerate(inlet.lanes) if lane not in self._held]
         turns = np.array(free)[(inlet.dealt + np.arange(count)) % len(free)]
         inlet.dealt += count
-        return Received(
+        return Received.of_columns(
             received_ns=np.full(count, received_ns, np.int64),
             lane=np.array(inlet.lanes, np.uint32)[turns],
             route=np.array(inlet.routes, np.uint16)[turns],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 from bench_spark.transports.base import (
     Batch,
     Lane,
@@ -87,7 +87,7 @@ class LoopbackProducers:
 
     def _confirm(self, batch: Batch, accepted: int) -> None:
         self._settled.append(
-            Outcomes(
+            Outcomes.of_columns(
                 at_ns=np.full(accepted, self._now_ns(), np.int64),
                 lane=batch.lane[:accepted].copy(),
                 kind=np.full(accepted, OutcomeKind.CONFIRMED, np.uint8),

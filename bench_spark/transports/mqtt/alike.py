@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.transports.base import U8, Headers
 from bench_spark.transports.mqtt.packets import length_bytes
 from bench_spark.transports.mqtt.parsing import Message, qos_of

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
-import numpy as np
-
+from bench_spark.core.clock import NowNs
 from bench_spark.errors import BenchError
-from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.mqtt_section import Mqtt
-from bench_spark.transports.base import U16, Lane, Part, Received
+from bench_spark.transports.base import U16, Lane, Part, Received, Signal, SignalKind
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.acks import ack_packets
 from bench_spark.transports.mqtt.deliveries import Deliveries, Unreleased
@@ -22,7 +19,7 @@ from bench_spark.transports.mqtt.together import Together
 from bench_spark.transports.mqtt.tokens import identifiers_of
 from bench_spark.transports.mqtt.wire import MqttWire, SubscriptionRefused
 from bench_spark.transports.sockets import generations
-from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.arrivals import MOST_BYTES, Arrivals
 from bench_spark.transports.sockets.crowd import Crowd
 from bench_spark.transports.sockets.gathering import Gathering
 from bench_spark.transports.sockets.generations import U64
@@ -38,6 +35,7 @@ DETACH_SECONDS = 5.0
 """How long to wait, at the end, for the next thing that the broker has for a lane."""
 
 _SUBSCRIBE_ID, _UNSUBSCRIBE_ID = 1, 2
+HIGHEST_QOS = 2
 
 
 class ConsumerLane(OpenLane):
@@ -62,6 +60,7 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttWire, MqttWire]):
         rule: ReopeningRule | None = None,
         empties_queue: bool = True,
         forgetting: MqttProtocol | None = None,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         """`subscription_of` a destination's number. `empties_queue`: whether what the broker still
         has for a lane is fetched when it detaches. `forgetting`: the same clients without sessions,
@@ -69,7 +68,7 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttWire, MqttWire]):
         self._mqtt = mqtt
         self._subscription_of = subscription_of
         self._gathering = gathering
-        self._arrivals = Arrivals(want)
+        self._arrivals = Arrivals(want, most_bytes)
         self._acknowledged_unreported = 0
         self._empties_queue = empties_queue and mqtt.qos > 0
         self._forgetting = forgetting
@@ -111,17 +110,34 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttWire, MqttWire]):
             self._arrivals,
             lane.unreleased,
             functools.partial(_send_acks, opened, packets.PUBCOMP),
-            functools.partial(_send_acks, opened, packets.PUBREC),
+            functools.partial(self._drop_repeats, lane),
             token_mark,
             functools.partial(self._together.learn, lane.number),
         )
         keeps_bodies = self._arrivals.wants_bodies
         opened.begin(
-            functools.partial(Parser, self._mqtt.version, receiver, keeps_bodies=keeps_bodies)
+            functools.partial(
+                Parser,
+                self._mqtt.version,
+                receiver,
+                keeps_bodies=keeps_bodies,
+                most_bytes=self._arrivals.most_bytes,
+            )
         )
         self._together.mark(lane.number, token_mark)
         if self._crowd is not None:
             opened.join(self._crowd, lane.number)
+
+    def _drop_repeats(self, lane: ConsumerLane, identifiers: U16) -> None:
+        _send_acks(lane.connection, packets.PUBREC, identifiers)
+        self._signals.append(
+            Signal(
+                SignalKind.REPEATS_DROPPED,
+                lane.connection.read_ns,
+                lane.number,
+                count=len(identifiers),
+            )
+        )
 
     def _begin(self, lane: ConsumerLane) -> None:
         lane.unanswered += 1
@@ -145,6 +161,9 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttWire, MqttWire]):
         for wanted, code in zip(lane.filters, codes, strict=True):
             if code >= packets.FAILED:
                 return SubscriptionRefused(wanted, code, f"refused: {packets.reason(code)}")
+            if code > HIGHEST_QOS:
+                why = f"the broker answers with code {code}, which is neither a QoS nor a refusal"
+                return SubscriptionRefused(wanted, code, why)
             if code < self._mqtt.qos:
                 granted = f"the broker grants QoS {code}, and mqtt.qos is {self._mqtt.qos}"
                 return SubscriptionRefused(wanted, code, granted)
@@ -162,9 +181,9 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttWire, MqttWire]):
         if not self._mqtt.qos or self._is_closing or not len(received):
             return acknowledged
         if is_of_one_lane(received.lane):
-            return acknowledged + self._acknowledge_on(int(received.lane[0]), received.token)
+            return acknowledged + self._acknowledge_on(int(received.lane[0]), received.tag)
         groups = by_lane(received.lane)
-        tokens = received.token[groups.order]
+        tokens = received.tag[groups.order]
         for number, start, end in groups:
             acknowledged += self._acknowledge_on(number, tokens[start:end])
         return acknowledged
@@ -209,7 +228,8 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttWire, MqttWire]):
             self._await_answer_to_ping()
             fetched.append(self._arrivals.take())
         for part in fetched[:-1]:
-            self._arrivals.add_run(replace(part, token=np.zeros(len(part), np.uint64)))
+            part.rows["tag"] = 0
+            self._arrivals.add_run(part)
 
     def _await_answer_to_ping(self) -> None:
         lanes = [lane for lane in self._opened if not lane.is_lost and lane.connection.is_open]

@@ -60,7 +60,8 @@ class Control:
         request = packets.subscribe(self._version, _IDENTIFIER, [topic_filter], qos)
         self._ask(request, f"subscription to {topic_filter!r}", lambda: self._answers)
         _, codes = packets.read_suback(self._version, self._answers.pop()[1])
-        return codes[0] if codes else packets.FAILED
+        # What is neither a QoS nor a reason is as good as a refusal.
+        return codes[0] if codes and not 2 < codes[0] < packets.FAILED else packets.FAILED
 
     def publish(self, message: bytes, what: str) -> None:
         """Send a message without an identifier, and wait until the broker has dealt with it."""

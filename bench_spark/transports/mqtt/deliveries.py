@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES
+from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.transports.base import U8, U16, Bool, Headers, Received
 from bench_spark.transports.mqtt.acks import AckRuns, identifiers_at, identifiers_in
 from bench_spark.transports.mqtt.alike import Alike, Likeness, likeness_of
@@ -38,11 +38,16 @@ class Unreleased:
         self._is_unreleased: Bool | None = None
 
     def add(self, identifiers: U16) -> Bool | None:
-        """Of each whether it is new; None where all are."""
+        """Of each, in the order in which they came, whether it is new; None where all are."""
         if self._is_unreleased is None:
             self._is_unreleased = np.zeros(1 << 16, np.bool_)
         known = self._is_unreleased[identifiers]
         self._is_unreleased[identifiers] = True
+        if len(identifiers) > 1:
+            # What comes twice in one read is a repeat as well.
+            is_repeated = np.ones(len(identifiers), np.bool_)
+            is_repeated[np.unique(identifiers, return_index=True)[1]] = False
+            known |= is_repeated
         return ~known if known.any() else None
 
     def release(self, identifiers: U16) -> None:
@@ -142,7 +147,7 @@ class Deliveries(AlikeMessages[Alike]):
             tokens += identifiers.astype(np.uint64) + np.uint64(token(0, alike.qos))
         wants_bodies = self._arrivals.wants_bodies
         self._arrivals.add_run(
-            Received(
+            Received.of_columns(
                 received_ns=np.full(count, at_ns, np.int64),
                 lane=np.full(count, self._lane, np.uint32),
                 route=np.full(count, alike.route, np.uint16),
@@ -153,7 +158,7 @@ class Deliveries(AlikeMessages[Alike]):
                 if wants_bodies
                 else None,
                 headers=[alike.headers] * count if self._arrivals.wants_headers else None,
-                token=tokens,
+                tag=tokens,
             )
         )
 

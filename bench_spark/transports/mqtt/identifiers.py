@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench_spark.measure.envelope import Envelopes, empty_envelopes
+from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.transports.base import I64, U8, U16
 
 _FREE, _SENT, _RECEIVED = 0, 1, 2

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES
+from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.transports.mqtt.packets import (
     ACKS,
     DUP,
@@ -21,6 +21,7 @@ from bench_spark.transports.mqtt.packets import (
     read_ack,
     read_length,
 )
+from bench_spark.transports.sockets.arrivals import MOST_BYTES, too_large
 from bench_spark.transports.sockets.runs import ReadBuffer
 
 LONGEST_WHOLE_BYTES = 64 * 1024
@@ -96,8 +97,11 @@ class Parser:
         receiver: Receiver,
         on_packet: Callable[[int, bytes], None],
         keeps_bodies: bool = False,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
-        """`on_packet` is called with the first byte and the content of all other packets."""
+        """`on_packet` is called with the first byte and the content of all other packets.
+        `most_bytes`: of a message's payload."""
+        self._most_bytes = most_bytes
         self._has_properties = version == "5"
         self._receiver = receiver
         self._on_packet = on_packet
@@ -154,12 +158,16 @@ class Parser:
     ) -> int:
         if stop > end and stop - start <= LONGEST_WHOLE_BYTES:
             return 0
+        if stop - at > self._most_bytes + LONGEST_START_BYTES:
+            raise BadPacket(too_large(stop - at, self._most_bytes))
         message_start = self._read_start(raw, start, at, stop, min(end, stop))
         if message_start is None:
             if min(end, stop) - start > LONGEST_START_BYTES:
                 raise BadPacket(f"a message whose topic and properties have {end - start} bytes")
             return 0
         message, payload_at = message_start
+        if message.size > self._most_bytes:
+            raise BadPacket(too_large(message.size, self._most_bytes))
         return payload_at - start + self._take_payload(message, raw, payload_at, end, at_ns)
 
     def _read_start(

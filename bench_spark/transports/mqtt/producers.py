@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused
-from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.mqtt_section import Mqtt
 from bench_spark.transports.base import U16, Lane, Outcomes, joined_outcomes
 from bench_spark.transports.mqtt.acks import ack_packets

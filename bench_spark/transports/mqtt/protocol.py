@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bench_spark.core.clock import NowNs
 from bench_spark.errors import (
     BenchError,
     BrokerRefused,
@@ -13,7 +14,6 @@ from bench_spark.errors import (
     ConfigurationError,
     LoginRefused,
 )
-from bench_spark.measure.clock import NowNs
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.mqtt.packets import Login, reason
 from bench_spark.transports.mqtt.wire import (

@@ -65,26 +65,36 @@ class PublishPackets:
 
 
 class MessageBlock:
-    """Messages that differ only in their heads and identifiers, one behind the other in memory.
+    """Messages of one size, one behind the other in memory.
 
-    The packets are built once. Every batch writes its heads into the rows it needs, and the bytes
-    of those rows go to the socket as they lie there.
+    The packets are built once. Every batch writes its heads and identifiers into the rows it needs,
+    and its tails where they differ; the bytes of those rows go to the socket as they lie there.
     """
 
     def __init__(self, packets: PublishPackets, tail: bytes, head_bytes: int) -> None:
+        """`tail`: of all messages that are not given one of their own."""
         self.tail = tail
         start, self._identifier_at = packets.start(head_bytes + len(tail))
         self._head_at, self._head_end = len(start), len(start) + head_bytes
         self._message = np.frombuffer(start + bytes(head_bytes) + tail, np.uint8)
         self.message_bytes = len(self._message)
+        self._has_own_tails = False
         self._make_rows(1)
 
-    def stamped(self, heads: U8, identifiers: U16 | None = None) -> memoryview:
+    def stamped(
+        self, heads: U8, identifiers: U16 | None = None, tails: U8 | None = None
+    ) -> memoryview:
         """As many messages as there are heads; good until the next call."""
         count = len(heads)
         if count > len(self._rows):
             self._make_rows(1 << (count - 1).bit_length())
+        if tails is None and self._has_own_tails:
+            self._has_own_tails = False
+            self._make_rows(len(self._rows))
         self._head_columns[:count] = heads[:, : self._head_end - self._head_at]
+        if tails is not None:
+            self._has_own_tails = True
+            self._rows[:count, self._head_end :] = tails
         if identifiers is not None:
             pairs = identifiers.astype(">u2").view(np.uint8).reshape(-1, 2)
             self._rows[:count, self._identifier_at : self._identifier_at + 2] = pairs
@@ -107,13 +117,13 @@ class Blocks:
         self, packets: Sequence[PublishPackets], load: Load, identifiers: U16 | None
     ) -> bytes | memoryview:
         """The bytes of these messages; `packets` by route. Good until the next call."""
-        routes, tails = load.routes, load.tails
-        if not load.is_of_one_kind or not isinstance(tails, bytes):
+        routes = load.routes
+        if not load.is_of_one_kind:
             return _one_by_one(packets, load, identifiers)
         if len(packets) == 1 or not np.count_nonzero(routes != routes[0]):
-            block = self._of(packets[routes[0]], tails, load.head_bytes)
-            return block.stamped(load.rows, identifiers)
-        return self._interleaved(packets, load, tails, identifiers)
+            block = self._of(packets[routes[0]], load.shared_tail, load.head_bytes)
+            return block.stamped(load.rows, identifiers, load.own_tails)
+        return self._interleaved(packets, load, identifiers)
 
     def _of(self, packets: PublishPackets, tail: bytes, head_bytes: int) -> MessageBlock:
         key = (packets, len(tail), head_bytes)
@@ -129,7 +139,6 @@ class Blocks:
         self,
         packets: Sequence[PublishPackets],
         load: Load,
-        tail: bytes,
         identifiers: U16 | None,
     ) -> bytes:
         """Messages of one lane for several destinations, in the order they were dealt."""
@@ -137,8 +146,9 @@ class Blocks:
         for route in np.unique(load.routes).tolist():
             places = np.flatnonzero(load.routes == route)
             own = None if identifiers is None else identifiers[places]
-            block = self._of(packets[route], tail, load.head_bytes)
-            stamped, size = block.stamped(load.rows[places], own), block.message_bytes
+            tails = None if load.own_tails is None else load.own_tails[places]
+            block = self._of(packets[route], load.shared_tail, load.head_bytes)
+            stamped, size = block.stamped(load.rows[places], own, tails), block.message_bytes
             for number, place in enumerate(places.tolist()):
                 pieces[place] = stamped[number * size : (number + 1) * size]
         return b"".join(pieces)

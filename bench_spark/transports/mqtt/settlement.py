@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bench_spark.measure.envelope import Envelopes
+from bench_spark.core.envelope import Envelopes
 from bench_spark.transports.base import U16, OutcomeKind, Outcomes
 from bench_spark.transports.mqtt.acks import AckRuns, identifiers_in
 from bench_spark.transports.mqtt.identifiers import PacketIdentifiers
@@ -101,7 +101,7 @@ class Settlement:
         count = len(heads)
         if count:
             self._sink.append(
-                Outcomes(
+                Outcomes.of_columns(
                     at_ns=np.full(count, at_ns, np.int64),
                     lane=np.full(count, self._lane, np.uint32),
                     kind=np.full(count, kind, np.uint8),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES
+from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.transports.base import I64, U8, Bool, Received
 from bench_spark.transports.mqtt.acks import identifiers_at
 from bench_spark.transports.mqtt.alike import Alike, Likeness
@@ -142,14 +142,14 @@ class Together:
             identifiers = identifiers_at(rows, alike.identifier_at)
             tokens += identifiers.astype(np.uint64) + np.uint64(token(0, alike.qos))
         self._arrivals.add_run(
-            Received(
+            Received.of_columns(
                 received_ns=read_ns,
                 lane=lane.astype(np.uint32),
                 route=copies.routes[lane].astype(np.uint16),
                 head=alike.heads(rows),
                 size=np.full(count, alike.payload_bytes, np.uint32),
                 redelivered=np.zeros(count, np.bool_),
-                token=tokens,
+                tag=tokens,
             )
         )
 

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 from bench_spark.transports.base import (
     HEAD_ONLY,
     BrokerFacts,
@@ -86,6 +86,7 @@ class MqttTransport:
             rule=self._rule,
             empties_queue=not self._scenario.consumer.is_slow,
             forgetting=self._forgetting(lanes),
+            most_bytes=self._scenario.most_arriving_bytes,
         )
 
     def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:

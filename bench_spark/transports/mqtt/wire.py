@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.packets import BadPacket, Connack, Login
 from bench_spark.transports.mqtt.parsing import LONGEST_START_BYTES, Parser

@@ -1,83 +1,99 @@
-"""Messages received, collected into columns: many at once, or one by one. Pure."""
+"""Messages received, collected in rows. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from bench_spark.measure.envelope import joined_envelopes, leading_envelopes
-from bench_spark.transports.base import Headers, Part, Received, nothing_received
+from bench_spark.core.envelope import leading_envelopes
+from bench_spark.scenario.load_sections import LARGEST_BODY_BYTES
+from bench_spark.transports.base import (
+    RECEIVED_DTYPE,
+    Headers,
+    Part,
+    Received,
+    nothing_received,
+)
+from bench_spark.transports.batches import Rows
 
 Row = tuple[int, int, int, int, int, int, bytes, Headers]
 """When, lane, route, delivery tag, redelivered (a bit), size, body, headers."""
 NO_HEADERS: Headers = {}
+MOST_BYTES = 2 * LARGEST_BODY_BYTES + 64 * 1024
+"""The largest body that any run takes."""
+_FIRST_ROWS = 4096
+
+
+def too_large(size: int, most_bytes: int) -> str:
+    """Why a connection ends on which a larger body was announced."""
+    return (
+        f"a message announced with {size} bytes, where the largest that can arrive in this run has "
+        f"{most_bytes} (twice its largest body and 64 KiB)"
+    )
 
 
 class Arrivals:
-    """Shared by the lanes of one agent: a thousand lanes with a message each make one batch.
+    """Rows that decoders write into. Shared by the lanes of one agent: a thousand lanes with a
+    message each make one batch.
 
-    The token of what is taken holds the delivery tags.
+    A kernel writes `rows[count:]` in place and the caller moves `count` on. Where bodies or headers
+    are wanted, one is appended to `bodies` or `headers` for every row.
     """
 
-    def __init__(self, want: frozenset[Part]) -> None:
+    def __init__(self, want: frozenset[Part], most_bytes: int = MOST_BYTES) -> None:
+        """`most_bytes`: of a body. Whoever announces a larger one is no peer of this run, and its
+        connection ends before any of it is collected."""
+        self.most_bytes = most_bytes
         self.wants_bodies = Part.BODY in want
         self.wants_headers = Part.HEADERS in want
-        self._rows: list[Row] = []
-        self._parts: list[Received] = []
+        self.rows: Rows = np.zeros(_FIRST_ROWS, RECEIVED_DTYPE)
+        self.count = 0
+        self.bodies: list[bytes] = []
+        self.headers: list[Headers] = []
+        self._spare: Rows = np.zeros(_FIRST_ROWS, RECEIVED_DTYPE)
         self._nothing = nothing_received()
 
     def __bool__(self) -> bool:
-        return bool(self._rows or self._parts)
+        return self.count > 0
+
+    def make_room(self, rows: int) -> None:
+        """Let at least so many more rows fit. `rows` may be another array afterwards."""
+        wanted = self.count + rows
+        if wanted > len(self.rows):
+            larger = np.zeros(max(wanted, 2 * len(self.rows)), RECEIVED_DTYPE)
+            larger[: self.count] = self.rows[: self.count]
+            self.rows = larger
 
     def add_row(self, row: Row) -> None:
         """One message, in the order of `Row`; of its body at least the envelope."""
-        self._rows.append(row)
+        at_ns, lane, route, tag, redelivered, size, body, headers = row
+        self.make_room(1)
+        head = leading_envelopes((body,))[0]
+        self.rows[self.count] = (at_ns, tag, head, lane, size, 0, route, redelivered, False)
+        self.count += 1
+        if self.wants_bodies:
+            self.bodies.append(body)
+        if self.wants_headers:
+            self.headers.append(headers)
 
     def add_run(self, run: Received) -> None:
-        self._close_rows()
-        self._parts.append(run)
+        self.make_room(len(run))
+        self.rows[self.count : self.count + len(run)] = run.rows
+        self.count += len(run)
+        self.bodies += run.bodies or ()
+        self.headers += run.headers or ()
 
     def take(self) -> Received:
-        self._close_rows()
-        parts, self._parts = self._parts, []
-        if not parts:
+        """What was collected; its rows are written over after the next call."""
+        if not self.count:
             return self._nothing
-        return parts[0] if len(parts) == 1 else self._joined(parts)
-
-    def _close_rows(self) -> None:
-        if not self._rows:
-            return
-        rows, self._rows = self._rows, []
-        at_ns, lane, route, tags, redelivered, sizes, bodies, headers = zip(*rows, strict=True)
-        self._parts.append(
-            Received(
-                received_ns=np.array(at_ns, np.int64),
-                lane=np.array(lane, np.uint32),
-                route=np.array(route, np.uint16),
-                head=leading_envelopes(bodies),
-                size=np.array(sizes, np.uint32),
-                redelivered=np.array(redelivered, np.bool_),
-                bodies=bodies if self.wants_bodies else None,
-                headers=headers if self.wants_headers else None,
-                token=np.array(tags, np.uint64),
-            )
+        received = Received(
+            self.rows[: self.count],
+            bodies=self.bodies if self.wants_bodies else None,
+            headers=self.headers if self.wants_headers else None,
         )
-
-    def _joined(self, parts: list[Received]) -> Received:
-        return Received(
-            received_ns=np.concatenate([one.received_ns for one in parts]),
-            lane=np.concatenate([one.lane for one in parts]),
-            route=np.concatenate([one.route for one in parts]),
-            head=joined_envelopes([one.head for one in parts]),
-            size=np.concatenate([one.size for one in parts]),
-            redelivered=np.concatenate([one.redelivered for one in parts]),
-            bodies=_chained([one.bodies for one in parts]) if self.wants_bodies else None,
-            headers=_chained([one.headers for one in parts]) if self.wants_headers else None,
-            token=np.concatenate([one.token for one in parts]),
-        )
-
-
-def _chained(parts: Sequence[Sequence[Any] | None]) -> list[Any]:
-    return [one for part in parts for one in part or ()]
+        self.rows, self._spare, self.count = self._spare, self.rows, 0
+        if self.wants_bodies:
+            self.bodies = []
+        if self.wants_headers:
+            self.headers = []
+        return received

@@ -16,6 +16,7 @@ from typing import Any
 
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
 from bench_spark.scenario.broker import Broker, Tls
+from bench_spark.threads import watched
 from bench_spark.transports.pace import OpeningPace
 
 _ADDRESS_INFO = tuple[Any, ...]
@@ -73,7 +74,7 @@ def _resolve(access: SocketAccess, deadline: float) -> list[_ADDRESS_INFO]:
         except OSError as error:
             answers.put(error)
 
-    threading.Thread(target=ask, name="resolve", daemon=True).start()
+    threading.Thread(target=watched(ask), name="resolve", daemon=True).start()
     try:
         answer = answers.get(timeout=max(0.01, deadline - time.monotonic()))
     except queue.Empty:

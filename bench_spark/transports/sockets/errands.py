@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
+from bench_spark.threads import watched
 from bench_spark.transports.sockets.loop import Loop
 
 ResultT = TypeVar("ResultT")
@@ -49,7 +50,7 @@ class Errands:
                     return
             discard(result)
 
-        threading.Thread(target=go, name="errand", daemon=True).start()
+        threading.Thread(target=watched(go), name="errand", daemon=True).start()
 
     def on_ready(self, events: int) -> None:
         os.eventfd_read(self._bell)

@@ -9,8 +9,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
+from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerUnreachable
-from bench_spark.measure.clock import NowNs
 from bench_spark.transports.base import Lane, Signal, SignalKind
 from bench_spark.transports.sockets.line import (
     DialogueT,

@@ -6,8 +6,8 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from bench_spark.core.clock import NowNs
 from bench_spark.errors import BenchError
-from bench_spark.measure.clock import NowNs
 from bench_spark.transports.sockets.dialling import SocketAccess
 from bench_spark.transports.sockets.loop import Loop
 

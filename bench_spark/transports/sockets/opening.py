@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Generic
 
+from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerUnreachable
-from bench_spark.measure.clock import NowNs
 from bench_spark.transports.sockets.dialling import dialled
 from bench_spark.transports.sockets.line import DialogueT, OpenedT, Protocolled
 from bench_spark.transports.sockets.loop import Loop

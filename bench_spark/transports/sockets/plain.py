@@ -9,8 +9,8 @@ import socket
 from collections.abc import Callable
 from typing import TypeVar
 
+from bench_spark.core.clock import NowNs
 from bench_spark.errors import BenchError, BrokerUnreachable
-from bench_spark.measure.clock import NowNs
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.sockets.dialling import SocketAccess, client_tls
 from bench_spark.transports.sockets.line import Line

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from bench_spark.core.clock import NowNs
 from bench_spark.errors import BenchError, BrokerUnreachable
-from bench_spark.measure.clock import NowNs
 from bench_spark.transports.base import Destination, Lane
 from bench_spark.transports.pace import OPENED_TOGETHER
 from bench_spark.transports.sockets.dialling import SocketAccess, dialled

@@ -5,12 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from functools import lru_cache
 
 import numpy as np
 
-from bench_spark.measure.envelope import Envelopes, envelope_bytes
-from bench_spark.transports.base import I64, U8, U16, Batch, Headers
+from bench_spark.core.envelope import Envelopes, envelope_bytes
+from bench_spark.transports.base import (
+    I64,
+    U8,
+    U16,
+    Batch,
+    Headers,
+    Tails,
+    common_tail_bytes,
+    each_tail,
+    tails_at,
+)
 from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.sockets.lanes import Lanes, LaneT
 from bench_spark.transports.sockets.line import DialogueT, OpenedT
@@ -27,7 +37,7 @@ class Load:
     rows: U8
     """The same heads as bytes."""
     routes: U16
-    tails: bytes | Sequence[bytes]
+    tails: Tails
     head_bytes: int
     headers: Sequence[Headers] | None = None
 
@@ -36,8 +46,7 @@ class Load:
         heads, routes, tails, headers = batch.head, batch.route, batch.tail, batch.headers
         if order is not None:
             heads, routes = heads[order], routes[order]
-            if not isinstance(tails, bytes):
-                tails = [tails[place] for place in order.tolist()]
+            tails = tails_at(tails, order)
             if headers is not None:
                 headers = [headers[place] for place in order.tolist()]
         rows = envelope_bytes(np.ascontiguousarray(heads))
@@ -45,11 +54,24 @@ class Load:
 
     @property
     def is_of_one_kind(self) -> bool:
-        """Whether bodies differ in their heads only, and nothing else differs."""
-        return isinstance(self.tails, bytes) and self.headers is None and self.head_bytes > 0
+        """Whether all have heads, are of one size, and have no headers of their own."""
+        is_of_one_size = common_tail_bytes(self.tails) is not None
+        return is_of_one_size and self.headers is None and self.head_bytes > 0
+
+    @property
+    def shared_tail(self) -> bytes:
+        """With messages of one kind: their tail, or zeros that theirs are to be written over."""
+        if isinstance(self.tails, bytes):
+            return self.tails
+        return _zeros(common_tail_bytes(self.tails) or 0)
+
+    @property
+    def own_tails(self) -> U8 | None:
+        """With messages of one kind: a row for each, where they differ."""
+        return self.tails if isinstance(self.tails, np.ndarray) else None
 
     def bodies(self) -> list[bytes]:
-        tails = repeat(self.tails) if isinstance(self.tails, bytes) else self.tails
+        tails = each_tail(self.tails)
         if not self.head_bytes:
             return [tail for tail, _ in zip(tails, self.rows, strict=False)]
         heads = self.rows[:, : self.head_bytes]
@@ -66,6 +88,12 @@ class Load:
             self.head_bytes,
             None if self.headers is None else self.headers[start:end],
         )
+
+
+@lru_cache(maxsize=4)
+def _zeros(size: int) -> bytes:
+    """The same object for every batch: whoever caches frames knows it again at once."""
+    return bytes(size)
 
 
 class SendingLanes(Lanes[LaneT, DialogueT, OpenedT]):
@@ -147,13 +175,14 @@ class _Portions:
 
     def __init__(self, batch: Batch, order: I64 | None = None) -> None:
         """`order` in which the batch is written."""
-        tail = batch.tail
+        tail_bytes = common_tail_bytes(batch.tail)
         self._most = 0
         self._ends: I64 | None = None
-        if isinstance(tail, bytes):
-            self._most = max(1, WRITE_BYTES // max(1, batch.head_bytes + len(tail)))
+        if tail_bytes is not None:
+            self._most = max(1, WRITE_BYTES // max(1, batch.head_bytes + tail_bytes))
         else:
-            sizes = np.fromiter(map(len, tail), np.int64, len(tail)) + batch.head_bytes
+            lengths = map(len, batch.tail)
+            sizes = np.fromiter(lengths, np.int64, len(batch.tail)) + batch.head_bytes
             self._ends = np.cumsum(sizes if order is None else sizes[order])
 
     def end(self, start: int, limit: int) -> int:

@@ -10,7 +10,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 from bench_spark.transports.sockets.crowd import Crowd
 from bench_spark.transports.sockets.gathering import Gathering
 from bench_spark.transports.sockets.loop import BROKEN, Loop, Timer

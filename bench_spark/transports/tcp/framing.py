@@ -43,18 +43,21 @@ class LengthFraming:
         return size.to_bytes(self._width, self._order)
 
     def data(self, load: Load) -> bytes | memoryview:
-        if load.is_of_one_kind and isinstance(load.tails, bytes):
-            return self._alike(load, load.tails)
+        if load.is_of_one_kind:
+            return self._of_one_size(load)
         bodies = load.bodies()
         lengths = map(self.length, map(len, bodies))
         return b"".join(itertools.chain.from_iterable(zip(lengths, bodies, strict=True)))
 
-    def _alike(self, load: Load, tail: bytes) -> memoryview:
+    def _of_one_size(self, load: Load) -> memoryview:
+        tail = load.shared_tail
         length = self.length(load.head_bytes + len(tail))
         message = np.frombuffer(length + bytes(load.head_bytes) + tail, np.uint8)
         rows = np.tile(message, (len(load.rows), 1))
         head_end = self._width + load.head_bytes
         rows[:, self._width : head_end] = load.rows[:, : load.head_bytes]
+        if load.own_tails is not None:
+            rows[:, head_end:] = load.own_tails
         return rows.reshape(-1).data
 
 

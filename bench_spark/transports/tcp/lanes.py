@@ -7,12 +7,11 @@ import ssl
 import sys
 from collections.abc import Sequence
 
-from bench_spark.measure.clock import NowNs
+from bench_spark.core.clock import NowNs
 from bench_spark.scenario.tcp_section import Tcp
 from bench_spark.transports.base import (
     Lane,
     Outcomes,
-    Part,
     Received,
     no_outcomes,
 )
@@ -119,11 +118,11 @@ class TcpConsumers(ReceivingLanes[TcpLane, ReceivingWire, ReceivingWire]):
         tcp: Tcp,
         lanes: Sequence[Lane],
         now_ns: NowNs,
-        want: frozenset[Part],
+        arrivals: Arrivals,
         rule: ReopeningRule | None = None,
     ) -> None:
         self._tcp = tcp
-        self._arrivals = Arrivals(want)
+        self._arrivals = arrivals
         super().__init__(protocol, lanes, now_ns, rule)
 
     def _make_lane(self, number: int, lane: Lane) -> TcpLane:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bench_spark.measure.envelope import (
+from bench_spark.core.envelope import (
     ENVELOPE_BYTES,
     empty_envelopes,
     envelope_bytes,
@@ -18,14 +18,12 @@ from bench_spark.measure.envelope import (
 )
 from bench_spark.scenario.tcp_section import Tcp
 from bench_spark.transports.base import U8, Received
-from bench_spark.transports.sockets.arrivals import NO_HEADERS, Arrivals
+from bench_spark.transports.sockets.arrivals import NO_HEADERS, Arrivals, too_large
 from bench_spark.transports.sockets.runs import AlikeMessages, ReadBuffer, RowShape
 from bench_spark.transports.sockets.wire import Unreadable
 from bench_spark.transports.tcp.framing import LINE_END
 
 LONGEST_WHOLE_BYTES = 64 * 1024
-MOST_BYTES = 1 << 30
-"""A message of more is none: the peer frames in another way."""
 
 
 class Parser(Protocol):
@@ -104,8 +102,8 @@ class LengthParser(AlikeMessages[_Alike]):
             return 0
         length = bytes(raw[start:body_at])
         size = int.from_bytes(length, self._order)
-        if size > MOST_BYTES:
-            raise Unreadable(f"a message of {size} bytes, by its length")
+        if size > self._arrivals.most_bytes:
+            raise Unreadable(too_large(size, self._arrivals.most_bytes))
         if size > LONGEST_WHOLE_BYTES:
             self._long = _LongBody(size, self._arrivals.wants_bodies)
             return self._width
@@ -143,7 +141,7 @@ class LengthParser(AlikeMessages[_Alike]):
         envelope_bytes(heads)[:, : columns.shape[1]] = columns
         wants_bodies = self._arrivals.wants_bodies
         self._arrivals.add_run(
-            Received(
+            Received.of_columns(
                 received_ns=np.full(count, at_ns, np.int64),
                 lane=np.full(count, self._lane, np.uint32),
                 route=np.zeros(count, np.uint16),
@@ -152,7 +150,7 @@ class LengthParser(AlikeMessages[_Alike]):
                 redelivered=np.zeros(count, np.bool_),
                 bodies=[row[alike.body_at :].tobytes() for row in rows] if wants_bodies else None,
                 headers=[NO_HEADERS] * count if self._arrivals.wants_headers else None,
-                token=np.zeros(count, np.uint64),
+                tag=np.zeros(count, np.uint64),
             )
         )
 
@@ -178,15 +176,15 @@ class LineParser:
         if self._pieces or len(rest) > LONGEST_WHOLE_BYTES:
             self._pieces.append(rest)
             self._piece_bytes += len(rest)
-            if self._piece_bytes > MOST_BYTES:
-                raise Unreadable(f"a line of more than {MOST_BYTES} bytes")
+            if self._piece_bytes > self._arrivals.most_bytes:
+                raise Unreadable(too_large(self._piece_bytes, self._arrivals.most_bytes))
             return end
         return end - len(rest)
 
     def _add(self, lines: list[bytes], at_ns: int) -> None:
         count = len(lines)
         self._arrivals.add_run(
-            Received(
+            Received.of_columns(
                 received_ns=np.full(count, at_ns, np.int64),
                 lane=np.full(count, self._lane, np.uint32),
                 route=np.zeros(count, np.uint16),
@@ -195,6 +193,6 @@ class LineParser:
                 redelivered=np.zeros(count, np.bool_),
                 bodies=lines if self._arrivals.wants_bodies else None,
                 headers=[NO_HEADERS] * count if self._arrivals.wants_headers else None,
-                token=np.zeros(count, np.uint64),
+                tag=np.zeros(count, np.uint64),
             )
         )

@@ -7,8 +7,8 @@ import socket
 import time
 from collections.abc import Sequence
 
+from bench_spark.core.clock import NowNs
 from bench_spark.errors import ConfigurationError
-from bench_spark.measure.clock import NowNs
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
@@ -117,8 +117,9 @@ class TcpTransport(AddressedTransport):
     ) -> Consumers:
         if not self._listens:
             protocol = PlainProtocol(NAME, self._access(self._places.consumers), ReceivingWire)
-            return TcpConsumers(protocol, self._tcp, lanes, now_ns, want, self._rule)
-        arrivals = Arrivals(want)
+            arrivals = Arrivals(want, self._scenario.most_arriving_bytes)
+            return TcpConsumers(protocol, self._tcp, lanes, now_ns, arrivals, self._rule)
+        arrivals = Arrivals(want, self._scenario.most_arriving_bytes)
         consumers = ListeningConsumers(
             self._doors.hand_over(),
             server_tls(self._context.broker) if self._places.consumers.is_encrypted else None,

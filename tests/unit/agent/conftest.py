@@ -9,7 +9,7 @@ from unit.loopbacks import Watch
 
 from bench_spark.agent import ends as ends_module
 from bench_spark.agent import loop as loop_module
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.transports.loopback import transport as loopback
 
 

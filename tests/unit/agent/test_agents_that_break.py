@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from agents import run_load
-from unit.listening import collecting, eventually
+from agents import run_load, start_load
+from patience import eventually
+from unit.listening import collecting
 from unit.loopbacks import (
     LOOPBACK,
     Watch,
@@ -23,6 +24,7 @@ from unit.loopbacks import (
 
 from bench_spark.agent import ends as ends_module
 from bench_spark.agent.agent import AgentTask, run_agent
+from bench_spark.agent.tracing import MessageFile
 from bench_spark.agent.wire import new_token
 from bench_spark.collector.control import Failure
 from bench_spark.errors import BrokerRefused, EnvironmentNotReady, StoreNotReady
@@ -190,3 +192,26 @@ def test_descriptors_above_a_thousand_are_no_obstacle(watch: Watch) -> None:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert_all_arrived(load)
+
+
+# -- threads of an agent ---------------------------------------------------------------------------
+
+
+class BrokenWriter:
+    """Fails as no writer should: not with an error of ours."""
+
+    def write(self, number: int, first_row: int, rows: object) -> MessageFile:
+        raise ValueError("amqp://user:password@host")
+
+
+def test_a_thread_that_dies_ends_the_run_and_names_the_cause() -> None:
+    long = {"warmup_seconds": 0, "measure_seconds": 600, "drain_seconds": 2}
+    load = start_load(plan(trace="all", phases=long), LOOPBACK, lambda setup: BrokenWriter())
+    load.wait()
+    (failure,) = load.control.failures
+    assert failure.kind == "BenchError"
+    assert "unexpected ValueError in BrokenWriter.write" in failure.text
+    assert "thread 'tracer'" in failure.text
+    assert "password" not in failure.text
+    assert load.results[0].failure == (failure.kind, failure.text)
+    assert load.total("producer", "sent") > 0

@@ -9,8 +9,8 @@ import pytest
 
 from bench_spark.agent.dealing import RoundRobin
 from bench_spark.agent.due_times import DueTimes
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.measure.envelope import empty_envelopes
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.envelope import empty_envelopes
 from bench_spark.plan import make_plan
 from bench_spark.scenario.models import Scenario
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.agent.rows import EventRow, decode_rows, encode_rows
-from bench_spark.measure.hdr import SparseHistogram
+from bench_spark.core.hdr import SparseHistogram
 from bench_spark.tables import COUNTERS
 
 whole = st.integers(0, 2**62)

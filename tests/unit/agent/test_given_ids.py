@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bench_spark.agent.given_ids import LONGEST_WAIT_NS, GivenIds
-from bench_spark.measure.envelope import empty_envelopes
-from bench_spark.transports.base import Outcomes, Received, no_outcomes, nothing_received
+from bench_spark.core.envelope import empty_envelopes
+from bench_spark.transports.base import OUTCOME_DTYPE, Outcomes, Received, nothing_received
 
 START_NS = 10 * LONGEST_WAIT_NS
 
@@ -20,8 +20,7 @@ class Clock:
 
 
 def answers(*named: tuple[bytes, int]) -> Outcomes:
-    outcomes = no_outcomes()
-    outcomes.head = empty_envelopes(len(named))
+    outcomes = Outcomes(np.zeros(len(named), OUTCOME_DTYPE))
     outcomes.head["run_tag"] = 1
     outcomes.head["sequence"] = [sequence for _, sequence in named]
     outcomes.answers = [name for name, _ in named]
@@ -30,14 +29,14 @@ def answers(*named: tuple[bytes, int]) -> Outcomes:
 
 def arrived(count: int, at_ns: int = START_NS) -> Received:
     received = nothing_received()
-    return Received(
+    return Received.of_columns(
         received_ns=np.full(count, at_ns),
         lane=np.zeros(count, np.uint32),
         route=np.zeros(count, np.uint16),
         head=empty_envelopes(count),
         size=np.zeros(count, np.uint32),
         redelivered=np.zeros(count, np.bool_),
-        token=np.arange(count) + len(received),
+        tag=np.arange(count) + len(received),
     )
 
 
@@ -55,13 +54,13 @@ def test_a_message_that_overtakes_its_answer_waits_for_it() -> None:
     given = GivenIds(clock)
     received, heads = given.recognise(arrived(2), [b"late", b""])
     assert heads["run_tag"].tolist() == [0]
-    assert received.token.tolist() == [1]
+    assert received.tag.tolist() == [1]
     clock.ns += LONGEST_WAIT_NS // 2
     given.learn(answers((b"late", 5)))
     received, heads = given.recognise(nothing_received(), [])
     assert heads["sequence"].tolist() == [5]
     assert received.received_ns.tolist() == [START_NS]
-    assert received.token.tolist() == [0]
+    assert received.tag.tolist() == [0]
 
 
 def test_one_that_nobody_names_is_given_up_in_the_end() -> None:

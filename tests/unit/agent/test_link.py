@@ -8,13 +8,14 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from unit.listening import Collector, collecting, eventually
+from patience import eventually
+from unit.listening import Collector, collecting
 
 from bench_spark.agent import link as link_module
 from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.rows import EventRow, decode_rows
 from bench_spark.agent.wire import Message, answer, encode_frame, new_token
-from bench_spark.measure.clock import NANOSECONDS, Clock, ClockOffset
+from bench_spark.core.clock import NANOSECONDS, Clock, ClockOffset
 
 
 @pytest.fixture
@@ -56,7 +57,10 @@ def test_on_one_kernel_the_drivers_clock_is_taken_over_exactly(
     assert link.clock_offset == ClockOffset(0, 0)
 
 
-def test_a_wrong_token_is_refused_without_telling_it(collector: Collector) -> None:
+def test_a_wrong_token_is_refused_without_telling_it(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "JOIN_SECONDS", 0.3)
     with pytest.raises(LinkLost) as refusal:
         Link(collector.address, "wrong-token", 0, 0)
     assert "wrong-token" not in str(refusal.value)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
-from agents import run_load
+from agents import Load, run_load
 from unit.loopbacks import (
     LOOPBACK,
     Watch,
@@ -14,16 +18,20 @@ from unit.loopbacks import (
     plan,
     sent,
 )
+from unit.summary.hand_ticks import facts
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.agent.rows import EventRow
 from bench_spark.agent.wire import Message
 from bench_spark.collector.control import RunControl
 from bench_spark.collector.evidence import (
     accounts_of,
     measured_span,
 )
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.hdr import SparseHistogram
 from bench_spark.errors import BrokerRefused
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.summary.document import summarise
 from bench_spark.transports.base import Outcomes, Received, no_outcomes
 
 # -- what is lost, and what comes twice ------------------------------------------------------------
@@ -38,7 +46,7 @@ def test_planted_losses_and_duplicates_are_counted_exactly(watch: Watch) -> None
         last_digit = received.head["sequence"] % 10
         dropped += int(np.count_nonzero(last_digit == 3))
         times = np.where(last_digit == 3, 0, np.where(last_digit == 5, 2, 1))
-        return received.rows(np.repeat(np.arange(len(received)), times))
+        return received.at(np.repeat(np.arange(len(received)), times))
 
     watch.alter = tamper
     load = run_load(
@@ -107,12 +115,18 @@ def test_what_was_made_for_a_load_that_never_started_is_not_kept(watch: Watch) -
     assert watch.deleted == ["loopback-0"]
 
 
+CLOCKS_DIFFER = 0.01
+"""Seconds between a run's own clock and the wall clock."""
+
+
 @pytest.fixture
-def slow_confirmations(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages are confirmed a second after the first question about them, all at once."""
+def slow_confirmations(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Messages are confirmed a second after the first question about them, all at once; returns
+    when that was."""
     watch.confirms = True
     original = WatchedProducers.outcomes
     asked: list[float] = []
+    confirmed_at: list[float] = []
 
     def late(producers: WatchedProducers) -> Outcomes:
         if not producers.in_flight():
@@ -121,26 +135,108 @@ def slow_confirmations(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
         if asked[-1] - asked[0] < 1:
             return no_outcomes()
         asked.clear()
+        confirmed_at.append(time.time())
         return original(producers)
 
     monkeypatch.setattr(WatchedProducers, "outcomes", late)
+    return confirmed_at
 
 
-@pytest.mark.usefixtures("slow_confirmations")
-def test_publishing_a_number_lasts_from_the_first_message_to_the_last_confirmation() -> None:
+def test_publishing_a_number_lasts_from_the_first_message_to_the_last_confirmation(
+    slow_confirmations: list[float],
+) -> None:
     """A client that buffers would else seem as fast as its buffer is large, or have to send what
     it has buffered in the warm-up first."""
-    phases = {"warmup_seconds": 0.5, "drain_seconds": 5}
+    phases = {"warmup_seconds": 1, "drain_seconds": 60}
     few = {"mode": "maximum", "messages": 10}
-    for _ in range(5):
-        load = run_load(plan(consumers=0, load=few, phases=phases), LOOPBACK)
-        if sent(load, "warmup"):
-            break  # else a busy machine kept the agent from its whole warm-up
+    load = run_load(plan(consumers=0, load=few, phases=phases), LOOPBACK)
     began, ended = measured_span(load.plan, load.control)
     assert began is not None
     assert ended is not None
-    assert load.control.start_at_ns is not None
-    assert began - load.control.start_at_ns / NANOSECONDS > 0.9
+    *of_warmup, last = slow_confirmations
+    assert max(of_warmup) - CLOCKS_DIFFER < began < last
+    assert ended > last - CLOCKS_DIFFER
     assert ended - began > 0.9
     assert load.total(PRODUCER, "confirmed") == sent(load) == 10
     assert load.total(PRODUCER, "confirmed", "warmup") == sent(load, "warmup") > 0
+
+
+# -- bodies that carry only the time of sending ----------------------------------------------------
+
+
+@dataclass
+class _RowTick:
+    """A row of one agent as the merged tick that summing up takes."""
+
+    row: EventRow
+
+    @property
+    def role(self) -> str:
+        return self.row.role
+
+    @property
+    def phase(self) -> str:
+        return self.row.phase
+
+    @property
+    def start_seconds(self) -> float:
+        return self.row.tick_start_ns / NANOSECONDS
+
+    @property
+    def tick_seconds(self) -> float:
+        return self.row.tick_seconds
+
+    @property
+    def measures(self) -> Iterable[str]:
+        return self.row.histograms
+
+    def counter(self, name: str) -> int:
+        return self.row.counters.get(name, 0)
+
+    def histogram(self, measure: str) -> SparseHistogram:
+        return self.row.histograms[measure]
+
+
+def document_of(load: Load) -> dict[str, Any]:
+    measured_from, measured_until = measured_span(load.plan, load.control)
+    run = facts(
+        plan=load.plan,
+        accounts=accounts_of(load.plan, load.control),
+        confirms=False,
+        measured_from=measured_from,
+        measured_until=measured_until,
+    )
+    rows = sorted((row for _, row in load.rows), key=lambda row: row.tick)
+    return summarise([_RowTick(row) for row in rows], run).document
+
+
+@pytest.mark.parametrize("body_bytes", [16, 32])
+def test_both_ends_count_a_message_in_the_same_phase(watch: Watch, body_bytes: int) -> None:
+    """The first send takes longer than the warm-up, so that most of it goes out afterwards. A body
+    of 16 bytes does not say when it was due: then it belongs to the phase in which it was sent."""
+    sends = itertools.count()
+
+    def stall_at_first(step: str) -> None:
+        if step == "send" and next(sends) == 0:
+            time.sleep(0.7)
+
+    watch.at = stall_at_first
+    load = run_load(
+        plan(
+            load={"rate_per_second": 1000},
+            message={"bytes": body_bytes},
+            phases={"warmup_seconds": 0.5, "measure_seconds": 1, "drain_seconds": 30},
+        ),
+        LOOPBACK,
+    )
+    late = 500 - sent(load, "warmup")
+    assert late > 0 if body_bytes < 32 else late == 0
+    for phase, due in (("warmup", 500 - late), ("measure", 1000 + late)):
+        assert load.total(PRODUCER, "due", phase) == due
+        assert sent(load, phase) == due
+        assert load.total(CONSUMER, "received", phase) == due
+    document = document_of(load)
+    assert document["expected"] == document["counts"]["sent"] == 1000 + late
+    assert document["delivery_rate"] == 1.0
+    assert document["rates"]["send_rate"] == pytest.approx(1000)
+    assert document["counts"]["unsent"] == 0

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from agents import Load, run_load, start_load
-from unit.listening import eventually
+from patience import eventually
 from unit.loopbacks import (
     BOTH_PHASES,
     LOOPBACK,
@@ -50,7 +50,7 @@ def test_a_stop_in_mid_run_keeps_what_was_measured(watch: Watch) -> None:
 
 def test_a_stop_before_the_start_sends_nothing(watch: Watch) -> None:
     hold = threading.Event()
-    watch.at = lambda step: hold.wait(10) and None if step == "attach" else None
+    watch.at = lambda step: hold.wait(300) and None if step == "attach" else None
     load = start_load(plan(phases={"measure_seconds": 60}), LOOPBACK)
     assert eventually(lambda: "declared" in load.control.agents[0].reached)
     load.stop()

@@ -24,8 +24,9 @@ from bench_spark.agent.rows import EventRow
 from bench_spark.agent.wire import new_token
 from bench_spark.collector.control import RunControl
 from bench_spark.collector.server import CollectorServer
-from bench_spark.measure.clock import NANOSECONDS, Clock
+from bench_spark.core.clock import NANOSECONDS, Clock
 from bench_spark.scenario.ends import Ends
+from bench_spark.transports.base import Received
 
 # -- mode rate -------------------------------------------------------------------------------------
 
@@ -99,6 +100,13 @@ def test_a_rate_that_changes_is_kept_in_every_step(watch: Watch) -> None:
 
 @pytest.mark.parametrize("mode", ["rate", "maximum", "window"])
 def test_sizes_that_change_are_sent_received_and_counted(mode: str, watch: Watch) -> None:
+    sizes: list[int] = []
+
+    def note_sizes(received: Received) -> Received:
+        sizes.extend(received.size.tolist())
+        return received
+
+    watch.alter = note_sizes
     steps = [{"seconds": 0.4, "bytes": 50}, {"seconds": 0.4, "bytes": 30_000}]
     load = run_load(
         plan(
@@ -113,10 +121,11 @@ def test_sizes_that_change_are_sent_received_and_counted(mode: str, watch: Watch
     for _, row in load.rows:
         rows[row.role].update(row.counters)
     assert rows[PRODUCER]["bytes"] == rows[CONSUMER]["bytes"]
-    if mode == "rate":
-        sent = 300 * 400 + 400 * 50 + 400 * 30_000 + 400 * 60
-        # At each change a message may go out on the other side of it.
-        assert rows[PRODUCER]["bytes"] == pytest.approx(sent, rel=0.1)
+    assert rows[CONSUMER]["bytes"] == sum(sizes)
+    # On a busy machine a step may pass without a message.
+    changes = [size for size, before in zip(sizes, [0, *sizes], strict=False) if size != before]
+    assert changes == [size for size in (400, 50, 30_000, 60) if size in changes]
+    assert len(changes) > 1
 
 
 def test_a_message_never_leaves_before_it_is_due(watch: Watch) -> None:
@@ -225,12 +234,12 @@ def test_a_slow_schedule_sends_its_last_message_too(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three producers in turn: the share of one is due only after the phase has ended."""
-    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", NANOSECONDS // 20)
+    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", NANOSECONDS // 2)
     load = run_load(
         plan(
             agents=3,
             **pairs(3),
-            load={"rate_per_second": 10, "messages": 4},
+            load={"rate_per_second": 1, "messages": 4},
             phases={"warmup_seconds": 0, "drain_seconds": 5},
         ),
         LOOPBACK,

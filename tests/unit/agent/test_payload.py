@@ -1,11 +1,28 @@
-"""Bodies are exactly as large as asked for."""
+"""Bodies are exactly as large as asked for, and random padding differs from message to message."""
 
 from __future__ import annotations
 
+import lzma
+
+import numpy as np
 import pytest
 
-from bench_spark.agent.payload import head_bytes, padding
+from bench_spark.agent.payload import Padding, head_bytes
 from bench_spark.scenario.load_sections import Message
+from bench_spark.transports.base import U8, common_tail_bytes
+
+
+def padding(size: int, kind: str = "random", seed: int = 1, messages: int = 10) -> Padding:
+    message = Message.model_validate({"bytes": size, "padding": kind})
+    made = Padding(message, seed)
+    made.set_size(size - head_bytes(message), messages)
+    return made
+
+
+def rows(made: Padding, messages: int) -> U8:
+    found = made.of(messages)
+    assert isinstance(found, np.ndarray)
+    return found.copy()
 
 
 @pytest.mark.parametrize(
@@ -13,16 +30,26 @@ from bench_spark.scenario.load_sections import Message
 )
 @pytest.mark.parametrize("kind", ["random", "zero"])
 def test_head_and_padding_make_up_the_body(size: int, head: int, kind: str) -> None:
-    message = Message.model_validate({"bytes": size, "padding": kind})
-    assert head_bytes(message) == head
-    assert head + len(padding(message, seed=1)) == size
+    assert head_bytes(Message(bytes=size)) == head
+    assert common_tail_bytes(padding(size, kind).of(3)) == size - head
 
 
 def test_zero_padding_is_zero_bytes() -> None:
-    assert padding(Message(bytes=100, padding="zero"), seed=1) == bytes(68)
+    assert padding(100, "zero").of(5) == bytes(68)
 
 
 def test_random_padding_depends_on_the_seed_alone() -> None:
-    message = Message(bytes=1000)
-    assert padding(message, seed=1) == padding(message, seed=1)
-    assert padding(message, seed=1) != padding(message, seed=2)
+    assert np.array_equal(rows(padding(1000), 3), rows(padding(1000), 3))
+    assert not np.array_equal(rows(padding(1000), 3), rows(padding(1000, seed=2), 3))
+
+
+def test_every_message_that_goes_out_has_bytes_of_its_own() -> None:
+    # As where a socket takes a part of each batch: what did not go out is offered again.
+    made, sent = padding(1000, messages=50), []
+    for accepted in [50, 1, 0, 7, 50, 3] * 20:
+        offered = rows(made, 50)
+        made.sent(accepted)
+        sent += [row.tobytes() for row in offered[:accepted]]
+    assert len(set(sent)) == len(sent)
+    whole = b"".join(sent)
+    assert len(lzma.compress(whole)) > 0.97 * len(whole)

@@ -28,8 +28,8 @@ from bench_spark.agent.recorder import (
     SPARE_TIME_ROWS,
 )
 from bench_spark.agent.timeline import MEASURE, WARMUP
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.measure.envelope import empty_envelopes
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.envelope import empty_envelopes
 from bench_spark.transports.base import OutcomeKind
 
 

@@ -23,6 +23,7 @@ from bench_spark.agent.recorder import (
 )
 from bench_spark.agent.sizes import BodySizes
 from bench_spark.agent.timeline import MEASURE, WARMUP
+from bench_spark.core.envelope import foreign_stamps
 
 
 def test_duplicates_are_counted_but_not_timed_again() -> None:
@@ -146,10 +147,12 @@ def test_a_recorder_that_takes_any_message_looks_at_none() -> None:
 
 
 def test_foreign_messages_with_a_send_time_have_a_latency_and_tiny_ones_none() -> None:
-    into = recorder(takes_any=True, reads_timestamps=True)
+    into = recorder(takes_any=True, foreign_stamps=foreign_stamps(True))
     head = heads([1.1, 1.2, 1.3, 1.4], run_tag=RUN_TAG + 1, producer=99)
     head["sent_ns"][2] = np.uint64(2**64 - 1)  # no time of this age
     receive(into, head, [1.5, 1.5, 1.5, 1.5], size=[8, 100, 100, 7])
-    latencies = [row.histograms["latency"] for row in into.all_rows()]
+    rows = into.all_rows()
+    latencies = [row.histograms["latency"] for row in rows]
     assert sum(one.count for one in latencies) == 2
+    assert (total(rows, "received"), total(rows, "malformed")) == (4, 2)
     assert latencies[0].mean_us == pytest.approx(350_000, rel=0.01)

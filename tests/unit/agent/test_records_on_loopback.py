@@ -15,9 +15,9 @@ from unit.loopbacks import Watch
 from bench_spark.agent import ends as ends_module
 from bench_spark.agent import loop as loop_module
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import ConfigurationError
 from bench_spark.identity.preparing import with_records
-from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
@@ -76,6 +76,58 @@ def assert_all_arrived(load: Load) -> None:
     assert load.total(PRODUCER, "bytes") == load.total(CONSUMER, "bytes")
     for counter in ("malformed", "foreign", "duplicates", "out_of_order", "corrupted"):
         assert load.total_of_all_phases(CONSUMER, counter) == 0
+
+
+def test_a_system_that_writes_capitals_is_seen_through(caught: Caught, data: str) -> None:
+    def in_capitals(received: Received) -> Received:
+        return replace(received, bodies=[body.upper() for body in received.bodies or ()])
+
+    caught.change = in_capitals
+    find = '"ID": "([0-9A-F]{32})'
+    identity = {"carrier": "regex", "insert": INSERT, "find": find}
+    made = plan("capitals", dataset={"path": data}, identity=identity)
+    assert made.scenario.dataset.found.is_found_as_sent is False
+    assert_all_arrived(run_load(made, LOOPBACK))
+
+
+SLOW_FIND = "^(?:x|xx)+$|([0-9a-f]{32})"
+SLOW_BODY = b"x" * 100 + b"?"
+
+
+@pytest.mark.parametrize("content_hash", [False, True])
+def test_messages_on_which_a_pattern_takes_too_long_are_malformed(
+    caught: Caught, data: str, content_hash: bool
+) -> None:
+    changed = 0
+
+    def slow(received: Received) -> Received:
+        nonlocal changed
+        bodies = list(received.bodies or ())
+        for place in range(min(len(bodies), 3 - changed)):
+            bodies[place] = SLOW_BODY
+            changed += 1
+        return replace(received, bodies=bodies)
+
+    caught.change = slow
+    identity = {"carrier": "prefix", "find": SLOW_FIND, "content_hash": content_hash}
+    made = plan("slow-few", dataset={"path": data}, identity=identity)
+    load = run_load(made, LOOPBACK)
+    assert load.control.failures == []
+    assert load.total_of_all_phases(CONSUMER, "malformed") == changed == 3
+    assert load.accounts().closes
+
+
+def test_a_pattern_that_takes_too_long_on_every_message_ends_the_run_by_name(
+    caught: Caught, data: str
+) -> None:
+    def slow(received: Received) -> Received:
+        return replace(received, bodies=[SLOW_BODY for _ in received.bodies or ()])
+
+    caught.change = slow
+    identity = {"carrier": "prefix", "find": SLOW_FIND}
+    load = run_load(plan("slow-all", dataset={"path": data}, identity=identity), LOOPBACK)
+    [failure] = load.control.failures
+    assert "identity.find: ^(?:x|xx)+$|([0-9a-f]{32}) takes longer than" in str(failure)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +246,7 @@ def _damaged(received: Received) -> Received:
         elif number == 50:
             bodies[place] = b"0badcafe" + body[8:]
     received = replace(received, bodies=bodies)
-    return received.rows(np.array(places, np.int64))
+    return received.at(np.array(places, np.int64))
 
 
 def test_what_a_system_does_to_messages_is_counted_exactly(caught: Caught, data: str) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from agents import Load, run_load
+from unit.loopbacks import Watch
 
+from bench_spark.agent import ends as ends_module
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
+from bench_spark.transports.base import Received
 
 LOOPBACK = Broker(name="loopback", kind="loopback")
 
@@ -47,6 +51,25 @@ def test_what_is_due_while_all_wait_is_late_and_at_last_unsent() -> None:
     assert accounts.sent == accounts.received_once
     assert load.histogram("send_lag").max_us > 100_000
     assert load.histogram("latency").max_us < 500_000, "nobody sends more than one at a time"
+
+
+def test_messages_that_never_come_are_given_up_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Producer 0's messages do not arrive: it waits 0.2 s for each of them."""
+
+    def without_first_producer(received: Received) -> Received:
+        return received.at(np.flatnonzero(received.head["producer"] != 0))
+
+    watch = Watch(alter=without_first_producer)
+    monkeypatch.setattr(ends_module, "make_transport", watch.make)
+    load = run("given-up", load={"patience_seconds": 0.2, "rate_per_second": 100})
+    sent = load.total("producer", "sent")
+    missing = sent - load.accounts().received_once
+    assert missing > 0
+    assert load.histogram("round_trip").count == sent - missing
+    waiting_at_the_end = missing - load.total("producer", "given_up")
+    assert waiting_at_the_end in (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bench_spark.agent.sent_ring import FEWEST_MESSAGES_EACH, SentRing
-from bench_spark.measure.envelope import Envelopes, empty_envelopes
+from bench_spark.core.envelope import Envelopes, empty_envelopes
 
 
 def heads(producer: int, sequences: range, sent_ns: int = 0) -> Envelopes:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.agent.several import Part, SeveralConsumers, SeveralProducers
+from bench_spark.core.envelope import empty_envelopes
 from bench_spark.errors import RunError
-from bench_spark.measure.envelope import empty_envelopes
 from bench_spark.transports.base import (
     Batch,
     Outcomes,
@@ -134,7 +134,7 @@ def test_a_part_that_refuses_does_not_make_the_others_take_what_comes_after() ->
 
 def test_outcomes_and_signals_are_numbered_through_and_name_their_broker() -> None:
     first, second = Outbox(), Outbox()
-    second.settled = Outcomes(
+    second.settled = Outcomes.of_columns(
         np.array([5]), np.array([1], np.uint32), np.zeros(1, np.uint8), empty_envelopes(1)
     )
     producers = together(first, second)
@@ -156,21 +156,20 @@ class Inbox:
         count = 2 if self._token is None else len(self._token)
         if not count:
             return nothing_received()
-        return Received(
+        return Received.of_columns(
             received_ns=np.arange(count),
             lane=np.zeros(count, np.uint32),
             route=np.zeros(count, np.uint16),
             head=empty_envelopes(count),
             size=np.ones(count, np.uint32),
             redelivered=np.zeros(count, np.bool_),
-            token=self._token,
+            tag=self._token,
             bodies=[b"body"] * count,
         )
 
     def acknowledge(self, received: Received) -> int:
         assert set(received.lane.tolist()) <= {0}
-        token = received.token
-        self.acknowledged.append(None if token is None else (token.dtype, token.tolist()))
+        self.acknowledged.append(received.tag.tolist())
         return len(received)
 
     def attach(self) -> None: ...
@@ -186,12 +185,11 @@ class Inbox:
         os.close(self._other)
 
 
-def test_every_consumer_gets_back_its_own_tokens() -> None:
-    pair = np.dtype([("a", "<i4"), ("b", "<i8")])
+def test_every_consumer_gets_back_its_own_tags() -> None:
     inboxes = [
         Inbox(np.array([7, 8], np.uint64)),
         Inbox(None),
-        Inbox(np.array([(1, 2), (3, 4), (5, 6)], pair)),
+        Inbox(np.array([2, 4, 6], np.uint64)),
     ]
     consumers = SeveralConsumers(
         [Part(one, place, 1, f"h:{place}") for place, one in enumerate(inboxes)]
@@ -199,10 +197,10 @@ def test_every_consumer_gets_back_its_own_tokens() -> None:
     received = consumers.receive(0.0)
     assert received.lane.tolist() == [0, 0, 1, 1, 2, 2, 2]
     assert received.bodies == [b"body"] * 7
-    assert consumers.acknowledge(received.rows(np.array([6, 1, 4]))) == 3
-    assert inboxes[0].acknowledged == [(np.dtype(np.uint64), [8])]
-    assert inboxes[1].acknowledged == [None]
-    assert inboxes[2].acknowledged == [(pair, [(5, 6), (1, 2)])]
+    assert consumers.acknowledge(received.at(np.array([6, 1, 4]))) == 3
+    assert inboxes[0].acknowledged == [[8]]
+    assert inboxes[1].acknowledged == [[]]
+    assert inboxes[2].acknowledged == [[6, 2]]
     assert not consumers.detach(), "one of them could not await its messages"
     with pytest.raises(RunError, match="h:0 cannot be slowed down"):
         consumers.hold([0])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bench_spark.agent.sizes import NEVER_NS, BodySizes, body_sizes
 from bench_spark.agent.timeline import Timeline
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.scenario.load_sections import Message
 
 TIMELINE = Timeline(1000 * NANOSECONDS, 5 * NANOSECONDS, 10 * NANOSECONDS, NANOSECONDS)

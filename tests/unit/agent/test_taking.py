@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.agent.taking import NEVER_NS, Taking
-from bench_spark.measure.envelope import empty_envelopes
+from bench_spark.core.envelope import empty_envelopes
 from bench_spark.scenario.load_sections import Consumer
 from bench_spark.transports.base import Received
 
@@ -22,19 +22,19 @@ def arrivals(arrived_ns: Sequence[int], lanes: Sequence[int], first: int = 0) ->
     count = len(arrived_ns)
     head = empty_envelopes(count)
     head["sequence"] = np.arange(first, first + count)
-    return Received(
+    return Received.of_columns(
         received_ns=np.array(arrived_ns, np.int64),
         lane=np.array(lanes, np.uint32),
         route=np.zeros(count, np.uint16),
         head=head,
         size=np.full(count, 100, np.uint32),
         redelivered=np.zeros(count, np.bool_),
-        token=np.arange(first, first + count, dtype=np.uint64),
+        tag=np.arange(first, first + count, dtype=np.uint64),
     )
 
 
 def tokens_of(received: Received) -> list[int]:
-    return received.token.tolist() if len(received) else []
+    return received.tag.tolist() if len(received) else []
 
 
 def taking(lanes: int = 1, **keys: Any) -> Taking:
@@ -46,14 +46,14 @@ def test_messages_are_taken_no_faster_than_the_rate() -> None:
     slow.arrived(arrivals([0, 0, 0], [0, 0, 0]))
     assert slow.taken(0).received_ns.tolist() == [0]
     assert slow.wake_ns == 0, "what was taken can be acknowledged at once"
-    assert slow.processed(0).token.tolist() == [0]
+    assert slow.processed(0).tag.tolist() == [0]
     assert slow.wake_ns == MS
     assert slow.busy_lanes == {0}
     assert slow.taken(MS - 1).received_ns.tolist() == []
     taken = slow.taken(5 * MS)
     assert taken.received_ns.tolist() == [MS, 2 * MS], "each at its own moment, seen late or not"
     assert slow.busy_lanes == frozenset()
-    assert slow.processed(5 * MS).token.tolist() == [1, 2]
+    assert slow.processed(5 * MS).tag.tolist() == [1, 2]
     assert slow.wake_ns == NEVER_NS
 
 
@@ -62,7 +62,7 @@ def test_a_message_is_acknowledged_when_it_has_been_processed() -> None:
     slow.arrived(arrivals([0, 0], [0, 0]))
     slow.taken(0)
     assert len(slow.processed(2 * MS - 1)) == 0
-    assert slow.processed(2 * MS).token.tolist() == [0]
+    assert slow.processed(2 * MS).tag.tolist() == [0]
     assert slow.taken(2 * MS).received_ns.tolist() == [2 * MS]
 
 
@@ -86,7 +86,7 @@ def test_at_the_end_the_rest_is_taken_at_once() -> None:
     slow.arrived(arrivals([0, 0, 0], [0, 0, 0]))
     slow.taken(0)
     assert slow.all_at_once(MS).received_ns.tolist() == [MS, MS]
-    assert slow.processed(NEVER_NS).token.tolist() == [0, 1, 2]
+    assert slow.processed(NEVER_NS).tag.tolist() == [0, 1, 2]
     assert slow.busy_lanes == frozenset()
 
 

@@ -10,8 +10,8 @@ import pytest
 from bench_spark.agent import tracing
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracing import MessageEvent, MessageFile, Rows, Tracer, TraceSetup
+from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.errors import StoreError
-from bench_spark.measure.envelope import Envelopes, empty_envelopes
 from bench_spark.transports.base import OutcomeKind, Outcomes, Received
 
 RUN_TAG = 7
@@ -63,7 +63,7 @@ def heads(first: int, count: int, producer: int = 0, run_tag: int = RUN_TAG) -> 
 
 def received(head: Envelopes) -> Received:
     count = len(head)
-    return Received(
+    return Received.of_columns(
         received_ns=np.arange(count, dtype=np.int64) + 5_000,
         lane=np.zeros(count, np.uint32),
         route=np.zeros(count, np.uint16),
@@ -99,7 +99,9 @@ def test_both_ends_sample_the_same_messages() -> None:
     told = heads(3, 95)
     kinds = np.full(95, OutcomeKind.CONFIRMED, np.uint8)
     kinds[7] = OutcomeKind.UNKNOWN
-    tracer.outcomes(Outcomes(np.zeros(95, np.int64), np.zeros(95, np.uint32), kinds, told))
+    tracer.outcomes(
+        Outcomes.of_columns(np.zeros(95, np.int64), np.zeros(95, np.uint32), kinds, told)
+    )
     tracer.close()
     rows = kept.all_rows
     by_kind = {

@@ -106,7 +106,7 @@ def test_what_nobody_could_wait_for_is_indeterminate_and_not_lost(
     monkeypatch.setattr(
         LoopbackConsumers,
         "receive",
-        lambda self, timeout: received(self, timeout).rows(slice(0, None, 2)),
+        lambda self, timeout: received(self, timeout).at(slice(0, None, 2)),
     )
     load = run(topology="fan-out", producers=2, consumers=3, phases=QUICK)
     accounts = load.accounts()

@@ -10,7 +10,7 @@ from bench_spark.agent.wire import Message
 from bench_spark.collector.control import (
     RunControl,
 )
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.plan import make_plan
 from bench_spark.scenario.models import Scenario
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.collector.accounts import Accounts, Ledger, Sent, completed
-from bench_spark.measure.sequences import SequenceSets
+from bench_spark.core.sequences import SequenceSets
 from bench_spark.scenario.topologies import wiring_for
 
 Message = tuple[int, int]

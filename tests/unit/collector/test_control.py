@@ -8,8 +8,8 @@ from played_runs import DRAIN_SECONDS, Play, to_all
 
 from bench_spark.agent.rows import EventRow, encode_rows
 from bench_spark.collector.control import BACKLOG_NEWS_NS, START_DELAY_NS
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.measure.hdr import SparseHistogram
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.hdr import SparseHistogram
 
 
 def test_lanes_that_agents_have_opened_are_added_up() -> None:

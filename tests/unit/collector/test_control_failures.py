@@ -6,7 +6,7 @@ import pytest
 from played_runs import STEPS_BEFORE_START, Play, to_all
 
 from bench_spark.collector.control import STOPPED_DRAIN_NS, Failure
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.core.clock import NANOSECONDS
 
 # -- failures ------------------------------------------------------------------------------------
 

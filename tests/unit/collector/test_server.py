@@ -8,8 +8,10 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from unit.listening import Collector, collecting, eventually
+from patience import eventually
+from unit.listening import Collector, collecting
 
+from bench_spark.agent import link as link_module
 from bench_spark.agent.link import Link
 from bench_spark.agent.wire import (
     CHALLENGE_BYTES,
@@ -159,24 +161,57 @@ def test_a_stranger_who_dawdles_over_his_hello_is_shown_out_too(
 
 
 @pytest.mark.fault(case=18)
-def test_a_crowd_of_strangers_is_not_let_in(collector: Collector) -> None:
-    crowd = [socket.create_connection(collector.address, timeout=10) for _ in range(40)]
-    refused = 0
-    for one in crowd:
-        with contextlib.suppress(OSError):
-            refused += one.recv(CHALLENGE_BYTES) == b""
-    assert refused == 40 - (2 * 2 + 16)
-    for one in crowd:
-        one.close()
-    assert eventually(lambda: _can_join(collector))
+def test_a_crowd_of_silent_connections_keeps_no_agent_out(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Time must not thin the crowd: the agents get in while all of it is there.
+    monkeypatch.setattr(server_module, "HANDSHAKE_SECONDS", 3600.0)
+    crowd = [Stranger(collector) for _ in range(40)]
+    links = [Link(collector.address, collector.token, agent, 0) for agent in (0, 1)]
+    assert eventually(lambda: sorted(collector.listener.joined) == [(0, 0), (1, 0)])
+    assert crowd[0].is_dropped(), "the oldest made way"
+    crowd[-1].say(encode_frame({"type": "nonsense"}))
+    assert crowd[-1].is_dropped(), "the newest were still there"
+    for link in links:
+        assert not link.is_lost
+        link.close()
 
 
-def _can_join(collector: Collector) -> bool:
-    try:
-        Link(collector.address, collector.token, 0, 0).close()
-    except Exception:
-        return False
-    return True
+@pytest.mark.fault(case=18)
+def test_a_crowd_that_comes_later_ends_no_agents_link(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "HANDSHAKE_SECONDS", 3600.0)
+    links = [Link(collector.address, collector.token, agent, 0) for agent in (0, 1)]
+    crowd = [Stranger(collector) for _ in range(40)]
+    for link in links:
+        link.send({"type": "progress"})
+    assert eventually(lambda: len(collector.listener.messages) == 2)
+    assert collector.listener.left == []
+    assert len(crowd) == 40
+    for link in links:
+        link.close()
+
+
+@pytest.mark.fault(case=18)
+def test_an_agent_that_had_to_make_way_tries_again(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection is hung up on between challenge and hello, as in a crowd that keeps coming."""
+    monkeypatch.setattr(server_module, "HANDSHAKE_SECONDS", 3600.0)
+    challenged = link_module.new_challenge
+    crowd: list[Stranger] = []
+
+    def overtaken_once() -> bytes:
+        if not crowd:
+            crowd.extend(Stranger(collector) for _ in range(40))
+        return challenged()
+
+    monkeypatch.setattr(link_module, "new_challenge", overtaken_once)
+    link = Link(collector.address, collector.token, 0, 0)
+    assert eventually(lambda: collector.listener.joined == [(0, 0)])
+    assert len(crowd) == 40
+    link.close()
 
 
 def test_an_agents_number_is_taken_once(collector: Collector) -> None:

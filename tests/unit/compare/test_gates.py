@@ -84,5 +84,27 @@ def test_the_whole_interval_must_lie_beyond_the_limit_unless_it_is_strict(
     text: str, estimate: Estimate, holds: bool, holds_strictly: bool
 ) -> None:
     gate = parse_gate(text)
-    assert gate.holds(estimate, is_strict=False) == holds
-    assert gate.holds(estimate, is_strict=True) == holds_strictly
+    assert gate.holds(estimate, by_value=False) == holds
+    assert gate.holds(estimate, by_value=True) == holds_strictly
+
+
+@pytest.mark.parametrize(
+    ("text", "estimate", "expected"),
+    [
+        ("p99 > 1.10x", Estimate(1.3), True),
+        ("p99 > 1.10x", Estimate(1.3, 1.15, 9.0), False),
+        ("p99 > 1.10x", Estimate(1.3, 1.05, 1.6), False),
+        ("p99 > 1.10x", Estimate(1.3, 1.05, 1.7), True),
+        ("p99 > 1.10x", Estimate(0.5, 0.1, 1.2), False),
+        ("receive_rate < 0.95x", Estimate(0.087, 0.01, 1.2), True),
+        ("receive_rate < 0.95x", Estimate(0.9, 0.01, 0.94), False),
+        ("p99 > 5ms", Estimate(6_000, 4_000, 8_000), True),
+        ("p99 > 5ms", Estimate(5_500, 4_000, 7_000), False),
+        ("lost > 0", exact(0.0), False),
+        ("lost > 0", exact(7.0), False),
+    ],
+)
+def test_an_interval_with_both_sides_of_a_limit_and_far_beyond_it_cannot_tell(
+    text: str, estimate: Estimate, expected: bool
+) -> None:
+    assert parse_gate(text).cannot_tell(estimate, practical=1.5) is expected

@@ -14,7 +14,7 @@ from bench_spark.compare.resampling import (
     block_weights,
     ratios,
 )
-from bench_spark.measure.hdr import Histogram, merge_sparse, shape_for
+from bench_spark.core.hdr import Histogram, merge_sparse, shape_for
 
 RANDOM = np.random.default_rng(7)
 HIGHEST_US = 10_000_000
@@ -89,6 +89,7 @@ def histograms_of(intervals: list[list[int]]) -> IntervalHistograms:
         np.array([found.overflow for found in sparse]),
         np.array([float(found.sum_us) for found in sparse]),
         HIGHEST_US,
+        np.array([found.max_us for found in sparse]),
     )
 
 

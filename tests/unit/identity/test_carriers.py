@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_spark.core.envelope import empty_envelopes
+from bench_spark.core.identity import encode_ids, id_texts
 from bench_spark.datasets.source import Records
 from bench_spark.errors import ConfigurationError
 from bench_spark.identity.base import NO_ID, Carried, Carrier, NoPlace
 from bench_spark.identity.registry import make_carrier, refuse_carrier
-from bench_spark.measure.envelope import empty_envelopes
-from bench_spark.measure.identity import encode_ids, id_texts
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
-from bench_spark.transports.base import Received, nothing_received
+from bench_spark.transports.base import RECEIVED_DTYPE, Received
 
 TEXT = st.binary(max_size=80)
 CARRIERS: list[dict[str, Any]] = [
@@ -47,11 +47,8 @@ def ids(count: int) -> list[bytes]:
 
 
 def arrived(carried: Carried) -> Received:
-    received = nothing_received()
-    received.head = empty_envelopes(len(carried.bodies))
-    received.bodies, received.keys = carried.bodies, carried.keys
-    received.headers = carried.headers
-    return received
+    rows = np.zeros(len(carried.bodies), RECEIVED_DTYPE)
+    return Received(rows, bodies=carried.bodies, keys=carried.keys, headers=carried.headers)
 
 
 @pytest.mark.parametrize("identity", CARRIERS, ids=lambda one: " ".join(one.values()))
@@ -104,7 +101,8 @@ def test_a_record_without_a_place_for_the_id_is_named() -> None:
         ({"carrier": "regex", "insert": "id=()"}, b"id=4", "find does not match"),
         ({"carrier": "regex", "insert": "id="}, b"id=;" + b"f" * 32, "find matches 2 times"),
         ({"carrier": "regex", "insert": "id="}, b"f" * 32 + b";id=", "something else"),
-        ({"carrier": "append", "find": "<([0-9a-f]{32})>"}, b"a", "find does not match"),
+        ({"carrier": "append", "find": "<([0-9a-f]{32})>"}, b"a", None),
+        ({"carrier": "regex", "insert": "(x+x+)+y"}, b"x" * 5000, "insert: (x+x+)+y takes longer"),
         ({"carrier": "regex", "insert": "id="}, b"id=;", None),
         ({"carrier": "prefix"}, b"f" * 64, None),
         ({"carrier": "header"}, b"", None),

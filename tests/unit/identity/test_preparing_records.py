@@ -37,6 +37,8 @@ def test_a_scenario_learns_what_its_data_set_holds(data: Path) -> None:
         "mean_bytes": 2.0,
         "largest_bytes": 3,
         "largest_body_bytes": 35,
+        "smallest_bytes": 1,
+        "is_found_as_sent": None,
     }
     assert (scenario.message.bytes, scenario.largest_body_bytes) == (34, 35)
     beside = prepared(data, identity={"carrier": "header"})

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from bench_spark.agent.timeline import Timeline
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.measure.hdr import Histogram, SparseHistogram, merge_sparse, shape_for
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.hdr import Histogram, SparseHistogram, merge_sparse, shape_for
 from bench_spark.messages import live
 from bench_spark.messages.joining import JoinRule
 from bench_spark.messages.live import LiveFiles, LiveJoin

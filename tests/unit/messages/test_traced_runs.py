@@ -14,9 +14,9 @@ from bench_spark.agent.rows import EventRow
 from bench_spark.agent.sent_ring import SentRing
 from bench_spark.agent.tracing import MessageEvent
 from bench_spark.collector.committer import Committer
+from bench_spark.core.hdr import merge_sparse
 from bench_spark.identity.preparing import with_records
 from bench_spark.load_course import timeline_of
-from bench_spark.measure.hdr import merge_sparse
 from bench_spark.messages.files import MessageDirectory
 from bench_spark.messages.joining import ROWS, JoinedMessages, JoinRule, join_parts, unite
 from bench_spark.messages.live import LiveFiles, LiveJoin

@@ -92,6 +92,24 @@ def test_the_audit_comes_before_any_number(tmp_path: Path) -> None:
         assert re.findall(r'<section id="(\w+)"', body)[0] == "audit"
 
 
+def test_a_suites_page_has_warnings_machine_and_broker_of_its_trials(tmp_path: Path) -> None:
+    text = html_pages.suite_page(tmp_path)
+    assert "What the audits of the trials warn of" in text
+    assert "broker and generator share a host and compete for its CPU" in text
+    assert "machine: 2 cores (Some CPU)" in text
+    assert "qpid 10.1.0" in text
+
+
+def test_runs_that_are_not_comparable_are_said_to_be_before_any_number() -> None:
+    found = html_pages.comparison("candidate", is_comparable=False)
+    text = html_pages.written(html_pages.write_comparison_html, found)
+    assert text.index("Not comparable: ") < text.index("Metric by metric")
+    assert "producers 1 -&gt; candidate" in text
+    assert "Not comparable: " not in html_pages.written(
+        html_pages.write_comparison_html, html_pages.comparison("candidate")
+    )
+
+
 def test_a_run_that_never_started_says_why() -> None:
     text = html_pages.run_page(documents.never_started())
     [reason] = documents.never_started()["reasons"]

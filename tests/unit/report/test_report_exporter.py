@@ -29,6 +29,7 @@ SECOND = 1_000_000_000
 class HandWindow:
     sent_per_second: float = 1000.0
     received_per_second: float = 990.5
+    ended_ns: int = 0
     measures: dict[str, dict[str, int]] = field(
         default_factory=lambda: {"latency": {"p50_us": 1500, "p99_us": 20000, "p999_us": 90000}}
     )

@@ -11,13 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
+import html_pages
 import pytest
 import result_documents as documents
 
 from bench_spark.plan import make_plan
+from bench_spark.report.comparison import write_comparison as write_comparison_table
 from bench_spark.report.csv import write_csv
 from bench_spark.report.plan_text import write_plan
 from bench_spark.report.side_by_side import write_side_by_side
+from bench_spark.report.suite_comparison import write_suite_comparison
 from bench_spark.report.terminal import write_terminal
 from bench_spark.scenario.load_sections import Load, Sampling
 from bench_spark.scenario.models import Scenario
@@ -60,6 +63,14 @@ def write_comparison(writer: TextIO) -> None:
     write_side_by_side(results, ["qpid rate", "qpid maximum", "kafka rate"], writer)
 
 
+def write_compared(writer: TextIO) -> None:
+    write_comparison_table(html_pages.comparison("new-1", is_comparable=False), writer)
+
+
+def write_compared_suites(writer: TextIO) -> None:
+    write_suite_comparison(html_pages.comparison("message.bytes 1000"), writer)
+
+
 PAGES: dict[str, Callable[[TextIO], None]] = {
     "valid.txt": lambda writer: write_terminal(documents.VALID, writer),
     "degraded.txt": lambda writer: write_terminal(documents.degraded(), writer),
@@ -69,6 +80,8 @@ PAGES: dict[str, Callable[[TextIO], None]] = {
     "sampled_pairs.txt": lambda writer: write_terminal(documents.sampled(pairs=12), writer),
     "never_started.txt": lambda writer: write_terminal(documents.never_started(), writer),
     "side_by_side.txt": write_comparison,
+    "comparison.txt": write_compared,
+    "suite_comparison.txt": write_compared_suites,
     "degraded.csv": lambda writer: write_csv(documents.degraded(), writer),
     "plan_split.txt": write_split_plan,
     "plan_until_all_are_sent.txt": write_open_plan,

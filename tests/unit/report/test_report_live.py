@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from bench_spark.agent.timeline import Timeline
-from bench_spark.measure.clock import NANOSECONDS
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.plan import Plan, make_plan
 from bench_spark.report.live import (
     LiveLine,
@@ -33,6 +34,7 @@ PLAN = make_plan(Scenario(name="steady", phases=PHASES), "r1")
 class HandWindow:
     sent_per_second: float = 10_000.2
     received_per_second: float = 9_998.7
+    ended_ns: int = START_NS + 15 * NANOSECONDS
     measures: dict[str, dict[str, int]] = field(
         default_factory=lambda: {"latency": {"p99_us": 2_100}, "confirm_latency": {"p99_us": 900}}
     )
@@ -89,6 +91,54 @@ def test_before_the_first_window_numbers_are_unknown_and_not_zero() -> None:
     assert progress.text == "warm-up  0/15 s  - msg/s  P99 -"
 
 
+def lines_of(counts: dict[float, int], plan: Plan = PLAN, **window: Any) -> dict[int, str]:
+    """What a log says at each whole second, by what was counted until then."""
+    stream, clock = io.StringIO(), HandClock()
+    display = LiveLog(stream)
+    watched(display, clock, plan)
+    said = {}
+    for tenth in range(1, 150):
+        clock.seconds = tenth / 10
+        until = [count for second, count in counts.items() if second <= clock.seconds]
+        name = "sent" if plan.scenario.only_publishes else "received_once"
+        display.counted({name: max(until, default=0)})
+        display.update(HandWindow(**window) if window else None, is_draining=False)
+        if tenth % 10 == 0:
+            said[tenth // 10] = stream.getvalue().splitlines()[-1]
+    return said
+
+
+def test_the_throughput_is_there_from_the_first_second_without_any_window() -> None:
+    every_tenth = {tenth / 10: 50 * tenth for tenth in range(150)}
+    said = lines_of(every_tenth)
+    for second in (1, 2, 5, 14):
+        assert f"{second}/15 s  500 msg/s  P99 -" in said[second]
+
+
+def test_where_nobody_receives_it_is_what_was_sent_with_the_time_to_the_confirmation() -> None:
+    plan = make_plan(Scenario(name="fill", phases=PHASES, consumers=0), "r1")
+    said = lines_of({tenth / 10: 50 * tenth for tenth in range(150)}, plan, sent_per_second=7.0)
+    assert "4/15 s  500 msg/s  confirm P99 900 us" in said[4]
+
+
+def test_when_nothing_moves_no_old_value_is_shown() -> None:
+    until_the_second = {tenth / 10: 50 * tenth for tenth in range(21)}
+    said = lines_of(until_the_second, sent_per_second=1.0)
+    assert said[2].endswith("500 msg/s  P99 2.10 ms")
+    assert said[6].endswith("measure  6/15 s  no messages for 4 s")
+    assert said[14].endswith("measure  14/15 s  no messages for 12 s")
+    goes_on = lines_of(until_the_second | {10.0: 1050, 11.0: 1100, 12.0: 1150})
+    assert goes_on[9].endswith("no messages for 7 s")
+    assert goes_on[12].endswith("50 msg/s  P99 -")
+
+
+def test_a_window_that_ended_long_ago_is_not_shown() -> None:
+    every_tenth = {tenth / 10: 50 * tenth for tenth in range(150)}
+    said = lines_of(every_tenth, ended_ns=START_NS - 6 * NANOSECONDS)
+    assert "P99 2.10 ms" in said[8]
+    assert "500 msg/s  P99 -" in said[10]
+
+
 def test_a_load_that_ends_by_messages_has_no_total() -> None:
     load = Load(mode="maximum", messages=1000)
     plan = make_plan(Scenario(name="all", phases=PHASES, load=load), "r1")
@@ -100,7 +150,7 @@ def test_a_load_that_ends_by_messages_has_no_total() -> None:
 def test_without_consumers_it_shows_what_is_sent_and_confirmed() -> None:
     plan = make_plan(Scenario(name="fill", phases=PHASES, consumers=0), "r1")
     progress = progress_of(plan, TIMELINE, START_NS, HandWindow(), is_draining=False)
-    assert progress.text == "warm-up  0/15 s  10,000 msg/s  P99 900 us"
+    assert progress.text == "warm-up  0/15 s  10,000 msg/s  confirm P99 900 us"
 
 
 @pytest.mark.parametrize(

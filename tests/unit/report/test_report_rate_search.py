@@ -26,6 +26,7 @@ from bench_spark.search.rate_document import rate_document
 from bench_spark.search.rate_trials import RateRun
 from bench_spark.search.rate_verdict import Kept
 from bench_spark.search.sustained import Bounds, find_sustained
+from bench_spark.summary.checks import LimitedBy
 from bench_spark.summary.document import RunSummary
 
 CAPACITY = 40_000.0
@@ -45,7 +46,13 @@ def result(run_id: str, rate: float, measure: str = "delivery_latency") -> dict[
     }
 
 
-def document(objective: bool = False, most_trials: int = 15, capacity: float = CAPACITY) -> Any:
+def document(
+    objective: bool = False,
+    most_trials: int = 15,
+    capacity: float = CAPACITY,
+    limited_by: LimitedBy = "broker",
+    limit: str = "",
+) -> Any:
     runs: list[RateRun] = []
 
     def run(rate: float) -> Kept:
@@ -53,7 +60,7 @@ def document(objective: bool = False, most_trials: int = 15, capacity: float = C
         p99_us = found["measures"]["delivery_latency"]["p99_us"]
         verdict = Kept(rate < capacity, None if rate < capacity else "broker")
         if not verdict.kept:
-            verdict = Kept(False, "broker", "backlog grew by 4.2 %")
+            verdict = Kept(False, limited_by, "backlog grew by 4.2 %", None, limit)
         elif objective and p99_us >= 20_000:
             verdict = Kept(False, "broker", f"{P99}: {p99_us / 1000:.1f} ms", P99)
         runs.append(RateRun(rate, verdict, RunSummary(found, 0, {})))
@@ -122,7 +129,35 @@ def test_nothing_higher_and_nothing_lower_are_told() -> None:
     always = written(write_rate_terminal, document(most_trials=2, capacity=math.inf))
     assert "  highest   >= 47,990 msg/s kept, and nothing higher was tried\n" in always
     assert "  limit     none was met\n" in always
-    assert "  ended as  all trials allowed were used\n" in always
+    assert "  settled   NO: all trials allowed were used\n" in always
+    assert "  range     47,990 msg/s or more\n" in always
+
+
+def test_a_search_that_is_not_settled_shows_its_range_and_both_trials() -> None:
+    found = document(most_trials=3)
+    assert (found["status"], found["is_settled"], found["end"]) == ("degraded", False, "trials")
+    kept, refused = (found["trials"][number - 1] for number in found["edge_trials"])
+    assert (kept["kept"], refused["kept"]) == (True, False)
+    assert found["range_low_per_second"] == kept["rate_per_second"]
+    assert found["range_high_per_second"] == refused["rate_per_second"]
+    text = written(write_rate_terminal, found)
+    lines = text.splitlines()
+    assert lines[1] == "  settled   NO: all trials allowed were used"
+    low, high = found["range_low_per_second"], found["range_high_per_second"]
+    assert lines[3] == f"  range     {low:,.0f} to {high:,.0f} msg/s"
+    folded = " ".join(text.split())
+    for trial, word in ((kept, "kept"), (refused, "not kept")):
+        moved = f"{trial['rate_per_second']:,.0f} msg/s, {trial['received_per_second']:,.0f}"
+        assert f" {word} {moved} received, p50 " in folded
+        assert f"bench-spark show {trial['run_id']}" in folded
+
+
+def test_the_limit_is_told_in_the_words_of_the_trials_audit() -> None:
+    found = document(limit="an agent used a whole core", limited_by="generator")
+    assert (found["limited_by"], found["limit"]) == ("generator", "an agent used a whole core")
+    text = " ".join(written(write_rate_terminal, found).split())
+    assert "limit the generator: backlog grew by 4.2 %; an agent used a whole core" in text
+    assert "highest >= " in text
 
 
 def test_trials_that_are_not_valid_are_named() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.measure.hdr import Histogram, shape_for
+from bench_spark.core.hdr import Histogram, shape_for
 from bench_spark.report.distribution import distribution_rows, percentile_of, told_decades
 from bench_spark.report.timeline import (
     GENERATOR_COLUMNS,

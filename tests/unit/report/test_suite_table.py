@@ -252,6 +252,48 @@ def test_a_degraded_result_keeps_its_numbers_and_gets_a_mark(one_cell: Suite) ->
     assert "[1] degraded: a; b" in text
 
 
+def test_warnings_machines_and_brokers_of_the_trials_are_told(three_times: Suite) -> None:
+    def outcome(trial: Trial) -> Outcome:
+        busy = {"name": "host_cpu", "verdict": "warn", "text": f"busy {trial.repetition}"}
+        bounds = [
+            {"name": "lower_bounds", "verdict": "warn", "text": f"{name}: p99"} for name in "ab"
+        ]
+        passed = {"name": "schedule", "verdict": "pass", "text": "all sent"}
+        checks = [passed, busy, *(bounds if trial.repetition == 2 else [])]
+        version = "4.0" if trial.repetition == 1 else "4.1"
+        facts = {"product": "RabbitMQ", "version": version}
+        environment = {"hosts": [{"cores": 2, "cpu": "c", "memory_bytes": 10**9}], "broker": facts}
+        found = result(1, 1.0, audit={"checks": checks}, environment=environment)
+        return Outcome(found)
+
+    table = table_of(three_times, outcome)
+    assert [text.rpartition(", ")[2] for text in table.brokers] == ["RabbitMQ 4.0", "RabbitMQ 4.1"]
+    assert table.machines == ("2 cores (c), 1.00 GB of memory",)
+    found = [(one.check, one.trials, one.of_trials, one.text) for one in table.warnings]
+    assert found == [("host_cpu", 3, 3, "busy 1"), ("lower_bounds", 1, 3, "a: p99; b: p99")]
+    text = markdown(table)
+    assert "- machine: 2 cores (c), 1.00 GB of memory\n" in text
+    assert "- warning: host cpu: 3 of 3 trials, first " in text
+    assert "all sent" not in text
+    sheet = io.StringIO()
+    write_csv(table, sheet)
+    [row] = csv.DictReader(io.StringIO(sheet.getvalue()))
+    assert row["warnings"].startswith("host_cpu: busy 1; host_cpu: busy 2; lower_bounds: a: p99")
+
+
+@pytest.mark.parametrize("end", ["trials", "disputed", "nothing_kept"])
+def test_a_search_whose_answer_is_doubtful_is_degraded(one_cell: Suite, end: str) -> None:
+    note = "9,000 msg/s, not settled: 9,000 to 9,400 msg/s"
+    doubtful = only_cell(one_cell, Outcome(result(1, 1.0), note=note, search_end=end))
+    assert (doubtful.status, doubtful.measured) == ("degraded", 1)
+    assert doubtful.notes[0].startswith("degraded: ")
+    assert doubtful.notes[1] == note
+    assert doubtful.is_settled is (end == "nothing_kept")
+    settled = only_cell(one_cell, Outcome(result(1, 1.0), search_end="settled"))
+    assert (settled.status, settled.is_settled) == ("valid", True)
+    assert only_cell(one_cell, Outcome(result(1, 1.0))).is_settled is None
+
+
 RESOURCES = """
 axes: {producers: [1]}
 report:
@@ -351,7 +393,7 @@ def test_programs_get_throughput_and_resources_whatever_the_suite_shows(one_cell
 def test_values_that_python_takes_for_the_same_have_rows_of_their_own(tmp_path: Path) -> None:
     suite = suite_of(tmp_path, "parameters: {x: any}\naxes: {x: [1, true, '1']}\n")
     table = table_of(suite, lambda trial: Outcome(result(10 * trial.number, 1.0)))
-    rows = markdown(table).splitlines()[4:]
+    rows = markdown(table).splitlines()[4:7]
     assert [row.split("|")[1].strip() for row in rows] == ["1", "true", "1"]
     assert len({row.split("|")[3] for row in rows}) == 3
 

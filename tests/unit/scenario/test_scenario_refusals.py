@@ -47,6 +47,14 @@ def errors_in(tmp_path: Path, text: str | bytes) -> list[str]:
                 "allowed: a whole number from 8 to 134217728, without quotes"
             ],
         ),
+        (
+            "audit: {undelivered_share: 1.5}",
+            ["audit.undelivered_share: 1.5 is above the maximum of 1"],
+        ),
+        (
+            "audit: {undelivered_share: -0.1}",
+            ["audit.undelivered_share: -0.1 is below the minimum of 0"],
+        ),
         ("message: {bytes: 7}", ["message.bytes: 7 is below the minimum of 8"]),
         (
             "message: {bytes: 999999999}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,17 @@ def test_every_shipped_suite_has_a_quick_variant_of_some_minutes_with_all_its_ax
         assert len(set(axis.values) - {"max", "sustained"}) in (2, 3)
     most_seconds = QUICK_SECONDS.get(name, 120)
     assert SPARK_START_SECONDS + estimated_seconds(quick, OVERHEAD_SECONDS) <= most_seconds
+
+
+def test_headings_of_shipped_suites_name_no_unit_of_bytes() -> None:
+    """A cell of bytes has its own: MB in one row, GB in the next."""
+    found = [
+        (name, column.heading)
+        for name in shipped("suites")
+        for column in load_suite(name).report.columns
+        if column.heading and re.search(r"\b[kMGT]i?B\b", column.heading)
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("name", shipped("suites"))

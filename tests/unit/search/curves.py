@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bench_spark.measure.throughput import throughput
-from bench_spark.search.throughput import throughput_of
-from bench_spark.search.window import RunTrial, Throughput
+from bench_spark.search.throughput import Throughput, throughput_of
+from bench_spark.search.window import RunTrial
 
 Curve = Callable[[int], float]
 
@@ -49,8 +48,7 @@ def highest_of(curve: Curve, highest: int = 1_000_000) -> float:
 
 def exact(curve: Curve) -> RunTrial:
     def run(in_flight: int) -> Throughput:
-        value = curve(in_flight)
-        return Throughput(in_flight, value, value, 0.0, SAMPLES, value, value)
+        return throughput_of(in_flight, [np.full(SAMPLES, curve(in_flight))])
 
     return run
 
@@ -61,7 +59,15 @@ def noisy(curve: Curve, seed: int, noise: float = 0.05, samples: int = SAMPLES) 
 
     def run(in_flight: int) -> Throughput:
         factors = np.maximum(0.01, 1 + noise * random.standard_normal(samples))
-        found = throughput(curve(in_flight) * factors)
-        return throughput_of({"throughput": found.as_dict()}, in_flight, list)
+        return throughput_of(in_flight, [curve(in_flight) * factors])
 
     return run
+
+
+def spread(in_flight: int, median: float, margin: float, samples: int = SAMPLES) -> Throughput:
+    """Samples that lie evenly around the median, whose interval reaches about so far."""
+    if not margin:
+        return throughput_of(in_flight, [np.full(samples, median)])
+    # The interval of the median of n even samples is about sqrt(n) of them wide to each side.
+    reach = margin * np.sqrt(samples) / 2
+    return throughput_of(in_flight, [np.linspace(median - reach, median + reach, samples)])

@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 
 from bench_spark.errors import EXIT_DATA_LOST, EXIT_DEGRADED, EXIT_GATE_MISSED, EXIT_VALID
-from bench_spark.search.rate_trials import RateRun, RateTrials, exit_code_of, received_per_second
+from bench_spark.search.rate_trials import (
+    RateRun,
+    RateTrials,
+    exit_code_of,
+    received_per_second,
+    status_of,
+)
 from bench_spark.search.rate_verdict import Kept
-from bench_spark.search.sustained import Sustained
+from bench_spark.search.sustained import End, Sustained
 from bench_spark.summary.document import RunSummary
 
 
@@ -16,8 +22,18 @@ def run(run_id: str, rate: float, kept: bool, status: str = "valid") -> RateRun:
     return RateRun(rate, verdict, RunSummary({"run_id": run_id, "status": status}, 0, {}))
 
 
-def found_at(rate: float | None) -> Sustained:
-    return Sustained(rate, 2000.0, "broker", None, True, ())
+def found_at(rate: float | None, end: End = "settled") -> Sustained:
+    return Sustained(
+        rate_per_second=rate,
+        above_per_second=2000.0,
+        range_high_per_second=2000.0,
+        limited_by="broker",
+        limit="",
+        objective=None,
+        end=end,
+        trials=(),
+        edge=(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,6 +73,14 @@ def test_the_answer_and_lost_messages_decide_the_exit_code(
 ) -> None:
     standing = run("it", 1000.0, kept=rate is not None, status=status)
     assert exit_code_of(found_at(rate), standing, codes) == expected
+
+
+@pytest.mark.parametrize("end", ["trials", "disputed"])
+def test_a_search_that_is_not_settled_is_degraded(end: End) -> None:
+    standing = run("it", 1000.0, kept=True)
+    assert status_of(found_at(1000.0), standing) == "valid"
+    assert status_of(found_at(1000.0, end), standing) == "degraded"
+    assert exit_code_of(found_at(1000.0, end), standing, [EXIT_VALID]) == EXIT_DEGRADED
 
 
 @pytest.mark.parametrize(

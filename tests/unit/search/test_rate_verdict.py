@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from bench_spark.errors import RunError
 from bench_spark.search.rate_verdict import (
     Kept,
-    LimitedBy,
     backlogs,
     growth_per_second,
     judge_rate,
 )
 from bench_spark.search.ticks import Second
+from bench_spark.summary.checks import LimitedBy
 
 RATE = 1000.0
 EVEN = [Second(1.0, 1000, 1000)] * 10
@@ -27,7 +27,7 @@ def document(**changes: Any) -> dict[str, Any]:
     return {
         "status": changes.pop("status", "valid"),
         "rates": {"send_rate": changes.pop("send_rate", RATE)},
-        "resources": {"busiest_agent_share_of_core": changes.pop("busy", 0.5)},
+        "audit": {"checks": changes.pop("checks", [])},
         "counts": counts | changes,
     }
 
@@ -40,8 +40,12 @@ BURST = [*EVEN[:4], Second(1.0, 1000, 0), Second(1.0, 1000, 2000), *EVEN[:4]]
 KEPT = Kept(True)
 
 
-def not_kept(why: str, by: LimitedBy = "broker") -> Kept:
-    return Kept(False, by, why)
+def not_kept(why: str) -> Kept:
+    return Kept(False, "broker", why)
+
+
+def check(name: str, verdict: str, **more: str) -> dict[str, str]:
+    return {"name": name, "verdict": verdict, "text": f"{name} says so", **more}
 
 
 @pytest.mark.parametrize(
@@ -50,14 +54,8 @@ def not_kept(why: str, by: LimitedBy = "broker") -> Kept:
         ({}, EVEN, KEPT),
         ({"sent": 9_990, "received_once": 9_990}, EVEN, KEPT),
         ({"sent": 9_900, "received_once": 9_900}, EVEN, not_kept("1.0 % unsent")),
-        (
-            {"sent": 9_900, "received_once": 9_900, "busy": 0.95},
-            EVEN,
-            not_kept("1.0 % unsent", "generator"),
-        ),
         ({"sent": 9_989, "received_once": 9_989}, EVEN, not_kept("0.1 % unsent")),
         ({"received_once": 9_999}, EVEN, not_kept("1 not received")),
-        ({"busy": None, "received_once": 9_999}, EVEN, not_kept("1 not received")),
         ({}, [Second(1.0, 1000, 995)] * 10, KEPT),
         ({}, LEAKING, not_kept("backlog grew by 0.6 %")),
         ({}, STEPPED, KEPT),
@@ -67,7 +65,7 @@ def not_kept(why: str, by: LimitedBy = "broker") -> Kept:
         ({"status": "failed"}, EVEN, not_kept("the run failed")),
         ({"status": "aborted"}, EVEN, not_kept("the run was aborted")),
         ({"status": "degraded"}, EVEN, KEPT),
-        ({"busy": 0.99}, EVEN, KEPT),
+        ({"checks": [check("generator_cpu", "warn", limited_by="generator")]}, EVEN, KEPT),
         ({"send_rate": 0.99 * RATE}, EVEN, KEPT),
         ({"send_rate": 0.98 * RATE}, EVEN, not_kept("98.0 % sent in time")),
         ({"send_rate": None}, EVEN, KEPT),
@@ -90,8 +88,41 @@ def test_a_rate_is_kept_only_with_its_objectives() -> None:
     assert judge_rate(document() | {"slo": [met]}, EVEN, RATE) == KEPT
     expected = Kept(False, "broker", "p99 < 20ms: 31.0 ms", "p99 < 20ms")
     assert judge_rate(document() | {"slo": [met, missed]}, EVEN, RATE) == expected
-    busy = judge_rate(document(busy=0.95) | {"slo": [missed]}, EVEN, RATE)
+    warned = document(checks=[check("generator_cpu", "warn", limited_by="generator")])
+    busy = judge_rate(warned | {"slo": [missed]}, EVEN, RATE)
     assert busy.limited_by == "generator", "an agent without CPU adds to every latency"
+
+
+PASSED = check("schedule", "pass")
+LATE = check("schedule", "fail", limited_by="host")
+WARNED = [
+    check("generator_cpu", "warn", limited_by="generator"),
+    check("host_cpu", "warn", limited_by="host"),
+]
+
+
+@pytest.mark.parametrize(
+    ("checks", "by", "limit"),
+    [
+        ([], "broker", ""),
+        ([PASSED], "broker", ""),
+        ([LATE, *WARNED], "host", "schedule says so"),
+        ([PASSED, check("lost", "fail"), *WARNED], "broker", "lost says so"),
+        (
+            [PASSED, *WARNED, check("stall", "fail", limited_by="generator")],
+            "generator",
+            "stall says so",
+        ),
+        ([PASSED, check("warmup", "warn"), *WARNED], "generator", "generator_cpu says so"),
+        ([PASSED, WARNED[1]], "host", "host_cpu says so"),
+        ([PASSED, check("warmup", "warn")], "broker", ""),
+    ],
+)
+def test_the_limit_is_the_one_that_the_runs_own_audit_names(
+    checks: list[dict[str, str]], by: LimitedBy, limit: str
+) -> None:
+    found = judge_rate(document(send_rate=0.5 * RATE, checks=checks), EVEN, RATE)
+    assert found == Kept(False, by, "50.0 % sent in time", None, limit)
 
 
 def test_an_objective_is_not_blamed_where_the_rate_itself_was_not_kept() -> None:

@@ -10,14 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.search.rate_verdict import Kept, LimitedBy
+from bench_spark.search.rate_verdict import Kept
 from bench_spark.search.sustained import (
     CLOSE_ENOUGH,
     LOWEST_RATE,
     MOST_TRIALS,
     Bounds,
+    Sustained,
     find_sustained,
 )
+from bench_spark.summary.checks import LimitedBy
 
 
 def broker_of(capacity: float, limited_by: LimitedBy = "broker") -> Callable[[float], Kept]:
@@ -93,6 +95,113 @@ def test_a_broker_that_keeps_nothing_has_no_rate() -> None:
     found = find_sustained(10_000, broker_of(1))
     assert (found.rate_per_second, found.above_per_second) == (None, 5_000)
     assert found.text == "< 5,000 msg/s"
+
+
+# -- trials that disagree ------------------------------------------------------------------------
+
+
+def voted(
+    answers: dict[float, list[bool]], bounds: Bounds | None = None, capacity: float = 1_000
+) -> Sustained:
+    """A broker that keeps what it has the capacity for, but has other answers for some rates."""
+
+    def run(rate: float) -> Kept:
+        queue = answers.get(rate)
+        is_kept = queue.pop(0) if queue else rate < capacity
+        return Kept(True) if is_kept else Kept(False, "broker", "late", None, "as audited")
+
+    return find_sustained(1_000, run, bounds)
+
+
+def edge_of(found: Sustained) -> list[tuple[float, bool]]:
+    trials = [found.trials[place] for place in found.edge]
+    return [(trial.rate_per_second, trial.verdict.kept) for trial in trials]
+
+
+def test_an_even_vote_that_no_trial_is_left_to_decide_is_not_settled() -> None:
+    found = voted({1_019.0: [False, True]}, Bounds(close_enough=1.06, most_trials=5))
+    tried = [trial.rate_per_second for trial in found.trials]
+    assert tried == [774.6, 964.1, 1_076.0, 1_019.0, 1_019.0]
+    assert (found.end, found.is_settled) == ("disputed", False)
+    assert edge_of(found) == [(1_019.0, True), (1_019.0, False)]
+    assert (found.rate_per_second, found.range_high_per_second) == (964.1, 1_076.0)
+    assert found.text == "964 msg/s, not settled: 964 to 1,076 msg/s"
+
+
+def test_a_higher_rate_that_was_kept_is_tried_again_and_then_disputes_the_answer() -> None:
+    found = voted({964.1: [True, False, True]}, Bounds(most_trials=20), capacity=880)
+    at_964 = [trial.verdict.kept for trial in found.trials if trial.rate_per_second == 964.1]
+    assert at_964 == [True, False, True], "the third trial has the casting vote"
+    assert (found.end, found.is_settled) == ("disputed", False)
+    assert found.rate_per_second is not None
+    assert 0.98 * 880 < found.rate_per_second < 880
+    assert edge_of(found)[0] == (964.1, True)
+    assert found.range_high_per_second is not None
+    assert 964.1 < found.range_high_per_second < 1.02 * 964.1
+
+
+def test_trials_that_are_used_up_leave_a_range() -> None:
+    found = voted({}, Bounds(most_trials=3))
+    assert (found.end, found.is_settled) == ("trials", False)
+    assert edge_of(found) == [(964.1, True), (1_076.0, False)]
+    assert found.text == "964 msg/s, not settled: 964 to 1,076 msg/s"
+
+
+@given(
+    answers=st.lists(st.booleans(), min_size=40, max_size=40),
+    most_trials=st.integers(2, 40),
+    is_open=st.booleans(),
+)
+def test_a_settled_answer_is_contradicted_by_no_vote(
+    answers: list[bool], most_trials: int, is_open: bool
+) -> None:
+    coin = iter(answers)
+    found = find_sustained(
+        1_000,
+        lambda _: Kept(True) if next(coin) else Kept(False, "broker"),
+        Bounds(most_trials=most_trials, is_open=is_open),
+    )
+    votes: dict[float, list[bool]] = {}
+    for trial in found.trials:
+        votes.setdefault(trial.rate_per_second, []).append(trial.verdict.kept)
+    above = found.above_per_second
+    contradicted = above is not None and any(
+        rate >= above and 2 * sum(kept) >= len(kept) and any(kept) for rate, kept in votes.items()
+    )
+    if found.is_settled:
+        assert not contradicted
+        assert above is None or votes[above].count(False) >= 2
+        assert found.rate_per_second is None or votes[found.rate_per_second].count(True) >= 2
+    elif found.end == "disputed":
+        assert contradicted
+    assert [kept for _, kept in edge_of(found)] in ([True, False], [True], [False])
+
+
+def test_the_limit_is_told_in_the_words_of_the_audit() -> None:
+    assert voted({}).limit == "as audited"
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        (["broker", "broker"], "broker"),
+        (["generator", "broker"], "generator"),
+        (["broker", "host"], "host"),
+    ],
+)
+def test_in_doubt_it_is_not_the_brokers_limit(by: list[LimitedBy], expected: str) -> None:
+    seen: dict[float, int] = {}
+
+    def run(rate: float) -> Kept:
+        if rate < 900:
+            return Kept(True)
+        seen[rate] = seen.get(rate, 0) + 1
+        who = by[(seen[rate] - 1) % 2]
+        return Kept(False, who, "late", None, f"{who} says the audit")
+
+    found = find_sustained(1_000, run)
+    assert (found.limited_by, found.limit) == (expected, f"{expected} says the audit")
+    assert found.is_lower_bound is (expected != "broker")
 
 
 # -- without limits ------------------------------------------------------------------------------

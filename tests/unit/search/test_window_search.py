@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+import numpy as np
 import pytest
 from curves import (
     Curve,
@@ -16,19 +17,19 @@ from curves import (
     noisy,
     pipeline,
     rising,
+    spread,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.search.estimate import STARTUP_SECONDS, TrialTime, estimate
+from bench_spark.search.throughput import Throughput, throughput_of, united
 from bench_spark.search.window import (
     MOST_TRIALS,
     NARROW_ENOUGH,
     Limits,
-    Throughput,
     WindowSearch,
     find_window,
-    united,
 )
 
 UNIMODAL: dict[str, Curve] = {
@@ -76,15 +77,13 @@ def test_with_noise_of_5_per_cent_97_per_cent_of_the_best_is_found(name: str) ->
 
 
 @settings(deadline=None, max_examples=200)
-@given(values=st.lists(st.floats(0, 1e6), min_size=1, max_size=60), spread=st.floats(0, 0.5))
-def test_whatever_the_trials_say_the_search_ends(values: list[float], spread: float) -> None:
+@given(values=st.lists(st.floats(0, 1e6), min_size=1, max_size=60), noise=st.floats(0, 0.5))
+def test_whatever_the_trials_say_the_search_ends(values: list[float], noise: float) -> None:
     """Throughputs without any order: no search can be right, but it must not go on for ever."""
 
     def run(in_flight: int) -> Throughput:
         value = values[in_flight % len(values)]
-        return Throughput(
-            in_flight, value, value, 0.0, 10, value * (1 - spread), value * (1 + spread)
-        )
+        return throughput_of(in_flight, [np.linspace(value * (1 - noise), value * (1 + noise), 10)])
 
     found = find_window(run, Limits(highest=100_000))
     tried = [trial.in_flight for trial in found.trials]
@@ -163,17 +162,13 @@ def test_the_trials_end_the_search() -> None:
 # -- noise -----------------------------------------------------------------------------------------
 
 
-def measured(in_flight: int, median: float, margin: float, samples: int = 100) -> Throughput:
-    return Throughput(in_flight, median, median, 3.0, samples, median - margin, median + margin)
-
-
 def test_a_fall_within_the_noise_is_measured_once_more() -> None:
     """10 seems lower than 1 by chance; the second time it shows that it is higher."""
     medians = {1: [100.0], 10: [95.0, 145.0], 100: [50.0]}
 
     def run(in_flight: int) -> Throughput:
         answers = medians.get(in_flight, [80.0])
-        return measured(in_flight, answers.pop(0) if len(answers) > 1 else answers[0], 6.0)
+        return spread(in_flight, answers.pop(0) if len(answers) > 1 else answers[0], 6.0)
 
     found = find_window(run, Limits(highest=1000))
     assert [trial.in_flight for trial in found.trials][:4] == [1, 10, 10, 100]
@@ -182,29 +177,62 @@ def test_a_fall_within_the_noise_is_measured_once_more() -> None:
 
 
 def test_differences_that_do_not_matter_are_not_measured_again() -> None:
-    found = find_window(lambda f: measured(f, 100.0 + (f == 10) * 0.5, 2.0), Limits())
+    found = find_window(lambda f: spread(f, 100.0 + (f == 10) * 0.5, 2.0), Limits())
     assert [trial.in_flight for trial in found.trials] == [1, 10, 100]
     assert found.chosen.in_flight == 1
 
 
 def test_two_golden_steps_within_the_noise_end_the_search() -> None:
     curve = bell(1000, 1)
-    found = find_window(lambda f: measured(f, curve(f), 8_000.0), Limits())
+    found = find_window(lambda f: spread(f, curve(f), 8_000.0), Limits())
     assert found.end == "noise"
     assert len(found.trials) < MOST_TRIALS
 
 
+def test_a_window_measured_twice_has_the_median_of_all_its_samples() -> None:
+    """Not the mean of the two medians, which is 250, nor weighted by their samples, 220."""
+    few, many = np.array([100.0, 100.0, 400.0]), np.array([400.0, 400.0])
+    both = united(throughput_of(5, [few]), throughput_of(5, [many]))
+    assert both.median_per_second == np.median([100, 100, 400, 400, 400]) == 400
+    assert both.mean_per_second == pytest.approx(280)
+    assert both.stddev_per_second == pytest.approx(np.std([100, 100, 400, 400, 400], ddof=1))
+    assert both.samples == 5
+
+
+@given(
+    one=st.lists(st.floats(1, 1e6), min_size=1, max_size=30),
+    other=st.lists(st.floats(1, 1e6), min_size=1, max_size=30),
+)
+def test_the_interval_of_two_trials_holds_all_three_medians(
+    one: list[float], other: list[float]
+) -> None:
+    both = united(throughput_of(5, [np.array(one)]), throughput_of(5, [np.array(other)]))
+    assert both.median_per_second == pytest.approx(np.median([*one, *other]))
+    for median in (np.median(one), np.median(other), np.median([*one, *other])):
+        assert both.low_per_second <= median * (1 + 1e-12)
+        assert both.high_per_second >= median * (1 - 1e-12)
+
+
+def test_pairs_are_united_one_by_one_and_then_added_up() -> None:
+    first = throughput_of(5, [np.array([10.0, 20.0, 30.0]), np.array([1.0, 2.0, 3.0])])
+    again = throughput_of(5, [np.array([40.0, 50.0]), np.array([9.0, 9.0])])
+    both = united(first, again)
+    assert both.median_per_second == 30 + 3
+    assert both.samples == 10
+
+
 def test_agreeing_trials_are_surer_together() -> None:
-    both = united(measured(5, 100.0, 10.0), measured(5, 100.0, 10.0))
-    assert both.samples == 200
-    assert both.high_per_second - both.low_per_second == pytest.approx(20 / 2**0.5)
-    assert (both.median_per_second, both.stddev_per_second) == (100.0, 3.0)
+    once = spread(5, 100.0, 10.0)
+    both = united(once, once)
+    assert both.samples == 2 * once.samples
+    assert both.median_per_second == 100.0
+    assert both.uncertainty < 0.8 * once.uncertainty
 
 
 def test_trials_that_disagree_are_as_unsure_as_their_distance() -> None:
-    both = united(measured(5, 100.0, 1.0), measured(5, 200.0, 1.0))
-    assert (both.low_per_second, both.median_per_second, both.high_per_second) == (100, 150, 200)
-    assert both.stddev_per_second > 49
+    both = united(spread(5, 100.0, 1.0), spread(5, 200.0, 1.0, samples=10))
+    assert both.low_per_second <= 100 <= both.median_per_second < 110
+    assert both.high_per_second >= 200
 
 
 # -- limits ----------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def test_rows_of_all_files_are_read_back_in_any_order(tmp_path: Path) -> None:
         {"n": b"1", "m": b"2"},
     ]
     assert list(source.read(np.array([7, 0, 0])).bodies) == [b"7", b"0", b"0"]
-    assert source.sizes() == (1.0, 1, 0)
+    assert source.sizes() == (1.0, 1, 0, 1)
     assert source.place(4) == "dataset.table: requests: row 5"
     source.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -10,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.agent.timeline import Timeline
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.measure.hdr import Histogram, shape_for
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.hdr import Histogram, shape_for
 from bench_spark.spark import windows as windows_module
 from bench_spark.spark.merge import RowIdentity, TickKey, TickRows, unite
 from bench_spark.spark.windows import (
@@ -67,13 +68,73 @@ def test_a_rolling_window_takes_whole_ticks_of_at_most_ten_seconds(
 
 @pytest.mark.parametrize(
     ("tick", "span"),
-    [(2, None), (3, (3, 7)), (6, (3, 7)), (7, (7, 11)), (11, (11, 13)), (13, None)],
+    [(2, None), (3, (3, 7)), (6, (3, 7)), (7, (7, 11)), (11, (11, 13)), (13, (11, 13))],
 )
 def test_intervals_lie_side_by_side_in_the_measured_phase(
     tick: int, span: tuple[float, float] | None
 ) -> None:
     window = run_windows().interval(tick)
     assert (seconds(window) if window else None) == span
+
+
+@pytest.mark.parametrize(
+    ("measure_seconds", "interval_seconds", "until_seconds", "spans"),
+    [
+        (10, 4, None, [(3, 7), (7, 11), (11, 13)]),
+        (9, 4, None, [(3, 7), (7, 12)]),
+        (9.9, 4, None, [(3, 7), (7, 12.9)]),
+        (1.4, 4, None, [(3, 4.4)]),
+        # Ended early: by a number of messages, by samples, by a signal.
+        (3600, 4, 9.5, [(3, 7), (7, 10)]),
+        (3600, 4, 8.9, [(3, 9)]),
+        (3600, 4, 3.2, [(3, 4)]),
+        (10, 4, 30, [(3, 7), (7, 11), (11, 13)]),
+    ],
+)
+def test_a_short_rest_and_the_drain_belong_to_the_last_interval(
+    measure_seconds: float,
+    interval_seconds: int,
+    until_seconds: float | None,
+    spans: list[tuple[float, float]],
+) -> None:
+    windows = run_windows(3, measure_seconds, interval_seconds)
+    if until_seconds is not None:
+        until_ns = int(until_seconds * NANOSECONDS)
+        windows = replace(windows, measured_until_ns=until_ns)
+    found = dict.fromkeys(windows.interval(tick) for tick in range(3, 40))
+    assert [seconds(window) for window in found if window] == spans
+
+
+def test_the_last_interval_measures_the_drain_but_its_throughput_does_not_count_it() -> None:
+    windows = run_windows()
+    slots = TickSlots(windows)
+    slots.add([part(0, 12, "measure", [100]), part(1, 13, "measure", [9000])])
+    slots.add([part(2, 14, "warmup", [7])])
+    interval = windows.interval(14)
+    assert interval is not None
+    total = slots.sum_of(interval)
+    assert (total.received, total.histograms["latency"].max_us) == (1, 9000)
+    assert total.histograms["latency"].count == 2
+
+
+def test_a_phase_that_ends_early_makes_another_interval_the_last() -> None:
+    windows = run_windows(measure_seconds=3600)
+    slots = TickSlots(windows)
+    rows = [part(tick, tick, "measure", [100 * tick]) for tick in range(3, 13)]
+    slots.add(rows)
+    assert slots.last_interval_to_read() == set()
+    slots.windows_touched(set(range(3, 13)))
+    slots.cut_short(measured_until_ns=8 * NANOSECONDS)
+    changed = slots.last_interval_to_read()
+    first, last = slots.range_to_read(changed)
+    assert first <= 3
+    assert last == 12
+    slots.replace(first, last, rows)
+    [interval] = [w for w in slots.windows_touched(changed) if w.kind == INTERVAL]
+    assert seconds(interval) == (3, 8)
+    total = slots.sum_of(interval)
+    assert (total.received, total.histograms["latency"].count) == (5, 10)
+    assert slots.last_interval_to_read() == set()
 
 
 def test_an_interval_that_is_not_over_covers_the_seconds_seen() -> None:
@@ -139,6 +200,8 @@ def part(number: int, tick: int, phase: str, values_us: list[int]) -> TickRows:
 
 
 Event = tuple[int, int, str, list[int]]
+LAST_MEASURED = 32
+"""After 3 s of warm-up and 30 s measured; later ticks are of the drain."""
 
 events_strategy = st.lists(
     st.tuples(
@@ -180,6 +243,8 @@ def test_published_windows_are_exact_with_late_repeated_and_reread_rows(
     for window, total in published.items():
         inside = [event for event in events if window.first_tick <= event[1] <= window.last_tick]
         assert total.received == sum(len(values) for *_, values in inside), window
+        if window.kind == INTERVAL and window.last_tick == LAST_MEASURED:
+            inside += [event for event in events if event[1] > LAST_MEASURED]
         counted = [
             value
             for _, _, phase, values in inside

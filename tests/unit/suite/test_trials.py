@@ -115,6 +115,7 @@ def test_a_search_finds_what_the_broker_keeps_and_adopts_that_load(tmp_path: Pat
     assert 0.98 * 43_210 <= found <= 43_210
     assert tags["trial_key"] == sustained.key
     assert tags["trial_note"].endswith("msg/s")
+    assert tags["search_end"] == "settled"
     assert all("trial_key" not in scenario.tags for scenario, _ in broker.runs[1:])
 
 
@@ -128,6 +129,19 @@ def test_a_search_finds_the_rate_of_the_whole_run(tmp_path: Path) -> None:
     [run_id] = broker.tags
     found = broker.runs[int(run_id)][0]
     assert 0.98 * 43_210 <= total_rate_per_second(found) <= 43_210
+
+
+def test_a_search_that_is_not_settled_is_degraded_and_says_its_range(tmp_path: Path) -> None:
+    broker = SimulatedBroker(43_210)
+    trials = trials_on(tmp_path, broker, f"{RATES}search: {{most_trials: 3}}\n")
+    _, fastest, sustained = trials_of(trials.suite)
+    trials.run(fastest)
+    ended = trials.run(sustained)
+    assert ended.exit_code == EXIT_DEGRADED
+    [tags] = broker.tags.values()
+    assert tags["search_end"] == "trials"
+    assert ", not settled: " in ended.text
+    assert tags["trial_note"] == ended.text
 
 
 def test_a_search_without_its_starting_point_fails_by_name(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from bench_spark.collector.accounts import Accounts
-from bench_spark.measure.hdr import Histogram, SparseHistogram, shape_for
+from bench_spark.core.hdr import Histogram, SparseHistogram, merge_sparse, shape_for
 from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.models import Scenario
 from bench_spark.summary.document import RunSummary, summarise
 from bench_spark.summary.facts import RunFacts
+from bench_spark.summary.statistics import IntervalStatistics, Statistics, statistics
 
 START_US = 1_700_000_000_123_456
 """Ticks are stored in whole microseconds ..."""
@@ -99,3 +100,13 @@ def good_ticks() -> list[HandTick]:
 
 def summary(ticks: list[HandTick] | None = None, **changes: Any) -> RunSummary:
     return summarise(good_ticks() if ticks is None else ticks, facts(**changes))
+
+
+def interval_statistics(
+    intervals: list[SparseHistogram], highest_us: int
+) -> tuple[Statistics, Statistics]:
+    """`interval_max` and `interval_mean` of all these intervals."""
+    found = IntervalStatistics(highest_us)
+    for interval in intervals:
+        found.add(interval)
+    return found.both(statistics(merge_sparse(intervals), highest_us))

@@ -10,7 +10,7 @@ import pytest
 
 from bench_spark.collector.accounts import Accounts
 from bench_spark.summary.audit import audit
-from bench_spark.summary.checks import AuditInput, Check, verdict_of
+from bench_spark.summary.checks import AuditInput, Check, Throughput, verdict_of
 
 GOOD = AuditInput(
     mode="rate",
@@ -37,6 +37,8 @@ GOOD = AuditInput(
     bytes_per_second=1_000_000.0,
     link_speed_mbit=1000,
     lower_bounds={"latency": []},
+    expected=10_000,
+    measured_seconds=10.0,
 )
 
 
@@ -50,6 +52,29 @@ def test_a_good_run_passes_every_check() -> None:
     assert {check.name for check in found} == {"schedule", "accounts", "generator_cpu", "clocks"}
     assert {check.verdict for check in found} == {"pass"}
     assert verdict_of(found)["passed"] is True
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "limited_by"),
+    [
+        ({}, "schedule", None),
+        ({"sent": 1}, "schedule", "broker"),
+        ({"sent": 1, "blocked_seconds": 2.5}, "schedule", "broker"),
+        ({"sent": 1, "busiest_agent_share": 0.95}, "schedule", "generator"),
+        ({"sent": 1, "busiest_host_share": 0.97}, "schedule", "generator"),
+        ({"sent": 1, "busiest_host_share": 0.97, "shares_host": True}, "schedule", "host"),
+        ({"latency_p50_us": 8_800_000}, "backlog", "broker"),
+        ({"busiest_agent_share": 0.95}, "generator_cpu", "generator"),
+        ({"busiest_agent_share": None}, "generator_cpu", None),
+        ({"busiest_host_share": 0.97}, "host_cpu", "host"),
+        ({"stalled_seconds": {2: 0.5}}, "generator_stall", "generator"),
+        ({"stalled_seconds": {2: 4.0}}, "generator_stall", "generator"),
+    ],
+)
+def test_a_check_that_knows_whose_limit_it_was_says_so(
+    changes: dict[str, Any], check: str, limited_by: str | None
+) -> None:
+    assert checks(**changes)[check].as_dict().get("limited_by") == limited_by
 
 
 @pytest.mark.parametrize(
@@ -67,6 +92,14 @@ def test_samples_that_are_missing_are_told(taken: tuple[int, ...], verdict: str,
 
 
 LOST = Accounts(sent=10, received_once=8, lost=2)
+UNKNOWN_TEN = Accounts(sent=10_000, received_once=9_990, indeterminate=10)
+UNKNOWN_ELEVEN = Accounts(sent=10_000, received_once=9_989, indeterminate=11)
+SILENCES = (
+    {"consumers": [3], "after_seconds": 12.3, "seconds": 7.0},
+    {"consumers": [4, 9], "after_seconds": 12.3, "seconds": 6.0},
+)
+LEFT_500 = Accounts(sent=10_000, received_once=9_500, left_in_broker=500)
+LEFT_501 = Accounts(sent=10_000, received_once=9_499, left_in_broker=501)
 OUTAGES = tuple(
     {
         "agent": 1,
@@ -88,11 +121,39 @@ OUTAGES = tuple(
         ({"sent": 9989}, "schedule", "fail", "11 of 10000 messages stayed unsent"),
         ({"send_rate_per_second": 990.0}, "schedule", "pass", "sent"),
         ({"send_rate_per_second": 989.0}, "schedule", "fail", "989 of 1000 msg/s"),
-        ({"due": 0, "sent": 0}, "schedule", "fail", "not kept"),
+        (
+            {
+                "due": 400,
+                "sent": 400,
+                "wanted_rate_per_second": 100.0,
+                "send_rate_per_second": 98.0,
+            },
+            "schedule",
+            "fail",
+            "98 of 100 msg/s, all 400 messages due went out, but not all within the measured",
+        ),
+        (
+            {"samples_wanted": 100, "samples_by_pair": (0, 3), "is_cut_short": True},
+            "samples",
+            "fail",
+            "the fewest 0: the run was cut short$",
+        ),
+        (
+            {"samples_wanted": 100, "samples_by_pair": (2, 3)},
+            "samples",
+            "warn",
+            "the fewest 2: phases.measure_seconds were over before$",
+        ),
+        (
+            {"due": 0, "sent": 0, "is_cut_short": True},
+            "schedule",
+            "fail",
+            "not kept: .*, and the run ended before a message was due",
+        ),
         ({"sent": 1, "blocked_seconds": 2.5}, "schedule", "fail", "broker blocked .* 2.5 s"),
         ({"sent": 1, "busiest_agent_share": 0.95}, "schedule", "fail", "use more agents"),
         ({"sent": 1}, "schedule", "fail", "broker .* took no more"),
-        ({"sent": 1, "outages": OUTAGES}, "schedule", "fail", "down for 15.0 s in all"),
+        ({"sent": 1, "outages": OUTAGES}, "schedule", "fail", "down, the longest for 5.0 s"),
         (
             {"outages": OUTAGES[:1]},
             "connections",
@@ -127,37 +188,133 @@ OUTAGES = tuple(
         ({"accounts": None}, "accounts", "warn", "below 32 bytes"),
         ({"accounts": Accounts(sent=10, received_once=9)}, "accounts", "fail", "10 sent, but 9"),
         ({"received": 9999}, "accounts", "fail", "accounted for"),
+        ({"accounts": UNKNOWN_TEN}, "indeterminate", "warn", "fate of 10 messages is unknown$"),
         (
-            {"accounts": Accounts(sent=10, received_once=7, indeterminate=3)},
-            "accounts",
+            {"accounts": UNKNOWN_ELEVEN},
+            "indeterminate",
+            "fail",
+            "fate of 11 messages is unknown, of 10000 expected: more than the 0.10% of "
+            "audit.undelivered_share",
+        ),
+        ({"accounts": UNKNOWN_ELEVEN, "expected": 11_000}, "indeterminate", "warn", "fate of 11"),
+        (
+            {"accounts": UNKNOWN_TEN, "undelivered_share": 0.0},
+            "indeterminate",
+            "fail",
+            "fate of 10",
+        ),
+        (
+            {"accounts": UNKNOWN_ELEVEN, "undelivered_share": 1.0},
+            "indeterminate",
             "warn",
-            "fate of 3 messages",
+            "fate of 11",
+        ),
+        ({"accounts": UNKNOWN_ELEVEN, "is_cut_short": True}, "indeterminate", "warn", "fate of 11"),
+        (
+            {
+                "accounts": Accounts(sent=5_000, received_once=9_989, indeterminate=11, copies=2),
+                "expected": None,
+            },
+            "indeterminate",
+            "fail",
+            "of 10000 expected",
         ),
         ({"accounts": LOST}, "accounts", "pass", "all 10"),
+        ({"accounts": UNKNOWN_ELEVEN}, "accounts", "pass", "all 10000 messages"),
         ({"accounts": LOST}, "loss", "fail", "2 confirmed messages lost"),
-        ({"accounts": LOST, "confirms": False}, "loss", "fail", "2 messages lost"),
+        ({"accounts": LOST, "confirms": False}, "loss", "warn", "2 messages lost"),
+        (
+            {"accounts": LOST, "confirms": False, "expected": 1_999},
+            "loss",
+            "fail",
+            "2 messages lost, and no declared limit explains it, of 1999 expected: more than",
+        ),
+        (
+            {
+                "accounts": Accounts(sent=10_000, received_once=9_989, lost=8, indeterminate=3),
+                "confirms": False,
+            },
+            "loss",
+            "fail",
+            "8 messages lost",
+        ),
         (
             {"accounts": LOST, "lost_is_explained_by": "x-max-length=5"},
             "loss",
             "warn",
             "as x-max-length=5 allows",
         ),
+        ({"accounts": LEFT_500}, "drain", "warn", "500 messages were still in the broker .*ended$"),
+        ({"accounts": LEFT_501}, "drain", "fail", "501 messages .* 5% of the 10000 expected"),
+        ({"accounts": LEFT_501, "mode": "request"}, "drain", "fail", "501 messages"),
+        ({"accounts": LEFT_501, "mode": "maximum"}, "drain", "warn", "501 messages"),
+        ({"accounts": LEFT_501, "mode": "window"}, "drain", "warn", "501 messages"),
+        ({"accounts": LEFT_501, "is_cut_short": True}, "drain", "warn", "501 messages"),
+        ({"refused": 10}, "refused", "warn", "refused 10 of 10000 messages$"),
+        ({"refused": 11}, "refused", "fail", "refused 11 of 10000 messages: more than the 0.10%"),
+        ({"refused": 11, "ends": "producers"}, "refused", "fail", "refused 11 of 10000"),
         (
-            {"accounts": Accounts(sent=10, received_once=6, left_in_broker=4)},
-            "drain",
+            {"stalled_seconds": {2: 0.5}},
+            "generator_stall",
             "warn",
-            "4 messages were still in the broker",
+            "in the 10 s measured: agent 2 for 0.5 s;",
+        ),
+        (
+            {"stalled_seconds": {2: 0.3, 7: 4.0}},
+            "generator_stall",
+            "fail",
+            "agent 7 for 4.0 s, agent 2 for 0.3 s;",
+        ),
+        (
+            {"stalled_seconds": dict.fromkeys(range(5), 1.0)},
+            "generator_stall",
+            "fail",
+            "agent 2 for 1.0 s, and 2 more",
+        ),
+        (
+            {"silences": SILENCES[:1]},
+            "silence",
+            "fail",
+            "consumer 3 received nothing for 7 s, from second 12 of the measured phase on, while "
+            "messages for it were confirmed$",
+        ),
+        (
+            {"silences": SILENCES, "confirms": False, "mode": "maximum"},
+            "silence",
+            "fail",
+            "were sent; 1 more had such a time",
+        ),
+        (
+            {"silences": SILENCES[1:]},
+            "silence",
+            "fail",
+            "the 2 consumers that share with consumer 4 received nothing for 6 s",
+        ),
+        ({"sent": 0}, "messages", "fail", "nothing was sent in the measured phase: lengthen"),
+        (
+            {"sent": 0, "throughput": Throughput(0.0, 6309.4, 10.0, 63094, 0)},
+            "messages",
+            "fail",
+            "; the 6309 msg/s received are what the warm-up had left, and no result$",
+        ),
+        ({"sent": 0, "ends": "producers"}, "messages", "fail", "nothing was sent"),
+        ({"received": 0}, "messages", "fail", "none of the 10000 messages .* was received"),
+        (
+            {"received": 0, "ends": "consumers"},
+            "messages",
+            "fail",
+            "nothing was received .* the warm-up took all there was; .*phases.warmup_seconds to 0",
         ),
         ({"ends": "producers", "accounts": None}, "accounts", "pass", "all 10000 .* answer"),
-        ({"ends": "producers", "unconfirmed": 3}, "accounts", "warn", "3 of 10000 .* no answer"),
+        (
+            {"ends": "producers", "unconfirmed": 10},
+            "indeterminate",
+            "warn",
+            "10 of 10000 .* no answer",
+        ),
+        ({"ends": "producers", "unconfirmed": 11}, "indeterminate", "fail", "11 of 10000 .* 0.10%"),
         ({"ends": "producers", "unconfirmed": None}, "accounts", "warn", "confirms nothing"),
         ({"ends": "consumers", "received": 9_999}, "accounts", "warn", "only 9999 of the 10000"),
-        (
-            {"ends": "consumers", "received": 0, "asked_for": None},
-            "accounts",
-            "warn",
-            "nothing was received",
-        ),
         ({"negative": 3}, "clocks", "fail", "3 latencies were negative on one clock"),
         ({"negative": 3, "clock_bound_ns": 50_000}, "clocks", "warn", "error of 50 us"),
         ({"clock_bound_ns": 500_000}, "clocks", "pass", "within 500 us"),
@@ -188,6 +345,14 @@ def test_each_check_has_its_verdict_and_says_why(
         ({"wanted_rate_per_second": None}, "schedule"),
         ({}, "loss"),
         ({}, "drain"),
+        ({}, "refused"),
+        ({}, "indeterminate"),
+        ({"ends": "producers"}, "indeterminate"),
+        ({}, "messages"),
+        ({}, "generator_stall"),
+        ({}, "silence"),
+        ({"sent": 0, "is_cut_short": True}, "messages"),
+        ({"due": 0, "sent": 0}, "schedule"),
         ({}, "warmup"),
         ({}, "host"),
         ({"bytes_per_second": 99_000_000.0}, "link"),

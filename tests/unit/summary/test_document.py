@@ -17,7 +17,7 @@ from hand_ticks import (
 )
 
 from bench_spark.collector.accounts import Accounts
-from bench_spark.collector.control import Failure
+from bench_spark.collector.control import DRIVER, Failure
 from bench_spark.summary.judging import declared_limit
 
 
@@ -38,11 +38,54 @@ def test_the_connections_of_all_agents_are_added_up() -> None:
     assert summary(agents=[told, {"agent": 1}]).document["connections"] is None
 
 
+def test_the_time_for_which_producers_were_blocked_is_never_longer_than_the_phase() -> None:
+    """Events add up 500 connections that were blocked for 2 of 3 s."""
+    blocked = [
+        producer(second, due=RATE, sent=RATE // 2, blocked_ns=500 * 10**9) for second in (5, 6)
+    ]
+    text = summary([*blocked, producer(7, due=RATE)], plan=plan(producers=500)).document["reasons"]
+    assert any("blocked its producers, each for 2.0 s on average" in one for one in text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "exit_code", "others"),
+    [
+        ({}, "degraded", 4, []),
+        ({"plan": plan(slo=["p99 < 1us"])}, "degraded", 4, []),
+        ({"failures": (Failure(1, "LaneLost", "reset"),)}, "degraded", 4, ["agent 1: reset"]),
+        ({"failures": (Failure(DRIVER, "StoreError", "full"),)}, "degraded", 4, []),
+        ({"interrupted_by": 130}, "aborted", 130, ["interrupted"]),
+    ],
+)
+def test_a_result_that_is_not_stored_says_so_and_is_never_valid(
+    changes: dict[str, Any], status: str, exit_code: int, others: list[str]
+) -> None:
+    found = summary(**changes).not_stored("full; it lacks all", instead_of="full")
+    document = found.document
+    assert (document["status"], document["exit_code"], found.exit_code) == (
+        status,
+        exit_code,
+        exit_code,
+    )
+    assert document["reasons"] == [*others, "full; it lacks all"]
+
+
+def test_an_agent_is_named_once() -> None:
+    ended = (Failure(1, "RunError", "agent 1: its connection ended"),)
+    assert summary(failures=ended).document["reasons"] == ["agent 1: its connection ended"]
+
+
 # -- status and exit code ------------------------------------------------------------------------
 
 LOST = Accounts(sent=300, received_once=290, lost=10)
 BROKEN = (Failure(1, "LaneLost", "reset by peer"),)
 LIMITED = plan(amqp={"queue": {"arguments": {"x-max-length": 5}}})
+LENIENT = plan(audit={"undelivered_share": 0.01})
+MAXIMUM = plan(load={"mode": "maximum"})
+CONSUMING = plan(producers=0)
+UNKNOWN = Accounts(sent=300, received_once=299, indeterminate=1)
+LEFT = Accounts(sent=300, received_once=284, left_in_broker=16)
+FAILED = Accounts(sent=300, received_once=297, failed=3)
 
 
 def slow_ticks() -> list[HandTick]:
@@ -51,6 +94,12 @@ def slow_ticks() -> list[HandTick]:
         *(producer(second, due=RATE, sent=RATE // 2) for second in range(5, 8)),
         *(consumer(second, [100] * (RATE // 2)) for second in range(5, 8)),
     ]
+
+
+NACKED = [
+    *(producer(second, due=RATE, sent=RATE, confirmed=99, refused=1) for second in range(5, 8)),
+    *(consumer(second, [100] * 99) for second in range(5, 8)),
+]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +131,14 @@ def slow_ticks() -> list[HandTick]:
             "reset by peer",
         ),
         (None, {"accounts": Accounts(sent=300, received_once=1)}, "degraded", 4, "300 sent, but 1"),
+        (None, {"accounts": UNKNOWN}, "degraded", 4, "fate of 1 messages is unknown"),
+        (None, {"accounts": UNKNOWN, "plan": LENIENT}, "valid", 0, None),
+        (None, {"accounts": LEFT}, "degraded", 4, "5% of the 300 expected"),
+        (None, {"accounts": LEFT, "plan": MAXIMUM}, "valid", 0, None),
+        ([], {"accounts": Accounts()}, "degraded", 4, "nothing was sent in the measured phase"),
+        ([], {"accounts": Accounts(), "plan": MAXIMUM}, "degraded", 4, "nothing was sent"),
+        ([], {"accounts": None, "plan": CONSUMING}, "degraded", 4, "warm-up took all"),
+        (NACKED, {"accounts": FAILED}, "degraded", 4, "refused 3 of 300 messages"),
     ],
     ids=[
         "valid",
@@ -98,6 +155,14 @@ def slow_ticks() -> list[HandTick]:
         "never started",
         "failed before the start",
         "accounts do not close",
+        "fate unknown",
+        "fate unknown of as many as may be",
+        "left in the broker at a rate",
+        "left in the broker at the maximum",
+        "nothing sent",
+        "nothing sent at the maximum",
+        "nothing left after the warm-up",
+        "refused",
     ],
 )
 def test_status_and_exit_code(

@@ -11,9 +11,9 @@ from bench_spark.agent.rows import EventRow
 from bench_spark.cli.durations import duration_overrides, parse_duration, refuse_other_end
 from bench_spark.cli.stored import shown_run
 from bench_spark.collector.committer import events_table
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.hdr import Histogram, shape_for
 from bench_spark.errors import ConfigurationError
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.measure.hdr import Histogram, shape_for
 from bench_spark.plan import make_plan
 from bench_spark.scenario.loader import load_scenario
 from bench_spark.scenario.models import Scenario
@@ -53,6 +53,20 @@ def running(store: Store) -> Store:
     ]
     store.append("events", events_table("soak-1", [(0, 0, row) for row in rows]))
     return store
+
+
+def test_a_load_that_had_to_settle_counts_from_when_its_driver_began_to_measure(
+    running: Store,
+) -> None:
+    scenario = Scenario.model_validate(SCENARIO.dump() | {"load": {"mode": "maximum"}})
+    row = run_row(make_plan(scenario, "soak-1"), {"name": "here"}, datetime.now(UTC))
+    running.replace_run(row)
+    untold = shown_run(running, "soak-1").document
+    assert untold["measured_seconds"] == 0
+    running.replace_run(row | {"measured_from": datetime.fromtimestamp(1_700_000_002, UTC)})
+    document = shown_run(running, "soak-1").document
+    assert document["measured_seconds"] == 3
+    assert document["counts"]["sent"] == 300
 
 
 def test_a_run_that_was_killed_has_a_result_of_what_it_measured(running: Store) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hand_ticks import (
+    RATE,
     START_SECONDS,
     consumer,
     good_ticks,
@@ -15,12 +16,15 @@ from hand_ticks import (
     producer,
     summary,
 )
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from bench_spark.agent.sampling import SAMPLE_DTYPE
 from bench_spark.collector.accounts import Accounts
 from bench_spark.collector.evidence import AgentSamples
 from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.models import Scenario
+from bench_spark.tables import PERCENTILES
 
 # -- percentiles in three ways -------------------------------------------------------------------
 
@@ -44,21 +48,72 @@ def test_intervals_are_of_the_measured_phase() -> None:
     ("interval_seconds", "measured_seconds", "intervals"),
     [(1, 3, 3), (2, 3, 2), (2, 2.9, 1), (3, 3, 1), (1, 2.5, 3), (1, 2.4, 2), (10, 3, 1)],
 )
-def test_a_last_interval_shorter_than_half_is_left_out(
+def test_a_last_interval_shorter_than_half_is_part_of_the_one_before(
     interval_seconds: int, measured_seconds: float, intervals: int
 ) -> None:
     found = summary(
         plan=plan(interval_seconds=interval_seconds),
         measured_until=START_SECONDS + 5 + measured_seconds,
     )
-    assert found.document["percentiles"]["interval_max"]["latency"]["intervals"] == intervals
+    worst = found.document["percentiles"]["interval_max"]["latency"]
+    assert (worst["intervals"], worst["max_us"]) == (intervals, 300)
 
 
-def test_the_drain_is_in_no_interval() -> None:
-    late = [*good_ticks(), consumer(8, [5_000_000])]
+def test_what_arrives_in_the_drain_belongs_to_the_last_interval() -> None:
+    late = [*good_ticks(), consumer(8, [5_000_000] * 60), consumer(12, [9_000_000] * 40)]
     percentiles = summary(late).document["percentiles"]
-    assert percentiles["interval_max"]["latency"]["max_us"] == 300
-    assert percentiles["run"]["latency"]["p999_us"] > 4_000_000
+    worst, mean = (percentiles[name]["latency"] for name in ("interval_max", "interval_mean"))
+    assert worst["intervals"] == 3
+    assert (worst["p50_us"], worst["p75_us"]) == (300, 5_001_215)
+    assert (worst["p99_us"], worst["max_us"]) == (9_000_000, 9_000_000)
+    assert mean["p99_us"] == pytest.approx((100 + 200 + 9_000_000) / 3)
+
+
+def test_a_run_of_which_everything_arrives_late_has_intervals() -> None:
+    """As a fan-out to more queues than the broker can serve in time."""
+    ticks = [producer(second, due=RATE, sent=RATE) for second in range(5, 8)]
+    ticks += [consumer(9, [3_000_000] * 200), consumer(10, [4_000_000] * 100)]
+    percentiles = summary(ticks).document["percentiles"]
+    run, worst, mean = (
+        percentiles[name]["latency"] for name in ("run", "interval_max", "interval_mean")
+    )
+    assert (worst["intervals"], worst["p99_us"], mean["p99_us"]) == (1, 4_000_000, 4_000_000)
+    assert worst["p50_us"] == run["p50_us"]
+
+
+def test_messages_that_never_arrive_bound_the_intervals_from_below() -> None:
+    accounts = Accounts(sent=306, received_once=300, left_in_broker=6)
+    worst = summary(accounts=accounts).document["percentiles"]["interval_max"]["latency"]
+    assert worst["lower_bounds"] == ["p95_us", "p999_us", "p99_us"], "6 of 106 in the last one"
+    ticks = [tick for tick in good_ticks() if not (tick.role == "consumer" and tick.second == 7)]
+    worst = summary(ticks, accounts=accounts).document["percentiles"]["interval_max"]["latency"]
+    assert worst["intervals"] == 2
+    assert set(worst["lower_bounds"]) == {name for name, _ in PERCENTILES}
+
+
+@given(
+    st.lists(
+        st.lists(st.integers(0, 12_000_000), min_size=1, max_size=130), min_size=1, max_size=6
+    ),
+    st.integers(1, 4),
+    st.integers(0, 30),
+)
+@example([[0] * 10 + [10_000_001]] * 2, 1, 0)  # a rank that each interval rounds down
+def test_the_worst_interval_is_not_below_the_run(
+    seconds: list[list[int]], interval_seconds: int, left: int
+) -> None:
+    ticks = [consumer(5 + second, values) for second, values in enumerate(seconds)]
+    received = sum(map(len, seconds))
+    document = summary(
+        ticks,
+        plan=plan(interval_seconds=interval_seconds),
+        accounts=Accounts(sent=received + left, received_once=received, left_in_broker=left),
+    ).document
+    run, worst = document["measures"]["latency"], document["percentiles"]["interval_max"]["latency"]
+    assert worst["max_us"] == max(map(max, seconds))
+    for name, _ in PERCENTILES:
+        assert run[name] <= worst[name] <= worst["max_us"]
+    assert set(run["lower_bounds"]) <= set(worst["lower_bounds"])
 
 
 # -- what was never seen -------------------------------------------------------------------------
@@ -70,6 +125,22 @@ def test_messages_still_on_their_way_make_high_percentiles_lower_bounds() -> Non
     assert document["measures"]["latency"]["lower_bounds"] == ["p99_us", "p999_us"]
     texts = [check["text"] for check in document["audit"]["checks"]]
     assert any(text.startswith("latency: p99, p999 are lower bounds") for text in texts)
+
+
+def test_requests_that_were_given_up_make_round_trips_lower_bounds() -> None:
+    ticks = [*good_ticks(), producer(7, given_up=3)]
+    for tick in ticks:
+        if tick.role == "producer" and tick.counter("sent"):
+            # One of 100 senders a second never gets its message.
+            tick.values_us["round_trip"] = [200] * (RATE - 1)
+    waiting = plan(load={"mode": "request", "rate_per_second": RATE})
+    document = summary(ticks, plan=waiting).document
+    assert document["counts"]["given_up"] == 3
+    round_trip = document["measures"]["round_trip"]
+    assert round_trip["count"] == 297
+    # 3 of 300 have no value: the highest 0.1 % are among them, the highest 1 % are just not.
+    assert round_trip["lower_bounds"] == ["p999_us"]
+    assert summary().document["counts"]["given_up"] is None
 
 
 def test_unsent_messages_only_bound_what_is_measured_from_the_schedule() -> None:

@@ -9,16 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hand_ticks import interval_statistics
 from hdrh.histogram import HdrHistogram
 
+from bench_spark.core.hdr import Histogram, shape_for
+from bench_spark.driver_process import RUNNING
 from bench_spark.errors import LoginRefused
-from bench_spark.measure.hdr import Histogram, shape_for
 from bench_spark.plan import make_plan
 from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
 from bench_spark.summary.document import RunSummary
-from bench_spark.summary.rows import RUNNING, TrialOf, run_row, summary_rows
-from bench_spark.summary.statistics import interval_statistics, statistics
+from bench_spark.summary.rows import TrialOf, run_row, summary_rows
+from bench_spark.summary.statistics import statistics
 from bench_spark.tables import SUMMARY
 
 HIGHEST_US = 10_000_000

@@ -11,8 +11,8 @@ from hand_ticks import facts
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.collector.accounts import Accounts
-from bench_spark.measure.clock import NANOSECONDS
-from bench_spark.measure.hdr import Histogram, SparseHistogram, shape_for
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.hdr import Histogram, SparseHistogram, shape_for
 from bench_spark.messages.joining import COUNTS, JoinedMessages
 from bench_spark.plan import make_plan
 from bench_spark.scenario.models import Scenario

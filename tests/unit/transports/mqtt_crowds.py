@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench_spark.measure.envelope import envelope_bytes
+from bench_spark.core.envelope import envelope_bytes
 from bench_spark.transports.base import HEAD_ONLY, Received
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.deliveries import Deliveries, Unreleased
@@ -131,7 +131,7 @@ def by_lane(received: Received, lanes: int) -> list[list[tuple[Any, ...]]]:
         received.route.tolist(),
         received.size.tolist(),
         received.redelivered.tolist(),
-        received.token.tolist(),
+        received.tag.tolist(),
         envelope_bytes(received.head),
         strict=True,
     ):

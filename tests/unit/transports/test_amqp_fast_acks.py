@@ -11,7 +11,7 @@ import pika.spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.measure.envelope import (
+from bench_spark.core.envelope import (
     ENVELOPE_BYTES,
     Envelopes,
     empty_envelopes,

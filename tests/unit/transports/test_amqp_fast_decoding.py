@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES, envelope_bytes
+from bench_spark.core.envelope import ENVELOPE_BYTES, envelope_bytes
 from bench_spark.transports.amqp.deliveries import Deliveries
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
@@ -206,7 +206,7 @@ def rows(received: Received) -> list[tuple[int, int, bool, bytes, Any]]:
         return []
     assert received.bodies is not None
     assert received.headers is not None
-    columns = (received.route.tolist(), received.token.tolist(), received.redelivered.tolist())
+    columns = (received.route.tolist(), received.tag.tolist(), received.redelivered.tolist())
     return list(zip(*columns, received.bodies, received.headers, strict=True))
 
 
@@ -247,7 +247,7 @@ def test_long_runs_are_decoded_together_and_one_heartbeat_does_not_end_that(
     reader = Reader(frozenset())
     reader.read(b"".join(frames), at_ns=1)
     received = reader.arrivals.take()
-    assert received.token.tolist() == list(range(count))
+    assert received.tag.tolist() == list(range(count))
     # Two to see what they have in common; next to the heartbeat and at the end a few singly.
     assert reader.deliveries.decoded_together >= count - 2 - 2 * FEW
 
@@ -257,7 +257,7 @@ def test_a_message_cut_by_a_read_is_still_decoded_with_the_run() -> None:
     reader = Reader(frozenset())
     for at in range(0, len(stream), 5000):
         reader.read(stream[at : at + 5000], at_ns=at)
-    assert reader.arrivals.take().token.tolist() == list(range(1000))
+    assert reader.arrivals.take().tag.tolist() == list(range(1000))
     assert reader.deliveries.decoded_together >= 950
 
 
@@ -266,7 +266,7 @@ def test_after_a_change_of_size_messages_are_decoded_together_again() -> None:
     reader = Reader()
     reader.read(b"".join(b"".join(delivery(kind, tag)) for tag, kind in enumerate(kinds)), at_ns=1)
     received = reader.arrivals.take()
-    assert received.token.tolist() == list(range(300))
+    assert received.tag.tolist() == list(range(300))
     assert received.size.tolist() == [kind.size for kind in kinds]
     # At each size two to see what they have in common, and at its end a few singly.
     assert reader.deliveries.decoded_together >= 300 - 3 * (2 + 2 * FEW)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.measure.envelope import Envelopes, empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.transports.amqp.key_choice import KeyChoice
 from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
 from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane

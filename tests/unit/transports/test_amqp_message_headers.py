@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.measure.envelope import empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import empty_envelopes, envelope_bytes
 from bench_spark.transports.amqp.frames import header_frame
 from bench_spark.transports.amqp.message_headers import (
     MessageHeader,

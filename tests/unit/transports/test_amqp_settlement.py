@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.transports.amqp.settlement import NANOSECONDS_HELD, Settlement
 from bench_spark.transports.base import OutcomeKind, Outcomes
 

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.measure.envelope import empty_envelopes
+from bench_spark.core.envelope import empty_envelopes
 from bench_spark.transports.base import HEAD_ONLY, Batch, OutcomeKind, Part
 from bench_spark.transports.kafka.columns import columns_of
 from bench_spark.transports.kafka.outcome_kinds import outcome_kind

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bench_spark.measure.clock import Clock
-from bench_spark.measure.envelope import Envelopes, empty_envelopes
+from bench_spark.core.clock import Clock
+from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.transports.base import Batch, Destination, Lane, OutcomeKind
 from bench_spark.transports.kafka import native_producer
 from bench_spark.transports.kafka.addresses import records_at

@@ -138,3 +138,14 @@ def test_a_refused_login_is_final(bell: Bell, clock: HandTime) -> None:
     found.on_error(KafkaError(KafkaError._AUTHENTICATION, "no"))
     assert [one.is_reopening for one in found.take_signals()] == [False, False]
     assert found.is_lost_for_good
+
+
+def test_a_question_without_an_answer_says_nothing_of_the_other_brokers(
+    bell: Bell, clock: HandTime
+) -> None:
+    found, cluster = health(bell, 30), HandCluster()
+    cluster.answers = False
+    found.on_error(KafkaError(KafkaError._TRANSPORT, "host:3/3: Connect to ipv4#1 failed"))
+    found.examine(cluster)
+    told = {signal.reason for signal in found.take_signals()}
+    assert told == {"host:1: no answer from the cluster in 2 s: Connect to ipv4#1 failed"}

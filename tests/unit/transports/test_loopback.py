@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench_spark.core.envelope import empty_envelopes
 from bench_spark.errors import BrokerRefused, ConfigurationError
-from bench_spark.measure.envelope import empty_envelopes
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports import loopback

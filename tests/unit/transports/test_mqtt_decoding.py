@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.measure.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
 from bench_spark.transports.base import HEAD_ONLY, OutcomeKind, Outcomes, Part, Received
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.deliveries import Deliveries, Unreleased
@@ -114,7 +114,7 @@ def rows_of(received: Received) -> list[tuple[Any, ...]]:
             received.route,
             received.size,
             received.redelivered,
-            received.token,
+            received.tag,
             heads,
             strict=True,
         )

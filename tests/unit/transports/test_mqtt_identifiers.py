@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bench_spark.measure.envelope import Envelopes, empty_envelopes
+from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.transports.mqtt.identifiers import PacketIdentifiers
 
 

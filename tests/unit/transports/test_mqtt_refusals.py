@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench_spark.core.clock import Clock
+from bench_spark.core.envelope import empty_envelopes
 from bench_spark.errors import (
     BenchError,
     BrokerRefused,
@@ -19,8 +21,6 @@ from bench_spark.errors import (
     ConfigurationError,
     LoginRefused,
 )
-from bench_spark.measure.clock import Clock
-from bench_spark.measure.envelope import empty_envelopes
 from bench_spark.scenario.broker import Broker, resolve_credentials
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import Batch, Destination, Lane, SignalKind, TransportContext
@@ -108,6 +108,13 @@ def test_a_login_that_fails_is_named_with_host_and_port(
         ("5", b"\x90\x04\x00\x01\x00\x9e", BrokerRefused, "shared subscriptions not supported"),
         ("5", b"\x90\x04\x00\x01\x00\x87", LoginRefused, "not authorized"),
         ("3.1.1", b"\x90\x03\x00\x01\x00", BrokerRefused, "grants QoS 0, and mqtt.qos is 1"),
+        ("3.1.1", b"\x90\x03\x00\x01\x03", BrokerRefused, "answers with code 3, which is neither"),
+        (
+            "5",
+            b"\x90\x04\x00\x01\x00\x7f",
+            BrokerRefused,
+            "answers with code 127, which is neither",
+        ),
         ("3.1.1", b"", BrokerUnreachable, "SUBSCRIBE: no answer within 2 s"),
         ("3.1.1", b"\x90\x03\x00\x07\x00", BrokerUnreachable, "not asked"),
         ("3.1.1", None, BrokerUnreachable, "SUBSCRIBE: connection lost"),
@@ -178,3 +185,70 @@ def test_a_password_without_a_user_is_a_configuration_error(
     broker = Broker(kind="mqtt", uri="mqtt://127.0.0.1", password_env="BENCH_TEST_PASSWORD")
     with pytest.raises(ConfigurationError, match="username: missing"):
         transport(broker)
+
+
+def deliver(topic: bytes, identifier: int, size: int = 40) -> bytes:
+    """A message of QoS 2."""
+    content = len(topic).to_bytes(2) + topic + identifier.to_bytes(2) + bytes(size)
+    return bytes([0x34, len(content)]) + content
+
+
+@contextmanager
+def consumers_of(broker: Broker) -> Iterator[Any]:
+    consumers = transport(broker, qos=2).open_consumers(LANES, Clock.local().now_ns)
+    try:
+        consumers.attach()
+        yield consumers
+    finally:
+        consumers.close()
+
+
+@pytest.mark.parametrize("portion", [10**6, 45, 7], ids=["one read", "one by one", "in pieces"])
+def test_an_identifier_that_comes_twice_is_a_repeat_however_it_is_read(portion: int) -> None:
+    identifiers = [*range(1, 21), *[5] * 3, *range(21, 31), 30, *range(10, 20), 31]
+
+    def serve(accepted: socket.socket) -> None:
+        with accepted, accepted.makefile("rb") as incoming:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            incoming.read(incoming.read(2)[1])
+            accepted.sendall(WELCOME["3.1.1"])
+            topic = incoming.read(incoming.read(2)[1])[4:-1]
+            accepted.sendall(b"\x90\x03\x00\x01\x02")
+            messages = b"".join(deliver(topic, identifier) for identifier in identifiers)
+            for at in range(0, len(messages), portion):
+                accepted.sendall(messages[at : at + portion])
+                if portion < 100:
+                    time.sleep(0.001)
+            incoming.read()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=lambda: serve(listener.accept()[0]), daemon=True)
+        server.start()
+        uri = f"mqtt://127.0.0.1:{listener.getsockname()[1]}"
+        with consumers_of(Broker(kind="mqtt", uri=uri)) as consumers:
+            received, dropped = 0, 0
+            deadline = time.monotonic() + 60
+            while received + dropped < len(identifiers) and time.monotonic() < deadline:
+                received += len(consumers.receive(0.1))
+                dropped += sum(
+                    signal.count
+                    for signal in consumers.signals()
+                    if signal.kind is SignalKind.REPEATS_DROPPED
+                )
+    assert (received, dropped) == (31, len(identifiers) - 31)
+
+
+def test_a_packet_announced_as_huge_ends_the_connection_before_it_comes() -> None:
+    # The largest that the protocol can announce: 256 MiB.
+    huge = bytes([0x34]) + b"\xff\xff\xff\x7f" + b"\x00\x01t\x00\x01" + bytes(1000)
+
+    def answers(first: int, content: bytes) -> bytes | None:
+        return WELCOME["3.1.1"] if first == CONNECT else b"\x90\x03\x00\x01\x02" + huge
+
+    words = "announced with 268435455 bytes, .* in this run has 67536"
+    with (
+        broker_that(answers) as broker,
+        pytest.raises(BrokerUnreachable, match=words),
+        consumers_of(broker),
+    ):
+        pass  # it came with the answer to the subscription

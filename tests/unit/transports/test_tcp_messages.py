@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.errors import ConfigurationError
-from bench_spark.measure.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.scenario.tcp_section import Tcp
 from bench_spark.transports.base import HEAD_ONLY, Part
-from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.arrivals import MOST_BYTES, Arrivals
 from bench_spark.transports.sockets.runs import ReadBuffer
 from bench_spark.transports.sockets.sending import Load
 from bench_spark.transports.sockets.wire import Unreadable
 from bench_spark.transports.tcp.framing import framing_of
-from bench_spark.transports.tcp.parsing import LONGEST_WHOLE_BYTES, MOST_BYTES, parser_of
+from bench_spark.transports.tcp.parsing import LONGEST_WHOLE_BYTES, parser_of
 
 LENGTH, LINE = Tcp(), Tcp(framing="line")
 

@@ -59,6 +59,24 @@ def test_before_there_is_a_run_the_page_waits(dashboard: Dashboard) -> None:
     assert (told["charts"], told["is_over"]) == ({}, False)
 
 
+def test_a_run_whose_driver_has_vanished_is_over_and_the_page_says_why(
+    dashboard: Dashboard, store: Store
+) -> None:
+    run = GrowingRun(store)
+    followed = FollowedRun(Store(store.uri), "r1")
+    run.lose_driver()
+    run.add_second(0)
+    followed.refresh()
+    followed.refresh()
+    dashboard.show(followed.state, show_again="bench-spark show r1")
+    told = news(dashboard)
+    assert told["is_over"]
+    assert told["title"] == "steady on mine: abandoned"
+    page = " ".join(told["fragments"].values())
+    assert "The run is over: abandoned" in page
+    assert "its driver has vanished" in page
+
+
 def test_news_follow_the_run_to_its_result(dashboard: Dashboard, store: Store) -> None:
     run = GrowingRun(store)
     followed = FollowedRun(Store(store.uri), "r1")

@@ -6,8 +6,8 @@ import pytest
 import result_documents as documents
 from growing_run import STARTED, GrowingRun, scenario
 
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import BrokerUnreachable, StoreError
-from bench_spark.measure.clock import NANOSECONDS
 from bench_spark.store import Store
 from bench_spark.watch.followed_run import FollowedRun
 from bench_spark.watch.over_time import charts_so_far, span_of, timeline_so_far
@@ -53,6 +53,30 @@ def test_the_start_is_known_from_any_tick(store: Store, followed: FollowedRun) -
     followed.refresh()
     assert followed.state.timeline is not None
     assert followed.state.timeline.start_ns == round((STARTED.timestamp() + 10) * NANOSECONDS)
+
+
+def test_a_load_that_has_to_settle_is_measured_from_when_its_driver_says(
+    store: Store, followed: FollowedRun
+) -> None:
+    run = GrowingRun(store, loaded=scenario(load={"mode": "maximum"}))
+    run.begin()
+    for second in range(3):
+        run.add_second(second)
+    followed.refresh()
+    state = followed.state
+    assert state.timeline is not None
+    start_ns = state.timeline.start_ns
+    assert state.timeline.measure_start_ns == start_ns + 6 * NANOSECONDS, "at the latest"
+    drawn = dict(state.throughput)
+    run.measure_from(3.5)
+    run.add_second(3)
+    followed.refresh()
+    assert state.timeline.start_ns == start_ns
+    assert state.timeline.measure_start_ns == start_ns + round(3.5 * NANOSECONDS)
+    assert drawn.items() <= state.throughput.items(), "what was drawn stays where it is"
+    over_time = timeline_so_far(state)
+    assert over_time is not None
+    assert over_time.measured == (1.5, 7.5)
 
 
 def test_a_window_that_is_published_again_counts_as_it_was_last(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.measure.envelope import Envelopes
+from bench_spark.core.envelope import Envelopes
 
 U64 = npt.NDArray[np.uint64]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.measure.envelope import (
+from bench_spark.core.envelope import (
     ENVELOPE_BYTES,
     ENVELOPE_DTYPE,
     TIMESTAMP_BYTES,

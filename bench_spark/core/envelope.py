@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,9 @@ def empty_envelopes(count: int) -> Envelopes:
 
 
 def envelope_bytes(envelopes: Envelopes) -> npt.NDArray[np.uint8]:
-    """The same memory as rows of 32 bytes, ready to be copied into message bodies."""
-    return envelopes.view(np.uint8).reshape(len(envelopes), ENVELOPE_BYTES)
+    """Rows of 32 bytes, ready to be copied into message bodies: the same memory, where it is one
+    piece."""
+    return np.ascontiguousarray(envelopes).view(np.uint8).reshape(len(envelopes), ENVELOPE_BYTES)
 
 
 def envelopes_from_bytes(rows: npt.NDArray[np.uint8]) -> Envelopes:
@@ -56,6 +58,40 @@ def joined_envelopes(parts: Sequence[Envelopes]) -> Envelopes:
     """One behind the other, by their bytes: numpy would compare the fields of part by part."""
     joined = bytearray().join([part.tobytes() for part in parts])
     return np.frombuffer(joined, dtype=ENVELOPE_DTYPE)
+
+
+@dataclass(frozen=True)
+class ForeignStamps:
+    """Where bodies of other programs say when they were sent."""
+
+    dtype: np.dtype[Any]
+    """Of the beginning of a body, with the field `sent`."""
+    unit_ns: int
+
+    @property
+    def body_bytes(self) -> int:
+        """How long a body is at least."""
+        return self.dtype.itemsize
+
+    def sent_ns(self, rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+        """Of each row, the beginning of a body; a moment beyond all clocks is negative."""
+        stamps = np.ascontiguousarray(rows[:, : self.body_bytes]).view(self.dtype).reshape(-1)
+        sent = stamps["sent"].astype(np.int64)
+        is_in_range = (sent >= 0) & (sent < _LAST_NS // self.unit_ns)
+        return np.where(is_in_range, sent, -1) * self.unit_ns
+
+
+_LAST_NS = 2**63 - 1
+_OWN_STAMPS = ForeignStamps(np.dtype([("sent", "<u8")]), 1)
+_PERFTEST_STAMPS = ForeignStamps(np.dtype([("sequence", ">i4"), ("sent", ">i8")]), 1_000_000)
+"""RabbitMQ PerfTest's, run with --use-millis: its own clock of nanoseconds has no epoch."""
+
+
+def foreign_stamps(timestamped: bool | str) -> ForeignStamps | None:
+    """As `message.timestamped` says; None where bodies are not looked into."""
+    if timestamped == "perftest":
+        return _PERFTEST_STAMPS
+    return _OWN_STAMPS if timestamped else None
 
 
 def run_tag(run_id: str) -> int:

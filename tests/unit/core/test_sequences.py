@@ -19,7 +19,7 @@ from sequence_model import (
     streams,
 )
 
-from bench_spark.measure.sequences import (
+from bench_spark.core.sequences import (
     GROUP_LIMIT,
     SEQUENCE_LIMIT,
     SequenceSets,

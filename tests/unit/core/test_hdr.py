@@ -9,7 +9,7 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.measure.hdr import (
+from bench_spark.core.hdr import (
     HIGHEST_LIMIT_US,
     TOTALS,
     Histogram,
@@ -199,9 +199,8 @@ class TestPercentiles:
         values_us = sample_us(kind)
         sparse, reference = histogram_of_us(values_us).sparse(), reference_of_us(values_us)
         for percentile in PERCENTILES:
-            assert sparse.percentile(percentile) == Percentile(
-                reference.get_value_at_percentile(percentile), is_lower_bound=False
-            )
+            expected_us = min(reference.get_value_at_percentile(percentile), max(values_us))
+            assert sparse.percentile(percentile) == Percentile(expected_us, is_lower_bound=False)
 
     @given(
         st.lists(durations_us, max_size=40),
@@ -212,12 +211,33 @@ class TestPercentiles:
     ) -> None:
         expected_us = reference_of_us(values_us).get_value_at_percentile(percentile)
         found = histogram_of_us(values_us).sparse().percentile(percentile)
-        assert found == Percentile(expected_us, is_lower_bound=False)
+        assert found == Percentile(min(expected_us, max(values_us, default=0)), False)
+
+    @given(
+        st.lists(st.integers(0, 3 * TEN_SECONDS_US), min_size=1, max_size=40),
+        st.floats(0.001, 100),
+    )
+    def test_lie_between_the_value_of_their_rank_and_the_maximum(
+        self, values_us: list[int], percentile: float
+    ) -> None:
+        rank = max(1, int(np.floor(percentile * len(values_us) / 100 + 0.5)))
+        exact_us = int(np.sort(values_us)[rank - 1])
+        found = histogram_of_us(values_us).sparse().percentile(percentile, TEN_SECONDS_US)
+        assert found.value_us <= max(values_us)
+        if exact_us > TEN_SECONDS_US:
+            assert found == Percentile(TEN_SECONDS_US, is_lower_bound=True)
+        else:
+            assert exact_us <= found.value_us <= exact_us * (1 + 1 / 1024)
 
     def test_zero_is_the_lower_end_of_the_first_bucket_and_the_others_the_upper(self) -> None:
-        sparse = histogram_of_us([5_001]).sparse()
+        sparse = histogram_of_us([5_001, 9_000]).sparse()
         assert sparse.percentile(0).value_us == 5_000
-        assert sparse.percentile(0.001).value_us == sparse.percentile(100).value_us == 5_003
+        assert sparse.percentile(0.001).value_us == sparse.percentile(50).value_us == 5_003
+
+    def test_none_is_above_the_true_maximum(self) -> None:
+        sparse = histogram_of_us([11_396_122], highest_us=60_000_000).sparse()
+        assert sparse.values_us.tolist() == [11_403_263]
+        assert {sparse.percentile(p).value_us for p in (0.001, 50, 99.9, 100)} == {11_396_122}
 
     @pytest.mark.fault(case=15)
     def test_overflow_takes_part_in_the_rank_as_a_lower_bound(self) -> None:
@@ -277,7 +297,8 @@ class TestEncoding:
         assert decoded.get_total_count() == len(values_us)
         for percentile in PERCENTILES:
             found = histogram.sparse().percentile(percentile)
-            assert decoded.get_value_at_percentile(percentile) == found.value_us
+            decoded_us = decoded.get_value_at_percentile(percentile)
+            assert min(decoded_us, max(values_us)) == found.value_us
 
     def test_keeps_large_counts(self) -> None:
         histogram = histogram_of_us([1_234])

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.measure.bitset import (
+from bench_spark.core.bitset import (
     I64,
     PAGE_BITS,
     PAGE_BYTES,

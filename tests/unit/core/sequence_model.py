@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 from hypothesis import strategies as st
 
-from bench_spark.measure.sequences import (
+from bench_spark.core.sequences import (
     SEQUENCE_LIMIT,
     Added,
     SequencePages,

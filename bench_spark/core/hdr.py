@@ -226,7 +226,8 @@ class SparseHistogram:
         return self.sum_us / count if count else None
 
     def percentile(self, percentile: float, highest_us: int | None = None) -> Percentile:
-        """The value at a percentile, by HdrHistogram's rank rule; 0 without any value.
+        """The value at a percentile, by HdrHistogram's rank rule: the highest value of its bucket,
+        but never above the true maximum. 0 without any value.
 
         Of a value in the overflow only a bound is known: `highest_us`, the end of the range it was
         recorded with. Without it the bound is the largest filled bucket, which is all that is known
@@ -239,16 +240,18 @@ class SparseHistogram:
         rank = max(1, int(percentile * self.count / 100 + 0.5))
         bucket = int(np.searchsorted(np.cumsum(self.counts), rank))
         if bucket == len(self.counts):
-            return Percentile(self._overflow_bound_us(highest_us), is_lower_bound=True)
+            bound_us = self._overflow_bound_us(highest_us)
+            return Percentile(min(bound_us, self.max_us), is_lower_bound=True)
         value_us = int(self.values_us[bucket])
         if not percentile:
             value_us = _lowest_equivalent_us(value_us)
-        return Percentile(value_us, is_lower_bound=False)
+        return Percentile(min(value_us, self.max_us), is_lower_bound=False)
 
     def _overflow_bound_us(self, highest_us: int | None) -> int:
-        if highest_us is not None:
-            return highest_us
-        return int(self.values_us[-1]) if len(self.values_us) else self.min_us
+        # The last bucket may reach beyond the range: what overflowed is not below what did not.
+        if not len(self.values_us):
+            return self.min_us if highest_us is None else highest_us
+        return max(highest_us or 0, int(self.values_us[-1]))
 
     def encode(self, highest_us: int) -> str:
         """HdrHistogram's own compressed form (V2, base64) for a range of 1 us .. `highest_us`.

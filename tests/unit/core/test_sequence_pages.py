@@ -25,14 +25,14 @@ from sequence_model import (
     streams,
 )
 
-from bench_spark.errors import RunError
-from bench_spark.measure.sequences import (
+from bench_spark.core.sequences import (
     GROUP_LIMIT,
     PAGE_LIMIT,
     SEQUENCE_LIMIT,
     SequencePages,
     SequenceSets,
 )
+from bench_spark.errors import RunError
 
 
 class TestExchange:

@@ -14,7 +14,7 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.measure.envelope import Envelopes, empty_envelopes
+from bench_spark.core.envelope import Envelopes, empty_envelopes
 
 U8 = npt.NDArray[np.uint8]
 Bool = npt.NDArray[np.bool_]

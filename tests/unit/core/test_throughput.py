@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.measure.throughput import (
+from bench_spark.core.throughput import (
     Throughput,
     median_interval,
     median_rank,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.measure import clock
-from bench_spark.measure.clock import NANOSECONDS, Clock, ClockOffset, best_offset, boot_id
+from bench_spark.core import clock
+from bench_spark.core.clock import NANOSECONDS, Clock, ClockOffset, best_offset, boot_id
 
 
 class TestClock:

@@ -1,0 +1,90 @@
+"""Whole agents whose consumers get nothing, or that stand still themselves."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from agents import Load, run_load
+from unit.loopbacks import LOOPBACK, Watch, assert_all_arrived, pairs, plan
+
+from bench_spark.collector import silence as silence_module
+from bench_spark.collector.evidence import agent_entry, measured_span, silences_of
+from bench_spark.collector.health import AgentHealth
+from bench_spark.core.clock import NANOSECONDS
+
+PHASES = {"warmup_seconds": 0.5, "measure_seconds": 4, "drain_seconds": 1}
+
+
+def stalled_seconds(load: Load) -> list[float]:
+    measured = measured_span(load.plan, load.control)
+    return [
+        agent_entry(load.control, agent, AgentHealth(), measured)["stalled_seconds"]
+        for agent in range(len(load.control.agents))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "confirms"),
+    [
+        ({"load": {"rate_per_second": 200}}, False),
+        ({"load": {"rate_per_second": 200}, "agents": 2, "placement": "split"}, True),
+        ({"load": {"mode": "maximum"}}, False),
+    ],
+    ids=["sent", "confirmed in another agent", "maximum"],
+)
+def test_a_consumer_that_gets_nothing_is_found(
+    keys: dict[str, object], confirms: bool, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence_module, "LONGEST_SILENCE_NS", NANOSECONDS)
+    watch.confirms = confirms
+    watch.delay = lambda: watch.received.total() >= 20
+    load = run_load(plan(phases=PHASES, **keys), LOOPBACK)
+    measured_from = measured_span(load.plan, load.control)[0]
+    found = silences_of(load.control, measured_from)
+    assert [one["consumers"] for one in found] == [[0]]
+    assert found[0]["seconds"] >= 1.0
+
+
+def test_consumers_that_get_their_messages_are_not_silent(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence_module, "LONGEST_SILENCE_NS", NANOSECONDS)
+    load = run_load(plan(**pairs(2), load={"rate_per_second": 200}, phases=PHASES), LOOPBACK)
+    assert_all_arrived(load)
+    assert silences_of(load.control, measured_span(load.plan, load.control)[0]) == ()
+
+
+def test_an_agent_that_stands_still_says_for_how_long(watch: Watch) -> None:
+    """A call that does not return in time is the same for the loop as being stopped."""
+    stands_still = threading.Event()
+
+    def at(step: str) -> None:
+        if step == "send" and watch.sent.total() >= 150 and not stands_still.is_set():
+            stands_still.set()
+            time.sleep(1.5)
+
+    watch.at = at
+    phases = {"warmup_seconds": 0.5, "measure_seconds": 3, "drain_seconds": 5}
+    load = run_load(plan(load={"rate_per_second": 200}, phases=phases), LOOPBACK)
+    assert_all_arrived(load)
+    assert stands_still.is_set()
+    assert 1.4 <= stalled_seconds(load)[0] <= 3.0
+
+
+def test_an_agent_that_runs_on_has_stood_still_for_no_time_that_counts(watch: Watch) -> None:
+    """Of the warm-up nothing is told: there it does no harm."""
+    stands_still = threading.Event()
+
+    def at(step: str) -> None:
+        if step == "send" and watch.sent.total() >= 20 and not stands_still.is_set():
+            stands_still.set()
+            time.sleep(1.2)
+
+    watch.at = at
+    phases = {"warmup_seconds": 3, "measure_seconds": 0.5, "drain_seconds": 5}
+    load = run_load(plan(load={"rate_per_second": 200}, phases=phases), LOOPBACK)
+    assert stands_still.is_set()
+    assert load.results[0].report["stalls"]
+    assert stalled_seconds(load) == [0.0]
