@@ -6,7 +6,7 @@ What is sent (`Batch`), what became of it (`Outcomes`) and what arrived (`Receiv
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from itertools import repeat
 from typing import Any, TypeVar
@@ -283,6 +283,10 @@ class Received:
     @property
     def corrupted(self) -> Bool:
         return self.rows["corrupted"]
+
+    def kept(self) -> Received:
+        """The same messages, with rows that stay as they are after the next receive."""
+        return replace(self, rows=self.rows.copy())
 
     def at(self, places: slice | I64) -> Received:
         """Some of these messages."""

@@ -286,7 +286,7 @@ def receive_into(
     if len(received):
         bodies = None if received.bodies is None else [bytes(body) for body in received.bodies]
         # Rows and bodies are the transport's own until the next receive.
-        parts.append(replace(received, rows=received.rows.copy(), bodies=bodies))
+        parts.append(replace(received.kept(), bodies=bodies))
         if acknowledge:
             consumers.acknowledge(received)
     return len(received)

@@ -33,8 +33,9 @@ class AckTransactions:
         return len(self._waiting)
 
     def add(self, tags: U64, now_seconds: float) -> None:
-        """These messages, in the order of their tags, may be acknowledged."""
-        self._waiting = np.concatenate((self._waiting, tags)) if len(self._waiting) else tags
+        """These messages, in the order of their tags, may be acknowledged. Tags are copied: they
+        are the transport's own until the next receive."""
+        self._waiting = np.concatenate((self._waiting, tags))
         self.added_seconds = now_seconds
 
     def begin(self, is_partial: bool = False) -> U64:

@@ -221,12 +221,12 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttWire, MqttWire]):
     def _empty_queues(self) -> None:
         """Acknowledge what has arrived, so that the broker sends the rest of what it has for these
         lanes: it would forget that with the session."""
-        fetched = [self._arrivals.take()]
+        fetched = [self._arrivals.take().kept()]
         while len(fetched[-1]):
             self._acknowledged_unreported += self.acknowledge(fetched[-1])
             # Behind the acknowledgement, so answered behind what it lets the broker send.
             self._await_answer_to_ping()
-            fetched.append(self._arrivals.take())
+            fetched.append(self._arrivals.take().kept())
         for part in fetched[:-1]:
             part.rows["tag"] = 0
             self._arrivals.add_run(part)
