@@ -34,7 +34,8 @@ class LiveDelay:
     def written(self, window_end_ns: int, now_ns: int) -> None:
         if window_end_ns <= self.newest_end_ns:
             return  # another measure of the same window, or one that has changed since
-        delay = (now_ns - window_end_ns) / NANOSECONDS
+        # The last tick of a run may end before its second does.
+        delay = max(0.0, (now_ns - window_end_ns) / NANOSECONDS)
         self.windows += 1
         self.late += delay > self.late_after_seconds
         self.first_written_ns = self.first_written_ns or now_ns

@@ -13,7 +13,7 @@ from bench_spark.report.formatting import duration, rate
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.suite import MAX, SUSTAINED, Suite, Trial, suite_digest, value_text
 from bench_spark.search.rate_trials import RateTrials, exit_code_of, received_per_second
-from bench_spark.search.sustained import Bounds
+from bench_spark.search.sustained import Bounds, Sustained
 from bench_spark.suite.progress import DIGEST_TAG, KEY_TAG, NOTE_TAG, SEARCH_END_TAG, SEARCH_TAG
 from bench_spark.suite.runner import SIGNALLED, TrialEnd
 from bench_spark.summary.document import Document, RunSummary
@@ -95,9 +95,10 @@ class SuiteTrials:
             return TrialEnd(interrupted.exit_code, "interrupted")
         # The load at the rate that was found stands for the trial.
         standing = loads.standing_for(found)
-        tags = {KEY_TAG: trial.key, NOTE_TAG: found.text, SEARCH_END_TAG: found.end}
+        text = found.text if found.is_settled else f"{found.text}; {_edge_text(found, loads)}"
+        tags = {KEY_TAG: trial.key, NOTE_TAG: text, SEARCH_END_TAG: found.end}
         self.abilities.tag(standing.document["run_id"], tags)
-        return TrialEnd(exit_code_of(found, standing, exit_codes), found.text)
+        return TrialEnd(exit_code_of(found, standing, exit_codes), text)
 
     def _bounds(self) -> Bounds:
         search = self.suite.search
@@ -109,11 +110,28 @@ class SuiteTrials:
         )
 
 
+def _edge_text(found: Sustained, loads: RateTrials) -> str:
+    """The loads that an unsettled answer hangs on, with their figures."""
+    told = []
+    for run in (loads.runs[place] for place in found.edge):
+        kept = "kept" if run.verdict.kept else "not kept"
+        figures = f"{rate(run.document['rates']['receive_rate'])} received"
+        if (p99_us := _p99_us(run.document)) is not None:
+            figures += f", P99 {duration(p99_us)}"
+        told.append(f"{rate(run.rate_per_second)} {kept} ({figures}, {run.document['run_id']})")
+    return "; ".join(told)
+
+
+def _p99_us(document: Document) -> int | None:
+    measured = document.get("measures", {})
+    found: int | None = measured.get("latency", measured.get("confirm_latency", {})).get("p99_us")
+    return found
+
+
 def result_text(document: Document) -> str:
     """The result of a load in a line."""
     rates = document["rates"]
-    measured = document.get("measures", {})
-    p99_us = measured.get("latency", measured.get("confirm_latency", {})).get("p99_us")
+    p99_us = _p99_us(document)
     received = rates["receive_rate"]
     told = [
         document["status"],

@@ -103,6 +103,8 @@ class AuditInput:
     is_cut_short: bool = False
     """Whether a failure, a signal or an objective ended the run before its time: what was under way
     then had no whole drain."""
+    has_other_verdict: bool = False
+    """Whether a failure or a signal decides the status, or the run goes on still."""
     measured_seconds: float = 0.0
     stalled_seconds: Mapping[int, float] = field(default_factory=dict)
     """By agent: how much of the measured phase its loop did not run, where it was too long."""

@@ -88,6 +88,8 @@ def counts_of(totals: TickTotals, facts: RunFacts) -> Counts:
     received -= not_sent
     return counts | {
         "received": received,
+        # A number that nobody sent has moved the highest seen: what came after it seems late.
+        "out_of_order": None if accounts.unexpected else counts["out_of_order"],
         "unexpected": in_all(CONSUMER, "unexpected") + accounts.unexpected,
         "received_once": accounts.received_once,
         # Fewer than were received once: only where bodies were forged; the audit says so.

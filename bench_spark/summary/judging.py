@@ -108,6 +108,10 @@ def audit_input(
         undelivered_share=scenario.audit.undelivered_share,
         refused=counts["refused"] or 0,
         is_cut_short=was_cut_short or facts.measured_from is None,
+        has_other_verdict=bool(facts.failures)
+        or facts.interrupted_by is not None
+        or facts.is_partial
+        or facts.measured_from is None,
         measured_seconds=seconds,
         stalled_seconds={
             agent["agent"]: agent["stalled_seconds"]

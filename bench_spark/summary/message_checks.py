@@ -13,7 +13,7 @@ MOST_LEFT = 0.05
 
 def message_checks(run: AuditInput) -> Iterator[Check]:
     """Without a measured message there is nothing that a verdict could be about."""
-    if run.is_cut_short:
+    if run.has_other_verdict:
         return
     if run.ends == "consumers":
         if not run.received:
@@ -60,9 +60,7 @@ def account_checks(run: AuditInput) -> Iterator[Check]:
     if accounts is None and not run.sent:
         return
     if accounts is None:
-        yield Check(
-            "accounts", "warn", "bodies below 32 bytes carry no sequence: losses are not counted"
-        )
+        yield from _without_numbers(run)
         return
     if not accounts.closes or run.received < accounts.received_once:
         yield Check(
@@ -81,6 +79,22 @@ def account_checks(run: AuditInput) -> Iterator[Check]:
         )
     yield from _loss(run, accounts)
     yield from _drain(run, accounts)
+
+
+def _without_numbers(run: AuditInput) -> Iterator[Check]:
+    """Bodies without a sequence number: how many are missing is known, but not which, or why."""
+    text = "bodies below 32 bytes carry no sequence: losses are not counted"
+    yield Check("accounts", "warn", text)
+    expected = run.sent if run.expected is None else run.expected
+    missing = expected - run.refused - run.received
+    is_above = missing > run.undelivered_share * expected
+    if is_above and not run.is_cut_short and not run.lost_is_explained_by:
+        yield Check(
+            "indeterminate",
+            "fail",
+            f"{missing} messages were not received, of {expected} expected: more than the "
+            f"{run.undelivered_share:.2%} of audit.undelivered_share",
+        )
 
 
 def _loss(run: AuditInput, accounts: Accounts) -> Iterator[Check]:

@@ -69,13 +69,15 @@ def probed(context: TransportContext) -> BrokerFacts:
 
     # A daemon: nobody waits for it any longer once the peer is known to be something else.
     threading.Thread(target=ask, name="probe", daemon=True).start()
+    is_recognised = False
     try:
         answer = answers.get(timeout=_WAITING_SECONDS)
     except queue.Empty:
         if (other := _wrong_protocol(context.broker)) is not None:
             raise other from None
+        is_recognised = True
         answer = answers.get()
-    if isinstance(answer, BrokerUnreachable):
+    if isinstance(answer, BrokerUnreachable) and not is_recognised:
         raise _wrong_protocol(context.broker) or answer
     if isinstance(answer, BaseException):
         raise answer
@@ -132,7 +134,11 @@ def _answers(host: str, port: int, is_encrypted: bool) -> Iterator[tuple[str, st
     arrived: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()
 
     def ask(question: str) -> None:
-        arrived.put((question, _answer(host, port, question, is_encrypted)))
+        answer = None
+        try:
+            answer = _answer(host, port, question, is_encrypted)
+        finally:
+            arrived.put((question, answer))
 
     questions = [*_GREETINGS] if is_encrypted else [_TLS, *_GREETINGS]
     for question in questions:

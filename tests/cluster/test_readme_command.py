@@ -3,6 +3,7 @@ and nothing else: Python comes out of the archive, Delta's jars from Maven Centr
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -100,7 +101,12 @@ def test_the_command_of_the_readme_works_with_only_its_addresses_replaced(
     assert row["status"] in ("valid", "degraded"), said[-3000:]
     events = DeltaTable(str(store / "events")).to_pandas()
     assert set(events[events.phase == "measure"].agent) == set(range(AGENTS))
-    assert len(DeltaTable(str(store / "metrics")).to_pandas())
+    # Live: the first row was there before the measured phase was over, and the audit agrees.
+    metrics = DeltaTable(str(store / "metrics")).to_pandas()
+    assert metrics["written_at"].min() < row["measured_until"]
+    checks = json.loads(row["result_json"])["audit"]["checks"]
+    (live,) = (check for check in checks if check["name"] == "live")
+    assert live["text"].startswith("the newest live metrics came")
     assert not re.findall(r"^.* (?:INFO|WARN) .*$", said, re.MULTILINE)
     assert "Exception" not in said
     assert "measure  " in said

@@ -98,6 +98,48 @@ def test_amqp_messages_with_automatic_acks_that_never_reach_the_consumer_are_no_
     assert counts["lost"] + counts["indeterminate"] > 0.001 * counts["sent"]
 
 
+def test_bodies_too_small_for_a_number_that_never_arrive_are_no_valid_run(
+    mosquitto_broker: Broker, carry_out: CarryOut
+) -> None:
+    with proxied(mosquitto_broker) as (proxy, through_proxy):
+
+        def lose(loading: Loading) -> None:
+            loading.sleep_until(1)
+            proxy.lose_what_is_for_the_consumer()
+
+        outcome = carry_out(
+            through_proxy,
+            lose,
+            phases={"warmup_seconds": 0.5, "measure_seconds": 3, "drain_seconds": 1},
+            load={"rate_per_second": RATE},
+            message={"bytes": 16},
+            mqtt={"qos": 1},
+        )
+    counts = outcome.counts
+    missing = counts["sent"] - counts["received"]
+    assert missing > 0.001 * counts["sent"]
+    assert (outcome.status, outcome.exit_code) == ("degraded", 4)
+    assert outcome.check("indeterminate").startswith(f"fail: {missing} messages were not received")
+
+
+def test_a_broker_that_refuses_more_than_its_share_makes_no_valid_run(
+    rabbitmq_broker: Broker, carry_out: CarryOut
+) -> None:
+    limit = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    outcome = carry_out(
+        rabbitmq_broker,
+        phases={"warmup_seconds": 0.5, "measure_seconds": 3, "drain_seconds": 5},
+        load={"mode": "maximum"},
+        amqp={"confirms": 1000, "queue": {"arguments": limit}},
+    )
+    refused = outcome.counts["refused"]
+    assert refused > 0.001 * outcome.counts["sent"]
+    assert outcome.status == "degraded"
+    assert outcome.exit_code == 4
+    assert outcome.check("refused").startswith(f"fail: the broker refused {refused} of")
+    assert outcome.closes
+
+
 def test_an_agent_that_was_stopped_for_half_of_the_time_is_named(
     rabbitmq_broker: Broker, carry_out: CarryOut
 ) -> None:

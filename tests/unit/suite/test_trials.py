@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,6 +142,9 @@ def test_a_search_that_is_not_settled_is_degraded_and_says_its_range(tmp_path: P
     [tags] = broker.tags.values()
     assert tags["search_end"] == "trials"
     assert ", not settled: " in ended.text
+    # With the figures of both loads that the answer hangs on.
+    assert re.search(r"; [\d,.]+ kept \([\d,.]+ received, \d+\)", ended.text), ended.text
+    assert re.search(r"; [\d,.]+ not kept \([\d,.]+ received, \d+\)", ended.text), ended.text
     assert tags["trial_note"] == ended.text
 
 

@@ -209,6 +209,16 @@ def test_without_accounts_losses_are_not_claimed() -> None:
     assert counts["lost"] is counts["duplicates"] is counts["indeterminate"] is None
 
 
+def test_numbers_that_only_the_driver_knows_to_be_nobodys_leave_no_count_of_the_order() -> None:
+    late = HandTick("consumer", "measure", 6, {"out_of_order": 40})
+    known = Accounts(sent=300, received_once=300)
+    counts = summary([*good_ticks(), late], accounts=known).document["counts"]
+    assert counts["out_of_order"] == 40
+    forged = Accounts(sent=300, received_once=290, lost=10, unexpected=10)
+    counts = summary([*good_ticks(), late], accounts=forged).document["counts"]
+    assert (counts["out_of_order"], counts["unexpected"]) == (None, 10)
+
+
 def test_malformed_foreign_and_errors_count_in_any_phase() -> None:
     odd = HandTick("consumer", "warmup", 1, {"malformed": 1, "foreign": 2, "errors": 3})
     counts = summary([*good_ticks(), odd, producer(6, errors=4)]).document["counts"]
