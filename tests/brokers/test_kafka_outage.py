@@ -13,6 +13,7 @@ from agents import Load, start_load
 from contract import (
     CLOCK,
     KAFKA_PLANES,
+    PATIENCE_SECONDS,
     batch,
     collect,
     consuming,
@@ -236,7 +237,7 @@ def test_messages_on_their_way_to_a_dead_broker_end_as_unknown_within_seconds(
         started = time.monotonic()
         producers.close()
         outcomes = producers.outcomes()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < PATIENCE_SECONDS
     with pytest.raises(BrokerUnreachable, match=str(restartable.broker.bootstrap_servers)):
         transport.depths(made)
     assert set(outcomes.kind.tolist()) == {OutcomeKind.UNKNOWN}

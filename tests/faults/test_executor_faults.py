@@ -72,7 +72,7 @@ def test_too_few_slots_are_refused_at_once(
         carry_out(loopback_broker, **keys)
     seconds = time.monotonic() - started
     assert refused.value.exit_code == EXIT_PREFLIGHT
-    assert seconds < 15
+    assert seconds < 60
     seen(f"local: refused in {seconds:.1f} s")
 
 
@@ -156,5 +156,5 @@ def check_refused_for_slots(cluster: Cluster, common: tuple[str, ...], seen: See
     assert done.wait(60) == EXIT_PREFLIGHT, "".join(said)
     assert "offers 4" in "".join(said)
     seconds = time.monotonic() - planned
-    assert seconds < 15
+    assert seconds < 60
     seen(f"standalone: refused {seconds:.1f} s after the session was there", case=11)

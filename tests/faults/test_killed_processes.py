@@ -14,6 +14,7 @@ import pika
 import psutil
 import pytest
 import yaml
+from whole_runs import workers_at
 
 from bench_spark.errors import StoreError
 from bench_spark.scenario.broker import Broker
@@ -22,21 +23,21 @@ from bench_spark.store import Store
 PATIENCE_SECONDS = 600
 
 
-def jvm_of(driver: psutil.Process) -> psutil.Process | None:
+def jvm_of(driver: psutil.Process, _port: int = 0) -> psutil.Process | None:
     return next((child for child in driver.children() if child.name() == "java"), None)
 
 
-def worker_of(driver: psutil.Process) -> psutil.Process | None:
-    """The Python worker that is an agent: the one with a connection to the broker has most CPU."""
+def worker_of(driver: psutil.Process, port: int) -> psutil.Process | None:
+    """The Python worker that is an agent."""
     jvm = jvm_of(driver)
-    workers = [] if jvm is None else [p for p in jvm.children(recursive=True) if not p.children()]
-    return max(workers, key=lambda process: sum(process.cpu_times()[:2]), default=None)
+    own = set() if jvm is None else {process.pid for process in jvm.children(recursive=True)}
+    return next((process for process in workers_at(port) if process.pid in own), None)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim_of", [jvm_of, worker_of])
 def test_what_was_measured_is_kept_and_nothing_is_left(
-    victim_of: Callable[[psutil.Process], psutil.Process | None],
+    victim_of: Callable[[psutil.Process, int], psutil.Process | None],
     rabbitmq_broker: Broker,
     tmp_path: Path,
 ) -> None:
@@ -58,7 +59,7 @@ def test_what_was_measured_is_kept_and_nothing_is_left(
         )
     try:
         wait_for_measured_events(store, run_id, program)
-        victim = victim_of(psutil.Process(program.pid))
+        victim = victim_of(psutil.Process(program.pid), rabbitmq_broker.port)
         assert victim is not None
         victim.kill()
         out, _ = program.communicate(timeout=PATIENCE_SECONDS)

@@ -235,7 +235,7 @@ def test_a_read_only_store_is_refused_for_runs_and_read_all_the_same(
         assert main(["run", "steady", *arguments]) == EXIT_PREFLIGHT
         said = capfd.readouterr()
         assert "cannot be written: Read-only file system" in said.err
-        assert time.monotonic() - started < 15
+        assert time.monotonic() - started < 60
         assert main(["runs", "--store", str(store)]) == 0
 
 

@@ -160,7 +160,7 @@ class _AckGroup:
         """One acknowledgement for each group that is full now."""
         full = tags[self._every - self.count - 1 :: self._every]
         self.count = (self.count + len(tags)) % self._every
-        self._last_tag = tags[-1:]
+        self._last_tag = tags[-1:].copy()  # rows are good until the next receive
         self.added_seconds = now_seconds
         return self.frames.of(full) if len(full) else b""
 
