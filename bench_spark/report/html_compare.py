@@ -21,7 +21,12 @@ from bench_spark.report.formatting import one_line
 from bench_spark.report.html_page import Charts, Section, page
 from bench_spark.report.markup import Child, Markup, table, tag
 from bench_spark.report.measures import Document
-from bench_spark.report.suite_comparison import LEGEND, notes_of_suite, summary_of
+from bench_spark.report.suite_comparison import (
+    LEGEND,
+    incomparable,
+    notes_of_suite,
+    summary_of,
+)
 
 _CLASSES = {"cannot tell": "warn", "not comparable": "fail"}
 
@@ -42,6 +47,7 @@ def write_suite_comparison_html(document: Document, writer: TextIO) -> None:
             "cells",
             "Combination by combination",
             [
+                tag("ul", [tag("li", note) for note in incomparable(document)]),
                 table(LEGEND.capitalize(), summary.headings, summary.rows),
                 tag("ul", [tag("li", note) for note in notes_of_suite(document)]),
                 [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -57,6 +57,9 @@ def write_suite_comparison(document: Document, writer: TextIO) -> None:
     summary = summary_of(document)
     console = console_for(writer)
     writer.write(f"{one_line(document['title'])}\n\n")
+    if warnings := list(incomparable(document)):
+        print_block(console, labelled([(Text("note", "bold"), one) for one in warnings]))
+        writer.write("\n")
     print_block(console, plain_table(summary.headings, summary.rows, gap=2))
     writer.write(f"\n{LEGEND}\n")
     writer.writelines(f"{one_line(text)}\n" for text in document["unmatched"])
@@ -66,14 +69,8 @@ def write_suite_comparison(document: Document, writer: TextIO) -> None:
 
 
 def notes_of_suite(document: Document) -> Iterator[str]:
-    """Why combinations are not comparable, or cannot be told; brokers and machines of each side."""
-    places: dict[str, list[str]] = {}
-    for comparison in document["comparisons"]:
-        for text in _doubts(comparison):
-            places.setdefault(text, []).append(comparison["candidate"]["label"])
-    for text, labels in places.items():
-        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
-        yield one_line(f"{labels[0]}{more}: {text}")
+    """Why a difference cannot be told; brokers and machines of each side."""
+    yield from _by_place(document, _doubts)
     for side in ("baseline", "candidate"):
         for what in ("broker", "machine"):
             texts = dict.fromkeys(
@@ -82,9 +79,30 @@ def notes_of_suite(document: Document) -> Iterator[str]:
             yield one_line(f"{what} of the {side}: {'; '.join(texts)}")
 
 
+def incomparable(document: Document) -> Iterator[str]:
+    """Which combinations were not asked for the same load."""
+
+    def why(comparison: Mapping[str, Any]) -> Iterator[str]:
+        if not comparison["is_comparable"]:
+            yield f"not comparable: {why_not_comparable(comparison)}"
+
+    return _by_place(document, why)
+
+
+def _by_place(
+    document: Document, said_of: Callable[[Mapping[str, Any]], Iterable[str]]
+) -> Iterator[str]:
+    """Each text once, with the first of the combinations that it is about."""
+    places: dict[str, list[str]] = {}
+    for comparison in document["comparisons"]:
+        for text in said_of(comparison):
+            places.setdefault(text, []).append(comparison["candidate"]["label"])
+    for text, labels in places.items():
+        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+        yield one_line(f"{labels[0]}{more}: {text}")
+
+
 def _doubts(comparison: Mapping[str, Any]) -> Iterator[str]:
-    if not comparison["is_comparable"]:
-        yield f"not comparable: {why_not_comparable(comparison)}"
     shown = [entry for entry in comparison["metrics"] if entry["metric"] in _SHOWN]
     for reason in dict.fromkeys(entry["reason"] for entry in shown if entry["reason"]):
         yield f"cannot tell: {reason}"

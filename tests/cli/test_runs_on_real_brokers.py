@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import threading
@@ -102,6 +103,26 @@ def test_the_same_scenario_runs_on_every_broker(
     assert json.loads(out) == document
     code, out, _ = run("runs", "--store", store)
     assert "first" in out
+
+
+def test_the_live_line_has_a_rate_at_once_and_confirm_latency_where_nobody_consumes(
+    run: Run, rabbitmq_broker: Broker, tmp_path: Path
+) -> None:
+    code, _, err = run(
+        "run",
+        "publish",
+        *("--broker", file_of(tmp_path, rabbitmq_broker), "--store", str(tmp_path / "store")),
+        *("--set", "load.mode=rate", "--set", "load.rate_per_second=500"),
+        *("--set", "load.messages=null", "--set", "phases.warmup_seconds=0"),
+        *("--set", "phases.measure_seconds=15"),
+    )
+    assert_ended(code, err)
+    lines = re.findall(r"measure +\d+/15 s +([\d,.]+|-) msg/s +(.*)", err)
+    # What agents have sent is on the line before the rolling metrics are.
+    rates = [float(shown.replace(",", "")) for shown, _ in lines if shown != "-"]
+    assert len(rates) >= len(lines) - 1 > 0, err
+    assert max(rates) > 0
+    assert all(p99.startswith("confirm P99") for _, p99 in lines), err
 
 
 @pytest.mark.parametrize("mode", ["maximum", "window"])

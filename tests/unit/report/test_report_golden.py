@@ -109,3 +109,11 @@ def test_pages_fit_80_columns_and_end_no_line_with_spaces(name: str) -> None:
     for line in writer.getvalue().splitlines():
         assert len(line) <= 80, line
         assert line == line.rstrip()
+
+
+def test_what_is_not_comparable_is_said_before_the_table_of_a_suite() -> None:
+    writer = io.StringIO()
+    write_suite_comparison(html_pages.comparison("bytes 1000", is_comparable=False), writer)
+    said = writer.getvalue()
+    assert 0 < said.index("not comparable: ") < said.index("receive rate")
+    assert said.count("not comparable: ") == 1
