@@ -20,6 +20,10 @@ def start_worker(number: int) -> int:
     return number
 
 
+def start_workers(numbers: Iterable[int]) -> Iterable[int]:
+    return map(start_worker, numbers)
+
+
 def in_task(
     tasks: list[AgentTask], marker: StoreMarker | None, messages: MakeMessageWriter | None
 ) -> Callable[[Iterable[int]], Iterable[AgentResult]]:

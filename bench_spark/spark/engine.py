@@ -6,6 +6,7 @@ How one run is carried out is told in `run.py`.
 from __future__ import annotations
 
 import time
+import uuid
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,16 +16,24 @@ from pyspark.sql import SparkSession
 
 from bench_spark.errors import BenchError, StoreError, TooFewSlots
 from bench_spark.plan import Plan
-from bench_spark.spark.agent_task import start_worker
+from bench_spark.spark.agent_task import start_worker, start_workers
 from bench_spark.spark.dataset_rows import DatasetRows
 from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
 from bench_spark.spark.request import Display, RunRequest
 from bench_spark.spark.run import Run
-from bench_spark.spark.session import free_slots, master_of, start_timeout, wait_for_slots
+from bench_spark.spark.session import (
+    JVM_GONE,
+    free_slots,
+    master_of,
+    start_timeout,
+    wait_for_slots,
+)
 from bench_spark.store import Store
 from bench_spark.summary.document import RunSummary
 from bench_spark.threads import watched
 
+MOST_EXECUTORS_SECONDS = 60.0
+"""How long to wait for executors that do not take tasks: they may be busy with somebody else's."""
 TRIALS_PUBLISHED_TOGETHER = 10
 """Without live metrics: a query that is started for each trial would take two seconds of each."""
 
@@ -47,6 +56,8 @@ class Engine:
         self._display = display
         self._metrics: RollingMetrics | None = None
         self._rows = DatasetRows(spark, store)
+        self._has_all_executors = False
+        """Whether every executor has taken tasks."""
         self._unpublished: list[str] = []
         """Trials without live metrics, whose rows are still to be made."""
 
@@ -61,12 +72,12 @@ class Engine:
         Python workers of so many agents, and with `live` the rolling metrics."""
         context = self._spark.sparkContext
 
-        def start_workers() -> None:
+        def start() -> None:
             # Whatever is wrong with them, the first run meets it too, and says it.
             with suppress(Exception):
                 context.parallelize(range(agents), agents).map(start_worker).count()
 
-        job = InheritableThread(target=watched(start_workers), name="workers", daemon=True)
+        job = InheritableThread(target=watched(start), name="workers", daemon=True)
         job.start()
         if live:
             self._ensure_metrics().make_ready(self._start_timeout)
@@ -126,3 +137,30 @@ class Engine:
                 f"{len(plan.assignments)} agent(s) and the rolling metrics need {needed} slots, "
                 f"but {master} offers {slots}: add executors or cores, or use fewer agents"
             )
+        if not master.startswith("local") and not self._has_all_executors:
+            self._await_executors(slots)
+            self._has_all_executors = True
+
+    def _await_executors(self, slots: int) -> None:
+        """Return when every executor takes tasks, or when they have had their time.
+
+        An executor is known before it has unpacked what the job brings, and takes tasks only after
+        that. Agents that are placed meanwhile would crowd on the first that is ready; a barrier
+        stage that needs all slots is not launched before the last one is.
+        """
+        context = self._spark.sparkContext
+        group = f"executors-{uuid.uuid4().hex}"
+
+        def occupy_all() -> None:
+            # Whatever is wrong with them, the run meets it too, and says it.
+            with suppress(Exception):
+                context.setJobGroup(group, "bench-spark: executors")
+                stage = context.parallelize(range(slots), slots).barrier()
+                stage.mapPartitions(start_workers).count()
+
+        job = InheritableThread(target=watched(occupy_all), name="executors", daemon=True)
+        job.start()
+        job.join(min(MOST_EXECUTORS_SECONDS, self._start_timeout))
+        if job.is_alive():
+            with suppress(*JVM_GONE):
+                context.cancelJobGroup(group)

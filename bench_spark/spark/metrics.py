@@ -189,13 +189,17 @@ class RollingMetrics:
             raise RunError(f"rolling metrics did not end within {timeout_seconds} s")
         self.raise_if_failed()
 
+    @property
+    def is_running(self) -> bool:
+        return self._query is not None and bool(self._query.isActive)
+
     def make_ready(self, timeout_seconds: float = START_SECONDS) -> None:
         """Start the query if it is not running, and see one row all the way through it.
 
         The first batch of a cold query takes seconds; without this a short run would be over
         before anyone has seen a window of it. Raises an EnvironmentNotReady with the reason.
         """
-        if self._query is None or not self._query.isActive:
+        if not self.is_running:
             self._prove(self.start, timeout_seconds)
 
     def prove_ready(self, timeout_seconds: float) -> None:

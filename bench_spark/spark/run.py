@@ -181,19 +181,21 @@ class Run:
     def _warm_metrics(self, server: CollectorServer, control: RunControl) -> None:
         """Get the query going while the agents get ready; the load starts when both are.
 
-        Unwarmed, a short run would be over before the query's first batch. On a cluster a row is
-        sent through it once more when every agent has its slot and its Python worker: what is left
-        then is what the query will have during the load.
+        Unwarmed, a short run would be over before the query's first batch. On a cluster agents are
+        placed first: slots that the query's first batch has taken would crowd them on the others.
+        What is left then, one slot at least, is what the query will have during the load, so that a
+        row is sent through it again where it has been running since an earlier trial.
         """
         is_cluster = not master_of(self._spark).startswith("local")
 
         def warm() -> None:
             try:
-                self._metrics.make_ready(self._start_timeout)
                 while is_cluster and not control.all_joined.wait(WATCH_SECONDS):
                     if self._is_over.is_set():
                         return
-                if is_cluster:
+                was_ready = self._metrics.is_running
+                self._metrics.make_ready(self._start_timeout)
+                if is_cluster and was_ready:
                     self._metrics.prove_ready(self._start_timeout)
             except BenchError as error:
                 self._start_error = error
