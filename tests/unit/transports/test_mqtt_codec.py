@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
-from bench_spark.transports.base import HEAD_ONLY, OutcomeKind, Outcomes, Part, Received
-from bench_spark.transports.mqtt import packets
-from bench_spark.transports.mqtt.deliveries import Deliveries, Unreleased
+from bench_spark.transports.base import HEAD_ONLY, OutcomeKind, Part, Received
+from bench_spark.transports.batches import RECEIVED_DTYPE
+from bench_spark.transports.mqtt import codec, packets
+from bench_spark.transports.mqtt.connection import PacketReader, read_buffer
+from bench_spark.transports.mqtt.consumers import MessageReader, Routes
 from bench_spark.transports.mqtt.packets import BadPacket
-from bench_spark.transports.mqtt.parsing import LONGEST_WHOLE_BYTES, Parser
-from bench_spark.transports.mqtt.settlement import Settlement
-from bench_spark.transports.mqtt.tokens import token
-from bench_spark.transports.mqtt.wire import read_buffer
+from bench_spark.transports.mqtt.producers import InFlight, OutcomeRows
 from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.runs import ReadBuffer
 
 LANE = 3
 TOPICS = (b"bench/run/0", b"bench/run/1", b"t")
 VERSIONS = ("3.1.1", "5")
+LONG_BYTES = 64 * 1024
 
 
 # -- making streams --------------------------------------------------------------------------------
@@ -34,7 +38,7 @@ VERSIONS = ("3.1.1", "5")
 
 @dataclass(frozen=True)
 class Kind:
-    """What alike messages have in common."""
+    """What messages have in common."""
 
     topic: bytes = TOPICS[0]
     size: int = 100
@@ -64,7 +68,7 @@ def pieces(stream: bytes, cuts: Sequence[int]) -> list[bytes]:
     return [stream[a:b] for a, b in itertools.pairwise(places)]
 
 
-def feed(parser: Parser, parts: Sequence[bytes]) -> None:
+def feed(parser: PacketReader, parts: Sequence[bytes]) -> None:
     buffer, rest = read_buffer(), b""
     for part in parts:
         data = rest + part
@@ -74,36 +78,56 @@ def feed(parser: Parser, parts: Sequence[bytes]) -> None:
     assert rest == b""
 
 
+def acks_in(data: bytes, kind: int) -> list[int]:
+    """The identifiers of the acknowledgements of this kind."""
+    acks = [struct.unpack_from(">BBH", data, at) for at in range(0, len(data), 4)]
+    assert {length for _, length, _ in acks} <= {2}
+    return [identifier for one, _, identifier in acks if one == kind]
+
+
+_ARRIVALS = Arrivals(HEAD_ONLY)
+"""Made once: its rows take longer to make than a stream to read."""
+
+
 @dataclass
 class Consumer:
-    """The receiver of a lane, and all that it said."""
+    """The reader of a lane, and all that it says."""
 
     version: str = "3.1.1"
     want: frozenset[Part] = HEAD_ONLY
     packets: list[tuple[int, bytes]] = field(default_factory=list)
-    released: list[int] = field(default_factory=list)
-    repeated: list[int] = field(default_factory=list)
+    answers: bytearray = field(default_factory=bytearray)
+    repeats: int = 0
 
     def __post_init__(self) -> None:
-        self.arrivals = Arrivals(self.want)
-        self.deliveries = Deliveries(
-            LANE,
-            {topic: route for route, topic in enumerate(TOPICS)}.get,
-            self.arrivals,
-            Unreleased(),
-            lambda ids: self.released.extend(ids.tolist()),
-            lambda ids: self.repeated.extend(ids.tolist()),
-        )
-        self.parser = Parser(
-            self.version,
-            self.deliveries,
-            lambda kind, body: self.packets.append((kind, body)),
-            keeps_bodies=Part.BODY in self.want,
-        )
+        self.arrivals = _ARRIVALS if self.want == HEAD_ONLY else Arrivals(self.want)
+        self.arrivals.take()
+        routes = Routes([topic.decode() for topic in TOPICS])
+        self.parser = MessageReader(self.version, LANE, routes, self.arrivals)
+        self.parser.on_packet = lambda kind, body: self.packets.append((kind, body))
+        self.parser.on_answers = self.answers.extend
+        self.parser.on_repeats = self._count
+
+    def _count(self, repeats: int) -> None:
+        self.repeats += repeats
+
+    @property
+    def released(self) -> list[int]:
+        return acks_in(bytes(self.answers), packets.PUBCOMP)
+
+    @property
+    def repeated(self) -> list[int]:
+        found = acks_in(bytes(self.answers), packets.PUBREC)
+        assert len(found) == self.repeats
+        return found
 
     def hear(self, parts: Sequence[bytes]) -> Received:
         feed(self.parser, parts)
         return self.arrivals.take()
+
+
+def token(identifier: int, qos: int) -> int:
+    return identifier | qos << 16
 
 
 def rows_of(received: Received) -> list[tuple[Any, ...]]:
@@ -176,7 +200,7 @@ def test_nothing_is_lost_whatever_comes_between_and_wherever_the_stream_is_cut(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_alike_messages_are_decoded_together_also_behind_a_stranger(version: str, qos: int) -> None:
+def test_messages_are_decoded_also_behind_a_stranger(version: str, qos: int) -> None:
     kind = Kind(qos=qos)
     consumer = Consumer(version)
     stream = b"".join(publish(version, kind, number, number) for number in range(1, 101))
@@ -184,7 +208,6 @@ def test_alike_messages_are_decoded_together_also_behind_a_stranger(version: str
     stream += b"".join(publish(version, kind, number, number) for number in range(101, 201))
     received = consumer.hear([stream])
     assert len(received) == 200
-    assert consumer.deliveries.decoded_together >= 190
     assert consumer.packets == [(0xD0, b"")]
     assert set(received.lane.tolist()) == {LANE}
     assert set(received.received_ns.tolist()) == {7}
@@ -195,7 +218,7 @@ def test_alike_messages_are_decoded_together_also_behind_a_stranger(version: str
 def test_long_messages_are_read_in_pieces_and_arrive_whole(
     version: str, want: frozenset[Part]
 ) -> None:
-    sizes = (LONGEST_WHOLE_BYTES, LONGEST_WHOLE_BYTES * 5, 40, 40, LONGEST_WHOLE_BYTES - 100)
+    sizes = (LONG_BYTES, LONG_BYTES * 5, 40, 40, LONG_BYTES - 100)
     messages = [
         publish(version, Kind(size=size, qos=1), number, number)
         for number, size in enumerate(sizes, start=1)
@@ -246,6 +269,8 @@ def test_at_qos_1_what_comes_again_is_given_on_and_marked() -> None:
         (b"\x30\x04\x00\x02xy", "not subscribed"),
         (b"\x30\xff\xff\xff\xff\x01", "four bytes"),
         (b"\x90\xff\xff\xff\x7f", "packet of kind 0x90"),
+        (b"\x62\xff\xff\xff\x7f", "packet of kind 0x62"),
+        (b"\x62\x01\x00", "without its identifier"),
     ],
 )
 def test_what_is_no_mqtt_is_named(stream: bytes, problem: str) -> None:
@@ -253,17 +278,140 @@ def test_what_is_no_mqtt_is_named(stream: bytes, problem: str) -> None:
         Consumer().hear([stream])
 
 
+@pytest.mark.parametrize("size", [1001, 1 << 20])
+def test_a_message_that_is_larger_than_any_of_the_run_is_not_waited_for(size: int) -> None:
+    reader = MessageReader("3.1.1", LANE, Routes(["t"]), Arrivals(HEAD_ONLY, most_bytes=1000))
+    with pytest.raises(BadPacket, match=r"announced with .* 1000"):
+        feed(reader, [publish("3.1.1", Kind(topic=b"t", size=size), 0, 1)[:100]])
+
+
+def test_a_message_whose_start_never_ends_is_not_waited_for() -> None:
+    properties = packets.length_bytes(1 << 20)
+    start = b"\x30" + packets.length_bytes(1 << 21) + b"\x00\x01t" + properties
+    with pytest.raises(BadPacket, match="topic and properties have"):
+        Consumer("5").hear([start + bytes(codec.LONGEST_START_BYTES)])
+
+
+def test_topics_of_any_number_and_length_keep_their_routes() -> None:
+    long = "t/" + "x" * (codec.TOPIC_BYTES + 1)
+    routes = Routes(["a/+", "t/+"])
+    arrivals = Arrivals(HEAD_ONLY)
+    reader = MessageReader("3.1.1", LANE, routes, arrivals)
+    names = [f"a/{number}" for number in range(3000)] + [long, "t/" + "y" * 238]
+    stream = b"".join(publish("3.1.1", Kind(topic=name.encode()), 0, 1) for name in names)
+    for _ in range(2):
+        feed(reader, pieces(stream, range(0, len(stream), 100_000)))
+        assert arrivals.take().route.tolist() == [0] * 3000 + [1, 1]
+    assert routes.of(b"c/1") is None
+
+
+def test_a_lane_with_a_kept_session_still_knows_what_was_not_released() -> None:
+    consumer, next_one = Consumer(), Consumer()
+    message = publish("3.1.1", Kind(qos=2), 9, 1)
+    assert len(consumer.hear([message])) == 1
+    next_one.parser.take_over(consumer.parser)
+    assert len(next_one.hear([message])) == 0
+    assert next_one.repeated == [9]
+
+
 @settings(max_examples=300, deadline=None)
 @given(data=st.binary(max_size=300), version=st.sampled_from(VERSIONS))
 def test_any_bytes_are_understood_or_refused(data: bytes, version: str) -> None:
+    read_exactly(data, version)
+
+
+def read_exactly(data: bytes, version: str) -> bool:
+    """Decode from memory that ends where the data does; whether it was MQTT."""
     consumer = Consumer(version)
-    buffer = read_buffer()
-    buffer.raw[: len(data)] = data
+    buffer = ReadBuffer(len(data))
+    buffer.raw[:] = data
     try:
         done = consumer.parser.parse(buffer, len(data), at_ns=1)
     except BadPacket:
-        return
+        return False
     assert 0 <= done <= len(data)
+    return True
+
+
+def spoiled(random: Random, stream: bytes) -> bytes:
+    made = bytearray(stream)
+    for _ in range(random.randint(1, 3)):
+        at = random.randrange(len(made) + 1)
+        match random.randrange(4):
+            case 0:
+                made[at : at + 1] = random.randbytes(1)
+            case 1:
+                del made[at : at + random.randint(1, 8)]
+            case 2:
+                made[at:at] = random.choice((b"\xff\xff\xff\x7f", b"\x62\x02\x00\x01", b"\x32"))
+            case 3:
+                del made[at:]
+    return bytes(made)
+
+
+SPOILED = 500 if numba.config.DISABLE_JIT else 5000
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_spoiled_streams_are_understood_or_refused_whatever_lies_behind_them(version: str) -> None:
+    random = Random(20_261_118)
+    understood = 0
+    buffer = read_buffer()
+    for _ in range(SPOILED):
+        messages = [
+            publish(version, Kind(TOPICS[random.randrange(3)], size, random.randrange(3)), 7, 1)
+            for size in random.choices((0, 8, 31, 32, 100), k=random.randint(1, 4))
+        ]
+        data = spoiled(random, b"\xd0\x00".join(messages))
+        understood += read_exactly(data, version)
+        heard = []
+        for behind in (b"\x00", b"\xff"):
+            consumer = Consumer(version)
+            buffer.raw[: len(data)] = data
+            buffer.raw[len(data) : len(data) + 400] = behind * 400
+            try:
+                outcome = str(consumer.parser.parse(buffer, len(data), at_ns=1))
+            except BadPacket as error:
+                outcome = str(error)
+            rows = consumer.arrivals.take().rows.tobytes()
+            heard.append((outcome, rows, consumer.packets, consumer.answers))
+        assert heard[0] == heard[1], data.hex()
+    assert 0 < understood < SPOILED
+
+
+# -- acknowledgements ------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 2), st.integers(1, 65535)),
+        min_size=1,
+        max_size=60,
+    ),
+    st.sampled_from((8, 4000)),
+)
+def test_each_message_of_the_present_generation_is_acknowledged_in_order(
+    messages: list[tuple[int, int, int, int]], room: int
+) -> None:
+    present = np.array([0, 1, 2, 0], np.int64)
+    rows = np.zeros(len(messages), RECEIVED_DTYPE)
+    expected: dict[int, bytes] = {}
+    for row, (lane, generation, qos, identifier) in zip(rows, messages, strict=True):
+        row["lane"] = lane
+        row["tag"] = generation << 48 | (token(identifier, qos) if qos else 0)
+        if qos and generation == present[lane]:
+            kind = packets.PUBACK if qos == 1 else packets.PUBREC
+            ack = struct.pack(">BBH", kind, 2, identifier)
+            expected[lane] = expected.get(lane, b"") + ack
+    said: dict[int, bytes] = {}
+    out, at = np.zeros(room, np.uint8), 0
+    while at < len(rows):
+        before = at
+        at, lane, written = codec.encode_acks(rows, at, present, out)
+        assert at > before
+        if written:
+            said[lane] = said.get(lane, b"") + out[:written].tobytes()
+    assert said == expected
 
 
 # -- what a producer is told -----------------------------------------------------------------------
@@ -286,16 +434,16 @@ def test_every_message_has_one_outcome_whatever_the_acknowledgements_look_like(
     refused: set[int],
     order: Any,
 ) -> None:
-    sink: list[Outcomes] = []
-    released: list[int] = []
-    settlement = Settlement(LANE, 60, sink, lambda ids: released.extend(ids.tolist()))
-    parser = Parser("5", settlement, lambda kind, body: None)
+    outcomes = OutcomeRows()
+    answers = bytearray()
+    in_flight = InFlight(LANE, 60, outcomes)
+    in_flight.on_answers = answers.extend
+    in_flight.on_packet = lambda kind, body: None
     first, expected = 0, {}
     for count in batches:
         heads = empty_envelopes(count)
         heads["sequence"] = np.arange(first, first + count)
-        found = settlement.sent(heads)
-        assert found is not None
+        found = in_flight.sent(envelope_bytes(heads))
         sequence = dict(zip(found.tolist(), range(first, first + count), strict=True))
         first += count
         shuffled = list(sequence)
@@ -310,30 +458,59 @@ def test_every_message_has_one_outcome_whatever_the_acknowledgements_look_like(
             expected[sequence[identifier]] = outcome
         if cuts and cuts[0] % 2:
             stream = stream.replace(b"\xd0\x00", b"")
-        feed(parser, pieces(stream, cuts))
+        feed(in_flight, pieces(stream, cuts))
         if qos == 2:
             accepted = {one for one in shuffled if sequence[one] not in refused}
-            assert set(released) == accepted
+            released = acks_in(bytes(answers), packets.PUBREL)
+            answers.clear()
+            assert released == [one for one in shuffled if one in accepted]
             completes = b"".join(
                 packets.packet(packets.PUBCOMP, struct.pack(">H", one)) for one in released
             )
-            released.clear()
-            feed(parser, pieces(completes, cuts))
-        assert settlement.in_flight == 0
-    told = {
-        int(head["sequence"]): OutcomeKind(int(kind))
-        for part in sink
-        for head, kind in zip(part.head, part.kind, strict=True)
-    }
-    assert told == expected
-    assert sum(map(len, sink)) == len(expected)
+            feed(in_flight, pieces(completes, cuts))
+        assert len(in_flight) == 0
+    told = outcomes.take()
+    assert dict(zip(told.head["sequence"].tolist(), told.kind.tolist(), strict=True)) == expected
+    assert len(told) == len(expected)
+    assert set(told.lane.tolist()) == {LANE}
+    assert set(told.at_ns.tolist()) == {7}
 
 
 def test_what_is_open_when_a_lane_goes_is_unknown() -> None:
-    sink: list[Outcomes] = []
-    settlement = Settlement(LANE, 10, sink, lambda ids: None)
-    settlement.sent(empty_envelopes(4))
-    settlement.abandon(at_ns=5)
-    assert [len(one) for one in sink] == [4]
-    assert set(sink[0].kind.tolist()) == {OutcomeKind.UNKNOWN}
-    assert settlement.in_flight == 0
+    outcomes = OutcomeRows()
+    in_flight = InFlight(LANE, 10, outcomes)
+    in_flight.sent(envelope_bytes(empty_envelopes(4)))
+    in_flight.abandon(at_ns=5)
+    told = outcomes.take()
+    assert len(told) == 4
+    assert set(told.kind.tolist()) == {OutcomeKind.UNKNOWN}
+    assert len(in_flight) == 0
+
+
+@pytest.mark.parametrize(
+    ("stream", "problem"),
+    [
+        (b"\x30\x03\x00\x01t", "has not subscribed"),
+        (b"\x40\x01\x00", "without its identifier"),
+        (b"\x40\xff\xff\xff\xff\x01", "four bytes"),
+        (b"\x40\xff\xff\xff\x7f", "packet of kind 0x40"),
+    ],
+)
+@pytest.mark.parametrize("limit", [0, 10])
+def test_what_no_producer_may_be_sent_is_named(stream: bytes, problem: str, limit: int) -> None:
+    with pytest.raises(BadPacket, match=problem):
+        feed(InFlight(LANE, limit, OutcomeRows()), [stream])
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.binary(max_size=60), limit=st.sampled_from((0, 1, 300)))
+def test_any_acknowledgements_are_understood_or_refused(data: bytes, limit: int) -> None:
+    outcomes = OutcomeRows()
+    in_flight = InFlight(LANE, limit, outcomes)
+    in_flight.on_packet = lambda kind, body: None
+    in_flight.sent(envelope_bytes(empty_envelopes(limit)))
+    buffer = ReadBuffer(len(data))
+    buffer.raw[:] = data
+    with contextlib.suppress(BadPacket):
+        in_flight.parse(buffer, len(data), at_ns=1)
+    assert len(in_flight) + outcomes.count == limit

@@ -1,0 +1,134 @@
+"""Messages of one size, one behind the other in memory, for protocols whose messages are a
+constant beginning, an envelope and padding. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bench_spark.core.kernels import kernel
+from bench_spark.transports.base import U8, U16
+
+Int = Any
+"""Of Python or numpy: kernels run compiled and uncompiled."""
+
+NO_IDENTIFIERS: U16 = np.zeros(0, np.uint16)
+_NO_TAILS: U8 = np.zeros((0, 0), np.uint8)
+
+
+@kernel
+def little_endian(data: U8, at: Int, end: Int, width: Int) -> Int:
+    """An integer of at most `width` bytes; those from `end` on are zeros."""
+    value = np.uint64(0)
+    for place in range(min(width, end - at)):
+        value |= np.uint64(data[at + place]) << np.uint64(8 * place)
+    return value
+
+
+@kernel
+def read_envelope(data: U8, at: Int, end: Int, head: Any) -> None:
+    """Write the envelope that begins here into a record; bytes from `end` on are zeros."""
+    head["sent_ns"] = little_endian(data, at, end, 8)
+    head["intended_ns"] = little_endian(data, at + 8, end, 8)
+    head["sequence"] = little_endian(data, at + 16, end, 8)
+    head["producer"] = little_endian(data, at + 24, end, 4)
+    head["run_tag"] = little_endian(data, at + 28, end, 4)
+
+
+@kernel
+def write_messages(
+    template: U8,
+    heads: U8,
+    tails: U8,
+    identifiers: U16,
+    out: U8,
+    at: Int,
+    filled: Int,
+    head_at: Int,
+    head_bytes: Int,
+    identifier_at: Int,
+) -> None:
+    """Write a message for each head from `at` on; the first `filled` are there, and only differ in
+    head, tail and identifier."""
+    size = len(template)
+    tail_at = head_at + head_bytes
+    for message in range(len(heads)):
+        start = at + message * size
+        if message >= filled:
+            for place in range(size):
+                out[start + place] = template[place]
+        for place in range(head_bytes):
+            out[start + head_at + place] = heads[message, place]
+        if len(tails):
+            for place in range(size - tail_at):
+                out[start + tail_at + place] = tails[message, place]
+        if len(identifiers):
+            identifier = np.int64(identifiers[message])
+            out[start + identifier_at] = identifier >> 8
+            out[start + identifier_at + 1] = identifier & 255
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """A message without its envelope."""
+
+    data: U8
+    head_at: int
+    head_bytes: int
+    identifier_at: int = 0
+
+    @classmethod
+    def of(cls, start: bytes, head_bytes: int, tail: bytes, identifier_at: int = 0) -> Template:
+        data = np.frombuffer(bytearray(start + bytes(head_bytes) + tail), np.uint8)
+        return cls(data, len(start), head_bytes, identifier_at)
+
+
+class MessageBlock:
+    """Memory that messages are written into before they go to a socket; lanes share it.
+
+    Messages that are there already, of the same template, are stamped and not copied again.
+    """
+
+    def __init__(self) -> None:
+        self._out: U8 = np.zeros(0, np.uint8)
+        self._template: Template | None = None
+        self._filled = 0
+
+    def messages(
+        self,
+        template: Template,
+        heads: U8,
+        tails: U8 | None = None,
+        identifiers: U16 = NO_IDENTIFIERS,
+    ) -> memoryview:
+        """A message for each head, with a tail of its own where `tails` are given; good until the
+        next call."""
+        needed = len(heads) * len(template.data)
+        if needed > len(self._out):
+            self._out = np.zeros(1 << (needed - 1).bit_length(), np.uint8)
+            self._filled = 0
+        if template is not self._template:
+            self._template, self._filled = template, 0
+        write_messages(
+            template.data,
+            heads,
+            _NO_TAILS if tails is None else _of_one_type(tails),
+            identifiers,
+            self._out,
+            0,
+            self._filled,
+            template.head_at,
+            template.head_bytes,
+            template.identifier_at,
+        )
+        self._filled = max(self._filled, len(heads))
+        return self._out[:needed].data
+
+
+def _of_one_type(rows: U8) -> U8:
+    """Kernels are compiled for writable arrays in one piece."""
+    if rows.flags.c_contiguous and rows.flags.writeable:
+        return rows
+    return rows.copy()
