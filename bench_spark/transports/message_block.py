@@ -95,6 +95,7 @@ class MessageBlock:
         self._out: U8 = np.zeros(0, np.uint8)
         self._template: Template | None = None
         self._filled = 0
+        self._has_own_tails = False
 
     def messages(
         self,
@@ -109,8 +110,9 @@ class MessageBlock:
         if needed > len(self._out):
             self._out = np.zeros(1 << (needed - 1).bit_length(), np.uint8)
             self._filled = 0
-        if template is not self._template:
+        if template is not self._template or (tails is None and self._has_own_tails):
             self._template, self._filled = template, 0
+        self._has_own_tails = tails is not None
         write_messages(
             template.data,
             heads,
