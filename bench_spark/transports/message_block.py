@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.core.kernels import kernel
 from bench_spark.transports.base import U8, U16
 
@@ -30,6 +31,14 @@ def little_endian(data: U8, at: Int, end: Int, width: Int) -> Int:
 @kernel
 def read_envelope(data: U8, at: Int, end: Int, head: Any) -> None:
     """Write the envelope that begins here into a record; bytes from `end` on are zeros."""
+    if end - at >= ENVELOPE_BYTES:
+        words = data[at : at + ENVELOPE_BYTES].view(np.uint64)
+        head["sent_ns"] = words[0]
+        head["intended_ns"] = words[1]
+        head["sequence"] = words[2]
+        head["producer"] = words[3] & np.uint64(0xFFFFFFFF)
+        head["run_tag"] = words[3] >> np.uint64(32)
+        return
     head["sent_ns"] = little_endian(data, at, end, 8)
     head["intended_ns"] = little_endian(data, at + 8, end, 8)
     head["sequence"] = little_endian(data, at + 16, end, 8)

@@ -76,6 +76,7 @@ MESSAGE_STATE_DTYPE = np.dtype(
         ("error", "<i8"),
         ("error_bytes", "<i8"),
         ("repeats", "<i8"),
+        ("topic_place", "<i8"),
         ("topic_at", "<i8"),
         ("topic_end", "<i8"),
         ("properties_at", "<i8"),
@@ -150,18 +151,29 @@ def topic_place(data: U8, at: Int, end: Int, places: Int) -> Int:
 
 
 @kernel
-def known_route(data: U8, at: Int, end: Int, topics: Rows) -> Int:
+def is_topic(data: U8, at: Int, end: Int, known: Any) -> bool:
+    """Whether the topic that begins here is this one of the table."""
+    if known["route"] < 0 or known["name_bytes"] != end - at:
+        return False
+    name = known["name"]
+    for place in range(end - at):  # noqa: SIM110
+        if name[place] != data[at + place]:
+            return False
+    return True
+
+
+@kernel
+def known_route(data: U8, at: Int, end: Int, state: Rows, topics: Rows) -> Int:
     """The route of the topic that begins here; -1 where it is not in the table."""
     if end - at > TOPIC_BYTES:
         return np.int64(-1)
-    known = topics[topic_place(data, at, end, len(topics))]
-    if known["name_bytes"] != end - at:
-        return np.int64(-1)
-    name = known["name"]
-    for place in range(end - at):
-        if name[place] != data[at + place]:
+    place = np.int64(state[0]["topic_place"])  # mostly the topic of the last message
+    if place >= len(topics) or not is_topic(data, at, end, topics[place]):
+        place = topic_place(data, at, end, len(topics))
+        if not is_topic(data, at, end, topics[place]):
             return np.int64(-1)
-    return np.int64(known["route"])
+        state[0]["topic_place"] = place
+    return np.int64(topics[place]["route"])
 
 
 @kernel
@@ -218,7 +230,7 @@ def begin_message(
         return start, MALFORMED
     route = np.int64(now["next_route"])
     if route < 0:
-        route = known_route(data, topic_at, topic_end, topics)
+        route = known_route(data, topic_at, topic_end, state, topics)
         if route < 0:
             now["topic_at"], now["topic_end"] = topic_at, topic_end
             return start, TOPIC

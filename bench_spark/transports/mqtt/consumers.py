@@ -155,7 +155,9 @@ class MessageReader(PacketReader):
             if why == codec.PAYLOAD:
                 self._keep_piece(buffer.raw, is_given_on=arrivals.count > before)
             elif why == codec.TOPIC:
-                self._find_route(buffer.raw)
+                if not self._find_route(buffer.raw):
+                    self._answer(answered)
+                    raise BadPacket("a message of a topic that was not subscribed to")
             elif why == codec.FULL:
                 arrivals.make_room(len(arrivals.rows))
                 answered = self._answer(answered)
@@ -182,11 +184,11 @@ class MessageReader(PacketReader):
                 self.on_repeats(repeats)
         return 0
 
-    def _find_route(self, raw: bytearray) -> None:
+    def _find_route(self, raw: bytearray) -> bool:
+        """Whether the next message has a route, which is given to the decoder."""
         route = self._routes.of(bytes(raw[self._now["topic_at"] : self._now["topic_end"]]))
-        if route is None:
-            raise BadPacket("a message of a topic that was not subscribed to")
-        self._now["next_route"] = route
+        self._now["next_route"] = -1 if route is None else route
+        return route is not None
 
     def _keep_piece(self, raw: bytearray, is_given_on: bool) -> None:
         now = self._now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -104,7 +104,8 @@ class Conversation(RuleBasedStateMachine):
 TestConversation = Conversation.TestCase
 
 
-@given(st.integers(1, 65535))
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 300) | st.sampled_from([1 << 14, 65535]))
 def test_all_identifiers_can_be_open_at_once_and_no_more(limit: int) -> None:
     ledger = Ledger(limit)
     found = ledger.sent(heads(0, limit))
