@@ -10,7 +10,7 @@ import numpy as np
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BenchError
 from bench_spark.scenario.mqtt_section import Mqtt
-from bench_spark.transports.base import I64, U8, Lane, Part, Received, Signal, SignalKind
+from bench_spark.transports.base import I64, U8, Headers, Lane, Part, Received, Signal, SignalKind
 from bench_spark.transports.batches import Rows
 from bench_spark.transports.mqtt import codec, packets
 from bench_spark.transports.mqtt.connection import (
@@ -159,7 +159,8 @@ class MessageReader(PacketReader):
                     self._answer(answered)
                     raise BadPacket("a message of a topic that was not subscribed to")
             elif why == codec.FULL:
-                arrivals.make_room(len(arrivals.rows))
+                if arrivals.count >= len(arrivals.rows):
+                    arrivals.make_room(1)
                 answered = self._answer(answered)
             elif why == codec.FOREIGN:
                 answered = self._answer(answered)
@@ -206,11 +207,19 @@ class MessageReader(PacketReader):
     def _give_on(self, body: bytes) -> None:
         """A message is in its row; add what is not."""
         arrivals = self._arrivals
+        if arrivals.wants_headers:
+            arrivals.headers.append(self._headers())
         if arrivals.wants_bodies:
             arrivals.bodies.append(body)
-        if arrivals.wants_headers:
-            headers = packets.read_user_properties(self._properties) if self._properties else None
-            arrivals.headers.append(headers or NO_HEADERS)
+
+    def _headers(self) -> Headers:
+        if not self._properties:
+            return NO_HEADERS
+        try:
+            return packets.read_user_properties(self._properties) or NO_HEADERS
+        except BadPacket:
+            self._arrivals.count -= 1  # its row is of a message that is none
+            raise
 
 
 class ConsumerLane(OpenLane):

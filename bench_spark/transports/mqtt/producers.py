@@ -264,7 +264,8 @@ class InFlight(PacketReader):
                 break
             answered = self._answer(answered)
             if why == codec.FULL:
-                outcomes.make_room(len(outcomes.rows))
+                if outcomes.count >= len(outcomes.rows):
+                    outcomes.make_room(1)
             elif why == codec.FOREIGN:
                 if buffer.raw[at] & KIND_BITS == PUBLISH:
                     raise BadPacket("a message to somebody who has not subscribed to any")

@@ -222,7 +222,7 @@ class LengthParser:
             if why == MORE:
                 return int(at)
             if why == FULL:
-                arrivals.make_room(len(arrivals.rows))
+                arrivals.make_room(1)
             elif why == PAYLOAD:
                 self._keep_piece(buffer.raw, at, is_complete=arrivals.count > before)
             else:

@@ -252,6 +252,31 @@ def test_at_qos_2_what_comes_again_before_its_release_is_not_given_on() -> None:
     assert consumer.released == list(range(1, 41))
 
 
+def test_any_number_of_releases_in_one_read_is_answered_in_order() -> None:
+    consumer = Consumer()
+    once = [publish("3.1.1", Kind(qos=2, size=8), number, number) for number in range(1, 1001)]
+    release = [packets.packet(packets.PUBREL, struct.pack(">H", one)) for one in range(1, 1001)]
+    room = len(consumer.arrivals.rows)
+    for _ in range(3):
+        assert len(consumer.hear([b"".join(once)])) == 1000
+        consumer.hear([b"".join(once[:1]), b"".join(release)])
+    assert consumer.released == [*range(1, 1001)] * 3
+    assert consumer.repeated == [1] * 3
+    assert len(consumer.arrivals.rows) == room
+
+
+def test_a_message_with_bad_headers_is_none() -> None:
+    wanted = frozenset({Part.BODY, Part.HEADERS})
+    consumer = Consumer("5", wanted)
+    good = publish("5", Kind(properties=b"\x26\x00\x01k\x00\x01v"), 0, 1)
+    bad = publish("5", Kind(properties=b"\x26\x00\x01\xff\x00\x01v"), 0, 2)
+    with pytest.raises(BadPacket, match="not understood"):
+        consumer.hear([good + bad])
+    received = consumer.arrivals.take()
+    assert (len(received), len(received.bodies or ())) == (1, 1)
+    assert received.headers == [{"k": b"v"}]
+
+
 def test_at_qos_1_what_comes_again_is_given_on_and_marked() -> None:
     consumer = Consumer()
     first = publish("3.1.1", Kind(qos=1), 9, 1)
@@ -382,6 +407,7 @@ def test_spoiled_streams_are_understood_or_refused_whatever_lies_behind_them(ver
 # -- acknowledgements ------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 2), st.integers(1, 65535)),

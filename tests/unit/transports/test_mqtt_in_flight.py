@@ -102,6 +102,7 @@ class Conversation(RuleBasedStateMachine):
 
 
 TestConversation = Conversation.TestCase
+TestConversation.settings = settings(deadline=None)
 
 
 @settings(max_examples=30, deadline=None)

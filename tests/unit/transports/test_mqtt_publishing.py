@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import empty_envelopes, envelope_bytes
@@ -40,6 +40,7 @@ def loads(draw: st.DrawFn) -> Load:
     return Load(heads, envelope_bytes(heads), np.array(routes, np.uint16), tails, head_bytes)
 
 
+@settings(deadline=None)
 @given(
     st.lists(loads(), min_size=1, max_size=5), st.sampled_from(("3.1.1", "5")), st.integers(0, 2)
 )

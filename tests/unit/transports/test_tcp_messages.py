@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
@@ -57,6 +57,7 @@ sizes = st.integers(0, 60) | st.sampled_from([32, 32, 300, LONGEST_REST_BYTES, 7
 FRAMINGS = [LENGTH, LINE, Tcp(length_bytes=8, byte_order="little")]
 
 
+@settings(deadline=None)
 @given(st.sampled_from(FRAMINGS), st.lists(sizes, min_size=1, max_size=40), st.data())
 def test_bodies_arrive_as_they_were_framed_wherever_the_stream_is_cut(
     tcp: Tcp, wanted: list[int], data: st.DataObject
@@ -73,6 +74,7 @@ def test_bodies_arrive_as_they_were_framed_wherever_the_stream_is_cut(
     assert set(received.received_ns.tolist()) == {77}
 
 
+@settings(deadline=None)
 @given(st.integers(1, 60), st.sampled_from([8, 32]), st.integers(0, 90), st.data())
 def test_messages_have_their_heads_whether_or_not_bodies_are_kept(
     count: int, head_bytes: int, tail_bytes: int, data: st.DataObject
@@ -116,6 +118,7 @@ def test_a_length_of_eight_bytes_is_told_as_it_came(order: Literal["big", "littl
         Reader(tcp).read((2**64 - 2).to_bytes(8, order), [])
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 40),
     st.sampled_from([8, 32]),
@@ -136,6 +139,7 @@ def test_padding_of_each_message_and_of_all_come_in_any_order(
         assert bytes(framing.data(sent)) == b"".join(length + body for body in sent.bodies())
 
 
+@settings(deadline=None)
 @given(st.sampled_from(FRAMINGS), st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(tcp: Tcp, data: bytes) -> None:
     parser = parser_of(tcp, 4, Arrivals(HEAD_ONLY))
