@@ -14,7 +14,7 @@ from bench_spark.errors import BrokerRefused
 from bench_spark.scenario.mqtt_section import Mqtt
 from bench_spark.transports.base import U8, U16, Headers, Lane, Outcomes, no_outcomes
 from bench_spark.transports.batches import OUTCOME_DTYPE, Rows
-from bench_spark.transports.message_block import NO_IDENTIFIERS, MessageBlock, Template
+from bench_spark.transports.message_block import NO_IDENTIFIERS, MessageBlock, Template, Templates
 from bench_spark.transports.mqtt import codec
 from bench_spark.transports.mqtt.connection import (
     MqttConnection,
@@ -96,6 +96,7 @@ class PacketWriter:
 
     def __init__(self) -> None:
         self._templates: dict[tuple[PublishPackets, int, int], tuple[bytes, Template]] = {}
+        self._sets: dict[tuple[tuple[PublishPackets, ...], int, int], tuple[bytes, Templates]] = {}
         self._block = MessageBlock()
 
     def data(
@@ -105,28 +106,25 @@ class PacketWriter:
         if not load.is_of_one_kind:
             return _one_by_one(packets, load, identifiers)
         routes = load.routes
+        tail, head_bytes = load.shared_tail, load.head_bytes
         if len(packets) == 1 or not np.count_nonzero(routes != routes[0]):
-            return self._of_one_route(packets[routes[0]], load, identifiers)
-        return self._of_many_routes(packets, load, identifiers)
+            template = self._template(packets[routes[0]], tail, head_bytes)
+            return self._block.messages(template, load.rows, load.own_tails, identifiers)
+        templates = self._templates_of(packets, tail, head_bytes)
+        return self._block.mixed(templates, routes, load.rows, load.own_tails, identifiers)
 
-    def _of_one_route(self, packets: PublishPackets, load: Load, identifiers: U16) -> memoryview:
-        template = self._template(packets, load.shared_tail, load.head_bytes)
-        return self._block.messages(template, load.rows, load.own_tails, identifiers)
-
-    def _of_many_routes(
-        self, packets: Sequence[PublishPackets], load: Load, identifiers: U16
-    ) -> bytes:
-        """Messages of one lane for several destinations, in the order of the batch."""
-        changes = np.flatnonzero(load.routes[1:] != load.routes[:-1]) + 1
-        bounds = [0, *changes.tolist(), len(load.routes)]
-        return b"".join(
-            bytes(
-                self._of_one_route(
-                    packets[load.routes[start]], load.part(start, end), identifiers[start:end]
-                )
-            )
-            for start, end in itertools.pairwise(bounds)
-        )
+    def _templates_of(
+        self, packets: Sequence[PublishPackets], tail: bytes, head_bytes: int
+    ) -> Templates:
+        """By route, of a lane that publishes to several destinations."""
+        key = (tuple(packets), len(tail), head_bytes)
+        found = self._sets.get(key)
+        if found is None or (found[0] is not tail and found[0] != tail):
+            if len(self._sets) >= MOST_TEMPLATES:
+                self._sets.clear()
+            of_routes = [self._template(one, tail, head_bytes) for one in packets]
+            found = self._sets[key] = tail, Templates(of_routes)
+        return found[1]
 
     def _template(self, packets: PublishPackets, tail: bytes, head_bytes: int) -> Template:
         key = (packets, len(tail), head_bytes)
