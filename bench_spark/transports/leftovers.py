@@ -146,7 +146,7 @@ def sweeper_of(broker: Broker, credentials: Credentials) -> Sweeper:
 
         return KafkaSweeper(broker, credentials)
     if broker.kind == "mqtt":
-        from bench_spark.transports.mqtt.sweeping import MqttSweeper
+        from bench_spark.transports.mqtt.control import MqttSweeper
 
         return MqttSweeper(context)
     return _NothingKept()

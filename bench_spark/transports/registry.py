@@ -163,11 +163,9 @@ def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
 
         tcp.refuse_impossible(scenario, broker)
     elif broker.kind == "mqtt":
-        from bench_spark.transports.mqtt import layout
-        from bench_spark.transports.mqtt import naming as mqtt_naming
+        from bench_spark.transports.mqtt import topics
 
-        layout.refuse_impossible(scenario)
-        mqtt_naming.refuse_impossible(scenario)
+        topics.refuse_impossible(scenario)
     else:
         _factory(broker)
 

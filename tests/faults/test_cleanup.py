@@ -227,7 +227,7 @@ def test_what_mqtt_retains_and_remembers_for_a_dead_run_is_deleted(
 
 
 def leave_behind(transport: MqttTransport, topic: str) -> None:
-    from bench_spark.transports.mqtt.publishing import PublishPackets
+    from bench_spark.transports.mqtt.producers import PublishPackets
 
     with Control(transport._access, transport._login("test", 0)) as control:
         packets = PublishPackets("3.1.1", topic, qos=0, retain=True)

@@ -36,11 +36,8 @@ from bench_spark.transports.amqp.parsing import BadFrame
 from bench_spark.transports.amqp.parsing import Parser as AmqpParser
 from bench_spark.transports.base import HEAD_ONLY, Received
 from bench_spark.transports.mqtt import packets
-from bench_spark.transports.mqtt.deliveries import Deliveries as MqttDeliveries
-from bench_spark.transports.mqtt.deliveries import Unreleased
+from bench_spark.transports.mqtt.consumers import MessageReader, Routes
 from bench_spark.transports.mqtt.packets import BadPacket
-from bench_spark.transports.mqtt.parsing import Parser as MqttParser
-from bench_spark.transports.mqtt.wire import read_buffer
 from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.runs import ReadBuffer
 
@@ -106,18 +103,14 @@ def mqtt_stream(chance: random.Random, version: str) -> bytes:
     return b"".join(parts)
 
 
-def read_mqtt(stream: bytes, version: str, buffer: ReadBuffer) -> None:
-    deliveries = MqttDeliveries(
-        0,
-        {b"bench/run/0": 0}.get,
-        Arrivals(HEAD_ONLY),
-        Unreleased(),
-        lambda identifiers: None,
-        lambda identifiers: None,
-    )
-    parser = MqttParser(version, deliveries, lambda kind, body: None, keeps_bodies=False)
-    buffer.raw[: len(stream)] = stream
-    assert 0 <= parser.parse(buffer, len(stream), 1) <= len(stream)
+def read_mqtt(stream: bytes, version: str, arrivals: Arrivals) -> None:
+    reader = MessageReader(version, 0, Routes(["bench/run/0"]), arrivals)
+    reader.on_packet = lambda kind, body: None
+    # Memory that ends where the stream does: in a larger buffer reading too far would go unseen.
+    buffer = ReadBuffer(len(stream))
+    buffer.raw[:] = stream
+    assert 0 <= reader.parse(buffer, len(stream), 1) <= len(stream)
+    arrivals.take()
 
 
 def tried(
@@ -150,9 +143,9 @@ def test_spoiled_amqp_is_understood_or_refused(seen: Seen) -> None:
 @pytest.mark.faults_slow
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
 def test_spoiled_mqtt_is_understood_or_refused(version: str, seen: Seen) -> None:
-    chance, buffer = random.Random(SEED), read_buffer()
+    chance, arrivals = random.Random(SEED), Arrivals(HEAD_ONLY)
     refused = tried(
-        lambda data: read_mqtt(data, version, buffer),
+        lambda data: read_mqtt(data, version, arrivals),
         lambda: mqtt_stream(chance, version),
         BadPacket,
     )

@@ -1,52 +1,236 @@
-"""Consuming in batches: messages are decoded by column, acknowledgements written by block."""
+"""Consumers: messages are decoded into rows, acknowledgements written for many at once."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BenchError
 from bench_spark.scenario.mqtt_section import Mqtt
-from bench_spark.transports.base import U16, Lane, Part, Received, Signal, SignalKind
-from bench_spark.transports.mqtt import packets
-from bench_spark.transports.mqtt.acks import ack_packets
-from bench_spark.transports.mqtt.deliveries import Deliveries, Unreleased
-from bench_spark.transports.mqtt.naming import matches
-from bench_spark.transports.mqtt.parsing import Parser
-from bench_spark.transports.mqtt.protocol import MqttProtocol
-from bench_spark.transports.mqtt.together import Together
-from bench_spark.transports.mqtt.tokens import identifiers_of
-from bench_spark.transports.mqtt.wire import MqttWire, SubscriptionRefused
+from bench_spark.transports.base import I64, U8, Headers, Lane, Part, Received, Signal, SignalKind
+from bench_spark.transports.batches import Rows
+from bench_spark.transports.mqtt import codec, packets
+from bench_spark.transports.mqtt.connection import (
+    MqttConnection,
+    MqttProtocol,
+    PacketReader,
+    SubscriptionRefused,
+    malformed,
+)
+from bench_spark.transports.mqtt.packets import BadPacket
+from bench_spark.transports.mqtt.topics import matches
 from bench_spark.transports.sockets import generations
-from bench_spark.transports.sockets.arrivals import MOST_BYTES, Arrivals
-from bench_spark.transports.sockets.crowd import Crowd
+from bench_spark.transports.sockets.arrivals import MOST_BYTES, NO_HEADERS, Arrivals
 from bench_spark.transports.sockets.gathering import Gathering
-from bench_spark.transports.sockets.generations import U64
-from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.sockets.lanes import OpenLane
 from bench_spark.transports.sockets.line import close_gracefully
 from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.opening import open_connections
 from bench_spark.transports.sockets.receiving import ReceivingLanes
 from bench_spark.transports.sockets.reopening import ReopeningRule
+from bench_spark.transports.sockets.runs import ReadBuffer
 
 DETACH_SECONDS = 5.0
 """How long to wait, at the end, for the next thing that the broker has for a lane."""
+HIGHEST_QOS = 2
 
 _SUBSCRIBE_ID, _UNSUBSCRIBE_ID = 1, 2
-HIGHEST_QOS = 2
+_MOST_ACKS = 4096
+"""Written at once."""
+_MOST_ANSWERS = 256
+"""Written at once while reading."""
+_MOST_TOPICS = 10_000
+"""A filter with wildcards may bring any number of topics."""
+_FIRST_PLACES, _MOST_PLACES = 4, 4096
+
+
+class Routes:
+    """From a message's topic to its place among the filters; of several that match the first."""
+
+    def __init__(self, filters: Sequence[str]) -> None:
+        self._filters = [_without_group(one) for one in filters]
+        self._known: dict[bytes, int | None] = {}
+        self.table: Rows = _empty_table(_FIRST_PLACES)
+        """For the decoder: the topics that were asked for last, each at the place of its hash."""
+
+    def of(self, topic: bytes) -> int | None:
+        if topic not in self._known:
+            if len(self._known) >= _MOST_TOPICS:
+                self._known.clear()
+            self._known[topic] = self._match(topic.decode("utf-8", "replace"))
+        route = self._known[topic]
+        if route is not None and len(topic) <= codec.TOPIC_BYTES:
+            self._remember(topic, route)
+        return route
+
+    def _match(self, name: str) -> int | None:
+        places = (place for place, one in enumerate(self._filters) if matches(one, name))
+        return next(places, None)
+
+    def _remember(self, topic: bytes, route: int) -> None:
+        if _put(self.table, topic, route) and len(self.table) < _MOST_PLACES:
+            self.table = _empty_table(2 * len(self.table))
+            for known, its_route in self._known.items():
+                if its_route is not None and len(known) <= codec.TOPIC_BYTES:
+                    _put(self.table, known, its_route)
+
+
+def _empty_table(places: int) -> Rows:
+    table = np.zeros(places, codec.TOPIC_DTYPE)
+    table["route"] = -1
+    return table
+
+
+def _put(table: Rows, topic: bytes, route: int) -> bool:
+    """Whether another topic had its place."""
+    name = np.frombuffer(bytearray(topic), np.uint8)
+    place = codec.topic_place(name, 0, len(name), len(table))
+    was_taken = bool(table[place]["route"] >= 0)
+    table[place]["route"] = route
+    table[place]["name_bytes"] = len(name)
+    table[place]["name"][: len(name)] = name
+    return was_taken
+
+
+def _without_group(topic_filter: str) -> str:
+    return topic_filter.split("/", 2)[2] if topic_filter.startswith("$share/") else topic_filter
+
+
+class MessageReader(PacketReader):
+    """Reads messages of one lane into rows.
+
+    At QoS 2 a message that comes again before its identifier was released is one that was received
+    already: it is acknowledged again and not given on.
+    """
+
+    def __init__(
+        self, version: str, lane: int, routes: Routes, arrivals: Arrivals, generation: int = 0
+    ) -> None:
+        self._routes = routes
+        self._arrivals = arrivals
+        self._answers: U8 = np.zeros(_MOST_ANSWERS * codec.ACK_BYTES, np.uint8)
+        self._pieces: list[bytes] = []
+        self._properties = b""
+        """Of the message whose payload comes."""
+        self._is_inside = False
+        self._state = np.zeros(1, codec.MESSAGE_STATE_DTYPE)
+        self._now = self._state[0]
+        self._now["row"]["lane"] = lane
+        self._now["token_mark"] = generations.mark(generation)
+        self._now["most_bytes"] = arrivals.most_bytes
+        self._now["next_route"] = -1
+        self._now["has_properties"] = version == "5"
+        self._now["wants_payloads"] = arrivals.wants_bodies or arrivals.wants_headers
+        self.on_answers: Callable[[memoryview], None] = lambda acks: None
+        """Called with acknowledgements to be sent at once."""
+        self.on_repeats: Callable[[int], None] = lambda count: None
+        """Called with the number of messages that were received before and are not given on."""
+
+    def take_over(self, before: MessageReader) -> None:
+        """The broker has kept the session of an earlier connection."""
+        self._now["unreleased"] = before._now["unreleased"]
+
+    def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
+        at = answered = 0
+        arrivals = self._arrivals
+        while True:
+            before = arrivals.count
+            at, arrivals.count, answered, why = codec.decode_messages(
+                buffer.array,
+                at,
+                end,
+                at_ns,
+                self._state,
+                self._routes.table,
+                arrivals.rows,
+                before,
+                self._answers,
+                answered,
+            )
+            if why == codec.MORE:
+                break
+            if why == codec.PAYLOAD:
+                self._keep_piece(buffer.raw, is_given_on=arrivals.count > before)
+            elif why == codec.TOPIC:
+                if not self._find_route(buffer.raw):
+                    self._answer(answered)
+                    raise BadPacket("a message of a topic that was not subscribed to")
+            elif why == codec.FULL:
+                if arrivals.count >= len(arrivals.rows):
+                    arrivals.make_room(1)
+                answered = self._answer(answered)
+            elif why == codec.FOREIGN:
+                answered = self._answer(answered)
+                done = self._pass_on(buffer.raw, at, end)
+                if done == at:
+                    break
+                at = done
+            else:
+                self._answer(answered)
+                raise malformed(self._now, arrivals.most_bytes)
+        if answered:
+            self._answer(answered)
+        return int(at)
+
+    def _answer(self, answered: int) -> int:
+        """Send the answers so far; none are left then."""
+        if answered:
+            self.on_answers(self._answers[:answered].data)
+            repeats = int(self._now["repeats"])
+            if repeats:
+                self._now["repeats"] = 0
+                self.on_repeats(repeats)
+        return 0
+
+    def _find_route(self, raw: bytearray) -> bool:
+        """Whether the next message has a route, which is given to the decoder."""
+        route = self._routes.of(bytes(raw[self._now["topic_at"] : self._now["topic_end"]]))
+        self._now["next_route"] = -1 if route is None else route
+        return route is not None
+
+    def _keep_piece(self, raw: bytearray, is_given_on: bool) -> None:
+        now = self._now
+        if not self._is_inside:
+            self._properties = bytes(raw[now["properties_at"] : now["piece_at"]])
+        if self._arrivals.wants_bodies:
+            self._pieces.append(bytes(raw[now["piece_at"] : now["piece_end"]]))
+        self._is_inside = bool(now["is_inside"])
+        if not self._is_inside:
+            body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+            self._pieces = []
+            if is_given_on:
+                self._give_on(body)
+
+    def _give_on(self, body: bytes) -> None:
+        """A message is in its row; add what is not."""
+        arrivals = self._arrivals
+        if arrivals.wants_headers:
+            arrivals.headers.append(self._headers())
+        if arrivals.wants_bodies:
+            arrivals.bodies.append(body)
+
+    def _headers(self) -> Headers:
+        if not self._properties:
+            return NO_HEADERS
+        try:
+            return packets.read_user_properties(self._properties) or NO_HEADERS
+        except BadPacket:
+            self._arrivals.count -= 1  # its row is of a message that is none
+            raise
 
 
 class ConsumerLane(OpenLane):
-    connection: MqttWire
-    unreleased: Unreleased
+    connection: MqttConnection
+    reader: MessageReader | None = None
+    """Of its present or last connection."""
     filters: tuple[str, ...]
     """By route, with the group."""
-    route_of: Callable[[bytes], int | None]
 
 
-class MqttConsumers(ReceivingLanes[ConsumerLane, MqttWire, MqttWire]):
+class MqttConsumers(ReceivingLanes[ConsumerLane, MqttConnection, MqttConnection]):
     def __init__(
         self,
         protocol: MqttProtocol,
@@ -72,10 +256,11 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttWire, MqttWire]):
         self._acknowledged_unreported = 0
         self._empties_queue = empties_queue and mqtt.qos > 0
         self._forgetting = forgetting
-        self._together = Together(self._arrivals, [self._filters_of(lane) for lane in lanes])
-        self._crowd: Crowd | None = None
-        if not (self._arrivals.wants_bodies or self._arrivals.wants_headers):
-            self._crowd = Crowd(protocol.buffer, self._together.decode)
+        self._routes: dict[tuple[str, ...], Routes] = {}
+        """By filters: lanes that subscribe to the same share what they learn."""
+        self._generations: I64 = np.zeros(len(lanes), np.int64)
+        """By lane: of its present connection."""
+        self._acks: U8 = np.zeros(_MOST_ACKS * codec.ACK_BYTES, np.uint8)
         try:
             super().__init__(protocol, lanes, now_ns, rule)
         except BaseException:
@@ -83,61 +268,33 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttWire, MqttWire]):
             raise
         if gathering is not None:
             self._loop.add(gathering)
-        self._loop.first_servant = self._crowd
 
     # -- lanes -------------------------------------------------------------------------------------
 
     def _make_lane(self, number: int, lane: Lane) -> ConsumerLane:
         made = ConsumerLane(number, lane)
-        made.filters = self._filters_of(lane)
-        made.route_of = _router(made.filters)
-        made.unreleased = Unreleased()
+        made.filters = tuple(self._subscription_of(one.index) for one in lane.destinations)
         return made
 
-    def _filters_of(self, lane: Lane) -> tuple[str, ...]:
-        return tuple(self._subscription_of(one.index) for one in lane.destinations)
-
-    def _equip(self, lane: ConsumerLane, opened: MqttWire) -> None:
+    def _equip(self, lane: ConsumerLane, opened: MqttConnection) -> None:
         lane.connection = opened
         opened.ends_session = True
-        if not opened.has_session:
-            lane.unreleased = Unreleased()
         opened.on_packet = functools.partial(self._on_packet, lane)
-        token_mark = generations.mark(lane.generation)
-        receiver = Deliveries(
-            lane.number,
-            lane.route_of,
-            self._arrivals,
-            lane.unreleased,
-            functools.partial(_send_acks, opened, packets.PUBCOMP),
-            functools.partial(self._drop_repeats, lane),
-            token_mark,
-            functools.partial(self._together.learn, lane.number),
+        routes = self._routes.setdefault(lane.filters, Routes(lane.filters))
+        reader = MessageReader(
+            self._mqtt.version, lane.number, routes, self._arrivals, lane.generation
         )
-        keeps_bodies = self._arrivals.wants_bodies
-        opened.begin(
-            functools.partial(
-                Parser,
-                self._mqtt.version,
-                receiver,
-                keeps_bodies=keeps_bodies,
-                most_bytes=self._arrivals.most_bytes,
-            )
-        )
-        self._together.mark(lane.number, token_mark)
-        if self._crowd is not None:
-            opened.join(self._crowd, lane.number)
+        reader.on_answers = opened.send
+        reader.on_repeats = functools.partial(self._note_repeats, lane)
+        if lane.reader is not None and opened.has_session:
+            reader.take_over(lane.reader)
+        lane.reader = reader
+        self._generations[lane.number] = lane.generation
+        opened.begin(reader)
 
-    def _drop_repeats(self, lane: ConsumerLane, identifiers: U16) -> None:
-        _send_acks(lane.connection, packets.PUBREC, identifiers)
-        self._signals.append(
-            Signal(
-                SignalKind.REPEATS_DROPPED,
-                lane.connection.read_ns,
-                lane.number,
-                count=len(identifiers),
-            )
-        )
+    def _note_repeats(self, lane: ConsumerLane, count: int) -> None:
+        at_ns = lane.connection.read_ns
+        self._signals.append(Signal(SignalKind.REPEATS_DROPPED, at_ns, lane.number, count=count))
 
     def _begin(self, lane: ConsumerLane) -> None:
         lane.unanswered += 1
@@ -180,25 +337,17 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttWire, MqttWire]):
         acknowledged, self._acknowledged_unreported = self._acknowledged_unreported, 0
         if not self._mqtt.qos or self._is_closing or not len(received):
             return acknowledged
-        if is_of_one_lane(received.lane):
-            return acknowledged + self._acknowledge_on(int(received.lane[0]), received.tag)
-        groups = by_lane(received.lane)
-        tokens = received.tag[groups.order]
-        for number, start, end in groups:
-            acknowledged += self._acknowledge_on(number, tokens[start:end])
+        at = 0
+        while at < len(received.rows):
+            # A read brings messages of one lane, so those of a lane are mostly side by side.
+            at, number, written = codec.encode_acks(
+                received.rows, at, self._generations, self._acks
+            )
+            lane = self._opened[number]
+            if written and not lane.is_lost:
+                lane.connection.send(self._acks[:written].data)
+                acknowledged += written // codec.ACK_BYTES
         return acknowledged
-
-    def _acknowledge_on(self, number: int, tokens: U64) -> int:
-        lane = self._opened[number]
-        if lane.is_lost:
-            return 0
-        own = generations.own_tags(tokens, lane.generation)
-        at_least_once, exactly_once = identifiers_of(own, 1), identifiers_of(own, 2)
-        if len(at_least_once):
-            _send_acks(lane.connection, packets.PUBACK, at_least_once)
-        if len(exactly_once):
-            _send_acks(lane.connection, packets.PUBREC, exactly_once)
-        return len(at_least_once) + len(exactly_once)
 
     # -- the end of deliveries ---------------------------------------------------------------------
 
@@ -266,32 +415,3 @@ def _end_sessions(protocol: MqttProtocol, count: int) -> None:
         pass  # the broker is gone, and all was measured: its sessions are its own affair now
     finally:
         loop.close()
-
-
-def _send_acks(wire: MqttWire, kind: int, identifiers: U16) -> None:
-    wire.send(ack_packets(kind, identifiers))
-
-
-def _router(filters: Sequence[str]) -> Callable[[bytes], int | None]:
-    """From a message's topic to its place among the filters; of several that match the first."""
-    plain = [_without_group(one) for one in filters]
-    known: dict[bytes, int | None] = {}
-
-    def route_of(topic: bytes) -> int | None:
-        if topic not in known:
-            name = topic.decode("utf-8", "replace")
-            places = (place for place, one in enumerate(plain) if matches(one, name))
-            if len(known) >= _MOST_TOPICS:
-                known.clear()
-            known[topic] = next(places, None)
-        return known[topic]
-
-    return route_of
-
-
-_MOST_TOPICS = 10_000
-"""A filter with wildcards may bring any number of topics."""
-
-
-def _without_group(topic_filter: str) -> str:
-    return topic_filter.split("/", 2)[2] if topic_filter.startswith("$share/") else topic_filter

@@ -1,22 +1,81 @@
-"""One short-lived connection for requests that wait for their answer; a context manager."""
+"""One short-lived connection for requests that wait for their answer: what a broker is and can do,
+and what killed runs have left in it."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from bench_spark.errors import BenchError
-from bench_spark.transports.mqtt import packets
+from bench_spark.errors import BenchError, BrokerRefused
+from bench_spark.scenario.models import Scenario
+from bench_spark.transports.base import BrokerFacts, Part, TransportContext
+from bench_spark.transports.leftovers import (
+    WATCHED_SECONDS,
+    KnownRun,
+    Leftover,
+    Wanted,
+    with_their_runs,
+)
+from bench_spark.transports.mqtt import packets, topics
+from bench_spark.transports.mqtt.connection import (
+    Access,
+    Limits,
+    MqttConnection,
+    MqttProtocol,
+    access_for,
+)
+from bench_spark.transports.mqtt.consumers import MessageReader, Routes
 from bench_spark.transports.mqtt.packets import Login
-from bench_spark.transports.mqtt.parsing import Message, Parser
-from bench_spark.transports.mqtt.protocol import Access, MqttProtocol
-from bench_spark.transports.mqtt.wire import Limits, MqttWire
+from bench_spark.transports.mqtt.producers import PublishPackets
+from bench_spark.transports.mqtt.topics import message_headers
+from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.line import close_gracefully
 from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.opening import open_connections
-from bench_spark.transports.sockets.runs import ReadBuffer
 
+VERSION_TOPIC = "$SYS/broker/version"
+VERSION_SECONDS = 0.3
+"""How long to wait for a broker to tell its version; many have none to tell."""
+ECHO_SECONDS = 2.0
+CLIENT_LIBRARY = "bench-spark's own MQTT"
+
+_ROOT = "bench"
 _IDENTIFIER = 1
+
+
+@dataclass(frozen=True)
+class Message:
+    topic: bytes
+    is_retained: bool
+    body: bytes
+
+
+class _AnyTopic(Routes):
+    """Takes messages of all topics, and says of which the last one was."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+        self.last = b""
+
+    def of(self, topic: bytes) -> int | None:
+        self.last = topic
+        return 0
+
+
+class _MessageKeeper(MessageReader):
+    """Keeps messages of QoS 0 as they come."""
+
+    def __init__(self, version: str, messages: list[Message]) -> None:
+        self._topics = _AnyTopic()
+        self._kept = Arrivals(frozenset({Part.BODY}))
+        super().__init__(version, 0, self._topics, self._kept)
+        self._messages = messages
+
+    def _give_on(self, body: bytes) -> None:
+        is_retained = bool(int(self._now["first_byte"]) & packets.RETAIN)
+        self._messages.append(Message(self._topics.last, is_retained, body))
+        self._kept.count = 0
 
 
 class Control:
@@ -25,7 +84,7 @@ class Control:
         self._version = login.version
         self._protocol = MqttProtocol(access, [login])
         self._loop = Loop()
-        self._connection: MqttWire | None = None
+        self._connection: MqttConnection | None = None
         self._answers: list[tuple[int, bytes]] = []
         self.messages: list[Message] = []
         """What has arrived."""
@@ -37,9 +96,7 @@ class Control:
             self._loop.close()
             raise
         self._connection.on_packet = lambda kind, body: self._answers.append((kind, body))
-        self._connection.begin(
-            functools.partial(Parser, self._version, _Keeper(self), keeps_bodies=True)
-        )
+        self._connection.begin(_MessageKeeper(self._version, self.messages))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -47,7 +104,7 @@ class Control:
         self._loop.close()
 
     @property
-    def connection(self) -> MqttWire:
+    def connection(self) -> MqttConnection:
         assert self._connection is not None
         return self._connection
 
@@ -91,20 +148,197 @@ class Control:
         return self._protocol.refusal(self.connection, self.connection.failure, what)
 
 
-class _Keeper:
-    """Keeps messages of QoS 0 as they come."""
+def probe(
+    access: Access, login: Login, scenario: Scenario, topic: str, group: str | None
+) -> BrokerFacts:
+    """What the broker is and can do; raises where it cannot do what the scenario asks.
 
-    def __init__(self, control: Control) -> None:
-        self._control = control
+    `login` and `topic` are nobody else's: other agents try the same at the same time.
+    """
+    with Control(access, login) as control:
+        _refuse_what_is_not_allowed(access, scenario, control.limits, group)
+        product, version = _told_version(control)
+    if scenario.producers:
+        _try_size(access, login, scenario, topic)
+    if scenario.consumers and scenario.mqtt.qos:
+        _try_qos(access, login, scenario, topic)
+    capabilities = {"confirms"} if scenario.mqtt.qos else set()
+    if scenario.has_both_ends and group is not None:
+        _try_group(access, login, topic)
+        capabilities.add("shared_subscriptions")
+    return BrokerFacts(
+        product=product,
+        version=version,
+        platform=f"MQTT {login.version}",
+        capabilities=frozenset(capabilities),
+        client_library=CLIENT_LIBRARY,
+    )
 
-    def take_run(self, buffer: ReadBuffer, start: int, end: int, at_ns: int) -> int:
-        return 0
 
-    def on_message(self, message: Message, at_ns: int) -> None:
-        self._control.messages.append(message)
+def _refuse_what_is_not_allowed(
+    access: Access, scenario: Scenario, limits: Limits, group: str | None
+) -> None:
+    mqtt = scenario.mqtt
+    wanted = mqtt.topic_filter or ""
+    for key, is_missing, what in (
+        ("qos", mqtt.qos > limits.qos, f"{mqtt.qos} is more than the broker has: {limits.qos}"),
+        ("retain", mqtt.retain and not limits.has_retain, "the broker retains no messages"),
+        (
+            "shared_group",
+            group is not None and limits.has_shared is False,
+            "the broker has no shared subscriptions",
+        ),
+        (
+            "topic_filter",
+            not limits.has_wildcards and any(mark in wanted for mark in "+#"),
+            "the broker has no wildcards in subscriptions",
+        ),
+    ):
+        if is_missing:
+            raise BrokerRefused(f"{access.address}: mqtt.{key}: {what}")
 
-    def on_ack(self, kind: int, identifier: int, code: int, at_ns: int) -> None:
-        """Nothing is sent here that is acknowledged."""
 
-    def on_read_end(self, at_ns: int) -> None:
-        """Every packet was dealt with by itself."""
+def _told_version(control: Control) -> tuple[str, str]:
+    """Product and version, as Mosquitto and others tell it in a topic."""
+    if control.subscribe(VERSION_TOPIC) < packets.FAILED and control.wait_for_message(
+        VERSION_SECONDS
+    ):
+        words = control.messages[0].body.decode("utf-8", "replace").split()
+        if words:
+            return words[0].capitalize(), words[-1]
+    return "MQTT broker", "unknown"
+
+
+def _try_size(access: Access, login: Login, scenario: Scenario, topic: str) -> None:
+    """Publish a message as large as those of the load, which nobody gets: a broker for which it is
+    too large hangs up, and version 3.1.1 has no words for the reason."""
+    size = scenario.largest_body_bytes
+    headers = message_headers(scenario.mqtt)
+    publish = PublishPackets(login.version, topic, qos=0, retain=False, headers=headers)
+    message = publish.message(bytes(size))
+    with Control(access, login) as control:
+        limit = control.limits.packet_bytes
+        if limit is not None and len(message) > limit:
+            raise BrokerRefused(
+                f"{access.address}: message.bytes: {size} makes packets of {len(message)} bytes, "
+                f"and the broker takes at most {limit}"
+            )
+        try:
+            control.publish(message, f"a message of {size} bytes")
+        except BenchError as error:
+            raise BrokerRefused(
+                f"message.bytes: {error}; is that more than the broker takes, or may nobody "
+                f"publish to {topic!r}?"
+            ) from error
+
+
+def _try_qos(access: Access, login: Login, scenario: Scenario, topic: str) -> None:
+    qos = scenario.mqtt.qos
+    with Control(access, login) as control:
+        granted = control.subscribe(topic, qos)
+    # Whoever may not subscribe here may still be allowed to where the load goes.
+    if granted < qos:
+        raise BrokerRefused(
+            f"{access.address}: mqtt.qos: the broker grants QoS {granted} where {qos} is asked for"
+        )
+
+
+def _try_group(access: Access, login: Login, topic: str) -> None:
+    """A broker that does not know groups may take `$share/...` for a topic like any other, and
+    nothing would ever arrive."""
+    with Control(access, login) as control:
+        granted = control.subscribe(f"$share/bench-probe/{topic}")
+        if granted >= packets.FAILED:
+            raise BrokerRefused(
+                f"{access.address}: mqtt.shared_group: the broker refuses shared subscriptions: "
+                f"{packets.reason(granted)}"
+            )
+        message = PublishPackets(login.version, topic, qos=0, retain=False).message(b"probe")
+        control.publish(message, "a message to a shared subscription")
+        if not control.wait_for_message(ECHO_SECONDS):
+            raise BrokerRefused(
+                f"{access.address}: mqtt.shared_group: the broker has no shared subscriptions: it "
+                "accepts $share/..., and delivers nothing; several consumers of one destination "
+                "need them"
+            )
+
+
+class MqttSweeper:
+    """Finds retained messages and sessions that killed runs have left behind.
+
+    A broker tells its retained messages to whoever subscribes. It tells nobody of sessions, and
+    asking for one by its client's name would take it over from whoever has it: so only sessions of
+    runs that somebody has named are looked for.
+    """
+
+    def __init__(self, context: TransportContext) -> None:
+        self._mqtt = context.scenario.mqtt
+        self._access = access_for(context)
+
+    def find(self, wanted: Wanted) -> list[Leftover]:
+        """The first message of a topic is the retained one; what else comes, somebody publishes."""
+        with Control(self._access, self._login()) as control:
+            control.subscribe(f"{_ROOT}/#")
+            control.listen(WATCHED_SECONDS)
+        retained: dict[str, int] = {}
+        busy: set[str] = set()
+        for message in control.messages:
+            topic = message.topic.decode(errors="replace")
+            if message.is_retained:
+                retained[topic] = len(message.body)
+            else:
+                busy.add(_run_of(topic))
+        found = [
+            Leftover(
+                "retained",
+                topic,
+                _run_of(topic),
+                f"{size:,} bytes",
+                "somebody who publishes to it" if _run_of(topic) in busy else "",
+            )
+            for topic, size in retained.items()
+        ]
+        if wanted.is_narrow:
+            found += _sessions(wanted.known, busy)
+        return with_their_runs(one for one in found if one.run_id and wanted.takes(one.run_id))
+
+    def delete(self, leftovers: Sequence[Leftover]) -> None:
+        with Control(self._access, self._login()) as control:
+            for one in leftovers:
+                if one.kind == "retained":
+                    # An empty message takes the place of the one that is there.
+                    empty = PublishPackets(self._mqtt.version, one.name, qos=0, retain=True)
+                    control.publish(empty.message(b""), f"removing what {one.name!r} retains")
+        for one in leftovers:
+            if one.kind == "session":
+                with Control(self._access, self._login(one.name)):
+                    pass  # a clean one, which ends with this connection, has taken its place
+
+    def _login(self, client_id: str | None = None) -> Login:
+        return Login(
+            version=self._mqtt.version,
+            client_id=client_id or f"bench-cleanup-{secrets.token_hex(4)}",
+            username=self._access.username,
+            password=self._access.password,
+            keep_alive_seconds=self._mqtt.keep_alive_seconds,
+        )
+
+
+def _run_of(topic: str) -> str:
+    levels = topic.split("/")
+    return levels[1] if len(levels) > 2 and levels[0] == _ROOT else ""
+
+
+def _sessions(known: Sequence[KnownRun], busy: set[str]) -> Iterable[Leftover]:
+    for run in known:
+        mqtt = run.scenario.mqtt
+        if mqtt.clean_session:
+            continue
+        for member in range(run.scenario.consumers):
+            yield Leftover(
+                "session",
+                topics.client_id(mqtt, run.run_id, "consumer", member),
+                run.run_id,
+                "if the broker still has it",
+                "somebody who publishes to it" if run.run_id in busy else "",
+            )

@@ -1,35 +1,297 @@
-"""Publishing in batches: packets are built once, stamped per batch, and written as they lie."""
+"""Producers: messages are built once, stamped per batch, and written as they lie; what became of
+them is known from the broker's acknowledgements."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+import itertools
+import sys
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused
 from bench_spark.scenario.mqtt_section import Mqtt
-from bench_spark.transports.base import U16, Lane, Outcomes, joined_outcomes
-from bench_spark.transports.mqtt.acks import ack_packets
-from bench_spark.transports.mqtt.naming import message_headers
-from bench_spark.transports.mqtt.packets import PUBREL
-from bench_spark.transports.mqtt.parsing import Parser
-from bench_spark.transports.mqtt.protocol import MqttProtocol
-from bench_spark.transports.mqtt.publishing import Blocks, PublishPackets
-from bench_spark.transports.mqtt.settlement import Settlement
-from bench_spark.transports.mqtt.wire import MqttWire
+from bench_spark.transports.base import U8, U16, Headers, Lane, Outcomes, no_outcomes
+from bench_spark.transports.batches import OUTCOME_DTYPE, Rows
+from bench_spark.transports.message_block import NO_IDENTIFIERS, MessageBlock, Template, Templates
+from bench_spark.transports.mqtt import codec
+from bench_spark.transports.mqtt.connection import (
+    MqttConnection,
+    MqttProtocol,
+    PacketReader,
+    malformed,
+)
+from bench_spark.transports.mqtt.packets import (
+    KIND_BITS,
+    PUBLISH,
+    BadPacket,
+    publish_start,
+    user_properties,
+)
+from bench_spark.transports.mqtt.topics import message_headers
 from bench_spark.transports.sockets.lanes import OpenLane
 from bench_spark.transports.sockets.reopening import ReopeningRule
+from bench_spark.transports.sockets.runs import ReadBuffer
 from bench_spark.transports.sockets.sending import Load, SendingLanes
+
+MOST_TEMPLATES = 4096
+MOST_STARTS = 4096
+"""Beginnings of messages that are kept, by the size of the payload."""
+_FIRST_OUTCOMES = 1024
+_MOST_ANSWERS = 256
+"""Written at once while reading."""
+
+
+class PublishPackets:
+    """Messages for one topic."""
+
+    def __init__(
+        self, version: str, topic: str, qos: int, retain: bool, headers: Headers | None = None
+    ) -> None:
+        """`headers`: those that all have; one of a message's own of that name wins."""
+        self._version = version
+        self._topic = topic
+        self._qos = qos
+        self._retain = retain
+        self._headers = headers or {}
+        self._properties = user_properties(self._headers)
+        self._starts: dict[int, tuple[bytes, int]] = {}
+
+    def start(self, payload_bytes: int, properties: bytes | None = None) -> tuple[bytes, int]:
+        """All before the payload, and where in it the packet identifier is."""
+        own = self._properties if properties is None else properties
+        return publish_start(
+            self._version, self._topic, self._qos, self._retain, payload_bytes, own
+        )
+
+    def message(self, payload: bytes, identifier: int = 0) -> bytes:
+        return b"".join(self.pieces(payload, identifier))
+
+    def pieces(
+        self, payload: bytes, identifier: int = 0, headers: Headers | None = None
+    ) -> tuple[bytes, bytes]:
+        """A message, to be joined with others."""
+        if headers:
+            own = user_properties({**self._headers, **headers})
+            start, identifier_at = self.start(len(payload), own)
+        else:
+            start, identifier_at = self._start_of(len(payload))
+        if self._qos:
+            number = identifier.to_bytes(2)
+            start = start[:identifier_at] + number + start[identifier_at + 2 :]
+        return start, payload
+
+    def _start_of(self, payload_bytes: int) -> tuple[bytes, int]:
+        found = self._starts.get(payload_bytes)
+        if found is None:
+            if len(self._starts) >= MOST_STARTS:
+                self._starts.clear()
+            found = self._starts[payload_bytes] = self.start(payload_bytes)
+        return found
+
+
+class PacketWriter:
+    """Messages as bytes; lanes that publish to the same topic share templates."""
+
+    def __init__(self) -> None:
+        self._templates: dict[tuple[PublishPackets, int, int], tuple[bytes, Template]] = {}
+        self._sets: dict[tuple[tuple[PublishPackets, ...], int, int], tuple[bytes, Templates]] = {}
+        self._block = MessageBlock()
+
+    def data(
+        self, packets: Sequence[PublishPackets], load: Load, identifiers: U16
+    ) -> bytes | memoryview:
+        """The bytes of these messages; `packets` by route. Good until the next call."""
+        if not load.is_of_one_kind:
+            return _one_by_one(packets, load, identifiers)
+        routes = load.routes
+        tail, head_bytes = load.shared_tail, load.head_bytes
+        if len(packets) == 1 or not np.count_nonzero(routes != routes[0]):
+            template = self._template(packets[routes[0]], tail, head_bytes)
+            return self._block.messages(template, load.rows, load.own_tails, identifiers)
+        templates = self._templates_of(packets, tail, head_bytes)
+        return self._block.mixed(templates, routes, load.rows, load.own_tails, identifiers)
+
+    def _templates_of(
+        self, packets: Sequence[PublishPackets], tail: bytes, head_bytes: int
+    ) -> Templates:
+        """By route, of a lane that publishes to several destinations."""
+        key = (tuple(packets), len(tail), head_bytes)
+        found = self._sets.get(key)
+        if found is None or (found[0] is not tail and found[0] != tail):
+            if len(self._sets) >= MOST_TEMPLATES:
+                self._sets.clear()
+            of_routes = [self._template(one, tail, head_bytes) for one in packets]
+            found = self._sets[key] = tail, Templates(of_routes)
+        return found[1]
+
+    def _template(self, packets: PublishPackets, tail: bytes, head_bytes: int) -> Template:
+        key = (packets, len(tail), head_bytes)
+        found = self._templates.get(key)
+        # An agent sends the same tail again and again: usually it is the very same object.
+        if found is None or (found[0] is not tail and found[0] != tail):
+            if len(self._templates) >= MOST_TEMPLATES:
+                self._templates.clear()
+            start, identifier_at = packets.start(head_bytes + len(tail))
+            found = tail, Template.of(start, head_bytes, tail, identifier_at)
+            self._templates[key] = found
+        return found[1]
+
+
+def _one_by_one(packets: Sequence[PublishPackets], load: Load, identifiers: U16) -> bytes:
+    """Messages that differ in more than their heads."""
+    numbers = identifiers.tolist() if len(identifiers) else itertools.repeat(0)
+    headers = itertools.repeat(None) if load.headers is None else load.headers
+    # Two columns may have no end, so the shortest one decides.
+    return b"".join(
+        itertools.chain.from_iterable(
+            packets[route].pieces(body, number, own)
+            for body, route, number, own in zip(
+                load.bodies(), load.routes.tolist(), numbers, headers, strict=False
+            )
+        )
+    )
+
+
+class OutcomeRows:
+    """Outcomes that decoders write; shared by the lanes of one agent."""
+
+    def __init__(self) -> None:
+        self.rows: Rows = np.zeros(_FIRST_OUTCOMES, OUTCOME_DTYPE)
+        self.count = 0
+        self._spare: Rows = np.zeros(_FIRST_OUTCOMES, OUTCOME_DTYPE)
+        self._nothing = no_outcomes()
+
+    def make_room(self, rows: int) -> None:
+        """Let at least so many more rows fit. `rows` may be another array afterwards."""
+        wanted = self.count + rows
+        if wanted > len(self.rows):
+            larger = np.zeros(max(wanted, 2 * len(self.rows)), OUTCOME_DTYPE)
+            larger[: self.count] = self.rows[: self.count]
+            self.rows = larger
+
+    def take(self) -> Outcomes:
+        """What was collected; its rows are written over after the next call."""
+        if not self.count:
+            return self._nothing
+        taken = Outcomes(self.rows[: self.count])
+        self.rows, self._spare, self.count = self._spare, self.rows, 0
+        return taken
+
+
+class InFlight(PacketReader):
+    """Messages of one lane that are not acknowledged, by packet identifier; reads their
+    acknowledgements.
+
+    Identifiers run from 1 to the number of messages that may be in flight. One that is free again
+    goes to the end of the line, and comes up when all others before it have been used.
+    """
+
+    def __init__(self, lane: int, limit: int, outcomes: OutcomeRows) -> None:
+        """`limit`: most messages in flight; 0 without acknowledgements."""
+        self._limit = limit
+        self._outcomes = outcomes
+        self._window: Rows = np.zeros(limit + 1, codec.WINDOW_DTYPE)
+        self._window["free"][:limit] = np.arange(1, limit + 1)
+        self._state = np.zeros(1, codec.IN_FLIGHT_DTYPE)
+        self._state["lane"] = lane
+        self._identifiers: U16 = np.zeros(limit, np.uint16)
+        self._answers: U8 = np.zeros(_MOST_ANSWERS * codec.ACK_BYTES, np.uint8)
+        self._is_full = False
+        self._enough = max(1, limit // 4)
+        self._count = 0
+        self.on_answers: Callable[[memoryview], None] = lambda acks: None
+        """Called with packets to be sent at once (PUBREL)."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def room(self) -> int:
+        """How many more may be sent now. Once the limit was reached, none until a quarter of it is
+        free: a message for every acknowledgement would cost both sides as much as many at a
+        time."""
+        if not self._limit:
+            return sys.maxsize
+        room = self._limit - self._count
+        return 0 if self._is_full and room < self._enough else room
+
+    def sent(self, heads: U8) -> U16:
+        """The identifiers to send these messages with, whose envelopes are given as bytes; none
+        where there are no acknowledgements. Good until the next call."""
+        if not self._limit:
+            return NO_IDENTIFIERS
+        count = len(heads)
+        if count > self._limit - self._count:
+            raise ValueError(f"{count} messages, and {self._limit - self._count} identifiers")
+        codec.take_identifiers(heads, self._state, self._window, self._identifiers)
+        self._count += count
+        self._is_full = self._count >= self._limit
+        return self._identifiers[:count]
+
+    def abandon(self, at_ns: int) -> None:
+        """The lane is gone: what became of the messages in flight will never be known."""
+        if self._count:
+            outcomes = self._outcomes
+            outcomes.make_room(self._count)
+            outcomes.count = codec.abandon_all(
+                at_ns, self._state, self._window, outcomes.rows, outcomes.count
+            )
+            self._count = 0
+
+    def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
+        at = answered = 0
+        outcomes = self._outcomes
+        while True:
+            before = outcomes.count
+            at, outcomes.count, answered, why = codec.decode_acks(
+                buffer.array,
+                at,
+                end,
+                at_ns,
+                self._state,
+                self._window,
+                outcomes.rows,
+                before,
+                self._answers,
+                answered,
+            )
+            self._count -= outcomes.count - before
+            if why == codec.MORE:
+                break
+            answered = self._answer(answered)
+            if why == codec.FULL:
+                if outcomes.count >= len(outcomes.rows):
+                    outcomes.make_room(1)
+            elif why == codec.FOREIGN:
+                if buffer.raw[at] & KIND_BITS == PUBLISH:
+                    raise BadPacket("a message to somebody who has not subscribed to any")
+                done = self._pass_on(buffer.raw, at, end)
+                if done == at:
+                    break
+                at = done
+            else:
+                raise malformed(self._state[0])
+        if answered:
+            self._answer(answered)
+        return int(at)
+
+    def _answer(self, answered: int) -> int:
+        """Send the answers so far; none are left then."""
+        if answered:
+            self.on_answers(self._answers[:answered].data)
+        return 0
 
 
 class ProducerLane(OpenLane):
-    connection: MqttWire
-    settlement: Settlement
+    connection: MqttConnection
+    in_flight: InFlight
     packets: list[PublishPackets]
     """By route."""
 
 
-class MqttProducers(SendingLanes[ProducerLane, MqttWire, MqttWire]):
+class MqttProducers(SendingLanes[ProducerLane, MqttConnection, MqttConnection]):
     def __init__(
         self,
         protocol: MqttProtocol,
@@ -40,9 +302,9 @@ class MqttProducers(SendingLanes[ProducerLane, MqttWire, MqttWire]):
         rule: ReopeningRule | None = None,
     ) -> None:
         self._mqtt = mqtt
-        self._settled: list[Outcomes] = []
+        self._outcomes = OutcomeRows()
         self._packets: dict[str, PublishPackets] = {}
-        self._blocks = Blocks()
+        self._writer = PacketWriter()
         super().__init__(protocol, lanes, now_ns, rule)
         try:
             self._refuse_what_is_not_allowed(message_bytes)
@@ -66,13 +328,12 @@ class MqttProducers(SendingLanes[ProducerLane, MqttWire, MqttWire]):
             )
         return self._packets[topic]
 
-    def _equip(self, lane: ProducerLane, opened: MqttWire) -> None:
+    def _equip(self, lane: ProducerLane, opened: MqttConnection) -> None:
         lane.connection = opened
-        in_flight = min(self._mqtt.in_flight, opened.limits.in_flight) if self._mqtt.qos else 0
-        lane.settlement = settlement = Settlement(
-            lane.number, in_flight, self._settled, functools.partial(_release, opened)
-        )
-        opened.begin(functools.partial(Parser, self._mqtt.version, settlement))
+        limit = min(self._mqtt.in_flight, opened.limits.in_flight) if self._mqtt.qos else 0
+        lane.in_flight = InFlight(lane.number, limit, self._outcomes)
+        lane.in_flight.on_answers = opened.send
+        opened.begin(lane.in_flight)
 
     def _begin(self, lane: ProducerLane) -> None:
         """A connection that is open is ready."""
@@ -89,17 +350,17 @@ class MqttProducers(SendingLanes[ProducerLane, MqttWire, MqttWire]):
                     )
 
     def _abandon(self, lane: ProducerLane) -> None:
-        lane.settlement.abandon(self._now_ns())
+        lane.in_flight.abandon(self._now_ns())
 
     # -- sending -----------------------------------------------------------------------------------
 
     def _allowed(self, lane: ProducerLane) -> int:
-        return 0 if lane.is_lost else lane.settlement.room
+        return 0 if lane.is_lost else lane.in_flight.room
 
     def _write(self, lane: ProducerLane, load: Load) -> None:
         # Noted before it is written: a write that fails abandons what was noted.
-        identifiers = lane.settlement.sent(load.heads)
-        lane.connection.send(self._blocks.data(lane.packets, load, identifiers))
+        identifiers = lane.in_flight.sent(load.rows)
+        lane.connection.send(self._writer.data(lane.packets, load, identifiers))
 
     # -- for the agent -----------------------------------------------------------------------------
 
@@ -107,18 +368,13 @@ class MqttProducers(SendingLanes[ProducerLane, MqttWire, MqttWire]):
         """There are no transactions."""
 
     def in_flight(self) -> int:
-        return sum(lane.settlement.in_flight for lane in self._opened)
+        return sum(len(lane.in_flight) for lane in self._opened)
 
     def outcomes(self) -> Outcomes:
         self._pump()
-        settled = joined_outcomes(self._settled)
-        self._settled.clear()
+        outcomes = self._outcomes.take()
         self._ring_if_more()
-        return settled
+        return outcomes
 
     def _has_news(self) -> bool:
-        return bool(self._settled)
-
-
-def _release(wire: MqttWire, identifiers: U16) -> None:
-    wire.send(ack_packets(PUBREL, identifiers))
+        return self._outcomes.count > 0

@@ -16,15 +16,13 @@ from bench_spark.transports.base import (
     Subscription,
     TransportContext,
 )
-from bench_spark.transports.mqtt import naming
+from bench_spark.transports.mqtt import topics
+from bench_spark.transports.mqtt.connection import MqttProtocol, access_for
 from bench_spark.transports.mqtt.consumers import MqttConsumers
-from bench_spark.transports.mqtt.control import Control
-from bench_spark.transports.mqtt.layout import Layout
+from bench_spark.transports.mqtt.control import Control, probe
 from bench_spark.transports.mqtt.packets import Login
-from bench_spark.transports.mqtt.probe import probe
-from bench_spark.transports.mqtt.producers import MqttProducers
-from bench_spark.transports.mqtt.protocol import MqttProtocol, access_for
-from bench_spark.transports.mqtt.publishing import PublishPackets
+from bench_spark.transports.mqtt.producers import MqttProducers, PublishPackets
+from bench_spark.transports.mqtt.topics import Layout
 from bench_spark.transports.sockets.gathering import Gathering, is_gathered
 from bench_spark.transports.sockets.reopening import ReopeningRule
 
@@ -114,7 +112,7 @@ class MqttTransport:
     def _login(self, role: str, member: int) -> Login:
         return Login(
             version=self._mqtt.version,
-            client_id=naming.client_id(self._mqtt, self._run_id, role, member, self._attempt),
+            client_id=topics.client_id(self._mqtt, self._run_id, role, member, self._attempt),
             username=self._access.username,
             password=self._access.password,
             keep_alive_seconds=self._mqtt.keep_alive_seconds,

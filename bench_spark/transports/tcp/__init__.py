@@ -1,7 +1,5 @@
 """Messages over bare TCP, for systems that have no broker in front or behind.
 
-framing.py         where a message ends, on the way out (pure)
-parsing.py         and on the way in (pure)
-lanes.py           producers, and consumers that connect
-transport.py       puts it together; consumers that listen are in `sockets/listening.py`
+framing.py         where a message begins and ends, on the way out and in (pure)
+transport.py       producers, consumers, and the Transport made of them
 """

@@ -1,22 +1,66 @@
-"""Messages as bytes on a stream: behind their size, or before a line feed. Pure."""
+"""Messages as bytes on a stream, behind their size or before a line feed: written and read. Pure.
+
+Of a body only what is wanted is kept: its first 32 bytes, or all of it.
+"""
 
 from __future__ import annotations
 
 import itertools
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
+from bench_spark.core.envelope import ENVELOPE_BYTES, leading_envelopes
+from bench_spark.core.kernels import kernel
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.tcp_section import Tcp
+from bench_spark.transports.base import U8, Received
+from bench_spark.transports.batches import RECEIVED_DTYPE, Rows
+from bench_spark.transports.message_block import Int, MessageBlock, Template, read_envelope
+from bench_spark.transports.sockets.arrivals import NO_HEADERS, Arrivals, too_large
+from bench_spark.transports.sockets.runs import ReadBuffer
 from bench_spark.transports.sockets.sending import Load
+from bench_spark.transports.sockets.wire import Unreadable
 
 LINE_END = b"\n"
+LONGEST_REST_BYTES = 64 * 1024
+"""Most of a line that is left for the next read; longer ones are collected."""
+
+# Why the decoder stopped.
+MORE: Final = 0
+"""The rest is the beginning of a message."""
+FULL: Final = 1
+"""No room for another row."""
+MALFORMED: Final = 3
+"""A length that is larger than any message may be."""
+PAYLOAD: Final = 4
+"""A piece of a body was consumed, where whoever decodes wants bodies."""
+
+_LONGEST_LENGTH: Final = 1 << 48
+"""No length is read further, however many bytes it has."""
+
+FRAME_STATE_DTYPE = np.dtype(
+    [
+        ("row", RECEIVED_DTYPE),
+        ("most_bytes", "<i8"),
+        ("missing_bytes", "<i8"),
+        ("piece_at", "<i8"),
+        ("is_inside", "<i8"),
+        ("wants_bodies", "<i8"),
+        ("length_bytes", "<i8"),
+        ("is_little_endian", "<i8"),
+    ]
+)
+"""What a decoder knows from one read to the next: the message whose body comes."""
+
+
+# -- the way out -----------------------------------------------------------------------------------
 
 
 class Framing(Protocol):
     def data(self, load: Load) -> bytes | memoryview:
-        """The bytes of these messages. Raises ConfigurationError for one that cannot be sent."""
+        """The bytes of these messages, good until the next call. Raises ConfigurationError for one
+        that cannot be sent."""
 
 
 def framing_of(tcp: Tcp) -> Framing:
@@ -33,6 +77,9 @@ class LengthFraming:
         self._width = tcp.length_bytes
         self._order = tcp.byte_order
         self._most_bytes = 256**tcp.length_bytes - 1
+        self._block = MessageBlock()
+        self._tail = b""
+        self._template: Template | None = None
 
     def length(self, size: int) -> bytes:
         if size > self._most_bytes:
@@ -44,21 +91,21 @@ class LengthFraming:
 
     def data(self, load: Load) -> bytes | memoryview:
         if load.is_of_one_kind:
-            return self._of_one_size(load)
+            template = self._template_for(load.shared_tail, load.head_bytes)
+            return self._block.messages(template, load.rows, load.own_tails)
         bodies = load.bodies()
         lengths = map(self.length, map(len, bodies))
         return b"".join(itertools.chain.from_iterable(zip(lengths, bodies, strict=True)))
 
-    def _of_one_size(self, load: Load) -> memoryview:
-        tail = load.shared_tail
-        length = self.length(load.head_bytes + len(tail))
-        message = np.frombuffer(length + bytes(load.head_bytes) + tail, np.uint8)
-        rows = np.tile(message, (len(load.rows), 1))
-        head_end = self._width + load.head_bytes
-        rows[:, self._width : head_end] = load.rows[:, : load.head_bytes]
-        if load.own_tails is not None:
-            rows[:, head_end:] = load.own_tails
-        return rows.reshape(-1).data
+    def _template_for(self, tail: bytes, head_bytes: int) -> Template:
+        found = self._template
+        # An agent sends the same tail again and again: usually it is the very same object.
+        is_same_tail = self._tail is tail or self._tail == tail
+        if found is None or not is_same_tail or found.head_bytes != head_bytes:
+            start = self.length(head_bytes + len(tail))
+            self._tail = tail
+            found = self._template = Template.of(start, head_bytes, tail)
+        return found
 
 
 class LineFraming:
@@ -79,3 +126,161 @@ class LineFraming:
                     f"{head['producer']} has a line feed at byte {body.index(LINE_END)}, which "
                     "would end it there; use framing: length"
                 )
+
+
+# -- the way in ------------------------------------------------------------------------------------
+
+
+class Parser(Protocol):
+    def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
+        """Decode what the buffer holds up to `end`; how many bytes are done with.
+
+        The rest is the beginning of something: it must come first in the next call's buffer.
+        """
+
+
+def parser_of(tcp: Tcp, lane: int, arrivals: Arrivals) -> Parser:
+    if tcp.framing == "line":
+        return LineParser(lane, arrivals)
+    return LengthParser(tcp, lane, arrivals)
+
+
+@kernel
+def read_size(data: U8, at: Int, width: Int, is_little_endian: Int) -> Int:
+    """A length of so many bytes; nothing is added to one that is too large already."""
+    size = np.int64(0)
+    for place in range(width):
+        if size < _LONGEST_LENGTH:
+            nearer = width - 1 - place if is_little_endian else place
+            size = size << 8 | np.int64(data[at + nearer])
+    return size
+
+
+@kernel
+def decode_frames(
+    data: U8, at: Int, end: Int, at_ns: Int, state: Rows, rows: Rows, count: Int
+) -> tuple[Int, Int, Int]:
+    """Decode messages into `rows` from `count` on. Returns where it stopped, `count` and why."""
+    now = state[0]
+    row = now["row"]
+    while True:
+        if count >= len(rows):
+            return at, count, FULL
+        if now["is_inside"]:
+            if now["missing_bytes"] and at >= end:
+                return at, count, MORE
+            taken = min(np.int64(now["missing_bytes"]), end - at)
+            now["piece_at"] = at
+            now["missing_bytes"] -= taken
+            at += taken
+            if not now["missing_bytes"]:
+                now["is_inside"] = 0
+                row["received_ns"] = at_ns
+                rows[count] = row
+                count += 1
+            if now["wants_bodies"]:
+                return at, count, PAYLOAD
+            continue
+        body_at = at + np.int64(now["length_bytes"])
+        if body_at > end:
+            return at, count, MORE
+        size = read_size(data, at, now["length_bytes"], now["is_little_endian"])
+        if size > now["most_bytes"]:
+            return at, count, MALFORMED
+        head_end = body_at + min(size, ENVELOPE_BYTES)
+        if head_end > end:
+            return at, count, MORE
+        row["size"] = size
+        read_envelope(data, body_at, head_end, row["head"])
+        now["missing_bytes"], now["is_inside"] = size, 1
+        at = body_at
+
+
+class LengthParser:
+    """For one connection."""
+
+    def __init__(self, tcp: Tcp, lane: int, arrivals: Arrivals) -> None:
+        self._arrivals = arrivals
+        self._tcp = tcp
+        self._pieces: list[bytes] = []
+        self._state = np.zeros(1, FRAME_STATE_DTYPE)
+        self._now = self._state[0]
+        self._now["row"]["lane"] = lane
+        self._now["most_bytes"] = arrivals.most_bytes
+        self._now["length_bytes"] = tcp.length_bytes
+        self._now["is_little_endian"] = tcp.byte_order == "little"
+        self._now["wants_bodies"] = arrivals.wants_bodies or arrivals.wants_headers
+
+    def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
+        at = 0
+        arrivals = self._arrivals
+        while True:
+            before = arrivals.count
+            at, arrivals.count, why = decode_frames(
+                buffer.array, at, end, at_ns, self._state, arrivals.rows, before
+            )
+            if why == MORE:
+                return int(at)
+            if why == FULL:
+                arrivals.make_room(1)
+            elif why == PAYLOAD:
+                self._keep_piece(buffer.raw, at, is_complete=arrivals.count > before)
+            else:
+                length = bytes(buffer.raw[at : at + self._tcp.length_bytes])
+                size = int.from_bytes(length, self._tcp.byte_order)
+                raise Unreadable(too_large(size, arrivals.most_bytes))
+
+    def _keep_piece(self, raw: bytearray, at: int, is_complete: bool) -> None:
+        arrivals = self._arrivals
+        if arrivals.wants_bodies:
+            self._pieces.append(bytes(raw[self._now["piece_at"] : at]))
+        if is_complete:
+            body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+            self._pieces = []
+            if arrivals.wants_bodies:
+                arrivals.bodies.append(body)
+            if arrivals.wants_headers:
+                arrivals.headers.append(NO_HEADERS)
+
+
+class LineParser:
+    """For one connection."""
+
+    def __init__(self, lane: int, arrivals: Arrivals) -> None:
+        self._lane = lane
+        self._arrivals = arrivals
+        self._pieces: list[bytes] = []
+        """Of a long line whose end has not come yet."""
+        self._piece_bytes = 0
+
+    def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
+        lines = bytes(buffer.view[:end]).split(LINE_END)
+        rest = lines.pop()
+        if lines:
+            if self._pieces:
+                lines[0] = b"".join((*self._pieces, lines[0]))
+                self._pieces, self._piece_bytes = [], 0
+            self._add(lines, at_ns)
+        if self._pieces or len(rest) > LONGEST_REST_BYTES:
+            self._pieces.append(rest)
+            self._piece_bytes += len(rest)
+            if self._piece_bytes > self._arrivals.most_bytes:
+                raise Unreadable(too_large(self._piece_bytes, self._arrivals.most_bytes))
+            return end
+        return end - len(rest)
+
+    def _add(self, lines: list[bytes], at_ns: int) -> None:
+        count = len(lines)
+        self._arrivals.add_run(
+            Received.of_columns(
+                received_ns=np.full(count, at_ns, np.int64),
+                lane=np.full(count, self._lane, np.uint32),
+                route=np.zeros(count, np.uint16),
+                head=leading_envelopes(lines),
+                size=np.fromiter(map(len, lines), np.uint32, count),
+                redelivered=np.zeros(count, np.bool_),
+                bodies=lines if self._arrivals.wants_bodies else None,
+                headers=[NO_HEADERS] * count if self._arrivals.wants_headers else None,
+                tag=np.zeros(count, np.uint64),
+            )
+        )

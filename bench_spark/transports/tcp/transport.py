@@ -1,9 +1,12 @@
-"""The TCP transport: puts addresses, framing and lanes together."""
+"""The TCP transport: lanes that connect (all producers, and consumers of a server that sends), and
+consumers that listen (`sockets/listening.py`)."""
 
 from __future__ import annotations
 
 import functools
 import socket
+import ssl
+import sys
 import time
 from collections.abc import Sequence
 
@@ -11,32 +14,32 @@ from bench_spark.core.clock import NowNs
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.tcp_section import Tcp
 from bench_spark.transports.base import (
     HEAD_ONLY,
     BrokerFacts,
     Consumers,
     Lane,
+    Outcomes,
     Part,
+    Received,
     TransportContext,
+    no_outcomes,
 )
 from bench_spark.transports.sockets import places
 from bench_spark.transports.sockets.addressed import AddressedTransport
 from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.dialling import dialled
+from bench_spark.transports.sockets.lanes import OpenLane
 from bench_spark.transports.sockets.listening import ListeningConsumers, server_tls
 from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.places import Places
-from bench_spark.transports.sockets.plain import PlainProtocol
+from bench_spark.transports.sockets.plain import PlainProtocol, PlainWire
+from bench_spark.transports.sockets.receiving import ReceivingLanes
+from bench_spark.transports.sockets.reopening import ReopeningRule
 from bench_spark.transports.sockets.runs import ReadBuffer
-from bench_spark.transports.tcp.framing import size_limit
-from bench_spark.transports.tcp.lanes import (
-    ReceivingWire,
-    SendingWire,
-    TcpConsumers,
-    TcpProducers,
-    TcpWire,
-)
-from bench_spark.transports.tcp.parsing import parser_of
+from bench_spark.transports.sockets.sending import Load, SendingLanes
+from bench_spark.transports.tcp.framing import Parser, framing_of, parser_of, size_limit
 
 NAME = "TCP"
 
@@ -79,6 +82,128 @@ def _refuse_envelopes(scenario: Scenario) -> None:
         )
 
 
+class TcpConnection(PlainWire):
+    parser: Parser | None = None
+    """What is made of that which arrives; without one it is of no interest."""
+
+    def _parse(self, buffer: ReadBuffer, end: int) -> int:
+        return end if self.parser is None else self.parser.parse(buffer, end, self.read_ns)
+
+
+class SendingConnection(TcpConnection):
+    """Says that it has sent all, and waits for the peer to say that it has read all."""
+
+    _has_said_so = False
+
+    def _hang_up_if_done(self) -> None:
+        if self._unsent or self._has_said_so:
+            return
+        self._has_said_so = True
+        if isinstance(self._socket, ssl.SSLSocket):
+            super()._hang_up_if_done()
+        else:
+            self._socket.shutdown(socket.SHUT_WR)
+
+
+class ReceivingConnection(TcpConnection):
+    """Of a server that sends at once: nothing is read before a consumer wants it."""
+
+    def __init__(
+        self, connected: socket.socket, loop: Loop, now_ns: NowNs, buffer: ReadBuffer
+    ) -> None:
+        super().__init__(connected, loop, now_ns, buffer)
+        self.hold(True)
+
+
+class TcpLane(OpenLane):
+    connection: TcpConnection
+
+
+class TcpProducers(SendingLanes[TcpLane, TcpConnection, TcpConnection]):
+    def __init__(
+        self,
+        protocol: PlainProtocol[TcpConnection],
+        tcp: Tcp,
+        lanes: Sequence[Lane],
+        now_ns: NowNs,
+        rule: ReopeningRule | None = None,
+    ) -> None:
+        self._framing = framing_of(tcp)
+        super().__init__(protocol, lanes, now_ns, rule)
+        try:
+            self._begin_all("connecting")
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_lane(self, number: int, lane: Lane) -> TcpLane:
+        return TcpLane(number, lane)
+
+    def _equip(self, lane: TcpLane, opened: TcpConnection) -> None:
+        lane.connection = opened
+
+    def _begin(self, lane: TcpLane) -> None:
+        """A connection that is open is ready."""
+
+    def _allowed(self, lane: TcpLane) -> int:
+        return 0 if lane.is_lost else sys.maxsize
+
+    def _write(self, lane: TcpLane, load: Load) -> None:
+        lane.connection.send(self._framing.data(load))
+
+    def commit(self) -> None:
+        """There are no transactions."""
+
+    def in_flight(self) -> int:
+        return 0
+
+    def outcomes(self) -> Outcomes:
+        """There are none; but the agent calls this when a full socket has room again."""
+        self._pump()
+        self._ring_if_more()
+        return no_outcomes()
+
+
+class TcpConsumers(ReceivingLanes[TcpLane, ReceivingConnection, ReceivingConnection]):
+    """Connected to a server that sends."""
+
+    def __init__(
+        self,
+        protocol: PlainProtocol[ReceivingConnection],
+        tcp: Tcp,
+        lanes: Sequence[Lane],
+        now_ns: NowNs,
+        arrivals: Arrivals,
+        rule: ReopeningRule | None = None,
+    ) -> None:
+        self._tcp = tcp
+        self._arrivals = arrivals
+        super().__init__(protocol, lanes, now_ns, rule)
+
+    def _make_lane(self, number: int, lane: Lane) -> TcpLane:
+        return TcpLane(number, lane)
+
+    def _equip(self, lane: TcpLane, opened: ReceivingConnection) -> None:
+        lane.connection = opened
+        opened.parser = parser_of(self._tcp, lane.number, self._arrivals)
+
+    def _begin(self, lane: TcpLane) -> None:
+        self._held -= {lane.number}
+        lane.connection.hold(False)
+
+    def attach(self) -> None:
+        self._begin_all("connecting")
+        self._ring_if_more()
+
+    def detach(self) -> bool:
+        """Nobody can be told to stop, so nobody knows what is still on its way."""
+        return False
+
+    def acknowledge(self, received: Received) -> int:
+        """TCP has no word for it."""
+        return 0
+
+
 class TcpTransport(AddressedTransport):
     confirms = False
 
@@ -108,15 +233,19 @@ class TcpTransport(AddressedTransport):
         first = lanes[0].destinations[0]
         place = self._places.sent_to(first.index, first.name)
         # Our own consumers cannot be waited for: whoever would read for them waits here.
-        make_wire = TcpWire if self._places.is_one else SendingWire
-        protocol: PlainProtocol[TcpWire] = PlainProtocol(NAME, self._access(place), make_wire)
+        make_connection = TcpConnection if self._places.is_one else SendingConnection
+        protocol: PlainProtocol[TcpConnection] = PlainProtocol(
+            NAME, self._access(place), make_connection
+        )
         return TcpProducers(protocol, self._tcp, lanes, now_ns, self._rule)
 
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
     ) -> Consumers:
         if not self._listens:
-            protocol = PlainProtocol(NAME, self._access(self._places.consumers), ReceivingWire)
+            protocol = PlainProtocol(
+                NAME, self._access(self._places.consumers), ReceivingConnection
+            )
             arrivals = Arrivals(want, self._scenario.most_arriving_bytes)
             return TcpConsumers(protocol, self._tcp, lanes, now_ns, arrivals, self._rule)
         arrivals = Arrivals(want, self._scenario.most_arriving_bytes)
@@ -140,7 +269,7 @@ class TcpTransport(AddressedTransport):
         now_ns: NowNs,
         buffer: ReadBuffer,
         number: int,
-    ) -> TcpWire:
-        wire = TcpWire(connected, loop, now_ns, buffer)
-        wire.parser = parser_of(self._tcp, number % lanes, arrivals)
-        return wire
+    ) -> TcpConnection:
+        connection = TcpConnection(connected, loop, now_ns, buffer)
+        connection.parser = parser_of(self._tcp, number % lanes, arrivals)
+        return connection

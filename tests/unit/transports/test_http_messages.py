@@ -13,16 +13,18 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Credentials
 from bench_spark.scenario.http_section import Http
 from bench_spark.transports.base import Headers, OutcomeKind
-from bench_spark.transports.http.answers import Answered, Unanswered
-from bench_spark.transports.http.heads import (
+from bench_spark.transports.http.messages import (
+    LONGEST_HEAD_BYTES,
     BadMessage,
+    HttpParser,
+    RequestFrames,
     RequestHead,
     ResponseHead,
     read_request,
     read_response,
+    requests_of,
 )
-from bench_spark.transports.http.parsing import LONGEST_HEAD_BYTES, HttpParser
-from bench_spark.transports.http.requests import RequestFrames, requests_of
+from bench_spark.transports.http.producers import Answered, Unanswered
 from bench_spark.transports.sockets.places import Place
 from bench_spark.transports.sockets.runs import ReadBuffer
 from bench_spark.transports.sockets.sending import Load

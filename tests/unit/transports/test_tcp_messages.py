@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from typing import Literal
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
@@ -15,8 +19,7 @@ from bench_spark.transports.sockets.arrivals import MOST_BYTES, Arrivals
 from bench_spark.transports.sockets.runs import ReadBuffer
 from bench_spark.transports.sockets.sending import Load
 from bench_spark.transports.sockets.wire import Unreadable
-from bench_spark.transports.tcp.framing import framing_of
-from bench_spark.transports.tcp.parsing import LONGEST_WHOLE_BYTES, parser_of
+from bench_spark.transports.tcp.framing import LONGEST_REST_BYTES, framing_of, parser_of
 
 LENGTH, LINE = Tcp(), Tcp(framing="line")
 
@@ -50,10 +53,11 @@ class Reader:
             self._buffer.raw[: len(piece)] = bytes(len(piece))
 
 
-sizes = st.integers(0, 60) | st.sampled_from([32, 32, 300, LONGEST_WHOLE_BYTES, 70_001])
+sizes = st.integers(0, 60) | st.sampled_from([32, 32, 300, LONGEST_REST_BYTES, 70_001])
 FRAMINGS = [LENGTH, LINE, Tcp(length_bytes=8, byte_order="little")]
 
 
+@settings(deadline=None)
 @given(st.sampled_from(FRAMINGS), st.lists(sizes, min_size=1, max_size=40), st.data())
 def test_bodies_arrive_as_they_were_framed_wherever_the_stream_is_cut(
     tcp: Tcp, wanted: list[int], data: st.DataObject
@@ -70,8 +74,9 @@ def test_bodies_arrive_as_they_were_framed_wherever_the_stream_is_cut(
     assert set(received.received_ns.tolist()) == {77}
 
 
+@settings(deadline=None)
 @given(st.integers(1, 60), st.sampled_from([8, 32]), st.integers(0, 90), st.data())
-def test_alike_messages_have_their_heads_whether_or_not_bodies_are_kept(
+def test_messages_have_their_heads_whether_or_not_bodies_are_kept(
     count: int, head_bytes: int, tail_bytes: int, data: st.DataObject
 ) -> None:
     sent = load(b"t" * tail_bytes, count, head_bytes)
@@ -104,3 +109,41 @@ def test_a_body_that_is_longer_than_its_length_can_say_is_refused() -> None:
 def test_a_length_that_nobody_means_is_not_waited_for() -> None:
     with pytest.raises(Unreadable, match=str(MOST_BYTES + 1)):
         Reader(LENGTH).read((MOST_BYTES + 1).to_bytes(4), [])
+
+
+@pytest.mark.parametrize("order", ["big", "little"])
+def test_a_length_of_eight_bytes_is_told_as_it_came(order: Literal["big", "little"]) -> None:
+    tcp = Tcp(length_bytes=8, byte_order=order)
+    with pytest.raises(Unreadable, match=str(2**64 - 2)):
+        Reader(tcp).read((2**64 - 2).to_bytes(8, order), [])
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 40),
+    st.sampled_from([8, 32]),
+    st.integers(0, 90),
+    st.lists(st.booleans(), min_size=1, max_size=4),
+)
+def test_padding_of_each_message_and_of_all_come_in_any_order(
+    count: int, head_bytes: int, tail_bytes: int, are_own: list[bool]
+) -> None:
+    framing, random = framing_of(LENGTH), np.random.default_rng(count)
+    for is_own in are_own:
+        # Zeros, which padding of each message is written over.
+        sent = load(bytes(tail_bytes), count, head_bytes)
+        if is_own:
+            own = random.integers(0, 256, (count, tail_bytes), np.uint8)
+            sent = dataclasses.replace(sent, tails=own)
+        length = (head_bytes + tail_bytes).to_bytes(4)
+        assert bytes(framing.data(sent)) == b"".join(length + body for body in sent.bodies())
+
+
+@settings(deadline=None)
+@given(st.sampled_from(FRAMINGS), st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(tcp: Tcp, data: bytes) -> None:
+    parser = parser_of(tcp, 4, Arrivals(HEAD_ONLY))
+    buffer = ReadBuffer(len(data))
+    buffer.raw[:] = data
+    with contextlib.suppress(Unreadable):
+        assert 0 <= parser.parse(buffer, len(data), 1) <= len(data)

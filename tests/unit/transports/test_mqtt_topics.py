@@ -10,7 +10,9 @@ from pydantic import ValidationError
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.mqtt_section import Mqtt
-from bench_spark.transports.mqtt import naming
+from bench_spark.transports.base import Destination, Lane
+from bench_spark.transports.mqtt import topics
+from bench_spark.transports.mqtt.topics import Layout
 
 
 def scenario(**keys: Any) -> Scenario:
@@ -18,10 +20,10 @@ def scenario(**keys: Any) -> Scenario:
 
 
 def test_topics_are_the_runs_own_unless_named() -> None:
-    assert naming.topic(Mqtt(), "r1", 4) == "bench/r1/4"
-    assert naming.topic(Mqtt(topic="plant/%d/heat"), "r1", 4) == "plant/4/heat"
-    assert naming.subscription(Mqtt(topic_filter="plant/+/%d"), "r1", 4, None) == "plant/+/4"
-    assert naming.subscription(Mqtt(), "r1", 4, "g") == "$share/g/bench/r1/4"
+    assert topics.topic(Mqtt(), "r1", 4) == "bench/r1/4"
+    assert topics.topic(Mqtt(topic="plant/%d/heat"), "r1", 4) == "plant/4/heat"
+    assert topics.subscription(Mqtt(topic_filter="plant/+/%d"), "r1", 4, None) == "plant/+/4"
+    assert topics.subscription(Mqtt(), "r1", 4, "g") == "$share/g/bench/r1/4"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +38,7 @@ def test_topics_are_the_runs_own_unless_named() -> None:
 def test_several_consumers_of_a_destination_form_a_group(
     keys: dict[str, Any], expected: str | None
 ) -> None:
-    assert naming.group(scenario(**keys), "r1") == expected
+    assert topics.group(scenario(**keys), "r1") == expected
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def test_several_consumers_of_a_destination_form_a_group(
     ],
 )
 def test_filters_match_as_the_standard_says(topic_filter: str, topic: str, expected: bool) -> None:
-    assert naming.matches(topic_filter, topic) is expected
+    assert topics.matches(topic_filter, topic) is expected
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_the_version_may_be_written_as_a_number() -> None:
 )
 def test_what_no_broker_could_do_is_refused(keys: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
-        naming.refuse_impossible(scenario(**keys))
+        topics.refuse_impossible(scenario(**keys))
 
 
 @pytest.mark.parametrize(
@@ -114,18 +116,18 @@ def test_what_no_broker_could_do_is_refused(keys: dict[str, Any], problem: str) 
     ],
 )
 def test_ordinary_scenarios_are_possible(keys: dict[str, Any]) -> None:
-    naming.refuse_impossible(scenario(**keys))
+    topics.refuse_impossible(scenario(**keys))
 
 
 def test_a_client_has_the_same_name_on_all_its_connections_and_none_twice() -> None:
     names = {
-        naming.client_id(Mqtt(), "r1", role, member, attempt)
+        topics.client_id(Mqtt(), "r1", role, member, attempt)
         for role in ("producer", "consumer")
         for member in range(3)
         for attempt in range(2)
     }
     assert len(names) == 12
-    assert naming.client_id(Mqtt(client_id_prefix="plant"), "r1", "consumer", 0).startswith("plant")
+    assert topics.client_id(Mqtt(client_id_prefix="plant"), "r1", "consumer", 0).startswith("plant")
 
 
 @pytest.mark.parametrize(
@@ -143,3 +145,58 @@ def test_user_properties_that_no_message_can_have_are_refused(
 ) -> None:
     with pytest.raises(ValidationError, match=problem):
         scenario(mqtt=mqtt)
+
+
+# -- topologies ------------------------------------------------------------------------------------
+
+
+def layout(**keys: Any) -> Layout:
+    return Layout(Scenario.model_validate(keys), "run7")
+
+
+@pytest.mark.parametrize("consumers", [2, 5])
+def test_in_a_fan_in_consumer_g_subscribes_to_all_topics_of_group_g(consumers: int) -> None:
+    made = layout(topology="fan-in", producers=8, consumers=consumers, destinations=5)
+    for topic in range(5):
+        assert made.topic(topic) == f"bench/run7/group-{topic % consumers}/topic-{topic}"
+    for consumer in range(consumers):
+        assert made.subscription(consumer) == f"bench/run7/group-{consumer}/+"
+
+
+def test_in_a_fan_out_everybody_subscribes_to_everything() -> None:
+    made = layout(topology="fan-out", producers=3, consumers=4)
+    assert [made.topic(one) for one in range(3)] == [
+        f"bench/run7/group-0/topic-{one}" for one in range(3)
+    ]
+    assert {made.subscription(one) for one in range(4)} == {"bench/run7/group-0/+"}
+    assert made.group is None
+
+
+def test_in_a_round_robin_all_share_one_subscription() -> None:
+    made = layout(topology="round-robin", producers=3, consumers=4)
+    assert made.subscription(0) == "$share/bench-run7/bench/run7/group-0/+"
+    lane = Lane(3, (Destination(0), Destination(1), Destination(2)), subscriptions=(0,))
+    assert made.consumer_lanes([lane]) == [Lane(3, (Destination(0),), subscriptions=(0,))]
+    named = layout(topology="round-robin", consumers=4, mqtt={"shared_group": "workers"})
+    assert named.subscription(0) == "$share/workers/bench/run7/group-0/+"
+
+
+@pytest.mark.parametrize("keys", [{}, {"topology": "straight-run", "producers": 3}])
+def test_pairs_have_plain_topics(keys: dict[str, Any]) -> None:
+    made = layout(**keys)
+    assert made.topic(2) == made.subscription(2) == "bench/run7/2"
+
+
+@pytest.mark.parametrize(
+    ("topology", "mqtt", "named"),
+    [
+        ("fan-in", {"topic": "a/%d"}, "mqtt.topic"),
+        ("round-robin", {"topic_filter": "a/%d"}, "mqtt.topic_filter"),
+        ("fan-out", {"shared_group": "g"}, "mqtt.shared_group"),
+    ],
+)
+def test_names_that_a_topology_has_of_its_own_are_not_to_be_given(
+    topology: str, mqtt: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{named}: does not go with topology"):
+        topics.refuse_impossible(Scenario.model_validate({"topology": topology, "mqtt": mqtt}))

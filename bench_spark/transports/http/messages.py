@@ -1,4 +1,4 @@
-"""HTTP/1.1 messages out of a stream of bytes. Pure.
+"""HTTP/1.1 messages: heads read, messages taken out of a stream of bytes, requests written. Pure.
 
 Heads of messages that follow each other are mostly the same bytes: each is read once and
 remembered. Bodies are taken as they come, and of each as much is kept as is wanted.
@@ -6,19 +6,145 @@ remembered. Bodies are taken as they come, and of each as much is kept as is wan
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from bench_spark.transports.http.heads import (
-    CHUNKED,
-    UNTIL_CLOSE,
-    BadMessage,
-    RequestHead,
-    ResponseHead,
-)
+from bench_spark.errors import ConfigurationError
+from bench_spark.scenario.broker import Credentials
+from bench_spark.scenario.http_section import Http, field_name
+from bench_spark.transports.base import Headers
 from bench_spark.transports.sockets.arrivals import MOST_BYTES, too_large
+from bench_spark.transports.sockets.places import Place
 from bench_spark.transports.sockets.runs import ReadBuffer
+from bench_spark.transports.sockets.sending import Load
+
+CHUNKED = -1
+UNTIL_CLOSE = -2
+_NO_BODY = frozenset({204, 304})
+_VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
+
+
+class BadMessage(Exception):
+    """The bytes are no HTTP/1.1, or none that may come here."""
+
+
+class FieldMap(dict[str, bytes]):
+    """Headers by name in lower case, found by any: proxies change it as they like."""
+
+    def __getitem__(self, name: str) -> bytes:
+        return super().__getitem__(name.lower())
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and super().__contains__(name.lower())
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(name.lower(), default)
+
+
+@dataclass(frozen=True)
+class RequestHead:
+    method: str
+    path: str
+    """Without the query."""
+    fields: FieldMap
+    body_bytes: int
+    keeps_alive: bool
+    expects_continue: bool = False
+
+
+@dataclass(frozen=True)
+class ResponseHead:
+    status: int
+    fields: FieldMap
+    body_bytes: int
+    keeps_alive: bool
+
+    @property
+    def is_final(self) -> bool:
+        """1xx announce another."""
+        return self.status >= 200
+
+
+def read_request(block: bytes) -> RequestHead:
+    """`block`: all before the empty line."""
+    first, fields = _lines(block)
+    words = first.split(b" ")
+    if len(words) != 3 or words[2] not in _VERSIONS:
+        raise BadMessage(f"a request that begins with {first[:60]!r}")
+    path = words[1].partition(b"?")[0]
+    if not path.startswith(b"/"):
+        # A proxy's form: http://host/path
+        path = b"/" + path.partition(b"://")[2].partition(b"/")[2]
+    length = _body_bytes(fields)
+    return RequestHead(
+        method=words[0].decode("latin-1"),
+        path=path.decode("latin-1"),
+        fields=fields,
+        body_bytes=0 if length is None else length,
+        keeps_alive=_keeps_alive(words[2], fields),
+        expects_continue=fields.get("expect", b"").lower() == b"100-continue",
+    )
+
+
+def read_response(block: bytes) -> ResponseHead:
+    first, fields = _lines(block)
+    words = first.split(b" ", 2)
+    if len(words) < 2 or words[0] not in _VERSIONS or not words[1].isdigit():
+        raise BadMessage(f"an answer that begins with {first[:60]!r}")
+    status = int(words[1])
+    length = _body_bytes(fields)
+    if status < 200 or status in _NO_BODY:
+        length = 0
+    elif length is None:
+        length = UNTIL_CLOSE
+    return ResponseHead(
+        status=status,
+        fields=fields,
+        body_bytes=length,
+        keeps_alive=length != UNTIL_CLOSE and _keeps_alive(words[0], fields),
+    )
+
+
+def _lines(block: bytes) -> tuple[bytes, FieldMap]:
+    first, *rest = block.split(b"\r\n")
+    fields = FieldMap()
+    for line in rest:
+        name, colon, value = line.partition(b":")
+        if not colon or not name or name != name.strip():
+            raise BadMessage(f"a header that is none: {line[:60]!r}")
+        key, value = name.decode("latin-1").lower(), value.strip(b" \t")
+        if key == "content-length" and dict.get(fields, key, value) != value:
+            raise BadMessage("two lengths of one body")
+        dict.__setitem__(fields, key, value)
+    return first, fields
+
+
+def _body_bytes(fields: Mapping[str, bytes]) -> int | None:
+    coding = fields.get("transfer-encoding")
+    if coding is not None:
+        if coding.lower() != b"chunked":
+            raise BadMessage(f"a body in the coding {coding[:60]!r}")
+        return CHUNKED
+    length = fields.get("content-length")
+    if length is None:
+        return None
+    if not length.isdigit():
+        raise BadMessage(f"a body of length {length[:60]!r}")
+    return int(length)
+
+
+def _keeps_alive(version: bytes, fields: Mapping[str, bytes]) -> bool:
+    said = fields.get("connection", b"").lower()
+    return b"keep-alive" in said if version == b"HTTP/1.0" else b"close" not in said
+
+
+# -- messages out of a stream ----------------------------------------------------------------------
+
 
 LONGEST_HEAD_BYTES = 64 * 1024
 MOST_HEADS = 1024
@@ -201,3 +327,67 @@ class HttpParser(Generic[HeadT]):
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces = []
         self._on_message(head, self._size, body, at_ns)
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+_FORBIDDEN = re.compile(rb"[\x00\r\n]")
+_KNOWN_NAMES = 4096
+
+
+class RequestFrames:
+    """Requests to one target."""
+
+    def __init__(self, http: Http, place: Place, credentials: Credentials) -> None:
+        fields = {"Host": place.host_and_port, **login_fields(credentials), **http.headers}
+        if http.content_type:
+            fields.setdefault("Content-Type", http.content_type)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        first = f"{http.method} {place.target} HTTP/1.1\r\n"
+        self._start = (first + lines).encode() + b"Content-Length: "
+        self._names: dict[str, bytes] = {}
+
+    def pieces(self, body: bytes, headers: Headers | None) -> tuple[bytes, ...]:
+        """One request, to be joined with others."""
+        length = b"%d\r\n" % len(body)
+        if headers:
+            return self._start, length, *map(self._field, headers.items()), b"\r\n", body
+        return self._start, length, b"\r\n", body
+
+    def _field(self, header: tuple[str, bytes]) -> bytes:
+        name, value = header
+        start = self._names.get(name)
+        if start is None:
+            try:
+                start = field_name(name).encode() + b": "
+            except ValueError as error:
+                raise ConfigurationError(f"header {name!r}: no name in HTTP; {error}") from None
+            if len(self._names) < _KNOWN_NAMES:
+                self._names[name] = start
+        if _FORBIDDEN.search(value):
+            raise ConfigurationError(
+                f"header {name!r}: {value[:40]!r} is more than one line, which HTTP cannot carry"
+            )
+        return start + value + b"\r\n"
+
+
+def login_fields(credentials: Credentials) -> Mapping[str, str]:
+    """A user and a password are sent as they are (Basic); a password alone is a token (Bearer)."""
+    password = credentials.password.get_secret_value() if credentials.password else None
+    if credentials.username is not None:
+        pair = f"{credentials.username}:{password or ''}".encode()
+        return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+    return {} if password is None else {"Authorization": f"Bearer {password}"}
+
+
+def requests_of(frames: Sequence[RequestFrames], load: Load) -> bytes:
+    """The bytes of all these messages; `frames` by route."""
+    headers = itertools.repeat(None) if load.headers is None else load.headers
+    # Headers that nobody has never end, so the bodies decide.
+    return b"".join(
+        itertools.chain.from_iterable(
+            frames[route].pieces(body, own)
+            for body, route, own in zip(load.bodies(), load.routes.tolist(), headers, strict=False)
+        )
+    )

@@ -1,0 +1,62 @@
+"""Messages as they are written: batches are what single messages would be."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench_spark.core.envelope import empty_envelopes, envelope_bytes
+from bench_spark.transports.base import Tails
+from bench_spark.transports.message_block import NO_IDENTIFIERS
+from bench_spark.transports.mqtt.producers import PacketWriter, PublishPackets
+from bench_spark.transports.sockets.sending import Load
+
+TOPICS = ("a", "bench/run/10", "t" * 200)
+
+
+@st.composite
+def loads(draw: st.DrawFn) -> Load:
+    count = draw(st.integers(1, 40))
+    heads = empty_envelopes(count)
+    heads["sequence"] = np.arange(count) + draw(st.integers(0, 1 << 60))
+    heads["sent_ns"] = draw(st.integers(0, (1 << 63) - 1))
+    heads["producer"] = draw(st.integers(0, (1 << 32) - 1))
+    routes = draw(st.lists(st.integers(0, len(TOPICS) - 1), min_size=count, max_size=count))
+    if draw(st.booleans()):
+        routes = [routes[0]] * count
+    size = draw(st.sampled_from((0, 1, 68, 500)))
+    random = np.random.default_rng(draw(st.integers(0, 100)))
+    tails: Tails = random.bytes(size)
+    match draw(st.integers(0, 3)):
+        case 1:
+            tails = random.integers(0, 256, (count, size), np.uint8)
+        case 2:  # as they may come from a larger array that nobody may write to
+            tails = random.integers(0, 256, (count, size + 5), np.uint8)[:, :size]
+            tails.flags.writeable = False
+        case 3:
+            tails = [random.bytes(int(one)) for one in random.integers(0, 300, count)]
+    head_bytes = draw(st.sampled_from((32, 32, 8, 0)))
+    return Load(heads, envelope_bytes(heads), np.array(routes, np.uint16), tails, head_bytes)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(loads(), min_size=1, max_size=5), st.sampled_from(("3.1.1", "5")), st.integers(0, 2)
+)
+def test_a_batch_is_what_its_messages_would_be_one_by_one(
+    batches: list[Load], version: str, qos: int
+) -> None:
+    packets = [PublishPackets(version, topic, qos, False) for topic in TOPICS]
+    writer = PacketWriter()
+    for load in batches:
+        identifiers = NO_IDENTIFIERS
+        if qos:
+            identifiers = np.arange(300, 300 + len(load.heads), dtype=np.uint16)
+        numbers = identifiers.tolist() or [0] * len(load.heads)
+        assert bytes(writer.data(packets, load, identifiers)) == b"".join(
+            packets[route].message(body, number)
+            for body, route, number in zip(
+                load.bodies(), load.routes.tolist(), numbers, strict=True
+            )
+        )
