@@ -14,7 +14,17 @@ from pathlib import Path
 from bench_spark.agent.host import host_facts
 from bench_spark.errors import BenchError
 from bench_spark.java import java_version_text, require_java
-from benchmarks import amqp, hot_paths, kafka, many_agents, messages_store, mqtt, pacing, scaling
+from benchmarks import (
+    amqp,
+    hot_paths,
+    kafka,
+    loopback,
+    many_agents,
+    messages_store,
+    mqtt,
+    pacing,
+    scaling,
+)
 from benchmarks.lines import Effort, Line, run_line
 from benchmarks.progress import NoFigures
 from benchmarks.results import with_sections
@@ -23,6 +33,7 @@ LINES: Sequence[Line] = (
     *amqp.LINES,
     *kafka.LINES,
     *mqtt.LINES,
+    *loopback.LINES,
     *pacing.LINES,
     *hot_paths.LINES,
     *scaling.LINES,

@@ -24,6 +24,7 @@ WHOLE_CPU = Measure("with Spark and driver, us per message", 2)
 SPARK_CORES = Measure("Spark and driver, cores", 2)
 P50 = Measure("latency p50, us")
 P99 = Measure("latency p99, us")
+LAG_P99 = Measure("send_lag p99, us")
 
 Figures = Mapping[Measure, float]
 Results = Mapping[str, Sequence[Figures]]

@@ -16,8 +16,8 @@ from bench_spark import brokers
 from bench_spark.scenario.broker import Broker
 from benchmarks import kafka_tools, ours
 from benchmarks.broker_facts import facts_of
-from benchmarks.figures import CLIENT_CPU, P50, P99, RATE, WHOLE_CPU, Bar, Figures
-from benchmarks.kafka_tools import CONSUMER_TOOL, PRODUCER_TOOL
+from benchmarks.figures import CLIENT_CPU, LAG_P99, P50, P99, RATE, WHOLE_CPU, Bar, Figures
+from benchmarks.kafka_tools import CONSUMER_TOOL, JAVA_PAIR, PRODUCER_TOOL
 from benchmarks.lines import Comparison, Effort, Line, Opened, Turn
 from benchmarks.ours import LIVE, Settings, below
 
@@ -48,6 +48,12 @@ PRODUCE_ONLY: Settings = {
     **below("kafka.topic.properties", TOPIC_PROPERTIES),
 }
 CONSUME_ONLY: Settings = {"producers": 0, "kafka.topic.name": STORED_TOPIC}
+PACE_PER_SECOND = 10_000
+PACED: Settings = {
+    "load.rate_per_second": PACE_PER_SECOND,
+    "message.bytes": BODY_BYTES,
+    **below("kafka.producer", PRODUCER_PROPERTIES),
+}
 PAIR: Settings = {
     "load.mode": "maximum",
     "message.bytes": BODY_BYTES,
@@ -125,16 +131,16 @@ def _comparisons(ground: Ground) -> list[Comparison]:
         PRODUCER_TOOL: partial(_java_produce, ground, itertools.count()),
     }
     produce_bars = (
-        Bar(RATE, LIVE, PRODUCER_TOOL, at_least=1.2),
-        Bar(CLIENT_CPU, LIVE, PRODUCER_TOOL, at_most=0.4),
+        Bar(RATE, LIVE, PRODUCER_TOOL, at_least=2.0),
+        Bar(CLIENT_CPU, LIVE, PRODUCER_TOOL, at_most=0.25),
     )
     consume: dict[str, Turn] = {
         LIVE: ground.our_consume_only,
         CONSUMER_TOOL: partial(_java_consume, ground),
     }
     consume_bars = (
-        Bar(RATE, LIVE, CONSUMER_TOOL, at_least=1.5),
-        Bar(CLIENT_CPU, LIVE, CONSUMER_TOOL, at_most=0.4),
+        Bar(RATE, LIVE, CONSUMER_TOOL, at_least=1.3),
+        Bar(CLIENT_CPU, LIVE, CONSUMER_TOOL, at_most=0.47),
     )
     pair = {LIVE: partial(ground.our_turn, PAIR)}
     return [
@@ -142,6 +148,31 @@ def _comparisons(ground: Ground) -> list[Comparison]:
         Comparison("Consume only", consume, measures, CONSUMER_TOOL, consume_bars),
         Comparison("Our pair", pair, (*measures, P50, P99)),
     ]
+
+
+def _java_pair(ground: Ground, numbers: Iterator[int]) -> Figures:
+    with _topic(ground.servers, f"paced-{next(numbers)}") as topic:
+        return kafka_tools.paced_pair(
+            *(ground.servers, topic, BODY_BYTES, PRODUCER_PROPERTIES),
+            PACE_PER_SECOND,
+            ground.effort,
+        )
+
+
+@contextmanager
+def _open_paced(effort: Effort, directory: Path) -> Iterator[Opened]:
+    with brokers.embedded("kafka") as running:
+        ground = Ground(running["kafka"].broker, effort, directory)
+        facts = facts_of(ground.broker)
+        turns = {
+            LIVE: partial(ground.our_turn, PACED),
+            JAVA_PAIR: partial(_java_pair, ground, itertools.count()),
+        }
+        bars = (Bar(CLIENT_CPU, LIVE, JAVA_PAIR, at_most=0.4),)
+        measures = (RATE, CLIENT_CPU, WHOLE_CPU, P50, P99, LAG_P99)
+        tools = (f"{facts.product} {facts.version}", facts.client_library)
+        comparison = Comparison(f"{BODY_BYTES} B", turns, measures, JAVA_PAIR, bars)
+        yield Opened([comparison], (effort.length_text, *tools))
 
 
 @contextmanager
@@ -169,5 +200,13 @@ LINES = (
         f"counted after {JAVA_CONSUMER_WARMUP_SECONDS} s, bench-spark from its first message to "
         "its last.",
         _open,
+    ),
+    Line(
+        "kafka-paced",
+        f"Kafka, {PACE_PER_SECOND:,} messages per second",
+        f"One pair, one topic partition, {_PROPERTIES_TEXT} on both sides. Beside it Kafka's own "
+        "tools, the producer's held to the same rate: client CPU is that of both JVMs once they "
+        "have warmed up.",
+        _open_paced,
     ),
 )

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench_spark.jars import jar_set
 from bench_spark.java import require_java
-from benchmarks.figures import Figures
+from benchmarks.figures import CLIENT_CPU, RATE, Figures
 from benchmarks.lines import Effort
 from benchmarks.processes import START_SECONDS_AT_MOST, Printed, printed, started
 from benchmarks.progress import NoFigures, Progress, steady
 
 PRODUCER_TOOL, CONSUMER_TOOL = "kafka-producer-perf-test", "kafka-consumer-perf-test"
+JAVA_PAIR = "both Java tools"
 
 REPORT_MILLISECONDS = 250
 MORE_THAN_EVER_SENT = 10**12
+AS_FAST_AS_POSSIBLE = -1
 CONSUME_SECONDS_AT_MOST = 300
 
 # The last line, about the whole run, goes on behind "max latency".
@@ -30,29 +33,74 @@ def produce(
     servers: str, topic: str, body_bytes: int, properties: Mapping[str, object], effort: Effort
 ) -> Figures:
     """Send as fast as possible for warm-up and measured phase; the tool is ended after that."""
-    command = [
-        *(*_java(), "org.apache.kafka.tools.ProducerPerformance"),
-        *("--bootstrap-server", servers, "--topic", topic),
-        *("--num-records", str(MORE_THAN_EVER_SENT), "--record-size", str(body_bytes)),
-        *("--throughput", "-1", "--reporting-interval", str(REPORT_MILLISECONDS)),
-        *("--command-property", *(f"{key}={value}" for key, value in properties.items())),
-    ]
+    command = _producer(servers, topic, body_bytes, properties, AS_FAST_AS_POSSIBLE)
     seconds = effort.warmup_seconds + effort.measure_seconds
     with started(command, seconds + START_SECONDS_AT_MOST) as process:
         lines = list(_for_seconds(printed(process), seconds))
     return _steady(PRODUCER_TOOL, lines, produced(lines), effort.warmup_seconds)
 
 
+def paced_pair(
+    servers: str,
+    topic: str,
+    body_bytes: int,
+    properties: Mapping[str, object],
+    rate_per_second: int,
+    effort: Effort,
+) -> Figures:
+    """Send at this rate and read what was sent meanwhile, each in a JVM of its own."""
+    seconds = effort.warmup_seconds + effort.measure_seconds
+    at_most_seconds = seconds + START_SECONDS_AT_MOST
+    producer = _producer(servers, topic, body_bytes, properties, rate_per_second)
+    consumer = _consumer(servers, topic, MORE_THAN_EVER_SENT)
+    with (
+        started(producer, at_most_seconds) as sending,
+        started(consumer, at_most_seconds) as receiving,
+        ThreadPoolExecutor(1) as reader,
+    ):
+        sent = reader.submit(lambda: list(_for_seconds(printed(sending), 2 * seconds)))
+        received = list(_for_seconds(printed(receiving), seconds))
+        # Its output ends with it, and so does the thread that reads that.
+        sending.terminate()
+        sent_lines = sent.result()
+    warmup_seconds = effort.warmup_seconds
+    produced_at = _steady(PRODUCER_TOOL, sent_lines, produced(sent_lines), warmup_seconds)
+    consumed_at = _steady(CONSUMER_TOOL, received, consumed(received), warmup_seconds)
+    cpu_us = produced_at[CLIENT_CPU] + consumed_at[CLIENT_CPU]
+    return {RATE: consumed_at[RATE], CLIENT_CPU: cpu_us}
+
+
 def consume(servers: str, topic: str, messages: int, warmup_seconds: float) -> Figures:
     """Read that many messages from the beginning of the topic, in a group of its own."""
-    command = [
+    command = _consumer(servers, topic, messages)
+    with started(command, CONSUME_SECONDS_AT_MOST) as process:
+        lines = list(printed(process))
+    return _steady(CONSUMER_TOOL, lines, consumed(lines), warmup_seconds)
+
+
+def _producer(
+    servers: str,
+    topic: str,
+    body_bytes: int,
+    properties: Mapping[str, object],
+    rate_per_second: int,
+) -> list[str | Path]:
+    return [
+        *(*_java(), "org.apache.kafka.tools.ProducerPerformance"),
+        *("--bootstrap-server", servers, "--topic", topic),
+        *("--num-records", str(MORE_THAN_EVER_SENT), "--record-size", str(body_bytes)),
+        *("--throughput", str(rate_per_second)),
+        *("--reporting-interval", str(REPORT_MILLISECONDS)),
+        *("--command-property", *(f"{key}={value}" for key, value in properties.items())),
+    ]
+
+
+def _consumer(servers: str, topic: str, messages: int) -> list[str | Path]:
+    return [
         *(*_java(), "org.apache.kafka.tools.ConsumerPerformance"),
         *("--bootstrap-server", servers, "--topic", topic, "--num-records", str(messages)),
         *("--show-detailed-stats", "--reporting-interval", str(REPORT_MILLISECONDS)),
     ]
-    with started(command, CONSUME_SECONDS_AT_MOST) as process:
-        lines = list(printed(process))
-    return _steady(CONSUMER_TOOL, lines, consumed(lines), warmup_seconds)
 
 
 def produced(lines: Iterable[Printed]) -> list[Progress]:
@@ -85,7 +133,8 @@ def _for_seconds(lines: Iterable[Printed], seconds: float) -> Iterator[Printed]:
     first_seconds: float | None = None
     for line in lines:
         yield line
-        if first_seconds is None and _PRODUCED.match(line.text):
+        is_progress = _PRODUCED.match(line.text) or _CONSUMED.match(line.text)
+        if first_seconds is None and is_progress:
             first_seconds = line.at_seconds
         if first_seconds is not None and line.at_seconds - first_seconds > seconds:
             return

@@ -15,6 +15,7 @@ from bench_spark.errors import EXIT_DATA_LOST, EXIT_DEGRADED, EXIT_VALID
 from bench_spark.scenario.broker import Broker
 from benchmarks.figures import (
     CLIENT_CPU,
+    LAG_P99,
     P50,
     P99,
     RATE,
@@ -94,6 +95,9 @@ def figures_of(document: Document) -> Figures:
     latency = document["measures"].get("latency")
     if latency is not None:
         figures |= {P50: latency["p50_us"], P99: latency["p99_us"]}
+    lag = document["measures"].get("send_lag")
+    if lag is not None:
+        figures[LAG_P99] = lag["p99_us"]
     return figures
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench_spark.scenario.broker import Broker
 from benchmarks import ours
-from benchmarks.figures import CLIENT_CPU, Bar, Figures, Measure
+from benchmarks.figures import CLIENT_CPU, LAG_P99, Bar, Figures, Measure
 from benchmarks.lines import Comparison, Effort, Line, Opened, Turn
 
 RATES = (100, 1_000, 10_000, 50_000)
@@ -23,7 +23,6 @@ JUDGED_RATE = 10_000
 
 RATE_ERROR = Measure("rate error, %", 3)
 LAG_P50 = Measure("send_lag p50, us")
-LAG_P99 = Measure("send_lag p99, us")
 LAG_P99_9 = Measure("send_lag p99.9, us")
 
 

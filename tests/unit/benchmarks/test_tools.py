@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import kafka_tools, ours, perftest
+from benchmarks import bare_sockets, kafka_tools, ours, perftest
 from benchmarks.figures import CLIENT_CPU, P50, P99, RATE, SPARK_CORES, WHOLE_CPU
 from benchmarks.processes import Printed
 from benchmarks.progress import NoFigures, Progress, steady
@@ -150,3 +150,16 @@ def test_a_run_without_messages_gives_no_figures() -> None:
 )
 def test_a_setting_is_written_as_the_command_line_reads_it(value: object, text: str) -> None:
     assert ours.as_setting(value) == text
+
+
+def test_reading_bare_sockets_costs_something() -> None:
+    assert bare_sockets.run(connections=50, packet_bytes=100)[CLIENT_CPU] > 0
+
+
+def test_lines_of_the_consumer_tool_count_as_progress() -> None:
+    """A paced pair is measured for some seconds from the consumer's first progress on."""
+    words = "2026-11-18 08:00:0{}:000, 0, 1.0, 1.0, {}, 1.0, 0, 0, 0.0, 0.0"
+    lines = [Printed(words.format(at, 1000 * at), float(at), float(at)) for at in range(9)]
+    taken = list(kafka_tools._for_seconds(lines, seconds=3))
+    assert len(taken) == 5
+    assert [one.messages for one in kafka_tools.consumed(taken)] == [0, 1000, 2000, 3000, 4000]
