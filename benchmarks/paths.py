@@ -50,6 +50,7 @@ CHANNEL, FRAME_MAX = 1, 131_072
 FRAMING = Framing(CHANNEL, FRAME_MAX)
 BODY_BYTES = 1000
 HIGHEST_US = 10_000_000
+CALLS_AHEAD = 256
 RECORDS, RECORD_BYTES = 20_000, 500
 
 Work = Callable[[], object]
@@ -122,16 +123,20 @@ def settle_confirms(batch: int) -> AbstractContextManager[Work]:
     confirms = Confirms(0, FRAMING, ConfirmTerms(10**6, may_return=False), outcomes)
     parser = Parser(FRAMING, confirms, lambda method: None)
     acks, heads = AckFrames(CHANNEL, multiple=False), envelope_bytes(empty_envelopes(batch))
-    tags = np.arange(1, batch + 1, dtype=np.uint64)
-    buffer = ReadBuffer(len(acks.of(tags)))
-    step = np.uint64(batch)
+    one_read = len(acks.of(np.zeros(batch, np.uint64)))
+    buffer, first, stream, at = ReadBuffer(one_read), 1, memoryview(b""), 0
 
     def settle() -> None:
+        nonlocal first, stream, at
+        if at == len(stream):  # what a broker would send next, made for many calls at once
+            tags = np.arange(first, first + CALLS_AHEAD * batch, dtype=np.uint64)
+            stream, at = acks.of(tags), 0
+            first += len(tags)
         confirms.sent(heads, ENVELOPE_BYTES)
-        buffer.view[:] = acks.of(tags)
-        parser.parse(buffer, len(buffer.raw), time.monotonic_ns())
+        buffer.view[:] = stream[at : at + one_read]
+        parser.parse(buffer, one_read, time.monotonic_ns())
         assert len(outcomes.take()) == batch
-        np.add(tags, step, out=tags)
+        at += one_read
 
     return nullcontext(settle)
 

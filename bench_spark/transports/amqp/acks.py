@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pika.spec
 
 from bench_spark.core.kernels import kernel
-from bench_spark.transports.amqp.frames import method_frame
+from bench_spark.transports.amqp.frames import copy_bytes, method_frame
 from bench_spark.transports.base import U8
 
 U64 = npt.NDArray[np.uint64]
@@ -21,8 +21,7 @@ def write_acks(out: U8, frame: U8, tags: U64, first: int, step: int) -> int:
     """Write the frame of an ack for every `step`th tag from `first` on; how many bytes."""
     at = 0
     for number in range(first, len(tags), step):
-        for place in range(len(frame)):
-            out[at + place] = frame[place]
+        copy_bytes(out, at, frame, 0, len(frame))
         tag = tags[number]
         for place in range(8):
             out[at + _TAG_AT + place] = (tag >> np.uint64(56 - 8 * place)) & np.uint64(0xFF)

@@ -37,6 +37,7 @@ from bench_spark.transports.amqp.frames import (
     Int,
     be32,
     be64,
+    copy_bytes,
     put_envelope,
 )
 from bench_spark.transports.amqp.message_headers import returned_head
@@ -68,8 +69,7 @@ def remember(heads: U8, first_tag: int, state: Rows, ring: Rows) -> bool:
     for number in range(len(heads)):
         slot = ring[(first_tag + number) & mask]
         slot["is_open"] = 1
-        for place in range(ENVELOPE_BYTES):
-            slot["head"][place] = heads[number, place]
+        copy_bytes(slot["head"], 0, heads[number], 0, ENVELOPE_BYTES)
     return True
 
 

@@ -26,6 +26,7 @@ from bench_spark.transports.amqp.frames import (
     Int,
     be32,
     be64,
+    copy_bytes,
     put_envelope,
 )
 from bench_spark.transports.amqp.message_headers import read_headers
@@ -147,8 +148,8 @@ def _take_body(data: U8, first: Int, stop: Int, state: Rows) -> bool:
     if now["expects"] != _A_BODY or stop - first > now["missing"]:
         return False
     have = now["size"] - now["missing"]
-    for place in range(min(stop - first, ENVELOPE_BYTES - have)):
-        now["head"][have + place] = data[first + place]
+    if have < ENVELOPE_BYTES:
+        copy_bytes(now["head"], have, data, first, min(stop - first, ENVELOPE_BYTES - have))
     now["missing"] -= stop - first
     return True
 

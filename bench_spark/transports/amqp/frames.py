@@ -87,6 +87,14 @@ def be64(data: U8, at: Int) -> np.int64:
 
 
 @kernel
+def copy_bytes(target: U8, at: Int, source: U8, first: Int, count: Int) -> None:
+    """Copy bytes. Through views, as only then the compiler copies many at once."""
+    to, of = target[at : at + count], source[first : first + count]
+    for place in range(count):
+        to[place] = of[place]
+
+
+@kernel
 def le64(data: U8, at: Int) -> np.int64:
     """The little-endian number in eight bytes; from 2**63 on it comes out negative."""
     value = np.int64(0)

@@ -16,6 +16,7 @@ from bench_spark.transports.amqp.frames import (
     FRAME_EXTRA_BYTES,
     FRAME_START_BYTES,
     body_frame,
+    copy_bytes,
     frame_start,
     header_frame,
     method_frame,
@@ -155,24 +156,19 @@ def write_messages(
     routing key that are its own where there are any; where the last one ends."""
     message_bytes, tail_bytes, key_digits = len(message), tails.shape[1], digits.shape[1]
     for number in range(len(heads)):
-        for place in range(body_at if tail_bytes else message_bytes):
-            out[at + place] = message[place]
-        for place in range(head_bytes):
-            out[at + body_at + place] = heads[number, place]
-        for place in range(key_digits):
-            out[at + key_end - key_digits + place] = digits[number, place]
+        copy_bytes(out, at, message, 0, body_at if tail_bytes else message_bytes)
+        copy_bytes(out, at + body_at, heads[number], 0, head_bytes)
+        if key_digits:
+            copy_bytes(out, at + key_end - key_digits, digits[number], 0, key_digits)
         done = 0
         while done < tail_bytes:
             # As far as a body's frame reaches, and then the end of that frame and the next start.
             frame = (head_bytes + done) // piece_bytes
             first = body_at + head_bytes + done + frame * FRAME_EXTRA_BYTES
             count = min(tail_bytes - done, (frame + 1) * piece_bytes - head_bytes - done)
-            for place in range(count):
-                out[at + first + place] = tails[number, done + place]
-            for place in range(
-                first + count, min(first + count + FRAME_EXTRA_BYTES, message_bytes)
-            ):
-                out[at + place] = message[place]
+            copy_bytes(out, at + first, tails[number], done, count)
+            end = first + count
+            copy_bytes(out, at + end, message, end, min(FRAME_EXTRA_BYTES, message_bytes - end))
             done += count
         at += message_bytes
     return at
