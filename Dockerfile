@@ -22,7 +22,9 @@ ENV UV_PYTHON_INSTALL_DIR=/opt/python
 # SPARK_HOME names the first.
 RUN uv venv --python 3.11 /opt/bench-spark/venv \
     && uv pip install --no-cache --python /opt/bench-spark/venv/bin/python /tmp/wheel/*.whl \
-    && rm -rf /opt/bench-spark/venv/lib/python3.11/site-packages/pyspark/jars /tmp/wheel
+    && rm -rf /opt/bench-spark/venv/lib/python3.11/site-packages/pyspark/jars /tmp/wheel \
+    && mkdir /opt/bench-spark/venv/lib/python3.11/site-packages/bench_spark/compiled_kernels \
+    && /opt/bench-spark/venv/bin/python -m bench_spark.core.kernel_cache
 
 COPY --from=build /jars /opt/bench-spark/jars
 COPY jobs /opt/bench-spark/jobs

@@ -1,6 +1,6 @@
 # Every target prepares what it needs; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deployment test-faults soak check format audit bench wheel archive clean
+.PHONY: help setup demo test test-uncompiled test-deployment test-faults soak check format audit bench wheel archive clean
 
 BIN := .venv/bin
 SOURCES := bench_spark jobs tests tools benchmarks
@@ -9,7 +9,7 @@ TESTS ?= tests
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## .venv with pinned dependencies, jars and Spark's class archive; quick when done
+setup: ## .venv with pinned dependencies, jars, Spark's class archive, compiled kernels; quick when done
 	@tools/setup.sh
 
 demo: setup ## the same load on an embedded Kafka and Qpid, compared; two minutes
@@ -18,6 +18,9 @@ demo: setup ## the same load on an embedded Kafka and Qpid, compared; two minute
 test: ## the tests, with real brokers and Spark (TESTS=tests/unit: some of them; WORKERS=1)
 	@tools/setup.sh --brokers
 	@tools/test.sh $(TESTS)
+
+test-uncompiled: setup ## tests of codecs and recorder with kernels as plain Python; part of `make test`
+	@tools/test.sh --uncompiled
 
 test-deployment: ## a packed environment on bare workers, and hosts apart (network namespaces); 5 minutes
 	@tools/setup.sh --brokers

@@ -19,10 +19,14 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import io
+import os
 import re
+import shutil
+import subprocess
 import sys
 import sysconfig
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
@@ -48,6 +52,9 @@ _NOT_OF_PACKAGES = re.compile(
     r"|^pyspark/(jars|examples|data|sbin|bin|licenses)/|^\.\./"
 )
 
+_NOT_FOR_KERNELS = {"NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_BOUNDSCHECK"}
+_NOT_FOR_KERNELS |= {"NUMBA_DISABLE_JIT"}
+
 # The interpreter may need its own libpython, which it looks for where it was built.
 _LAUNCHER = f"""\
 #!/bin/sh
@@ -67,6 +74,23 @@ def pack(wheel: Path, archive: Path, without: frozenset[str]) -> None:
         with zipfile.ZipFile(wheel) as unpacked:
             for entry in unpacked.namelist():
                 _add_bytes(packed, _PACKAGES / entry, unpacked.read(entry))
+        for entry, data in compiled_kernels(wheel):
+            _add_bytes(packed, _PACKAGES / entry, data)
+
+
+def compiled_kernels(wheel: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
+    """Files of the wheel's kernels, compiled for any CPU of this architecture, so that the machines
+    of a cluster need not compile them."""
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch)
+        shutil.unpack_archive(wheel, root, "zip")
+        directory = root / "bench_spark" / "compiled_kernels"
+        directory.mkdir()
+        environment = {name: os.environ[name] for name in os.environ.keys() - _NOT_FOR_KERNELS}
+        command = [sys.executable, "-m", "bench_spark.core.kernel_cache"]
+        subprocess.run(command, env=environment | {"PYTHONPATH": scratch}, cwd=root, check=True)
+        for path in _files_below(directory):
+            yield PurePosixPath(path.relative_to(root).as_posix()), path.read_bytes()
 
 
 def _interpreter() -> Iterator[tuple[Path, PurePosixPath]]:

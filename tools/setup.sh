@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Prepares this checkout: .venv with pinned dependencies, Java, jars, Spark's class-data archive.
+# Prepares this checkout: .venv with pinned dependencies, Java, jars, Spark's class-data archive,
+# compiled kernels.
 # With --brokers also the packages that only some tests need. Each step is skipped when it is done,
 # so a second call takes seconds and needs no network. Exit 3: something is missing that only you
 # can install.
@@ -143,6 +144,7 @@ main() {
     ensure_environment "$python"
     .venv/bin/python -m bench_spark.jars >&2
     .venv/bin/python -m bench_spark.spark.class_archive >&2
+    .venv/bin/python -m bench_spark.core.kernel_cache >&2
     if [ "${1:-}" = --brokers ]; then
         ensure_test_packages
         ensure_s3_server

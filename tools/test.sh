@@ -2,7 +2,9 @@
 # All tests that the arguments name, as fast as two cores allow: several processes share them out, then
 # those that need the machine to themselves (mark `alone`) run one after the other. Nothing is retried.
 # WORKERS=1: everything in one process. Tests marked `faults_slow` are for `make test-faults`, those
-# marked `deployment` for `make test-deployment`.
+# marked `deployment` for `make test-deployment`. With all tests (the argument `tests`), or alone with
+# --uncompiled, those of codecs and recorder run once more with kernels as plain Python, where an
+# integer that overflows is an error.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,6 +12,9 @@ cd "$(dirname "$0")/.."
 # stay together; files go out in the order of tests/conftest.py, the longest first.
 workers=${WORKERS:-3}
 readonly NOTHING_SELECTED=5
+# Kafka's kernels read memory of librdkafka, which only compiled code can.
+readonly UNCOMPILED=(tests/unit/core tests/unit/transports tests/unit/agent/test_*record*.py
+    --ignore tests/unit/core/test_kernel_cache.py --ignore-glob 'tests/unit/transports/*kafka*')
 readonly HERE="not faults_slow and not deployment"
 
 run() {
@@ -18,12 +23,26 @@ run() {
     [ "$status" = "$NOTHING_SELECTED" ] || return "$status"
 }
 
+run_uncompiled() {
+    echo "uncompiled:"
+    NUMBA_DISABLE_JIT=1 run -q -W error::RuntimeWarning -m "not alone and $HERE" "$@" "${UNCOMPILED[@]}"
+}
+
+if [ "${1:-}" = --uncompiled ]; then
+    run_uncompiled
+    exit
+fi
+uncompiled=0
 if [ "$workers" = 1 ]; then
     run -m "$HERE" "$@"
+    together=$?
+    [ "$*" != tests ] || { run_uncompiled; uncompiled=$?; }
+    [ "$together" = 0 ] && [ "$uncompiled" = 0 ]
     exit
 fi
 run -m "not alone and $HERE" --numprocesses "$workers" --dist loadfile --no-loadscope-reorder "$@"
 together=$?
 run -m "alone and $HERE" "$@"
 alone=$?
-[ "$together" = 0 ] && [ "$alone" = 0 ]
+[ "$*" != tests ] || { run_uncompiled --numprocesses "$workers"; uncompiled=$?; }
+[ "$together" = 0 ] && [ "$alone" = 0 ] && [ "$uncompiled" = 0 ]

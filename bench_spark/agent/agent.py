@@ -34,6 +34,7 @@ from bench_spark.agent.time_slice import short_time_slice
 from bench_spark.agent.tracing import MakeMessageWriter, MessageFile, Tracer
 from bench_spark.agent.undisturbed import undisturbed
 from bench_spark.agent.waiting import Waiting
+from bench_spark.core.kernel_cache import WarmUp, only_compiled
 from bench_spark.errors import BenchError
 from bench_spark.load_course import timeline_of
 from bench_spark.plan import Assignment
@@ -173,6 +174,7 @@ class _Agent:
             EndsTransport(self._ends) if task.ends.are_apart else self._ends[0].transport
         )
         self._declared: tuple[Destination, ...] = ()
+        self._kernels = WarmUp()
 
     def run(self, result: AgentResult) -> None:
         with (
@@ -260,6 +262,7 @@ class _Agent:
             if consumers is not None and not fills_first:
                 consumers.attach()
             confirms = producers is not None and self._transport.confirms
+            self._kernels.wait()
             self._report_ready(producers, consumers, confirms)
             early = EarlySignals(producers, consumers)
             start = self._expect("start", START_TIMEOUT_SECONDS, meanwhile=early.collect)
@@ -301,7 +304,7 @@ class _Agent:
                 tracer,
                 self._deliveries(recorder, confirms),
             )
-            with undisturbed():
+            with undisturbed(), only_compiled():
                 loop.run()
             if loop.failure is not None:
                 result.failure = (loop.failure.kind, str(loop.failure))

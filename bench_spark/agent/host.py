@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from bench_spark.core.clock import boot_id
+from bench_spark.core.kernels import are_compiled
 
 
 def host_facts() -> dict[str, Any]:
@@ -22,6 +23,7 @@ def host_facts() -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total,
         "link_speed_mbit": _link_speed_mbit(),
         "python": platform.python_version(),
+        "has_compiled_kernels": are_compiled(),
         "boot_id": boot_id(),
     }
 

@@ -21,6 +21,7 @@ from bench_spark.scenario.fields import PLAIN_NAME, PLAIN_NAME_RULE
 from bench_spark.scenario.loader import load_broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.shown import shown_value
+from bench_spark.scenario.stored import stored_scenario
 from bench_spark.store import Store
 from bench_spark.transports.leftovers import (
     KnownRun,
@@ -116,15 +117,15 @@ def _known_runs(store: str, broker: Broker, run_prefix: str) -> list[KnownRun]:
         return []
     rows = opened.read("runs", columns=["run_id", "scenario_json", "broker_json"]).to_pylist()
     return [
-        KnownRun(row["run_id"], _scenario_of(row["scenario_json"]))
+        KnownRun(row["run_id"], _scenario_of(row["run_id"], row["scenario_json"]))
         for row in rows
         if row["run_id"].startswith(run_prefix) and _is_at(broker, json.loads(row["broker_json"]))
     ]
 
 
-def _scenario_of(text: str) -> Scenario:
+def _scenario_of(run_id: str, text: str) -> Scenario:
     """As it ran; a suite's tags are its own, and need not be what a file may hold."""
-    return Scenario.model_validate(json.loads(text) | {"tags": {}})
+    return stored_scenario(run_id, json.loads(text) | {"tags": {}})
 
 
 def _is_at(broker: Broker, stored: dict[str, object]) -> bool:

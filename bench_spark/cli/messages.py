@@ -17,9 +17,9 @@ from bench_spark.cli.stored import existing_store, stored_run
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan
 from bench_spark.report.trace import write_trace
+from bench_spark.scenario.stored import stored_scenario
 from bench_spark.scenario.trace_section import ALL
 from bench_spark.store import Store
-from bench_spark.summary.partial import scenario_of
 
 LOCAL_MASTER = "local[*]"
 
@@ -67,7 +67,7 @@ def joined_section(
     from bench_spark.spark.rebuild import windows_of_run
     from bench_spark.summary.trace import TraceFacts, trace_section
 
-    scenario = scenario_of(run_id, dumped_scenario)
+    scenario = stored_scenario(run_id, dumped_scenario)
     timeline = windows_of_run(store, run_id).timeline
     rule = JoinRule(timeline, scenario.histogram.highest_us, scenario.load.mode == "rate")
     began = time.monotonic()

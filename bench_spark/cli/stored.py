@@ -26,8 +26,9 @@ from bench_spark.report.timeline import (
 )
 from bench_spark.scenario.nearest import nearest
 from bench_spark.scenario.shown import shown_value
+from bench_spark.scenario.stored import stored_scenario
 from bench_spark.store import Store
-from bench_spark.summary.partial import Reached, partial_document, scenario_of
+from bench_spark.summary.partial import Reached, partial_document
 
 _LISTED = (
     "run_id",
@@ -111,7 +112,7 @@ def shown_run(store: Store, run_id: str) -> StoredRun:
 
     document = partial_document(
         run_id,
-        scenario_of(run_id, found.document["scenario"]),
+        stored_scenario(run_id, found.document["scenario"]),
         found.document["broker"],
         reached,
         ticks_here(store, run_id, reached.newest_tick),

@@ -25,6 +25,7 @@ from bench_spark.compare.series import RunSeries
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.descriptions import brokers_of, environment_of
 from bench_spark.report.formatting import dotted
+from bench_spark.scenario.stored import comparable_scenario
 from bench_spark.summary.document import Document
 
 BETTER, WORSE, SAME, CANNOT_TELL = "better", "worse", "no difference", "cannot tell"
@@ -347,7 +348,7 @@ def _kinds(document: Mapping[str, Any]) -> list[str]:
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Keys in which two scenarios differ, dotted, with both values."""
-    flat = [dict(dotted(side)) for side in (one, other)]
+    flat = [dict(dotted(comparable_scenario(side))) for side in (one, other)]
     keys = dict.fromkeys([*flat[0], *flat[1]])
     return {
         key: [side.get(key) for side in flat]

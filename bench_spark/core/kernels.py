@@ -4,6 +4,17 @@ A kernel is a plain loop over bytes and integers that numba compiles. It takes s
 integers, at most five arrays, and returns integers: among them a stop reason where it may stop
 early. Anything rare goes back to Python. The same function runs uncompiled with
 NUMBA_DISABLE_JIT=1, where numpy's integers wrap: so every byte is read as `np.int64(data[i])`.
+
+numba compiles a kernel for the types of its arguments when it is first called with them, which
+takes from a tenth of a second to seconds. So a module with kernels has a function that calls each
+of them once, with arrays of the types that a run uses:
+
+    @warm_up
+    def _compile() -> None:
+        decode(np.zeros(8, np.uint8), 0, np.zeros(1, STATE), np.zeros(1, ROW))
+
+`kernel_cache` keeps what was compiled on disk, calls these functions before a load starts, and
+forbids compiling while it runs.
 """
 
 from __future__ import annotations
@@ -12,10 +23,33 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from numba import njit
+from numba.core import config
+
+from bench_spark.core.kernel_files import KernelFiles
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+KERNELS: list[Any] = []
+"""The kernels of all modules that are loaded, as numba's dispatchers; empty if nothing compiles."""
+WARM_UPS: list[Callable[[], None]] = []
+"""Functions of loaded modules that call each of their kernels once."""
 
 
 def kernel(function: FunctionT) -> FunctionT:
     """Compile a function for the types that it is called with."""
-    return cast(FunctionT, njit(cache=True, nogil=True)(function))
+    compiled = njit(nogil=True)(function)
+    if are_compiled():
+        compiled._cache = KernelFiles(function)
+        KERNELS.append(compiled)
+    return cast(FunctionT, compiled)
+
+
+def warm_up(function: Callable[[], None]) -> Callable[[], None]:
+    """Register the function of a module that calls each of its kernels once."""
+    WARM_UPS.append(function)
+    return function
+
+
+def are_compiled() -> bool:
+    """Whether kernels are compiled: NUMBA_DISABLE_JIT=1 turns that off, to debug them."""
+    return not config.DISABLE_JIT

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from bench_spark import jars, java
+from bench_spark.core import kernel_cache, kernel_files, kernels
 from bench_spark.doctor.examining import Check
 from bench_spark.doctor.finding import Finding, failing, ok, warning
 from bench_spark.errors import EnvironmentNotReady
@@ -27,6 +28,7 @@ def program_checks() -> list[Check]:
         Check("java", _java),
         *(Check(f"jars {name}", lambda name=name: _jars(name)) for name in _everyday_sets()),  # type: ignore[misc]
         Check("class archive", _class_archive),
+        Check("kernels", _kernels),
     ]
 
 
@@ -121,3 +123,28 @@ def _class_archive() -> Finding:
             "run `make setup`, or `python -m bench_spark.spark.class_archive`",
         )
     return ok(check, str(archive))
+
+
+def _kernels() -> Finding:
+    return kernels_finding(
+        kernels.are_compiled(),
+        kernel_cache.compiled_count(),
+        str(kernel_files.kernels_directory()),
+    )
+
+
+def kernels_finding(are_compiled: bool, files: int, directory: str) -> Finding:
+    """Whether the agents' inner loops are compiled, and where the files are."""
+    if not are_compiled:
+        return warning(
+            "kernels",
+            "not compiled: NUMBA_DISABLE_JIT is set, so agents are some hundred times slower",
+            "unset NUMBA_DISABLE_JIT",
+        )
+    if not files:
+        return warning(
+            "kernels",
+            f"none are compiled in {directory}: the first agents compile them, which takes seconds",
+            "run `make setup`, or `python -m bench_spark.core.kernel_cache`",
+        )
+    return ok("kernels", f"{files} compiled ({directory})")

@@ -19,10 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench_spark import tables
 from bench_spark.errors import ConfigurationError, StoreError
+from bench_spark.scenario.stored import stored_scenario
 from bench_spark.spark.ticks import events_of
 from bench_spark.spark.windows import INTERVAL, ROLLING, RunWindows, Window, early_end_ns
 from bench_spark.store import Store
-from bench_spark.summary.partial import scenario_of, timeline_at
+from bench_spark.summary.partial import timeline_at
 
 _PERCENTILE_COLUMNS = ",\n    ".join(
     # HdrHistogram's rank rule: the first bucket that the rank reaches.
@@ -152,7 +153,7 @@ def windows_of_run(store: Store, run_id: str) -> RunWindows:
     found = store.read("runs", columns=columns, run_id=run_id)
     if not len(found):
         raise ConfigurationError(f"there is no run {run_id!r} in this store")
-    scenario = scenario_of(run_id, json.loads(found["scenario_json"][0].as_py()))
+    scenario = stored_scenario(run_id, json.loads(found["scenario_json"][0].as_py()))
     measured_from = found["measured_from"][0]
     until_us = found["measured_until"][0].cast(pa.int64()).as_py()
     events = store.read("events", columns=["tick", "tick_start"], run_id=run_id)

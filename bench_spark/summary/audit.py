@@ -310,6 +310,17 @@ def _repeats(run: AuditInput) -> Iterator[Check]:
             )
 
 
+def _kernels(run: AuditInput) -> Iterator[Check]:
+    if run.uncompiled_hosts:
+        named = ", ".join(run.uncompiled_hosts[:MOST_NAMED])
+        yield Check(
+            "kernels",
+            "warn",
+            f"the agents on {named} ran their inner loops uncompiled (NUMBA_DISABLE_JIT): they are "
+            "some hundred times slower, and so are latencies and rates",
+        )
+
+
 def _where_more_came_from(found: Throughput) -> str:
     if found.left_of_warmup > found.after_the_end:
         return (
@@ -333,6 +344,7 @@ _PARTS = (
     silence_checks,
     body_checks,
     _generator,
+    _kernels,
     _stalls,
     _clocks,
     _bounds,

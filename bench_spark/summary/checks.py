@@ -113,6 +113,8 @@ class AuditInput:
     copies: int = 1
     """How often each message is to be received."""
     malformed: int = 0
+    uncompiled_hosts: tuple[str, ...] = ()
+    """Hosts whose agents ran their kernels as plain Python."""
     unexpected: int = 0
 
 

@@ -118,6 +118,12 @@ def audit_input(
         throughput=None if was_cut_short else _throughput(totals, facts, rates),
         copies=facts.plan.copies,
         malformed=counts["malformed"] or 0,
+        uncompiled_hosts=tuple(
+            # Runs stored before kernels were compiled do not say.
+            str(host.get("host"))
+            for host in hosts
+            if not host.get("has_compiled_kernels", True)
+        ),
         unexpected=counts["unexpected"] or 0,
     )
 

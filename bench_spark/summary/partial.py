@@ -6,15 +6,12 @@ accounts. So nothing is said of losses, and nothing is judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.errors import StoreError
 from bench_spark.load_course import has_to_settle, timeline_of
 from bench_spark.plan import make_plan
 from bench_spark.scenario.models import Scenario
@@ -37,13 +34,6 @@ class Reached:
     has_confirms: bool
     measured_from_ns: int | None = None
     """When the measured phase began, where the driver has said so."""
-
-
-def scenario_of(run_id: str, dumped: Mapping[str, Any]) -> Scenario:
-    try:
-        return Scenario.model_validate(dumped)
-    except ValidationError as error:
-        raise StoreError(f"the scenario of run {run_id} cannot be read: {error}") from error
 
 
 def timeline_at(

@@ -14,12 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import ValidationError
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.driver_process import AS_ABANDONED, RUNNING, has_vanished
-from bench_spark.errors import StoreError
 from bench_spark.load_course import has_to_settle
 from bench_spark.plan import Plan, make_plan
 from bench_spark.report.measures import Document
@@ -29,7 +27,7 @@ from bench_spark.report.timeline import (
     ROLLING,
     broker_row,
 )
-from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.stored import stored_scenario
 from bench_spark.summary.partial import timeline_at
 from bench_spark.tables import PERCENTILES
 from bench_spark.watch.agent_rows import CONSUMER, PRODUCER, Agents
@@ -115,7 +113,7 @@ class RunState:
             return
         self.run = rows.to_pylist(maps_as_pydicts="strict")[-1]
         if self.plan is None:
-            scenario = _scenario_of(self.run)
+            scenario = stored_scenario(self.run["run_id"], json.loads(self.run["scenario_json"]))
             self.plan = make_plan(scenario, self.run["run_id"])
             self.agents.counted_role = PRODUCER if scenario.only_publishes else CONSUMER
         began_ns = self._measured_from_ns
@@ -175,16 +173,6 @@ class RunState:
                 of_source = self.broker.setdefault(row["source"], {})
                 of_source[second] = broker_row(row, second)
                 _forget_old(of_source)
-
-
-def _scenario_of(run: Mapping[str, Any]) -> Scenario:
-    try:
-        return Scenario.model_validate(json.loads(run["scenario_json"]))
-    except ValidationError as error:
-        raise StoreError(
-            f"run {run['run_id']} has a scenario of another version of bench-spark: "
-            f"{error.errors()[0]['msg']}"
-        ) from error
 
 
 def _forget_old(rows: BySecond) -> None:

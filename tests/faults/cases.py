@@ -76,7 +76,8 @@ CASES: dict[int, Case] = {
         "Pacing and latencies do not change, the audit names the step; such latencies are counted",
     ),
     16: Case(
-        "Malformed, truncated, foreign and stale messages; 100 000 fuzzed frames and bodies",
+        "Malformed, truncated, foreign and stale messages; a million fuzzed streams per protocol, "
+        "100 000 bodies",
         "Counted apart, latency unaffected; no exception but the refusal that is meant",
     ),
     17: Case(

@@ -23,6 +23,7 @@ from contract import consuming, eventually, open_transport
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from fault_records import Seen
+from older_stores import unpacked
 
 from bench_spark.brokers import BrokerStatus
 from bench_spark.cli import main
@@ -288,6 +289,18 @@ def session_members(session: int) -> list[psutil.Process]:
         except (ProcessLookupError, psutil.NoSuchProcess):
             continue
     return found
+
+
+def test_what_a_run_of_an_older_version_left_is_found_and_deleted(
+    kafka_broker: Broker, clean: Clean, tmp_path: Path
+) -> None:
+    store = Store(unpacked("first_tree", tmp_path / "store")).open()
+    [row] = store.read("runs", run_id="kafka-killed").to_pylist(maps_as_pydicts="strict")
+    store.replace_run(row | {"broker_json": json.dumps(kafka_broker.masked())})
+    open_transport(kafka_broker, "kafka-killed").declare([Destination(0)])
+    assert "orphaned" in clean(kafka_broker, "--run-prefix", "kafka-killed").values()
+    clean(kafka_broker, "--delete", "--run-prefix", "kafka-killed")
+    assert not clean(kafka_broker, "--run-prefix", "kafka-killed")
 
 
 @pytest.mark.fault(case=13)

@@ -1,19 +1,24 @@
-"""A hundred thousand spoiled frames and bodies: understood or refused, never a crash.
+"""Spoiled streams, frames and bodies: understood or refused, never a crash.
 
-Streams are made well-formed and then spoiled: bytes changed, cut out, doubled, cut short. So most
-of them are nearly right, which is where readers fail. Seeded: a failure can be had again.
+`fuzzed_streams.py` makes, spoils and reads those of protocols: a hundred thousand of each, and a
+million of each in `make test-faults`.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import random
-import struct
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
+import fuzzed_streams
 import numpy as np
-import pika.spec
 import pytest
 from fault_records import Seen
+from fuzzed_streams import FUZZED, SEED, spoiled
 
 from bench_spark.agent.recorder import CONSUMER, Recorder
 from bench_spark.agent.recorder_setup import RecorderSetup
@@ -25,104 +30,11 @@ from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
 from bench_spark.core.hdr import shape_for
 from bench_spark.core.sequences import SequencePages, SequenceSets
-from bench_spark.transports.amqp.deliveries import ConsumerTags
-from bench_spark.transports.amqp.deliveries import Deliveries as AmqpDeliveries
-from bench_spark.transports.amqp.frames import (
-    HEARTBEAT_FRAME,
-    Framing,
-    body_frame,
-    header_frame,
-    method_frame,
-)
-from bench_spark.transports.amqp.parsing import BadFrame
-from bench_spark.transports.amqp.parsing import Parser as AmqpParser
-from bench_spark.transports.base import HEAD_ONLY, Received
-from bench_spark.transports.mqtt import packets
-from bench_spark.transports.mqtt.deliveries import Deliveries as MqttDeliveries
-from bench_spark.transports.mqtt.deliveries import Unreleased
-from bench_spark.transports.mqtt.packets import BadPacket
-from bench_spark.transports.mqtt.parsing import Parser as MqttParser
-from bench_spark.transports.mqtt.wire import read_buffer
-from bench_spark.transports.sockets.arrivals import Arrivals
-from bench_spark.transports.sockets.runs import ReadBuffer
+from bench_spark.transports.base import Received
 
+STREAMS = 100_000
 FRAMES = 25_000
-"""Of each kind; four kinds."""
 BODIES = 100_000
-SEED = 20_260_917
-
-
-def spoiled(chance: random.Random, stream: bytes) -> bytes:
-    made = bytearray(stream)
-    for _ in range(chance.randint(1, 4)):
-        if not made:
-            break
-        at = chance.randrange(len(made))
-        match chance.randrange(6):
-            case 0:
-                made[at] = chance.randrange(256)
-            case 1:
-                made[at] ^= 1 << chance.randrange(8)
-            case 2:
-                del made[at : at + chance.randint(1, 8)]
-            case 3:
-                made[at:at] = made[at : at + chance.randint(1, 16)]
-            case 4:
-                made[at:at] = chance.randbytes(chance.randint(1, 8))
-            case 5:
-                del made[at:]
-    return bytes(made)
-
-
-def amqp_stream(chance: random.Random) -> bytes:
-    frames = []
-    for tag in range(1, chance.randint(2, 6)):
-        body = chance.randbytes(chance.choice((0, 8, 31, 32, 100)))
-        frames += [
-            method_frame(1, pika.spec.Basic.Deliver("bench-0-0", tag, False, "", "bench-run-0")),
-            header_frame(1, len(body), pika.spec.BasicProperties(delivery_mode=1)),
-            body_frame(1, body),
-            chance.choice((b"", HEARTBEAT_FRAME, method_frame(1, pika.spec.Basic.Ack(tag, True)))),
-        ]
-    return b"".join(frames)
-
-
-def read_amqp(stream: bytes) -> None:
-    """On memory of the stream's own length: what is read behind it would be another's."""
-    framing = Framing(1, 4096)
-    deliveries = AmqpDeliveries(0, framing, ConsumerTags(b"bench-0-", 1), Arrivals(HEAD_ONLY))
-    parser = AmqpParser(framing, deliveries, lambda method: None)
-    buffer = ReadBuffer(len(stream))
-    buffer.raw[:] = stream
-    assert 0 <= parser.parse(buffer, len(stream), 1) <= len(stream)
-
-
-def mqtt_stream(chance: random.Random, version: str) -> bytes:
-    topic = b"bench/run/0"
-    parts = []
-    for identifier in range(1, chance.randint(2, 6)):
-        qos = chance.randrange(3)
-        body = struct.pack(">H", len(topic)) + topic
-        body += struct.pack(">H", identifier) if qos else b""
-        body += b"\0" if version == "5" else b""
-        body += chance.randbytes(chance.choice((0, 8, 31, 32, 100)))
-        parts.append(packets.packet(0x30 | qos << 1, body))
-        parts.append(chance.choice((b"", b"\xd0\x00", b"\x62\x02\x00\x01")))
-    return b"".join(parts)
-
-
-def read_mqtt(stream: bytes, version: str, buffer: ReadBuffer) -> None:
-    deliveries = MqttDeliveries(
-        0,
-        {b"bench/run/0": 0}.get,
-        Arrivals(HEAD_ONLY),
-        Unreleased(),
-        lambda identifiers: None,
-        lambda identifiers: None,
-    )
-    parser = MqttParser(version, deliveries, lambda kind, body: None, keeps_bodies=False)
-    buffer.raw[: len(stream)] = stream
-    assert 0 <= parser.parse(buffer, len(stream), 1) <= len(stream)
 
 
 def tried(
@@ -143,26 +55,21 @@ def tried(
 
 
 @pytest.mark.fault(case=16)
-@pytest.mark.faults_slow
-def test_spoiled_amqp_is_understood_or_refused(seen: Seen) -> None:
-    chance = random.Random(SEED)
-    refused = tried(read_amqp, lambda: amqp_stream(chance), BadFrame)
-    assert 0 < refused < FRAMES
-    seen(f"{FRAMES:,} AMQP streams, {refused:,} refused")
-
-
-@pytest.mark.fault(case=16)
-@pytest.mark.faults_slow
-@pytest.mark.parametrize("version", ["3.1.1", "5"])
-def test_spoiled_mqtt_is_understood_or_refused(version: str, seen: Seen) -> None:
-    chance, buffer = random.Random(SEED), read_buffer()
-    refused = tried(
-        lambda data: read_mqtt(data, version, buffer),
-        lambda: mqtt_stream(chance, version),
-        BadPacket,
-    )
-    assert 0 < refused < FRAMES
-    seen(f"{FRAMES:,} MQTT {version} streams, {refused:,} refused")
+@pytest.mark.parametrize(
+    "streams", [STREAMS, pytest.param(10 * STREAMS, marks=pytest.mark.faults_slow)]
+)
+@pytest.mark.parametrize("protocol", FUZZED)
+def test_spoiled_streams_are_understood_or_refused(protocol: str, streams: int, seen: Seen) -> None:
+    """In a process of its own, where kernels are compiled with bounds checks."""
+    program = Path(fuzzed_streams.__file__)
+    environment = os.environ | {"NUMBA_BOUNDSCHECK": "1", "PYTHONPATH": str(program.parents[2])}
+    command = [sys.executable, str(program), protocol, str(streams)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    refused = json.loads(ended.stdout)["refused"]
+    # Any bytes are lines.
+    assert 0 < refused < streams or (protocol == "tcp-line" and not refused)
+    seen(f"{streams:,} {protocol} streams, {refused:,} refused")
 
 
 def link_frame(chance: random.Random) -> bytes:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pika.spec
 
-from bench_spark.core.kernels import kernel
+from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.transports.amqp.frames import copy_bytes, method_frame
 from bench_spark.transports.base import U8
 
@@ -46,3 +46,8 @@ class AckFrames:
             self._view = self._out.data
         tags = np.ascontiguousarray(tags)
         return self._view[: write_acks(self._out, self._frame, tags, first, step)]
+
+
+@warm_up
+def _compile() -> None:
+    AckFrames(1, multiple=False).of(np.zeros(1, np.uint64))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, envelope_bytes
-from bench_spark.core.kernels import kernel
+from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.transports.amqp.frames import (
     ACK,
     FOREIGN,
@@ -398,3 +398,11 @@ class Confirms:
         # A delivery cannot be meant for a producer: nothing is consumed here.
         if content.method_id == RETURN:
             self.returned(returned_head(content.message_id, content.head), at_ns)
+
+
+@warm_up
+def _compile() -> None:
+    confirms = Confirms(0, Framing(1, 4096), ConfirmTerms(1, may_return=False), OutcomeRows())
+    confirms.sent(np.zeros((1, ENVELOPE_BYTES), np.uint8), ENVELOPE_BYTES)
+    confirms.decode(ReadBuffer(1), 0, 0, 0)
+    confirms.acked(1, False, 0)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench_spark.core.envelope import ENVELOPE_BYTES
-from bench_spark.core.kernels import kernel
+from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.transports.amqp.frames import (
     BODY,
     DELIVER,
@@ -39,7 +39,7 @@ from bench_spark.transports.amqp.parsing import (
     Content,
     not_understood,
 )
-from bench_spark.transports.base import U8
+from bench_spark.transports.base import HEAD_ONLY, U8
 from bench_spark.transports.batches import Rows
 from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.runs import ReadBuffer
@@ -323,3 +323,9 @@ class Deliveries:
 
     def on_content(self, content: Content, at_ns: int) -> None:
         """A return: nothing was published here, so nothing of ours came back."""
+
+
+@warm_up
+def _compile() -> None:
+    receiver = Deliveries(0, Framing(1, 4096), ConsumerTags(b"", 1), Arrivals(HEAD_ONLY))
+    receiver.decode(ReadBuffer(1), 0, 0, 0)

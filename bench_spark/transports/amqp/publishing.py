@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pika.spec
 
-from bench_spark.core.kernels import kernel
+from bench_spark.core.envelope import ENVELOPE_BYTES
+from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.transports.amqp.frames import (
     BODY,
     END_MARK,
@@ -280,3 +281,11 @@ def _one_by_one(
             )
         )
     )
+
+
+@warm_up
+def _compile() -> None:
+    frames = PublishFrames(1, "", "", mandatory=False, persistent=False, frame_max=4096)
+    template = MessageTemplate(frames, b"", ENVELOPE_BYTES)
+    out = np.zeros(template.message_bytes, np.uint8)
+    template.write(out, 0, np.zeros((1, ENVELOPE_BYTES), np.uint8))

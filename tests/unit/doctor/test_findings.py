@@ -23,7 +23,7 @@ from bench_spark.doctor.machine import (
     time_slice_finding,
 )
 from bench_spark.doctor.places import store_finding
-from bench_spark.doctor.program import packages_finding, python_finding
+from bench_spark.doctor.program import kernels_finding, packages_finding, python_finding
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.report.findings import write_findings, write_findings_json
 
@@ -38,6 +38,9 @@ GB = 1_000_000_000
         (packages_finding(["pytest==0.1"]), Level.WARNING),
         (packages_finding(["no-such-package==1.0"]), Level.FAILING),
         (packages_finding(['no-such-package==1.0; extra == "dev"', "pytest>=1"]), Level.OK),
+        (kernels_finding(True, 12, "/x"), Level.OK),
+        (kernels_finding(True, 0, "/x"), Level.WARNING),
+        (kernels_finding(False, 12, "/x"), Level.WARNING),
         (cores_finding(1), Level.WARNING),
         (cores_finding(2), Level.OK),
         (memory_finding(1 * GB), Level.FAILING),

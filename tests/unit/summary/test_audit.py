@@ -118,6 +118,7 @@ OUTAGES = tuple(
     ("changes", "name", "verdict", "words"),
     [
         ({"sent": 9990}, "schedule", "pass", "10 unsent"),
+        ({"uncompiled_hosts": ("h1",)}, "kernels", "warn", "agents on h1 ran their inner loops un"),
         ({"sent": 9989}, "schedule", "fail", "11 of 10000 messages stayed unsent"),
         ({"send_rate_per_second": 990.0}, "schedule", "pass", "sent"),
         ({"send_rate_per_second": 989.0}, "schedule", "fail", "989 of 1000 msg/s"),
