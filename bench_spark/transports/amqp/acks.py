@@ -21,7 +21,7 @@ def write_acks(out: U8, frame: U8, tags: U64, first: int, step: int) -> int:
     """Write the frame of an ack for every `step`th tag from `first` on; how many bytes."""
     at = 0
     for number in range(first, len(tags), step):
-        copy_bytes(out, at, frame, 0, len(frame))
+        copy_bytes(out[at:], frame)
         tag = tags[number]
         for place in range(8):
             out[at + _TAG_AT + place] = (tag >> np.uint64(56 - 8 * place)) & np.uint64(0xFF)

@@ -69,7 +69,7 @@ def remember(heads: U8, first_tag: int, state: Rows, ring: Rows) -> bool:
     for number in range(len(heads)):
         slot = ring[(first_tag + number) & mask]
         slot["is_open"] = 1
-        copy_bytes(slot["head"], 0, heads[number], 0, ENVELOPE_BYTES)
+        copy_bytes(slot["head"][:], heads[number])
     return True
 
 
@@ -104,7 +104,7 @@ def settle(
             row["at_ns"] = at_ns
             row["lane"] = now["lane"]
             row["kind"] = kind
-            put_envelope(row["head"], slot["head"], 0)
+            put_envelope(row["head"], slot["head"])
             count += 1
     # Past everything settled, also past gaps filled earlier.
     while oldest < next_tag and not ring[oldest & mask]["is_open"]:

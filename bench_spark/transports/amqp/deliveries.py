@@ -149,7 +149,8 @@ def _take_body(data: U8, first: Int, stop: Int, state: Rows) -> bool:
         return False
     have = now["size"] - now["missing"]
     if have < ENVELOPE_BYTES:
-        copy_bytes(now["head"], have, data, first, min(stop - first, ENVELOPE_BYTES - have))
+        count = min(stop - first, ENVELOPE_BYTES - have)
+        copy_bytes(now["head"][have:], data[first : first + count])
     now["missing"] -= stop - first
     return True
 
@@ -162,7 +163,7 @@ def _end_delivery(row: Rows, state: Rows, at_ns: int) -> None:
         now["head"][place] = 0
     row["received_ns"] = at_ns
     row["tag"] = now["tag"] | now["tag_mark"]
-    put_envelope(row["head"], now["head"], 0)
+    put_envelope(row["head"], now["head"])
     row["lane"] = now["lane"]
     row["size"] = now["size"]
     row["subscription"] = 0

@@ -87,28 +87,23 @@ def be64(data: U8, at: Int) -> np.int64:
 
 
 @kernel
-def copy_bytes(target: U8, at: Int, source: U8, first: Int, count: Int) -> None:
-    """Copy bytes. Through views, as only then the compiler copies many at once."""
-    to, of = target[at : at + count], source[first : first + count]
-    for place in range(count):
-        to[place] = of[place]
+def copy_bytes(target: U8, source: U8) -> None:
+    """Copy all of `source`. Given views, the compiler copies many bytes at once."""
+    for place in range(len(source)):
+        target[place] = source[place]
 
 
 @kernel
-def le64(data: U8, at: Int) -> np.int64:
-    """The little-endian number in eight bytes; from 2**63 on it comes out negative."""
-    value = np.int64(0)
+def put_envelope(envelope: Rows, data: U8) -> None:
+    """Write 32 bytes as the fields of an envelope, which are little-endian."""
+    sent_ns, intended_ns, sequence, last = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     for place in range(8):
-        value |= np.int64(data[at + place]) << (8 * place)
-    return value
-
-
-@kernel
-def put_envelope(envelope: Rows, data: U8, at: Int) -> None:
-    """Write 32 bytes as the fields of an envelope."""
-    envelope["sent_ns"] = le64(data, at)
-    envelope["intended_ns"] = le64(data, at + 8)
-    envelope["sequence"] = le64(data, at + 16)
-    last = le64(data, at + 24)
+        sent_ns |= np.int64(data[place]) << (8 * place)
+        intended_ns |= np.int64(data[8 + place]) << (8 * place)
+        sequence |= np.int64(data[16 + place]) << (8 * place)
+        last |= np.int64(data[24 + place]) << (8 * place)
+    envelope["sent_ns"] = sent_ns
+    envelope["intended_ns"] = intended_ns
+    envelope["sequence"] = sequence
     envelope["producer"] = last & 0xFFFFFFFF
     envelope["run_tag"] = (last >> 32) & 0xFFFFFFFF

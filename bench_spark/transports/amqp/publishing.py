@@ -157,19 +157,19 @@ def write_messages(
     routing key that are its own where there are any; where the last one ends."""
     message_bytes, tail_bytes, key_digits = len(message), tails.shape[1], digits.shape[1]
     for number in range(len(heads)):
-        copy_bytes(out, at, message, 0, body_at if tail_bytes else message_bytes)
-        copy_bytes(out, at + body_at, heads[number], 0, head_bytes)
+        copy_bytes(out[at:], message[: body_at if tail_bytes else message_bytes])
+        copy_bytes(out[at + body_at :], heads[number][:head_bytes])
         if key_digits:
-            copy_bytes(out, at + key_end - key_digits, digits[number], 0, key_digits)
+            copy_bytes(out[at + key_end - key_digits :], digits[number])
         done = 0
         while done < tail_bytes:
             # As far as a body's frame reaches, and then the end of that frame and the next start.
             frame = (head_bytes + done) // piece_bytes
             first = body_at + head_bytes + done + frame * FRAME_EXTRA_BYTES
             count = min(tail_bytes - done, (frame + 1) * piece_bytes - head_bytes - done)
-            copy_bytes(out, at + first, tails[number], done, count)
             end = first + count
-            copy_bytes(out, at + end, message, end, min(FRAME_EXTRA_BYTES, message_bytes - end))
+            copy_bytes(out[at + first :], tails[number][done : done + count])
+            copy_bytes(out[at + end :], message[end : end + FRAME_EXTRA_BYTES])
             done += count
         at += message_bytes
     return at
