@@ -35,19 +35,22 @@ from bench_spark.identity.registry import carrier_named
 from bench_spark.scenario.dataset_section import Dataset
 from bench_spark.scenario.identity_section import Identity
 from bench_spark.scenario.load_sections import Message
-from bench_spark.transports.amqp.acks import AckFrames, Confirmations
-from bench_spark.transports.amqp.deliveries import Deliveries
-from bench_spark.transports.amqp.frames import body_frame, header_frame, method_frame
+from bench_spark.transports.amqp.acks import AckFrames
+from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms, OutcomeRows
+from bench_spark.transports.amqp.deliveries import ConsumerTags, Deliveries
+from bench_spark.transports.amqp.frames import Framing, body_frame, header_frame, method_frame
 from bench_spark.transports.amqp.parsing import Parser
-from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
-from bench_spark.transports.amqp.settlement import Settlement
-from bench_spark.transports.base import HEAD_ONLY, Batch, Outcomes, Received, each_tail
+from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
+from bench_spark.transports.base import HEAD_ONLY, Batch, Received, each_tail
 from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.runs import ReadBuffer
+from bench_spark.transports.sockets.sending import Load
 
 CHANNEL, FRAME_MAX = 1, 131_072
+FRAMING = Framing(CHANNEL, FRAME_MAX)
 BODY_BYTES = 1000
 HIGHEST_US = 10_000_000
+CALLS_AHEAD = 256
 RECORDS, RECORD_BYTES = 20_000, 500
 
 Work = Callable[[], object]
@@ -57,16 +60,19 @@ HotPath = Callable[[int], AbstractContextManager[Work]]
 @contextmanager
 def publish_to_a_sink(batch: int) -> Iterator[Work]:
     """Stamp the frames of a batch and write them to a socket that another process reads."""
-    frames = PublishFrames(
-        CHANNEL, "", "bench-run-0", mandatory=False, persistent=False, frame_max=FRAME_MAX
-    )
-    block = MessageBlock(frames, bytes(BODY_BYTES - ENVELOPE_BYTES), ENVELOPE_BYTES)
-    heads = empty_envelopes(batch)
+    frames = [
+        PublishFrames(
+            CHANNEL, "", "bench-run-0", mandatory=False, persistent=False, frame_max=FRAME_MAX
+        )
+    ]
+    writer, tail = MessageWriter(may_return=False), bytes(BODY_BYTES - ENVELOPE_BYTES)
+    heads, routes = empty_envelopes(batch), np.zeros(batch, np.uint16)
+    load = Load(heads, envelope_bytes(heads), routes, tail, ENVELOPE_BYTES)
     with _sink() as sink:
 
         def send() -> None:
             heads["sent_ns"] = time.monotonic_ns()
-            sink.sendall(block.stamped(envelope_bytes(heads)))
+            sink.sendall(writer.write(frames, load))
 
         yield send
 
@@ -92,25 +98,20 @@ def _sink() -> Iterator[socket.socket]:
 def decode_deliveries(batch: int) -> AbstractContextManager[Work]:
     """Take the heads of a batch of deliveries out of the bytes that a broker would send."""
     arrivals = Arrivals(HEAD_ONLY)
-    receiver = Deliveries(0, CHANNEL, {b"bench-0-0": 0}, arrivals)
-    parser = Parser(CHANNEL, FRAME_MAX, receiver, lambda method: None)
+    receiver = Deliveries(0, FRAMING, ConsumerTags(b"bench-0-", 1), arrivals)
+    parser = Parser(FRAMING, receiver, lambda method: None)
     properties = pika.spec.BasicProperties(delivery_mode=1)
-    # The fast path learns the layout of a message from a first one; two are enough to be sure.
-    messages = max(batch, 2)
     stream = b"".join(
         method_frame(CHANNEL, pika.spec.Basic.Deliver("bench-0-0", tag, False, "", "bench-run-0"))
         + header_frame(CHANNEL, BODY_BYTES, properties)
         + body_frame(CHANNEL, bytes(BODY_BYTES))
-        for tag in range(messages)
+        for tag in range(batch)
     )
     buffer = ReadBuffer(len(stream))
     buffer.raw[:] = stream
-    parser.parse(buffer, len(stream), 0)
-    arrivals.take()
-    end = len(stream) // messages * batch
 
     def decode() -> None:
-        parser.parse(buffer, end, time.monotonic_ns())
+        parser.parse(buffer, len(stream), time.monotonic_ns())
         arrivals.take()
 
     return nullcontext(decode)
@@ -118,20 +119,24 @@ def decode_deliveries(batch: int) -> AbstractContextManager[Work]:
 
 def settle_confirms(batch: int) -> AbstractContextManager[Work]:
     """Remember a batch as sent, and decode and book the broker's confirm of each message."""
-    outcomes: list[Outcomes] = []
-    settlement = Settlement(0, 10**6, False, outcomes)
-    parser = Parser(CHANNEL, FRAME_MAX, Confirmations(CHANNEL, settlement), lambda method: None)
-    acks, heads = AckFrames(CHANNEL, multiple=False), empty_envelopes(batch)
-    buffer = ReadBuffer(len(acks.of(np.zeros(batch, np.uint64))))
-    first = 1
+    outcomes = OutcomeRows()
+    confirms = Confirms(0, FRAMING, ConfirmTerms(10**6, may_return=False), outcomes)
+    parser = Parser(FRAMING, confirms, lambda method: None)
+    acks, heads = AckFrames(CHANNEL, multiple=False), envelope_bytes(empty_envelopes(batch))
+    one_read = len(acks.of(np.zeros(batch, np.uint64)))
+    buffer, first, stream, at = ReadBuffer(one_read), 1, memoryview(b""), 0
 
     def settle() -> None:
-        nonlocal first
-        settlement.sent(heads, ENVELOPE_BYTES)
-        buffer.raw[:] = acks.of(np.arange(first, first + batch, dtype=np.uint64))
-        parser.parse(buffer, len(buffer.raw), time.monotonic_ns())
-        outcomes.clear()
-        first += batch
+        nonlocal first, stream, at
+        if at == len(stream):  # what a broker would send next, made for many calls at once
+            tags = np.arange(first, first + CALLS_AHEAD * batch, dtype=np.uint64)
+            stream, at = acks.of(tags), 0
+            first += len(tags)
+        confirms.sent(heads, ENVELOPE_BYTES)
+        buffer.view[:] = stream[at : at + one_read]
+        parser.parse(buffer, one_read, time.monotonic_ns())
+        assert len(outcomes.take()) == batch
+        at += one_read
 
     return nullcontext(settle)
 

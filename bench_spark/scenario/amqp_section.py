@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -95,6 +95,11 @@ class AmqpPolicy(Section):
 class Amqp(Section):
     """AMQP 0-9-1 only; other protocols ignore it."""
 
+    removed_keys: ClassVar[Mapping[str, str]] = {
+        "plane": "there is one data plane now, so there is nothing to choose; pika opens "
+        "connections and asks the broker, and messages never pass through it. Leave the key out"
+    }
+
     queue: AmqpQueue = Field(default_factory=AmqpQueue)
     exchange: AmqpExchange = Field(default_factory=AmqpExchange)
     policy: AmqpPolicy | None = None
@@ -141,9 +146,6 @@ class Amqp(Section):
     then on."""
     heartbeat_seconds: int = Field(30, ge=0, le=3600)
     """How often both sides prove that they are alive; 0 turns heartbeats off."""
-    plane: Literal["fast", "pika"] = "fast"
-    """Who moves the data: frames built and decoded in batches, or pika's own methods, message by
-    message: slow, and the reference."""
 
     @model_validator(mode="after")
     def _prefetch_covers_acks(self) -> Amqp:

@@ -1,4 +1,4 @@
-"""The AMQP brokers and the data planes, for tests that hold on all of them."""
+"""The AMQP brokers and the data planes of Kafka, for tests that hold on all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from contract import KAFKA_PLANES, PLANES, data_plane
+from contract import KAFKA_PLANES, data_plane
 from patience import patient_agents, punctual_agents  # noqa: F401
 from tls_files import self_signed
 
@@ -17,12 +17,6 @@ from bench_spark.scenario.broker import Broker
 def broker(request: pytest.FixtureRequest) -> Broker:
     found: Broker = request.getfixturevalue(f"{request.param}_broker")
     return found
-
-
-@pytest.fixture(params=PLANES)
-def plane(request: pytest.FixtureRequest) -> Iterator[str]:
-    with data_plane(request.param):
-        yield request.param
 
 
 @pytest.fixture(params=KAFKA_PLANES)

@@ -49,13 +49,11 @@ from bench_spark.transports.loopback import LoopbackTransport
 from bench_spark.transports.registry import make_transport
 
 CLOCK = Clock.local()
-PLANES = ("fast", "pika")
-"""Data planes of AMQP: the default, and the reference it is compared with."""
 KAFKA_PLANES = ("fast", "confluent")
-"""The same of Kafka."""
+"""Data planes of Kafka: the default, and the reference it is compared with."""
 
 _run_numbers = itertools.count()
-_plane: ContextVar[str] = ContextVar("plane", default=PLANES[0])
+_plane: ContextVar[str] = ContextVar("plane", default=KAFKA_PLANES[0])
 _consumer_uri: ContextVar[str | None] = ContextVar("consumer_uri", default=None)
 _mqtt_version: ContextVar[str] = ContextVar("mqtt_version", default="3.1.1")
 
@@ -117,7 +115,7 @@ def transport_scenario(broker: Broker, **scenario: Any) -> Scenario:
 
 
 def _context(broker: Broker, run_id: str | None, scenario: dict[str, Any]) -> TransportContext:
-    if broker.kind in ("amqp", "kafka"):
+    if broker.kind == "kafka":
         scenario[broker.kind] = {"plane": _plane.get(), **scenario.get(broker.kind, {})}
     if broker.kind in ("http", "tcp"):
         scenario[broker.kind] = {

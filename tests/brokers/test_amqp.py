@@ -13,7 +13,6 @@ import pika
 import pytest
 from amqp_from_outside import plain_pika, unique
 from contract import (
-    PLANES,
     batch,
     collect,
     consuming,
@@ -42,7 +41,6 @@ from bench_spark.transports.base import (
     Part,
 )
 
-on_both_planes = pytest.mark.usefixtures("plane")
 AMQP_ACKS = ("auto", "manual")
 
 
@@ -55,7 +53,6 @@ def test_the_default_queue_is_named_after_the_run(broker: Broker) -> None:
         assert [one.name for one in made] == [f"bench-{run_id}-0", f"bench-{run_id}-1"]
 
 
-@on_both_planes
 def test_a_server_named_queue_carries_messages_and_goes_with_its_consumer(broker: Broker) -> None:
     queue = {"server_named": True, "auto_delete": True}
     transport = open_transport(broker, amqp={"queue": queue})
@@ -118,7 +115,6 @@ def test_a_queue_with_other_properties_is_refused_and_left_alone(rabbitmq_broker
         channel.queue_delete(f"{name}-1")
 
 
-@on_both_planes
 @pytest.mark.parametrize("kind", ["direct", "topic", "fanout", "headers"])
 def test_an_exchange_is_declared_bound_and_deleted_again(broker: Broker, kind: str) -> None:
     name = unique("exchange")
@@ -165,7 +161,6 @@ def test_an_exchange_shared_by_two_agents_goes_with_the_last_queue(broker: Broke
     assert not exchange_exists(broker, name, "direct")
 
 
-@on_both_planes
 def test_what_is_returned_is_known_again_though_its_body_has_no_head(broker: Broker) -> None:
     bodies = [b"same"] * 6 + [b"", b"other", bytes(300_000)]
     for confirms in (100, 0):
@@ -177,7 +172,6 @@ def test_what_is_returned_is_known_again_though_its_body_has_no_head(broker: Bro
             assert np.array_equal(np.sort(settled.heads, order="sequence"), sent.head)
 
 
-@on_both_planes
 def test_a_headers_exchange_passes_only_messages_whose_headers_fit(broker: Broker) -> None:
     def amqp(sent: dict[str, Any]) -> dict[str, Any]:
         wanted = {"x-match": "all", "kind": "order", "pages": 3}
@@ -198,7 +192,6 @@ def test_a_headers_exchange_passes_only_messages_whose_headers_fit(broker: Broke
         collect(consumers, 0)
 
 
-@on_both_planes
 def test_a_headers_exchange_tells_destinations_apart(broker: Broker) -> None:
     exchange = {
         "name": unique("headers"),
@@ -221,7 +214,6 @@ def test_a_headers_exchange_tells_destinations_apart(broker: Broker) -> None:
         assert [by_sequence[number] for number in range(20)] == routes
 
 
-@on_both_planes
 def test_a_topic_exchange_is_bound_by_a_pattern(broker: Broker) -> None:
     def amqp(key: str) -> dict[str, Any]:
         exchange = {"name": name, "type": "topic"}
@@ -243,7 +235,6 @@ def test_a_topic_exchange_is_bound_by_a_pattern(broker: Broker) -> None:
             assert settled.kinds == [OutcomeKind.RETURNED] * 3
 
 
-@on_both_planes
 @pytest.mark.parametrize("kind", ["direct", "topic"])
 @pytest.mark.parametrize("has_own_tails", [False, True])
 def test_each_message_takes_one_of_many_routing_keys(
@@ -264,7 +255,6 @@ def test_each_message_takes_one_of_many_routing_keys(
     assert len(set(expected)) == 12
 
 
-@on_both_planes
 def test_queues_are_numbered_from_the_first_number_and_existing_ones_stay(broker: Broker) -> None:
     name = unique("perf-test")
     transport = open_transport(
@@ -295,7 +285,6 @@ def exchange_exists(broker: Broker, name: str, kind: str) -> bool:
         return True
 
 
-@on_both_planes
 def test_delivery_mode_and_body_are_as_asked_and_no_other_property_is_set(broker: Broker) -> None:
     for persistent, mode in ((False, 1), (True, 2)):
         transport = open_transport(broker, amqp={"persistent": persistent})
@@ -309,22 +298,66 @@ def test_delivery_mode_and_body_are_as_asked_and_no_other_property_is_set(broker
         assert {name for name, value in vars(properties).items() if value} <= {"delivery_mode"}
 
 
+# -- pika on the other side ------------------------------------------------------------------------
+
+SIZES = (32, 33, 1000, 131_064, 131_065, 300_000)
+"""Of bodies: around what fits into a frame of the usual size, too."""
+
+
+def test_pika_receives_what_producers_send(broker: Broker) -> None:
+    name = unique("for-pika")
+    transport = open_transport(broker, amqp={"queue": {"name": name}, "persistent": True})
+    with declared(transport) as made, producing(transport, made) as producers:
+        sent: list[bytes] = []
+        for size in SIZES:
+            some = heads(5, first=len(sent))
+            send_all(producers, batch(some, body_bytes=size))
+            sent += [head.tobytes() + bytes(size - len(head.tobytes())) for head in some]
+        with plain_pika(broker) as channel:
+            taken: list[tuple[bytes, int]] = []
+            for _, properties, body in channel.consume(name, auto_ack=True, inactivity_timeout=60):
+                assert body is not None, f"{len(taken)} of {len(sent)} came"
+                taken.append((body, properties.delivery_mode))
+                if len(taken) == len(sent):
+                    break
+    assert taken == [(body, 2) for body in sent]
+
+
+def test_consumers_receive_what_pika_sends(broker: Broker) -> None:
+    name = unique("from-pika")
+    transport = open_transport(broker, amqp={"queue": {"name": name}})
+    want = frozenset({Part.BODY, Part.HEADERS})
+    with declared(transport) as made, consuming(transport, made, want=want) as consumers:
+        sent = [bytes([size % 251]) * size for size in (0, 1, 31, *SIZES)]
+        with plain_pika(broker) as channel:
+            for body in sent:
+                headers = {"size": str(len(body))}
+                properties = pika.BasicProperties(headers=headers, message_id="an-id", priority=3)
+                channel.basic_publish("", name, body, properties)
+        parts = collect(consumers, len(sent))
+    assert [body for part in parts for body in part.bodies or ()] == sent
+    assert [one["size"] for part in parts for one in part.headers or ()] == [
+        str(len(body)).encode() for body in sent
+    ]
+    assert joined(parts, "size").tolist() == [len(body) for body in sent]
+
+
 # -- slow consumers --------------------------------------------------------------------------------
 
 
 def test_a_lane_that_is_held_receives_nothing_until_it_is_released(
     rabbitmq_broker: Broker, qpid_broker: Broker
 ) -> None:
-    """On both brokers, by both planes and with either way of acknowledging, in one silence."""
+    """On both brokers and with either way of acknowledging, in one silence."""
     with ExitStack() as stack:
-        held: dict[tuple[str, str, str], Consumers] = {}
+        held: dict[tuple[str, str], Consumers] = {}
 
         def hear_nothing() -> None:
             heard = {way: len(consumers.receive(0.01)) for way, consumers in held.items()}
             assert heard == dict.fromkeys(held, 0)
 
-        for broker, plane, ack in product((rabbitmq_broker, qpid_broker), PLANES, AMQP_ACKS):
-            amqp = {"ack": ack, "plane": plane, "heartbeat_seconds": 1}
+        for broker, ack in product((rabbitmq_broker, qpid_broker), AMQP_ACKS):
+            amqp = {"ack": ack, "heartbeat_seconds": 1}
             transport = open_transport(broker, destinations=2, producers=2, consumers=2, amqp=amqp)
             made = stack.enter_context(declared(transport, 2))
             consumers = stack.enter_context(consuming(transport, made[:1], made[1:]))
@@ -334,7 +367,7 @@ def test_a_lane_that_is_held_receives_nothing_until_it_is_released(
                 send_all(producers, batch(heads(40), route=[0, 1] * 20))
             parts = collect(consumers, 20, extra_seconds=0)
             assert set(joined(parts, "lane").tolist()) == {1}
-            held[broker.name, plane, ack] = consumers
+            held[broker.name, ack] = consumers
             hear_nothing()
         silent_until = time.monotonic() + 3
         while time.monotonic() < silent_until:
@@ -347,7 +380,6 @@ def test_a_lane_that_is_held_receives_nothing_until_it_is_released(
             assert set(joined(parts, "lane").tolist()) == {0}
 
 
-@on_both_planes
 def test_what_was_sent_to_a_lane_that_is_held_is_received_after_detaching(broker: Broker) -> None:
     with exchanging(open_transport(broker)) as (producers, consumers):
         assert isinstance(consumers, Holdable)

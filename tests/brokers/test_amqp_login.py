@@ -19,7 +19,6 @@ import pytest
 from amqp_from_outside import unique
 from contract import (
     CLOCK,
-    PLANES,
     batch,
     collect,
     consuming,
@@ -40,9 +39,11 @@ from bench_spark.errors import (
     BrokerRefused,
     BrokerUnreachable,
     ConfigurationError,
+    EnvironmentNotReady,
     LoginRefused,
 )
 from bench_spark.scenario.broker import Broker, Tls
+from bench_spark.transports.amqp import handover
 from bench_spark.transports.base import (
     Consumers,
     Destination,
@@ -50,9 +51,6 @@ from bench_spark.transports.base import (
     Producers,
     SignalKind,
 )
-
-on_both_planes = pytest.mark.usefixtures("plane")
-
 
 # -- what a broker cannot do -----------------------------------------------------------------------
 
@@ -72,10 +70,17 @@ def test_capabilities_are_found_per_broker(rabbitmq_broker: Broker, qpid_broker:
     assert qpid.capabilities == {"confirms", "transactions"}
 
 
-@pytest.mark.parametrize("plane", PLANES)
-def test_the_probe_says_which_plane_moves_the_messages(broker: Broker, plane: str) -> None:
-    facts = open_transport(broker, amqp={"plane": plane}).probe()
-    assert facts.client_library == f"pika {pika.__version__} ({plane} plane)"
+def test_the_probe_names_the_client_library(broker: Broker) -> None:
+    facts = open_transport(broker).probe()
+    assert facts.client_library == f"pika {pika.__version__} (fast plane)"
+
+
+def test_a_pika_that_does_not_hand_over_its_connections_is_refused_by_name(
+    rabbitmq_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handover, "obstacle", lambda: "pika 9 keeps its heartbeats running")
+    with pytest.raises(EnvironmentNotReady, match="pika 9 keeps its heartbeats running"):
+        open_transport(rabbitmq_broker).probe()
 
 
 def test_queue_arguments_are_refused_in_the_probe_where_the_broker_has_none(
@@ -214,7 +219,6 @@ def tls_port(broker: Broker, certificate: tuple[Path, Path]) -> Iterator[int]:
         yield endpoint.port
 
 
-@on_both_planes
 def test_messages_travel_over_tls(tls_port: int, certificate: tuple[Path, Path]) -> None:
     broker = Broker(
         kind="amqp",
@@ -230,7 +234,6 @@ def test_messages_travel_over_tls(tls_port: int, certificate: tuple[Path, Path])
     assert np.array_equal(joined(parts, "head"), made)
 
 
-@on_both_planes
 def test_a_lane_over_tls_comes_back(tls_port: int, certificate: tuple[Path, Path]) -> None:
     proxy = Proxy("127.0.0.1", tls_port)
     broker = Broker(
@@ -269,7 +272,6 @@ def test_a_missing_certificate_file_is_a_configuration_error() -> None:
         open_transport(Broker(kind="amqp", uri="amqps://127.0.0.1", tls=tls))
 
 
-@on_both_planes
 def test_lanes_that_cannot_be_opened_leave_no_connection_behind(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"confirms": 10})
 

@@ -10,7 +10,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ import pytest
 from amqp_from_outside import unique
 from contract import (
     PATIENCE_SECONDS,
-    PLANES,
     batch,
     collect,
     consuming,
@@ -51,8 +49,6 @@ from bench_spark.transports.base import (
     nothing_received,
 )
 
-on_both_planes = pytest.mark.usefixtures("plane")
-
 
 def wait_for_signal(side: Producers | Consumers, kind: SignalKind) -> Signal:
     seen: list[Signal] = []
@@ -69,7 +65,6 @@ def wait_for_signal(side: Producers | Consumers, kind: SignalKind) -> Signal:
 # -- acknowledging ---------------------------------------------------------------------------------
 
 
-@on_both_planes
 def test_acknowledged_messages_are_gone_and_others_come_back_redelivered(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"ack": "manual"})
     with declared(transport) as made:
@@ -90,7 +85,6 @@ def test_acknowledged_messages_are_gone_and_others_come_back_redelivered(broker:
         assert joined(again, "head")["sequence"].tolist() == list(range(6))
 
 
-@on_both_planes
 def test_acknowledgements_in_groups_leave_nothing_behind(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"ack": "manual", "ack_every": 10})
     with exchanging(transport) as (producers, consumers):
@@ -113,7 +107,6 @@ def test_acknowledgements_in_groups_leave_nothing_behind(broker: Broker) -> None
         assert eventually(all_acknowledged)
 
 
-@on_both_planes
 def test_closing_acknowledges_the_group_that_was_not_full(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"ack": "manual", "ack_every": 100})
     with declared(transport) as made:
@@ -124,7 +117,6 @@ def test_closing_acknowledges_the_group_that_was_not_full(broker: Broker) -> Non
         assert eventually(lambda: transport.depths(made) == (0,))
 
 
-@on_both_planes
 def test_no_more_than_the_prefetch_is_delivered_unacknowledged(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"ack": "manual", "prefetch": 5})
     with exchanging(transport) as (producers, consumers):
@@ -138,7 +130,6 @@ def test_no_more_than_the_prefetch_is_delivered_unacknowledged(broker: Broker) -
 # -- outcomes --------------------------------------------------------------------------------------
 
 
-@on_both_planes
 def test_no_more_than_the_limit_is_ever_unconfirmed(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"confirms": 10})
     with declared(transport) as made, producing(transport, made) as producers:
@@ -147,7 +138,6 @@ def test_no_more_than_the_limit_is_ever_unconfirmed(broker: Broker) -> None:
         assert producers.send(batch(heads(1))) == 0
 
 
-@on_both_planes
 @pytest.mark.parametrize("body_bytes", [8, 200])
 def test_unroutable_messages_are_returned_not_confirmed(broker: Broker, body_bytes: int) -> None:
     transport = open_transport(
@@ -161,7 +151,6 @@ def test_unroutable_messages_are_returned_not_confirmed(broker: Broker, body_byt
     assert np.array_equal(np.sort(settled.heads, order="sequence"), made)
 
 
-@on_both_planes
 def test_returned_and_confirmed_messages_are_told_apart(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"confirms": 100, "mandatory": True})
     with declared(transport) as made:
@@ -175,7 +164,6 @@ def test_returned_and_confirmed_messages_are_told_apart(broker: Broker) -> None:
         assert kind == expected[head["producer"]]
 
 
-@on_both_planes
 def test_returns_are_reported_without_confirms_too(broker: Broker) -> None:
     transport = open_transport(broker, amqp={"mandatory": True, "routing_key": "no-such-queue"})
     made = heads(5)
@@ -185,7 +173,6 @@ def test_returns_are_reported_without_confirms_too(broker: Broker) -> None:
     assert np.array_equal(settled.heads, made)
 
 
-@on_both_planes
 def test_messages_that_a_full_queue_rejects_are_refused(rabbitmq_broker: Broker) -> None:
     arguments = {"x-max-length": 5, "x-overflow": "reject-publish"}
     transport = open_transport(
@@ -202,7 +189,6 @@ def test_messages_that_a_full_queue_rejects_are_refused(rabbitmq_broker: Broker)
 # -- lanes that end, block or fill up --------------------------------------------------------------
 
 
-@on_both_planes
 def test_a_channel_closed_by_the_broker_is_lost_with_its_code_and_its_messages_unknown(
     broker: Broker,
 ) -> None:
@@ -222,7 +208,6 @@ def test_a_channel_closed_by_the_broker_is_lost_with_its_code_and_its_messages_u
         assert producers.in_flight() == 0
 
 
-@on_both_planes
 def test_a_consumer_whose_queue_is_deleted_is_lost(rabbitmq_broker: Broker) -> None:
     transport = open_transport(rabbitmq_broker)
     made = transport.declare([Destination(0)])
@@ -234,7 +219,6 @@ def test_a_consumer_whose_queue_is_deleted_is_lost(rabbitmq_broker: Broker) -> N
     assert "cancelled" in signalled.reason
 
 
-@on_both_planes
 def test_consuming_from_a_queue_that_does_not_exist_is_refused(broker: Broker) -> None:
     transport = open_transport(broker)
     missing = [Destination(0, "no-such-queue")]
@@ -242,7 +226,6 @@ def test_consuming_from_a_queue_that_does_not_exist_is_refused(broker: Broker) -
         pass
 
 
-@on_both_planes
 def test_messages_in_flight_when_the_lane_closes_have_an_unknown_outcome(
     rabbitmq: BrokerStatus,
 ) -> None:
@@ -255,7 +238,6 @@ def test_messages_in_flight_when_the_lane_closes_have_an_unknown_outcome(
     assert outcomes.kind.tolist() == [OutcomeKind.UNKNOWN] * 3
 
 
-@on_both_planes
 def test_a_full_socket_refuses_and_loses_nothing(rabbitmq: BrokerStatus) -> None:
     transport = open_transport(rabbitmq.broker)
     total = 2000
@@ -305,7 +287,6 @@ def is_stopped(pid: int) -> bool:
     return set(states) == {"T"}
 
 
-@on_both_planes
 @pytest.mark.fault(case=8)
 def test_a_blocked_connection_is_signalled_and_refuses_until_unblocked(
     rabbitmq: BrokerStatus,
@@ -346,18 +327,18 @@ def limit_memory(status: BrokerStatus, limit: str) -> None:
 def test_idle_lanes_are_kept_alive_by_heartbeats(
     rabbitmq_broker: Broker, qpid_broker: Broker
 ) -> None:
-    """On both brokers and by both planes, which are idle together."""
+    """On both brokers, which are idle together."""
     with ExitStack() as stack:
-        idle: dict[tuple[str, str], tuple[Producers, Consumers]] = {}
+        idle: dict[str, tuple[Producers, Consumers]] = {}
 
         def stay_idle() -> None:
             for way, (producers, consumers) in idle.items():
                 consumers.receive(0.02)
                 assert (way, producers.signals(), consumers.signals()) == (way, [], [])
 
-        for broker, plane in product((rabbitmq_broker, qpid_broker), PLANES):
-            transport = open_transport(broker, amqp={"heartbeat_seconds": 1, "plane": plane})
-            idle[broker.name, plane] = stack.enter_context(exchanging(transport))
+        for broker in (rabbitmq_broker, qpid_broker):
+            transport = open_transport(broker, amqp={"heartbeat_seconds": 1})
+            idle[broker.name] = stack.enter_context(exchanging(transport))
             stay_idle()
         idle_until = time.monotonic() + 4
         while time.monotonic() < idle_until:
@@ -367,7 +348,6 @@ def test_idle_lanes_are_kept_alive_by_heartbeats(
             collect(consumers, 3)
 
 
-@on_both_planes
 def test_many_lanes_open_and_carry_messages(broker: Broker) -> None:
     transport = open_transport(broker, producers=100, consumers=100)
     lanes = (np.arange(1000) % 100).tolist()

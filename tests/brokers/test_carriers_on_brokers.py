@@ -21,7 +21,7 @@ REGEX = {"carrier": "regex", "insert": '"id": "()'}
     ("broker", "identity", "keys"),
     [
         ("rabbitmq", {"carrier": "prefix"}, {"amqp": {"confirms": 1000}}),
-        ("rabbitmq", REGEX, {"amqp": {"plane": "pika"}}),
+        ("rabbitmq", REGEX, {}),
         ("rabbitmq", {"carrier": "header"}, {}),
         ("kafka", {"carrier": "append"}, {"kafka": {"plane": "confluent"}}),
         ("kafka", {"carrier": "key"}, {}),

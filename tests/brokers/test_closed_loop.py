@@ -1,6 +1,6 @@
 """The throughput design: a closed loop that is filled first and sampled at its consumers.
 
-On both AMQP brokers and planes, with everything that can be asked of it: queues named by the
+On both AMQP brokers, with everything that can be asked of it: queues named by the
 broker that go with their consumer, transactions, `immediate`.
 """
 
@@ -37,7 +37,7 @@ from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import OutcomeKind, Received
 
 
-def closed_loop(plane: str, pairs: int = 1, in_flight: int = 50, **amqp: Any) -> Scenario:
+def closed_loop(pairs: int = 1, in_flight: int = 50, **amqp: Any) -> Scenario:
     return Scenario.model_validate(
         {
             "producers": pairs,
@@ -47,7 +47,7 @@ def closed_loop(plane: str, pairs: int = 1, in_flight: int = 50, **amqp: Any) ->
             "load": {"mode": "window", "in_flight": in_flight, "fill_first": True},
             "sampling": {"samples": 10, "threshold_seconds": 0.005},
             "phases": {"warmup_seconds": 0, "measure_seconds": 30, "drain_seconds": 10},
-            "amqp": {"plane": plane, "queue": {"server_named": True, "auto_delete": True}, **amqp},
+            "amqp": {"queue": {"server_named": True, "auto_delete": True}, **amqp},
         }
     )
 
@@ -75,9 +75,9 @@ def sample_counts(load: Load) -> list[int]:
     ids=["plain", "mandatory", "acknowledged", "transacted"],
 )
 def test_pairs_on_queues_named_by_the_broker_have_their_samples(
-    broker: Broker, plane: str, amqp: dict[str, Any]
+    broker: Broker, amqp: dict[str, Any]
 ) -> None:
-    load = run(closed_loop(plane, pairs=2, **amqp), broker)
+    load = run(closed_loop(pairs=2, **amqp), broker)
     assert load.control.failures == []
     assert sample_counts(load) == [10, 10]
     names = [name for name, _ in load.control.destinations.values()]
@@ -90,10 +90,8 @@ def test_pairs_on_queues_named_by_the_broker_have_their_samples(
     assert accounts.received_once == sent
 
 
-def test_a_window_larger_than_any_buffer_is_filled_before_it_is_consumed(
-    broker: Broker, plane: str
-) -> None:
-    load = run(closed_loop(plane, in_flight=10_000), broker)
+def test_a_window_larger_than_any_buffer_is_filled_before_it_is_consumed(broker: Broker) -> None:
+    load = run(closed_loop(in_flight=10_000), broker)
     assert load.control.failures == []
     assert sample_counts(load) == [10]
     accounts = load.accounts()
@@ -104,9 +102,7 @@ def test_a_window_larger_than_any_buffer_is_filled_before_it_is_consumed(
 # -- immediate -------------------------------------------------------------------------------------
 
 
-def test_rabbitmq_has_no_immediate_and_its_own_answer_is_told(
-    rabbitmq_broker: Broker, plane: str
-) -> None:
+def test_rabbitmq_has_no_immediate_and_its_own_answer_is_told(rabbitmq_broker: Broker) -> None:
     transport = open_transport(rabbitmq_broker, amqp={"immediate": True})
     with pytest.raises(BrokerRefused, match=r"amqp\.immediate.*RabbitMQ 3.*540 NOT_IMPLEMENTED"):
         transport.probe()
@@ -114,9 +110,9 @@ def test_rabbitmq_has_no_immediate_and_its_own_answer_is_told(
 
 
 def test_a_run_with_immediate_is_refused_before_it_declares_anything(
-    rabbitmq_broker: Broker, plane: str
+    rabbitmq_broker: Broker,
 ) -> None:
-    load = run(closed_loop(plane, immediate=True), rabbitmq_broker)
+    load = run(closed_loop(immediate=True), rabbitmq_broker)
     [failure] = load.control.failures
     assert failure.kind == "BrokerRefused"
     assert BrokerRefused.exit_code == EXIT_PREFLIGHT
@@ -126,7 +122,7 @@ def test_a_run_with_immediate_is_refused_before_it_declares_anything(
 
 @pytest.mark.parametrize("confirms", [0, 100])
 def test_an_immediate_message_is_either_delivered_or_returned(
-    qpid_broker: Broker, plane: str, confirms: int
+    qpid_broker: Broker, confirms: int
 ) -> None:
     """Qpid Broker-J returns many even where a consumer waits: it gives its own threads no time."""
     transport = open_transport(qpid_broker, amqp={"immediate": True, "confirms": confirms})
@@ -154,7 +150,7 @@ def test_an_immediate_message_is_either_delivered_or_returned(
 
 @pytest.mark.parametrize("confirms", [0, 100])
 def test_immediate_messages_that_nobody_can_take_come_back(
-    qpid_broker: Broker, plane: str, confirms: int
+    qpid_broker: Broker, confirms: int
 ) -> None:
     transport = open_transport(qpid_broker, amqp={"immediate": True, "confirms": confirms})
     with declared(transport) as made:
@@ -169,9 +165,9 @@ def test_immediate_messages_that_nobody_can_take_come_back(
 
 @pytest.mark.parametrize("transaction", [0, 20])
 def test_a_closed_loop_with_immediate_has_its_consumer_there_first(
-    qpid_broker: Broker, plane: str, transaction: int
+    qpid_broker: Broker, transaction: int
 ) -> None:
-    scenario = closed_loop(plane, immediate=True, producer_transaction=transaction)
+    scenario = closed_loop(immediate=True, producer_transaction=transaction)
     load = run(scenario, qpid_broker)
     assert load.control.failures == []
     assert sample_counts(load) == [10]

@@ -33,10 +33,8 @@ def load_on(kind: str, run_id: str, broker: Broker, **keys: Any) -> Load:
 
 
 @pytest.mark.parametrize("kind", ["quorum", "stream"])
-def test_every_message_is_confirmed_and_received_once(
-    rabbitmq_broker: Broker, plane: str, kind: str
-) -> None:
-    load = load_on(kind, f"{kind}-{plane}", rabbitmq_broker, amqp={"plane": plane})
+def test_every_message_is_confirmed_and_received_once(rabbitmq_broker: Broker, kind: str) -> None:
+    load = load_on(kind, kind, rabbitmq_broker)
     assert load.total("producer", "sent") == RATE
     accounts = load.accounts()
     assert accounts.received_once == accounts.sent

@@ -46,7 +46,6 @@ def way(broker: Broker) -> Iterator[tuple[Proxy, Broker]]:
         yield found
 
 
-@pytest.mark.usefixtures("plane")
 def test_both_ends_come_back_as_a_new_generation_and_carry_messages(
     way: tuple[Proxy, Broker],
 ) -> None:
@@ -69,7 +68,6 @@ def test_both_ends_come_back_as_a_new_generation_and_carry_messages(
         assert sorted(joined(parts, "head")["sequence"].tolist()) == list(range(20, 50))
 
 
-@pytest.mark.usefixtures("plane")
 def test_a_lane_is_tried_until_the_port_opens_and_takes_nothing_meanwhile(
     way: tuple[Proxy, Broker],
 ) -> None:
@@ -98,7 +96,6 @@ def test_a_lane_is_tried_until_the_port_opens_and_takes_nothing_meanwhile(
         collect(consumers, sent + 1)
 
 
-@pytest.mark.usefixtures("plane")
 def test_unconfirmed_messages_of_the_old_generation_are_unknown(
     way: tuple[Proxy, Broker],
 ) -> None:
@@ -124,7 +121,6 @@ def test_unconfirmed_messages_of_the_old_generation_are_unknown(
         assert settled.heads["sequence"].tolist() == list(range(10, 15))
 
 
-@pytest.mark.usefixtures("plane")
 @pytest.mark.parametrize("ack_every", [1, 5])
 def test_what_was_received_before_is_never_acknowledged_on_the_new_connection(
     way: tuple[Proxy, Broker], ack_every: int
@@ -150,7 +146,6 @@ def test_what_was_received_before_is_never_acknowledged_on_the_new_connection(
         assert eventually(lambda: transport.depths(made) == (0,))
 
 
-@pytest.mark.usefixtures("plane")
 def test_a_queue_that_went_with_its_consumer_is_declared_again(way: tuple[Proxy, Broker]) -> None:
     proxy, broker = way
     name = f"bound-{time.time_ns()}"
@@ -163,7 +158,6 @@ def test_a_queue_that_went_with_its_consumer_is_declared_again(way: tuple[Proxy,
         collect(consumers, 5)
 
 
-@pytest.mark.usefixtures("plane")
 def test_a_queue_named_by_the_broker_that_is_gone_is_lost_for_good_by_name(
     way: tuple[Proxy, Broker],
 ) -> None:
@@ -188,7 +182,6 @@ def test_a_queue_named_by_the_broker_that_is_gone_is_lost_for_good_by_name(
         assert "server_named" in told[1].reason
 
 
-@pytest.mark.usefixtures("plane")
 @pytest.mark.fault(case=6)
 def test_a_queue_deleted_in_mid_run_is_not_declared_again(rabbitmq_broker: Broker) -> None:
     transport = open_transport(rabbitmq_broker)
@@ -200,7 +193,6 @@ def test_a_queue_deleted_in_mid_run_is_not_declared_again(rabbitmq_broker: Broke
         assert "cancelled" in told.reason
 
 
-@pytest.mark.usefixtures("plane")
 def test_a_connection_that_the_broker_closes_without_blame_comes_back(
     rabbitmq_broker: Broker,
 ) -> None:
@@ -225,7 +217,6 @@ def test_a_connection_that_the_broker_closes_without_blame_comes_back(
         send_all(producers, batch(heads(5)), expected_outcomes=5)
 
 
-@pytest.mark.usefixtures("plane")
 @pytest.mark.fault(case=5)
 def test_a_login_refused_on_the_way_back_ends_the_trying(rabbitmq_broker: Broker) -> None:
     user = f"leaver-{time.time_ns()}"
@@ -271,7 +262,6 @@ def descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-@pytest.mark.usefixtures("plane")
 @pytest.mark.parametrize("state", ["shut", "mute"])
 def test_closing_while_lanes_are_down_neither_hangs_nor_leaks(
     rabbitmq_broker: Broker, state: str
@@ -298,7 +288,7 @@ def test_closing_while_lanes_are_down_neither_hangs_nor_leaks(
 
 
 def test_a_silent_broker_is_lost_by_its_heartbeat_and_comes_back_when_it_speaks(
-    rabbitmq_broker: Broker, plane: str
+    rabbitmq_broker: Broker,
 ) -> None:
     with proxied(rabbitmq_broker) as (proxy, broker):
         transport = open_transport(broker, amqp={"heartbeat_seconds": 1, "confirms": 10})

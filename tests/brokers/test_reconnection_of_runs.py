@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from agents import Load, run_load
 from contract import (
-    PLANES,
     eventually,
 )
 from proxy import Proxy, proxied
@@ -27,16 +26,13 @@ from bench_spark.scenario.models import Scenario
 BOTH_ENDS_REOPENED = 2
 
 
-@pytest.fixture(params=["rabbitmq fast", "qpid pika"])
-def any_way(request: pytest.FixtureRequest) -> Iterator[tuple[Proxy, Broker, str]]:
-    """Each broker and each plane once: what differs between them is tested above."""
-    name, _, plane = request.param.partition(" ")
-    with proxied(request.getfixturevalue(f"{name}_broker")) as (proxy, broker):
-        yield proxy, broker, plane
+@pytest.fixture(params=["rabbitmq", "qpid"])
+def any_way(request: pytest.FixtureRequest) -> Iterator[tuple[Proxy, Broker]]:
+    with proxied(request.getfixturevalue(f"{request.param}_broker")) as (proxy, broker):
+        yield proxy, broker
 
 
-def plan_of(plane: str, **keys: Any) -> Plan:
-    keys["amqp"] = {"plane": plane} | keys.get("amqp", {})
+def plan_of(**keys: Any) -> Plan:
     phases = {"warmup_seconds": 0.3, "measure_seconds": 2, "drain_seconds": 4}
     scenario = Scenario.model_validate({"phases": phases} | keys)
     return make_plan(scenario, f"reconnection-{time.time_ns()}")
@@ -75,11 +71,11 @@ def reconnects(load: Load) -> int:
 @pytest.mark.parametrize("confirms", [0, 100])
 @pytest.mark.fault(case=1)
 def test_a_schedule_goes_on_and_every_message_is_accounted_for(
-    any_way: tuple[Proxy, Broker, str], confirms: int
+    any_way: tuple[Proxy, Broker], confirms: int
 ) -> None:
-    proxy, broker, plane = any_way
+    proxy, broker = any_way
     amqp = {"confirms": confirms, "ack": "manual", "ack_every": 10, "prefetch": 100}
-    plan = plan_of(plane, producers=2, consumers=2, load={"rate_per_second": 1000}, amqp=amqp)
+    plan = plan_of(producers=2, consumers=2, load={"rate_per_second": 1000}, amqp=amqp)
     load = run_load(plan, broker, cutting(proxy))
     accounts = load.accounts()
     assert load.control.failures == []
@@ -112,12 +108,12 @@ def test_a_schedule_goes_on_and_every_message_is_accounted_for(
 
 @pytest.mark.fault(case=2)
 def test_unacknowledged_messages_come_again_and_are_told_apart(
-    any_way: tuple[Proxy, Broker, str],
+    any_way: tuple[Proxy, Broker],
 ) -> None:
-    proxy, broker, plane = any_way
+    proxy, broker = any_way
     amqp = {"ack": "manual", "ack_every": 2000, "prefetch": 5000}
     # The idle rest is acknowledged after a second, so the stream must be dense.
-    plan = plan_of(plane, load={"rate_per_second": 1500}, amqp=amqp)
+    plan = plan_of(load={"rate_per_second": 1500}, amqp=amqp)
     load = run_load(plan, broker, cutting(proxy, down_seconds=0.3))
     accounts = load.accounts()
     assert load.control.failures == []
@@ -130,7 +126,6 @@ def test_unacknowledged_messages_come_again_and_are_told_apart(
 
 
 def test_other_lanes_go_on_while_one_is_down(rabbitmq_broker: Broker) -> None:
-    plane = PLANES[0]
     with proxied(rabbitmq_broker) as (proxy, broker):
 
         def cut_one(load: Load) -> None:
@@ -145,7 +140,7 @@ def test_other_lanes_go_on_while_one_is_down(rabbitmq_broker: Broker) -> None:
             proxy.open()
             go_on_after(load, reopened=1)
 
-        plan = plan_of(plane, phases=UNTIL_STOPPED, producers=4, load={"rate_per_second": 1000})
+        plan = plan_of(phases=UNTIL_STOPPED, producers=4, load={"rate_per_second": 1000})
         load = run_load(plan, broker, cut_one)
     assert load.control.failures == []
     assert reconnects(load) == 1
@@ -153,10 +148,8 @@ def test_other_lanes_go_on_while_one_is_down(rabbitmq_broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("consumer_too", [False, True])
-def test_a_window_goes_on_after_a_cut(
-    any_way: tuple[Proxy, Broker, str], consumer_too: bool
-) -> None:
-    proxy, broker, plane = any_way
+def test_a_window_goes_on_after_a_cut(any_way: tuple[Proxy, Broker], consumer_too: bool) -> None:
+    proxy, broker = any_way
 
     def cut(load: Load) -> None:
         assert eventually(lambda: progress_of(load, "received_once") > 100)
@@ -166,15 +159,15 @@ def test_a_window_goes_on_after_a_cut(
         proxy.open()
         go_on_after(load, reopened=2 if consumer_too else 1)
 
-    plan = plan_of(plane, phases=UNTIL_STOPPED, load={"mode": "window", "in_flight": 20})
+    plan = plan_of(phases=UNTIL_STOPPED, load={"mode": "window", "in_flight": 20})
     load = run_load(plan, broker, cut)
     assert load.control.failures == []
     assert load.accounts().closes
 
 
-def test_a_maximum_whose_backlog_was_lost_goes_on(any_way: tuple[Proxy, Broker, str]) -> None:
+def test_a_maximum_whose_backlog_was_lost_goes_on(any_way: tuple[Proxy, Broker]) -> None:
     """The queue goes with its consumer, and all that was in it."""
-    proxy, broker, plane = any_way
+    proxy, broker = any_way
 
     def cut(load: Load) -> None:
         assert eventually(lambda: progress_of(load, "received_once") > 100)
@@ -189,17 +182,17 @@ def test_a_maximum_whose_backlog_was_lost_goes_on(any_way: tuple[Proxy, Broker, 
     }
     load_keys = {"mode": "maximum", "backlog_limit_bytes": 200_000}
     message = {"bytes": 1000}
-    plan = plan_of(plane, phases=UNTIL_STOPPED, load=load_keys, amqp=amqp, message=message)
+    plan = plan_of(phases=UNTIL_STOPPED, load=load_keys, amqp=amqp, message=message)
     load = run_load(plan, broker, cut)
     assert load.control.failures == []
     assert load.accounts().closes
 
 
 def test_with_no_time_to_reconnect_a_lost_lane_ends_the_run(
-    any_way: tuple[Proxy, Broker, str],
+    any_way: tuple[Proxy, Broker],
 ) -> None:
-    proxy, broker, plane = any_way
-    plan = plan_of(plane, reconnect_seconds=0, load={"rate_per_second": 500})
+    proxy, broker = any_way
+    plan = plan_of(reconnect_seconds=0, load={"rate_per_second": 500})
     load = run_load(plan, broker, cutting(proxy))
     assert {failure.kind for failure in load.control.failures} == {"LaneLost"}
     assert f"127.0.0.1:{proxy.port}" in load.control.failures[0].text
@@ -208,9 +201,9 @@ def test_with_no_time_to_reconnect_a_lost_lane_ends_the_run(
 
 
 def test_a_broker_that_stays_away_fails_the_run_and_keeps_what_was_measured(
-    any_way: tuple[Proxy, Broker, str],
+    any_way: tuple[Proxy, Broker],
 ) -> None:
-    proxy, broker, plane = any_way
+    proxy, broker = any_way
 
     def cut(load: Load) -> None:
         assert eventually(lambda: progress_of(load, "sent") > 200)
@@ -219,7 +212,7 @@ def test_a_broker_that_stays_away_fails_the_run_and_keeps_what_was_measured(
 
     phases = {"warmup_seconds": 0, "measure_seconds": 60, "drain_seconds": 4}
     keys = {"phases": phases, "reconnect_seconds": 1.0, "load": {"rate_per_second": 500}}
-    load = run_load(plan_of(plane, **keys), broker, cut)
+    load = run_load(plan_of(**keys), broker, cut)
     [failure] = load.control.failures
     assert failure.kind == "LaneLost"
     assert f"127.0.0.1:{proxy.port}" in failure.text
@@ -231,7 +224,6 @@ def test_a_broker_that_stays_away_fails_the_run_and_keeps_what_was_measured(
 
 @pytest.mark.usefixtures("punctual_agents")
 def test_lanes_down_at_the_end_have_the_drain_to_come_back(rabbitmq_broker: Broker) -> None:
-    plane = PLANES[0]
     with proxied(rabbitmq_broker) as (proxy, broker):
 
         def cut(load: Load) -> None:
@@ -240,7 +232,7 @@ def test_lanes_down_at_the_end_have_the_drain_to_come_back(rabbitmq_broker: Brok
             proxy.cut()
 
         phases = {"warmup_seconds": 0, "measure_seconds": 2, "drain_seconds": 1}
-        plan = plan_of(plane, phases=phases, load={"rate_per_second": 500})
+        plan = plan_of(phases=phases, load={"rate_per_second": 500})
         load = run_load(plan, broker, cut)
         assert load.total(PRODUCER, "due") == 1000
         assert load.total(PRODUCER, "sent") < 700
@@ -251,7 +243,6 @@ def test_lanes_down_at_the_end_have_the_drain_to_come_back(rabbitmq_broker: Brok
 def test_a_broker_that_is_killed_and_started_again_gets_its_queues_back(
     tmp_path: Path,
 ) -> None:
-    plane = PLANES[0]
     [port] = free_ports(1)
     status = brokers.start("qpid", state=tmp_path, port=port)
     try:
@@ -265,7 +256,7 @@ def test_a_broker_that_is_killed_and_started_again_gets_its_queues_back(
             assert eventually(lambda: progress_of(load, "reopened") == BOTH_ENDS_REOPENED)
 
         phases = {"warmup_seconds": 0, "measure_seconds": 3, "drain_seconds": 3}
-        plan = plan_of(plane, phases=phases, load={"rate_per_second": 300}, amqp={"confirms": 100})
+        plan = plan_of(phases=phases, load={"rate_per_second": 300}, amqp={"confirms": 100})
         load = run_load(plan, status.broker, restart)
         assert load.control.failures == []
         accounts = load.accounts()

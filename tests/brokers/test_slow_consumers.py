@@ -40,18 +40,17 @@ def received_by_second(load: Load) -> dict[int, int]:
     return received
 
 
-@pytest.mark.parametrize("plane", ["fast", "pika"])
 @pytest.mark.parametrize("ack", ["auto", "manual"])
 def test_no_consumer_takes_more_than_its_rate_and_all_is_received_in_the_end(
-    amqp_broker: Broker, ack: str, plane: str
+    amqp_broker: Broker, ack: str
 ) -> None:
     load = slow_load(
         amqp_broker,
-        f"slow-{ack}-{plane}-{amqp_broker.name}",
+        f"slow-{ack}-{amqp_broker.name}",
         drain_seconds=10,
         producers=2,
         consumers=2,
-        amqp={"ack": ack, "plane": plane, "prefetch": 10},
+        amqp={"ack": ack, "prefetch": 10},
     )
     assert load.accounts().received_once == 400
     by_second = received_by_second(load)

@@ -88,7 +88,6 @@ def open_channel(broker: Broker) -> tuple[pika.BlockingConnection, Any]:
     return connection, connection.channel()
 
 
-@pytest.mark.usefixtures("plane")
 def test_one_consumer_receives_the_copies_of_all_its_queues(broker: Broker) -> None:
     load = {"mode": "maximum", "messages": 300}
     plan = plan_of(
@@ -98,7 +97,6 @@ def test_one_consumer_receives_the_copies_of_all_its_queues(broker: Broker) -> N
     assert_delivered(done, 300 * 5)
 
 
-@pytest.mark.usefixtures("plane")
 def test_what_one_consumer_of_a_fan_out_never_got_is_lost_there_and_nowhere_else(
     broker: Broker,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Transactions of AMQP 0-9-1 on both sides, on both planes and brokers."""
+"""Transactions of AMQP 0-9-1 on both sides, on both brokers."""
 
 from __future__ import annotations
 
@@ -35,9 +35,6 @@ from bench_spark.transports.base import (
     SignalKind,
     nothing_received,
 )
-
-pytestmark = pytest.mark.usefixtures("plane")
-
 
 # -- producers -------------------------------------------------------------------------------------
 
@@ -221,10 +218,9 @@ def test_the_prefetch_covers_a_transaction_unless_it_says_otherwise(broker: Brok
     ids=["rate", "window", "maximum"],
 )
 def test_a_run_with_transactions_on_both_sides_accounts_for_every_message(
-    broker: Broker, plane: str, load: dict[str, Any]
+    broker: Broker, load: dict[str, Any]
 ) -> None:
     amqp = {
-        "plane": plane,
         "producer_transaction": 20,
         "ack": "manual",
         "consumer_transaction": 10,

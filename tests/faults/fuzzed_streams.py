@@ -24,17 +24,21 @@ from typing import Protocol as Interface
 
 import pika.spec
 
+from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
 from bench_spark.scenario.tcp_section import Tcp
+from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms, OutcomeRows
+from bench_spark.transports.amqp.deliveries import ConsumerTags
 from bench_spark.transports.amqp.deliveries import Deliveries as AmqpDeliveries
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
+    Framing,
     body_frame,
     header_frame,
     method_frame,
 )
 from bench_spark.transports.amqp.parsing import BadFrame
 from bench_spark.transports.amqp.parsing import Parser as AmqpParser
-from bench_spark.transports.base import HEAD_ONLY
+from bench_spark.transports.base import HEAD_ONLY, Part
 from bench_spark.transports.http.messages import BadMessage, HttpParser, read_request
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.consumers import MessageReader, Routes
@@ -47,6 +51,8 @@ from bench_spark.transports.tcp.framing import parser_of
 SEED = 20_260_917
 WELL_FORMED = 500
 """Streams to begin with; making one takes longer than spoiling it."""
+FRAMING = Framing(1, 4096)
+UNCONFIRMED = 20
 
 
 class Parser(Interface):
@@ -101,9 +107,27 @@ def amqp_stream(chance: random.Random) -> bytes:
     return b"".join(frames)
 
 
-def open_amqp() -> Parser:
-    deliveries = AmqpDeliveries(0, 1, {b"bench-0-0": 0}, Arrivals(HEAD_ONLY))
-    return AmqpParser(1, 4096, deliveries, lambda method: None, keeps_bodies=False)
+def open_amqp(want: frozenset[Part] = HEAD_ONLY) -> Parser:
+    consumers = ConsumerTags(b"bench-0-", 1)
+    deliveries = AmqpDeliveries(0, FRAMING, consumers, Arrivals(want))
+    return AmqpParser(FRAMING, deliveries, lambda method: None)
+
+
+def confirm_stream(chance: random.Random) -> bytes:
+    frames = []
+    for _ in range(chance.randint(1, 12)):
+        method = chance.choice((pika.spec.Basic.Ack, pika.spec.Basic.Nack))
+        tag, is_multiple = chance.randrange(2 * UNCONFIRMED), chance.randrange(3) == 0
+        frames.append(method_frame(1, method(tag, is_multiple)))
+        frames.append(chance.choice((b"", b"", HEARTBEAT_FRAME)))
+    return b"".join(frames)
+
+
+def open_confirms() -> Parser:
+    """With messages that are not confirmed yet."""
+    confirms = Confirms(0, FRAMING, ConfirmTerms(UNCONFIRMED, may_return=True), OutcomeRows())
+    confirms.sent(envelope_bytes(empty_envelopes(UNCONFIRMED)), ENVELOPE_BYTES)
+    return AmqpParser(FRAMING, confirms, lambda method: None)
 
 
 def mqtt_stream(chance: random.Random, version: str) -> bytes:
@@ -154,6 +178,10 @@ def open_http() -> Parser:
 
 FUZZED = {
     "amqp": Fuzzed(amqp_stream, open_amqp, BadFrame),
+    "amqp-parts": Fuzzed(
+        amqp_stream, lambda: open_amqp(frozenset({Part.BODY, Part.HEADERS})), BadFrame
+    ),
+    "amqp-confirms": Fuzzed(confirm_stream, open_confirms, BadFrame),
     "mqtt-3.1.1": Fuzzed(
         lambda chance: mqtt_stream(chance, "3.1.1"), lambda: open_mqtt("3.1.1"), BadPacket
     ),

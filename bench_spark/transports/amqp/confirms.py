@@ -1,131 +1,408 @@
-"""Which messages of one channel the broker has settled. Pure.
+"""What became of the messages published on one channel: acks, nacks and returns. Pure.
 
 Tags count from 1 in the order of publishing. A broker may settle them one by one, many at once
 (`multiple`: everything still open up to this tag) and in any order, so what is open is a set with
 gaps, kept as a ring over the tags between the oldest open one and the next to be sent. RabbitMQ
-restarts tags at 1 on every channel: a ledger belongs to one channel and dies with it.
+restarts tags at 1 on every channel: confirms belong to one channel and die with it.
+
+A message that reaches no queue is returned *and* settled, and brokers differ in how: RabbitMQ
+returns it first and acks it then, Qpid Broker-J nacks it first and returns it then. Both must count
+as returned. So a return is remembered until its ack comes, and where messages may be returned at
+all a nack is held back for a moment in case its return follows.
 """
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+import sys
+from collections import Counter
+from dataclasses import dataclass
 
-from bench_spark.core.envelope import Envelopes, empty_envelopes
-from bench_spark.transports.base import I64, Bool
+import numpy as np
+
+from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, envelope_bytes
+from bench_spark.core.kernels import kernel, warm_up
+from bench_spark.transports.amqp.frames import (
+    ACK,
+    FOREIGN,
+    FRAME_END,
+    FRAME_EXTRA_BYTES,
+    FRAME_START_BYTES,
+    FULL,
+    HEARTBEAT,
+    METHOD,
+    MORE,
+    NACK,
+    RETURN,
+    Framing,
+    Int,
+    be32,
+    be64,
+    copy_bytes,
+    put_envelope,
+)
+from bench_spark.transports.amqp.message_headers import returned_head
+from bench_spark.transports.amqp.parsing import Content
+from bench_spark.transports.base import U8, OutcomeKind, Outcomes
+from bench_spark.transports.batches import OUTCOME_DTYPE, Rows, no_outcomes
+from bench_spark.transports.sockets.runs import ReadBuffer
+
+NANOSECONDS_HELD = 100_000_000
+"""How long after a nack its return may come."""
 
 _MOST_AT_FIRST = 1024
+_SETTLED_BYTES = 13
+"""Of an ack or nack: class and method, tag, bits."""
+_CONFIRMED, _REFUSED = int(OutcomeKind.CONFIRMED), int(OutcomeKind.REFUSED)
+
+_STATE = np.dtype([("channel", "i8"), ("content_max", "i8"), ("lane", "i8"), ("oldest", "i8")])
+"""Of one channel; no tag below `oldest` is open."""
+_SLOT = np.dtype([("is_open", "u1"), ("head", "u1", (ENVELOPE_BYTES,))])
+"""Of the ring, whose length is a power of two."""
 
 
-class ConfirmLedger:
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        # A thousand lanes have a ledger each: no larger than a small limit needs.
-        capacity = min(_MOST_AT_FIRST, 1 << limit.bit_length())
-        self._heads = empty_envelopes(capacity)
-        self._is_open: npt.NDArray[np.bool_] = np.zeros(capacity, np.bool_)
-        self._oldest = 1
-        """No tag below this one is open."""
+@kernel
+def remember(heads: U8, first_tag: int, state: Rows, ring: Rows) -> bool:
+    """Open a tag for each of these heads; False, and nothing done, where the ring is too small."""
+    mask = len(ring) - 1
+    if first_tag + len(heads) - state[0]["oldest"] > len(ring):
+        return False
+    for number in range(len(heads)):
+        slot = ring[(first_tag + number) & mask]
+        slot["is_open"] = 1
+        copy_bytes(slot["head"][:], heads[number])
+    return True
+
+
+@kernel
+def settle(
+    tag: Int,
+    is_multiple: bool,
+    kind: int,
+    at_ns: int,
+    next_tag: int,
+    count: int,
+    state: Rows,
+    ring: Rows,
+    rows: Rows,
+) -> tuple[int, bool]:
+    """Close what a tag stands for, into rows[count:]; the rows then, and whether all had room. What
+    had none stays open, so that the same call with more room goes on."""
+    now, mask = state[0], len(ring) - 1
+    oldest = now["oldest"]
+    is_unknown = tag < 0 or tag >= next_tag
+    if not is_multiple and (is_unknown or tag < oldest):
+        return count, True
+    first = oldest if is_multiple else tag
+    end = next_tag if is_unknown or tag == 0 else tag + 1
+    for one in range(first, end):
+        slot = ring[one & mask]
+        if slot["is_open"]:
+            if count == len(rows):
+                return count, False
+            slot["is_open"] = 0
+            row = rows[count]
+            row["at_ns"] = at_ns
+            row["lane"] = now["lane"]
+            row["kind"] = kind
+            put_envelope(row["head"], slot["head"])
+            count += 1
+    # Past everything settled, also past gaps filled earlier.
+    while oldest < next_tag and not ring[oldest & mask]["is_open"]:
+        oldest += 1
+    now["oldest"] = oldest
+    return count, True
+
+
+@kernel
+def decode_confirms(
+    data: U8,
+    at: int,
+    end: int,
+    at_ns: int,
+    next_tag: int,
+    count: int,
+    state: Rows,
+    ring: Rows,
+    rows: Rows,
+) -> tuple[int, int, int, int]:
+    """Settle by the acks and nacks from `at` to `end`, into rows[count:]; where that stopped, the
+    rows then, how many of the new ones are refusals, and why it stopped."""
+    now = state[0]
+    refused = 0
+    while end - at >= FRAME_EXTRA_BYTES:
+        kind, first = np.int64(data[at]), at + FRAME_START_BYTES
+        stop = first + int(be32(data, at + 3))
+        if (kind != METHOD and kind != HEARTBEAT) or stop - first > now["content_max"]:
+            return at, count, refused, FOREIGN
+        if stop >= end:
+            return at, count, refused, MORE
+        if data[stop] != FRAME_END:
+            return at, count, refused, FOREIGN
+        if kind == METHOD:
+            channel = np.int64(data[at + 1]) << 8 | np.int64(data[at + 2])
+            if channel != now["channel"] or stop - first < _SETTLED_BYTES:
+                return at, count, refused, FOREIGN
+            method = be32(data, first)
+            if method != ACK and method != NACK:
+                return at, count, refused, FOREIGN
+            outcome = _CONFIRMED if method == ACK else _REFUSED
+            is_multiple = np.int64(data[first + 12]) & 1 == 1
+            before = count
+            count, has_all = settle(
+                be64(data, first + 4),
+                is_multiple,
+                outcome,
+                at_ns,
+                next_tag,
+                count,
+                state,
+                ring,
+                rows,
+            )
+            if method == NACK:
+                refused += count - before
+            if not has_all:
+                return at, count, refused, FULL
+        at = stop + 1
+    return at, count, refused, MORE
+
+
+class OutcomeRows:
+    """Rows that confirms are written into. Shared by the lanes of one agent."""
+
+    def __init__(self) -> None:
+        self.rows: Rows = np.zeros(_MOST_AT_FIRST, OUTCOME_DTYPE)
+        self.count = 0
+        self._spare: Rows = np.zeros(_MOST_AT_FIRST, OUTCOME_DTYPE)
+        self._nothing = no_outcomes()
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def make_room(self, rows: int) -> None:
+        """Let at least so many more rows fit. `rows` may be another array afterwards."""
+        wanted = self.count + rows
+        if wanted > len(self.rows):
+            larger = np.zeros(max(wanted, 2 * len(self.rows)), OUTCOME_DTYPE)
+            larger[: self.count] = self.rows[: self.count]
+            self.rows = larger
+
+    def add(self, rows: Rows) -> None:
+        self.make_room(len(rows))
+        self.rows[self.count : self.count + len(rows)] = rows
+        self.count += len(rows)
+
+    def take(self) -> Outcomes:
+        """What was collected; its rows are written over after the next call."""
+        if not self.count:
+            return self._nothing
+        outcomes = Outcomes(self.rows[: self.count])
+        self.rows, self._spare, self.count = self._spare, self.rows, 0
+        return outcomes
+
+
+@dataclass(frozen=True)
+class ConfirmTerms:
+    """What is asked of the broker for the messages of a producer."""
+
+    limit: int
+    """Most that may be unconfirmed; 0: there are no confirms."""
+    may_return: bool
+
+
+class Confirms:
+    """The receiver of one producer lane."""
+
+    def __init__(
+        self, lane: int, framing: Framing, terms: ConfirmTerms, outcomes: OutcomeRows
+    ) -> None:
+        self._limit = terms.limit
+        self._enough = max(1, terms.limit // 4)
+        self._may_return = terms.may_return
+        self._outcomes = outcomes
+        self._state: Rows = np.zeros(1, _STATE)
+        self._state["channel"] = framing.channel
+        self._state["content_max"] = framing.content_max
+        self._state["lane"] = lane
+        self._state["oldest"] = 1
+        # A thousand lanes have a ring each: no larger than a small limit needs.
+        capacity = min(_MOST_AT_FIRST, 1 << terms.limit.bit_length())
+        self._ring: Rows = np.zeros(capacity, _SLOT)
         self._next = 1
+        self._open = 0
         self._is_full = False
-        self._enough = max(1, limit // 4)
-        self.open_count = 0
+        self._head_bytes = ENVELOPE_BYTES
+        self._returned: Counter[bytes] = Counter()
+        """Heads that were returned and are still to be acked."""
+        self._held: list[Rows] = []
+        """Nacks whose returns may follow, a row each."""
 
     @property
     def room(self) -> int:
         """How many more may be sent now. Once the limit was reached, none until a quarter of it is
         free: a message for every confirm would cost both sides as much as many at a time."""
-        room = self._limit - self.open_count
+        if not self._limit:
+            return sys.maxsize
+        room = self._limit - self._open
         return 0 if self._is_full and room < self._enough else room
 
-    def sent(self, heads: Envelopes) -> None:
-        """These were published, in this order, on this channel."""
-        first, self._next = self._next, self._next + len(heads)
-        self._make_space(self._next - self._oldest, first)
-        slots = self._slots(first, self._next)
-        self._heads[slots] = heads
-        self._is_open[slots] = True
-        self.open_count += len(heads)
-        self._is_full = self.open_count >= self._limit
+    @property
+    def in_flight(self) -> int:
+        return self._open + len(self._held)
 
-    def settle(self, tag: int, multiple: bool) -> Envelopes:
-        """The heads newly settled, oldest first. A tag that is not open settles nothing; with
-        `multiple`, tag 0 means all."""
-        if multiple:
-            end = self._next if tag == 0 else min(tag + 1, self._next)
-            first = self._oldest
-        else:
-            first, end = max(tag, self._oldest), min(tag + 1, self._next)
-        if first >= end:
-            return empty_envelopes(0)
-        slots = self._slots(first, end)
-        heads: Envelopes = self._heads[slots][self._is_open[slots]]
-        self._is_open[slots] = False
-        self.open_count -= len(heads)
-        if first == self._oldest:
-            self._advance(end)
-        return heads
-
-    def settle_many(self, tags: I64, are_multiple: Bool) -> Envelopes:
-        """As if settled one after the other, in any order: the heads of all, oldest first."""
-        if not are_multiple.any():
-            return self._settle_singles(tags)
-        up_to = tags[are_multiple]
-        heads = self.settle(0 if up_to.min() == 0 else int(up_to.max()), multiple=True)
-        singles = self._settle_singles(tags[~are_multiple])
-        return np.concatenate((heads, singles)) if len(singles) else heads
-
-    def abandon(self) -> Envelopes:
-        """The heads of all that is still open; nothing is open afterwards."""
-        return self.settle(0, multiple=True)
-
-    def _settle_singles(self, tags: I64) -> Envelopes:
-        # Sorted and without repetition: a tag counts once, and heads come oldest first.
-        tags = np.unique(tags[(tags >= self._oldest) & (tags < self._next)])
-        slots = tags % len(self._heads)
-        settled = slots[self._is_open[slots]]
-        heads: Envelopes = self._heads[settled]
-        self._is_open[settled] = False
-        self.open_count -= len(settled)
-        if len(tags) and tags[0] == self._oldest:
-            self._advance(self._oldest + 1)
-        return heads
-
-    def _advance(self, settled_up_to: int) -> None:
-        """Move the oldest tag past everything settled, also past gaps filled earlier."""
-        self._oldest = settled_up_to
-        if self.open_count == 0:
-            self._oldest = self._next
+    def sent(self, heads: U8, head_bytes: int) -> None:
+        """These were published, in this order, on this channel, and their bodies begin with so many
+        bytes of their heads. Those that have none of it bring the whole head back by another
+        way."""
+        self._head_bytes = head_bytes or ENVELOPE_BYTES
+        if not self._limit:
             return
-        step = 64
+        while not remember(heads, self._next, self._state, self._ring):
+            self._double_ring()
+        self._next += len(heads)
+        self._open += len(heads)
+        self._is_full = self._open >= self._limit
+
+    def _double_ring(self) -> None:
+        tags = np.arange(self._state["oldest"][0], self._next)
+        larger = np.zeros(2 * len(self._ring), _SLOT)
+        larger[tags % len(larger)] = self._ring[tags % len(self._ring)]
+        self._ring = larger
+
+    # -- what the broker says ----------------------------------------------------------------------
+
+    def decode(self, buffer: ReadBuffer, at: int, end: int, at_ns: int) -> tuple[int, int]:
+        outcomes = self._outcomes
         while True:
-            end = min(self._oldest + step, self._next)
-            still_open = self._is_open[self._slots(self._oldest, end)]
-            ahead = int(still_open.argmax())
-            if still_open[ahead]:
-                self._oldest += ahead
-                return
-            self._oldest = end
-            step *= 2
+            before = outcomes.count
+            at, outcomes.count, refused, why = decode_confirms(
+                buffer.array,
+                at,
+                end,
+                at_ns,
+                self._next,
+                before,
+                self._state,
+                self._ring,
+                outcomes.rows,
+            )
+            self._settled(before, refused)
+            if why != FULL:
+                return at, why
+            outcomes.make_room(1)
 
-    def _slots(self, first: int, end: int) -> slice | I64:
-        """Where in the ring these tags are: in one piece, or around its end."""
-        slot, count = first % len(self._heads), end - first
-        if slot + count <= len(self._heads):
-            return slice(slot, slot + count)
-        return np.arange(first, end, dtype=np.int64) % len(self._heads)
+    def acked(self, tag: int, multiple: bool, at_ns: int) -> None:
+        """A tag that is not open settles nothing; with `multiple`, tag 0 means all."""
+        self._settle(tag, multiple, OutcomeKind.CONFIRMED, at_ns)
 
-    def _make_space(self, needed: int, next_tag: int) -> None:
-        """Grow by doubling: the limit may be millions, and is rarely reached."""
-        capacity = len(self._heads)
-        if needed <= capacity:
-            return
-        old_heads, old_open = self._heads, self._is_open
-        old_slots = self._slots(self._oldest, next_tag)
-        while capacity < needed:
-            capacity *= 2
-        self._heads = empty_envelopes(capacity)
-        self._is_open = np.zeros(capacity, np.bool_)
-        new_slots = self._slots(self._oldest, next_tag)
-        self._heads[new_slots] = old_heads[old_slots]
-        self._is_open[new_slots] = old_open[old_slots]
+    def nacked(self, tag: int, multiple: bool, at_ns: int) -> None:
+        self._settle(tag, multiple, OutcomeKind.REFUSED, at_ns)
+
+    def returned(self, body: bytes, at_ns: int) -> None:
+        key = body[: self._head_bytes]
+        if not self._limit:
+            row = np.zeros(1, OUTCOME_DTYPE)
+            row["at_ns"], row["lane"] = at_ns, self._state["lane"]
+            row["kind"] = OutcomeKind.RETURNED
+            row["head"] = np.frombuffer(key.ljust(ENVELOPE_BYTES, b"\0"), ENVELOPE_DTYPE)
+            self._outcomes.add(row)
+        elif not self._was_nacked(key):
+            self._returned[key] += 1
+
+    def release(self, now_ns: int) -> None:
+        """Nacks whose time has passed were refusals."""
+        while self._held and self._held[0]["at_ns"][0] <= now_ns - NANOSECONDS_HELD:
+            self._outcomes.add(self._held.pop(0))
+
+    def abandon(self, at_ns: int) -> None:
+        """The lane is gone: what is still open will never be known."""
+        for row in self._held:
+            self._outcomes.add(row)
+        self._held = []
+        self._settle(0, True, OutcomeKind.UNKNOWN, at_ns)
+
+    def _settle(self, tag: int, multiple: bool, kind: OutcomeKind, at_ns: int) -> None:
+        outcomes, is_done = self._outcomes, False
+        while not is_done:
+            before = outcomes.count
+            outcomes.count, is_done = settle(
+                tag,
+                multiple,
+                int(kind),
+                at_ns,
+                self._next,
+                before,
+                self._state,
+                self._ring,
+                outcomes.rows,
+            )
+            refused = outcomes.count - before if kind is OutcomeKind.REFUSED else 0
+            self._settled(before, refused)
+            outcomes.make_room(0 if is_done else 1)
+
+    def _settled(self, before: int, refused: int) -> None:
+        """The rows from `before` on are new, and so many of them refusals."""
+        self._open -= self._outcomes.count - before
+        if self._returned:
+            self._mark_returned(self._outcomes.rows[before : self._outcomes.count])
+        if refused and self._may_return:
+            self._hold(before)
+
+    def _mark_returned(self, rows: Rows) -> None:
+        for place, key in enumerate(self._keys(rows)):
+            if self._returned[key] > 0:
+                self._returned[key] -= 1
+                rows["kind"][place] = OutcomeKind.RETURNED
+        self._returned = +self._returned  # forget those that are used up
+
+    def _hold(self, before: int) -> None:
+        """Keep the refusals among the rows from `before` on: their returns may follow."""
+        outcomes = self._outcomes
+        rows = outcomes.rows[before : outcomes.count].copy()
+        is_refused = rows["kind"] == OutcomeKind.REFUSED
+        self._held += [rows[place : place + 1] for place in np.flatnonzero(is_refused).tolist()]
+        outcomes.count = before
+        outcomes.add(rows[~is_refused])
+
+    def _was_nacked(self, key: bytes) -> bool:
+        """Whether a held nack was of this message; it then becomes a return."""
+        for number, row in enumerate(self._held):
+            if self._keys(row) == [key]:
+                row["kind"] = OutcomeKind.RETURNED
+                self._outcomes.add(self._held.pop(number))
+                return True
+        return False
+
+    def _keys(self, rows: Rows) -> list[bytes]:
+        """What a returned body would begin with."""
+        return [row.tobytes()[: self._head_bytes] for row in envelope_bytes(rows["head"])]
+
+    # -- what the decoder leaves to the parser -----------------------------------------------------
+
+    @property
+    def is_within_message(self) -> bool:
+        """Messages that come here are none of the decoder's."""
+        return False
+
+    @property
+    def missing_bytes(self) -> int | None:
+        return None
+
+    def break_off(self) -> None:
+        """Nothing has begun."""
+
+    def begin_content(self, method_id: int, method: bytes) -> Content:
+        return Content(method_id)
+
+    def on_content(self, content: Content, at_ns: int) -> None:
+        # A delivery cannot be meant for a producer: nothing is consumed here.
+        if content.method_id == RETURN:
+            self.returned(returned_head(content.message_id, content.head), at_ns)
+
+
+@warm_up
+def _compile() -> None:
+    confirms = Confirms(0, Framing(1, 4096), ConfirmTerms(1, may_return=False), OutcomeRows())
+    confirms.sent(np.zeros((1, ENVELOPE_BYTES), np.uint8), ENVELOPE_BYTES)
+    confirms.decode(ReadBuffer(1), 0, 0, 0)
+    confirms.acked(1, False, 0)

@@ -5,9 +5,9 @@ every call. A load generator has thousands of connections and one thread, so thi
 waiting to `loop.Loop`: bytes that arrive are handed to pika, bytes that pika wants to send are
 collected and written when `flush` is called or the socket has room.
 
-The fast plane takes the open connection away from pika with `hand_over`.
+Lanes take the open connection away from pika with `hand_over`: messages are no business of pika's.
 
-Nothing here opens sockets (opening.py) or knows queues (topology.py) and messages (pika_*.py).
+Nothing here opens sockets (opening.py) or knows queues (topology.py) and messages (wire.py).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import pika.connection
 import pika.exceptions
 
 from bench_spark.core.clock import NowNs
+from bench_spark.transports.amqp.frames import Framing
 from bench_spark.transports.sockets.line import Line
 from bench_spark.transports.sockets.loop import BROKEN, Loop, Timer
 from bench_spark.transports.sockets.wire import WOULD_BLOCK
@@ -54,8 +55,7 @@ class Handover:
     """An open connection without its engine."""
 
     socket: socket.socket
-    channel: int
-    frame_max: int
+    framing: Framing
     heartbeat_seconds: int
     unread: bytes
     """Bytes that were read and are not decoded: the beginning of a frame."""
@@ -102,7 +102,7 @@ class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika 
             on_close_callback=AmqpConnection._ended_now,
         )
 
-    # -- for the loop and the planes ---------------------------------------------------------------
+    # -- for the loop and its users ----------------------------------------------------------------
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -169,8 +169,7 @@ class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika 
         self._loop.remove(self)
         return Handover(
             socket=self._socket,
-            channel=channel.channel_number,
-            frame_max=self.params.frame_max,
+            framing=Framing(channel.channel_number, self.params.frame_max),
             heartbeat_seconds=self.params.heartbeat,
             unread=unread,
             unsent=unsent,

@@ -1,331 +1,332 @@
-"""Decoding what a consumer is sent: alike messages together, any other one by one. Pure.
-
-After two messages that agree in everything but delivery tag, redelivered, routing key, their number
-in a stream and body, the next are expected to agree too: they then have the same length, and every
-byte but those five is known.
-"""
+"""Decodes the deliveries that a consumer is sent, into the rows of `Arrivals`. Pure."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
-from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import ENVELOPE_BYTES
+from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.transports.amqp.frames import (
     BODY,
     DELIVER,
-    END_MARK,
+    FOREIGN,
     FRAME_END,
     FRAME_EXTRA_BYTES,
     FRAME_START_BYTES,
+    FULL,
     HEADER,
+    HEARTBEAT,
     METHOD,
-    frame_start,
+    MORE,
+    Framing,
+    Int,
+    be32,
+    be64,
+    copy_bytes,
+    put_envelope,
 )
 from bench_spark.transports.amqp.message_headers import read_headers
-from bench_spark.transports.amqp.parsing import NOT_UNDERSTOOD, PROPERTIES_AT, BadFrame, Content
-from bench_spark.transports.base import U8, Headers, Received
-from bench_spark.transports.sockets.arrivals import NO_HEADERS, Arrivals
-from bench_spark.transports.sockets.runs import AlikeMessages, Constant, ReadBuffer, RowShape
+from bench_spark.transports.amqp.parsing import (
+    BASIC_CLASS,
+    BODY_SIZE_AT,
+    NOT_UNDERSTOOD,
+    PROPERTIES_AT,
+    BadFrame,
+    Content,
+    not_understood,
+)
+from bench_spark.transports.base import HEAD_ONLY, U8
+from bench_spark.transports.batches import Rows
+from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.runs import ReadBuffer
 
-LONGEST_ALIKE_BYTES = 64 * 1024
-"""Longer messages are decoded one by one: copying their bytes costs more than that."""
+MOST_PIECES = 1024
+"""Frames of headers and bodies that are noted at once, where these are wanted."""
 
-_TAG_AND_REDELIVERED = struct.Struct(">QB")
-_HEADER_START = struct.Struct(">BHIIQ")
-"""Of a header's frame: kind, channel, size; class and weight; the size of the body."""
-_BASIC = 60 << 16
-"""The class of messages, and the only weight that there is."""
-_TO_PROPERTIES = _HEADER_START.size
 _CONSUMER_TAG_AT = 5
-"""In a deliver's content: behind class, method and the tag's length."""
+"""In a deliver: behind class, method and the tag's length."""
+_TAG_AND_REDELIVERED = struct.Struct(">QB")
+_DIGIT_ZERO = ord("0")
+_NOTHING, _A_HEADER, _A_BODY = 0, 1, 2
+"""What is missing of a delivery that has begun."""
 
-_STREAM_OFFSET = b"\x0fx-stream-offsetl"
-"""RabbitMQ's header of a message from a stream: name and type; 64 bits follow."""
-_STREAM_OFFSET_BYTES = 8
+_STATE = np.dtype(
+    [
+        ("channel", "i8"),
+        ("content_max", "i8"),
+        ("most_bytes", "i8"),
+        ("lane", "i8"),
+        ("tag_mark", "i8"),
+        ("routes", "i8"),
+        ("expects", "i8"),
+        ("route", "i8"),
+        ("tag", "i8"),
+        ("redelivered", "i8"),
+        ("size", "i8"),
+        ("missing", "i8"),
+        ("head", "u1", (ENVELOPE_BYTES,)),
+    ]
+)
+"""Of a decoder: what never changes, and the delivery that has begun and is not complete."""
 
-_Likeness = tuple[bytes, bytes, int, bytes, bytes, tuple[int, ...]]
+_PIECE = np.dtype([("start", "i8"), ("stop", "i8"), ("kind", "i8"), ("is_last", "i8")])
+"""Where in the buffer the content of a header or body frame is; the last one of a message."""
 
 
-class Deliveries(AlikeMessages["_Alike"]):
+class ConsumerTags(NamedTuple):
+    """What consumers are called on their connection: a prefix, and the route in digits."""
+
+    prefix: bytes
+    routes: int
+
+    def of(self, route: int) -> str:
+        return f"{self.prefix.decode()}{route}"
+
+
+@kernel
+def _route_of(data: U8, first: Int, stop: Int, prefix: U8, routes: Int) -> Int:
+    """The route in a consumer tag; -1 where the tag is none of ours."""
+    digits_at = first + len(prefix)
+    if digits_at >= stop:
+        return -1
+    for place in range(len(prefix)):
+        if data[first + place] != prefix[place]:
+            return -1
+    if data[digits_at] == _DIGIT_ZERO and stop - digits_at > 1:
+        return -1
+    route = np.int64(0)
+    for at in range(digits_at, stop):
+        digit = np.int64(data[at]) - _DIGIT_ZERO
+        route = 10 * route + digit
+        if digit < 0 or digit > 9 or route >= routes:
+            return -1
+    return route
+
+
+@kernel
+def _begin_delivery(data: U8, first: Int, stop: Int, state: Rows, prefix: U8) -> bool:
+    """Note the deliver between `first` and `stop`; False where it is not as it should be."""
+    now = state[0]
+    if now["expects"] != _NOTHING or stop - first < _CONSUMER_TAG_AT:
+        return False
+    tag_at = first + _CONSUMER_TAG_AT + np.int64(data[first + _CONSUMER_TAG_AT - 1])
+    if tag_at + 9 >= stop:  # the tag, the bit, and the length of the exchange's name
+        return False
+    route = _route_of(data, first + _CONSUMER_TAG_AT, tag_at, prefix, now["routes"])
+    if route < 0:
+        return False
+    now["expects"] = _A_HEADER
+    now["route"] = route
+    now["tag"] = be64(data, tag_at)
+    now["redelivered"] = np.int64(data[tag_at + 8]) & 1
+    return True
+
+
+@kernel
+def _take_header(data: U8, first: Int, stop: Int, state: Rows) -> bool:
+    """Note the size of a delivery's body; False where the header is not as it should be."""
+    now = state[0]
+    if now["expects"] != _A_HEADER or stop - first <= PROPERTIES_AT:
+        return False
+    size = be64(data, first + BODY_SIZE_AT)
+    if be32(data, first) >> 16 != BASIC_CLASS or size < 0 or size > now["most_bytes"]:
+        return False
+    now["expects"] = _A_BODY
+    now["size"] = size
+    now["missing"] = size
+    return True
+
+
+@kernel
+def _take_body(data: U8, first: Int, stop: Int, state: Rows) -> bool:
+    """Keep what a frame has of the envelope; False where the frame is not as it should be."""
+    now = state[0]
+    if now["expects"] != _A_BODY or stop - first > now["missing"]:
+        return False
+    have = now["size"] - now["missing"]
+    if have < ENVELOPE_BYTES:
+        count = min(stop - first, ENVELOPE_BYTES - have)
+        copy_bytes(now["head"][have:], data[first : first + count])
+    now["missing"] -= stop - first
+    return True
+
+
+@kernel
+def _end_delivery(row: Rows, state: Rows, at_ns: int) -> None:
+    """Write a complete delivery as a row."""
+    now = state[0]
+    for place in range(min(now["size"], ENVELOPE_BYTES), ENVELOPE_BYTES):
+        now["head"][place] = 0
+    row["received_ns"] = at_ns
+    row["tag"] = now["tag"] | now["tag_mark"]
+    put_envelope(row["head"], now["head"])
+    row["lane"] = now["lane"]
+    row["size"] = now["size"]
+    row["subscription"] = 0
+    row["route"] = now["route"]
+    row["redelivered"] = now["redelivered"]
+    row["corrupted"] = False
+    now["expects"] = _NOTHING
+
+
+@kernel
+def decode_deliveries(
+    data: U8,
+    at: int,
+    end: int,
+    at_ns: int,
+    count: int,
+    state: Rows,
+    prefix: U8,
+    rows: Rows,
+    pieces: Rows,
+) -> tuple[int, int, int, int]:
+    """Decode from `at` to `end` into rows[count:]; where decoding stopped, the rows and the pieces
+    then (none where the array for them is empty), and why."""
+    now = state[0]
+    found = 0
+    while end - at >= FRAME_EXTRA_BYTES:
+        kind, first = np.int64(data[at]), at + FRAME_START_BYTES
+        stop = first + int(be32(data, at + 3))
+        is_known = kind in (METHOD, HEADER, BODY, HEARTBEAT)
+        if not is_known or stop - first > now["content_max"]:
+            return at, count, found, FOREIGN
+        if stop >= end:
+            return at, count, found, MORE
+        if data[stop] != FRAME_END:
+            return at, count, found, FOREIGN
+        if kind != HEARTBEAT:
+            if np.int64(data[at + 1]) << 8 | np.int64(data[at + 2]) != now["channel"]:
+                return at, count, found, FOREIGN
+            if kind == METHOD:
+                is_deliver = stop - first >= 4 and be32(data, first) == DELIVER
+                if not is_deliver or not _begin_delivery(data, first, stop, state, prefix):
+                    return at, count, found, FOREIGN
+            else:
+                if count == len(rows) or 0 < len(pieces) == found:
+                    return at, count, found, FULL
+                if kind == HEADER:
+                    if not _take_header(data, first, stop, state):
+                        return at, count, found, FOREIGN
+                elif not _take_body(data, first, stop, state):
+                    return at, count, found, FOREIGN
+                is_last = now["missing"] == 0
+                if len(pieces):
+                    pieces[found]["start"] = first
+                    pieces[found]["stop"] = stop
+                    pieces[found]["kind"] = kind
+                    pieces[found]["is_last"] = is_last
+                    found += 1
+                if is_last:
+                    _end_delivery(rows[count], state, at_ns)
+                    count += 1
+        at = stop + 1
+    return at, count, found, MORE
+
+
+class Deliveries:
     """The receiver of one consumer lane."""
 
     def __init__(
         self,
         lane: int,
-        channel: int,
-        routes: Mapping[bytes, int],
+        framing: Framing,
+        consumers: ConsumerTags,
         arrivals: Arrivals,
         tag_mark: int = 0,
     ) -> None:
         """`tag_mark` is added to every delivery tag; see generations.py."""
-        super().__init__()
-        self._lane = lane
-        self._tag_mark = tag_mark
-        self._channel = channel
-        self._routes = routes
-        """Route by consumer tag."""
         self._arrivals = arrivals
-        self._last_likeness: _Likeness | None = None
-        self._last_header = b""
-        self._last_headers: Headers = NO_HEADERS
-        self._similar: _Similar | None = None
-        self.decoded_together = 0
-        """Messages that were decoded in runs."""
+        self._prefix: U8 = np.frombuffer(bytearray(consumers.prefix), np.uint8)
+        self._state: Rows = np.zeros(1, _STATE)
+        self._state["channel"] = framing.channel
+        self._state["content_max"] = framing.content_max
+        self._state["most_bytes"] = arrivals.most_bytes
+        self._state["lane"] = lane
+        self._state["tag_mark"] = tag_mark
+        self._state["routes"] = consumers.routes
+        wants_pieces = arrivals.wants_bodies or arrivals.wants_headers
+        self._pieces: Rows = np.zeros(MOST_PIECES if wants_pieces else 0, _PIECE)
+        self._header = b""
+        self._body: list[bytes] = []
 
-    # -- alike messages ----------------------------------------------------------------------------
-
-    def take_run(self, buffer: ReadBuffer, start: int, end: int, at_ns: int) -> int:
-        at = start + self._take_alike(buffer, start, end, at_ns)
-        while (taken := self._take_similar(buffer.raw, at, end, at_ns)) > 0:
-            at += taken
-            at += self._take_alike(buffer, at, end, at_ns)
-        return at - start
-
-    def awaits_rest(self, buffer: ReadBuffer, start: int, end: int) -> bool:
-        return self._alike is not None and self._alike.shape.may_begin_at(buffer, start, end)
-
-    def _add_one(self, alike: _Alike, buffer: ReadBuffer, start: int, at_ns: int) -> None:
-        tag, bits = _TAG_AND_REDELIVERED.unpack_from(buffer.raw, start + alike.tag_at)
-        if self._arrivals.wants_bodies:
-            body = alike.body(buffer.raw[start : start + alike.shape.row_bytes])
-        else:
-            body = bytes(buffer.raw[start + alike.envelope_at : start + alike.envelope_end])
-        self._arrivals.add_row(
-            (
-                at_ns,
-                self._lane,
-                alike.route,
-                tag + self._tag_mark,
-                bits & 1,
-                alike.body_bytes,
-                body,
-                alike.headers,
-            )
-        )
-
-    def _add_many(self, alike: _Alike, rows: U8, at_ns: int) -> None:
-        count = len(rows)
-        self.decoded_together += count
-        tags = np.ascontiguousarray(rows[:, alike.tag_at : alike.tag_at + 8]).view(">u8")
-        tags = tags.reshape(count).astype(np.uint64)
-        if self._tag_mark:
-            tags += np.uint64(self._tag_mark)
+    def decode(self, buffer: ReadBuffer, at: int, end: int, at_ns: int) -> tuple[int, int]:
         arrivals = self._arrivals
-        arrivals.add_run(
-            Received.of_columns(
-                received_ns=np.full(count, at_ns, np.int64),
-                lane=np.full(count, self._lane, np.uint32),
-                route=np.full(count, alike.route, np.uint16),
-                head=alike.heads(rows),
-                size=np.full(count, alike.body_bytes, np.uint32),
-                redelivered=(rows[:, alike.tag_at + 8] & 1).astype(np.bool_),
-                bodies=[alike.body(row.tobytes()) for row in rows]
-                if arrivals.wants_bodies
-                else None,
-                headers=[alike.headers] * count if arrivals.wants_headers else None,
-                tag=tags,
+        while True:
+            before = arrivals.count
+            at, arrivals.count, found, why = decode_deliveries(
+                buffer.array,
+                at,
+                end,
+                at_ns,
+                before,
+                self._state,
+                self._prefix,
+                arrivals.rows,
+                self._pieces,
             )
-        )
+            if found:
+                self._collect(buffer, self._pieces[:found].tolist(), before)
+            if why != FULL:
+                return at, why
+            arrivals.make_room(1)
 
-    # -- similar messages --------------------------------------------------------------------------
-
-    def _take_similar(self, raw: bytearray, start: int, end: int, at_ns: int) -> int:
-        """One that begins like the last and has other properties or another size: its frames are
-        told apart without being taken apart. How many bytes it was; 0 for anything else, which the
-        parser then reads frame by frame."""
-        similar = self._similar
-        if similar is None or not raw.startswith(similar.before, start):
-            return 0
-        header_at = start + similar.frame_bytes
-        properties_at = header_at + _TO_PROPERTIES
-        if properties_at > end or raw[header_at - 1] != FRAME_END:
-            return 0
-        kind, channel, header_bytes, basic, size = _HEADER_START.unpack_from(raw, header_at)
-        body_at: int = header_at + FRAME_EXTRA_BYTES + header_bytes
-        is_header = kind == HEADER and channel == self._channel and basic == _BASIC
-        if not is_header or body_at > end:
-            return 0
-        stop = body_at + (FRAME_EXTRA_BYTES + size if size else 0)
-        if stop > end or raw[body_at - 1] != FRAME_END or raw[stop - 1] != FRAME_END:
-            return 0
-        first = body_at + FRAME_START_BYTES
-        if size and raw[body_at:first] != frame_start(BODY, self._channel, size):
-            return 0
+    def _collect(
+        self, buffer: ReadBuffer, pieces: Iterable[tuple[int, int, int, int]], complete: int
+    ) -> None:
+        """Take bodies and headers out of the buffer; so many rows had theirs before."""
         arrivals = self._arrivals
-        header = bytes(raw[header_at + FRAME_START_BYTES : body_at - 1])
-        if _STREAM_OFFSET in header:
-            return 0  # messages of a stream may be alike all the same
-        headers = NO_HEADERS
-        if arrivals.wants_headers:
-            try:
-                headers = self._headers_of(header)
-            except NOT_UNDERSTOOD:
-                return 0  # the parser says so
-        tag, bits = _TAG_AND_REDELIVERED.unpack_from(raw, start + similar.tag_at)
-        kept = size if arrivals.wants_bodies or size < ENVELOPE_BYTES else ENVELOPE_BYTES
-        arrivals.add_row(
-            (
-                at_ns,
-                self._lane,
-                similar.route,
-                tag + self._tag_mark,
-                bits & 1,
-                size,
-                bytes(raw[first : first + kept]) if size else b"",
-                headers,
-            )
-        )
-        if header == self._last_header:
-            # It says its size too: the next may be like these two in all but the body.
-            method = bytes(raw[start + FRAME_START_BYTES : header_at - 1])
-            self._expect(Content.of(method, header, size), similar.route, headers)
-        self._last_header = header
-        self._last_likeness = None
-        return stop - start
+        for start, stop, kind, is_last in pieces:
+            if kind == HEADER:
+                self._header = bytes(buffer.view[start:stop])
+            elif arrivals.wants_bodies:
+                self._body.append(bytes(buffer.view[start:stop]))
+            if not is_last:
+                continue
+            if arrivals.wants_headers:
+                try:
+                    arrivals.headers.append(read_headers(self._header[PROPERTIES_AT:]))
+                except NOT_UNDERSTOOD as error:
+                    arrivals.count = complete
+                    raise not_understood(error) from error
+            if arrivals.wants_bodies:
+                body = self._body
+                arrivals.bodies.append(body[0] if len(body) == 1 else b"".join(body))
+                body.clear()
+            complete += 1
 
-    def _headers_of(self, header: bytes) -> Headers:
-        if header == self._last_header:
-            return self._last_headers
-        self._last_headers = read_headers(header[PROPERTIES_AT:])
-        return self._last_headers
-
-    # -- any other message -------------------------------------------------------------------------
-
-    def on_content(self, content: Content, at_ns: int) -> None:
-        if content.method_id != DELIVER:
-            return  # a return: nothing was published here, so nothing of ours came back
-        tag_at = _tag_at(content.method)
-        tag, bits = _TAG_AND_REDELIVERED.unpack_from(content.method, tag_at)
-        route = self._route(content.method)
-        headers = self._headers_of(content.header) if self._arrivals.wants_headers else NO_HEADERS
-        self._arrivals.add_row(
-            (
-                at_ns,
-                self._lane,
-                route,
-                tag + self._tag_mark,
-                bits & 1,
-                content.size,
-                content.body,
-                headers,
-            )
-        )
-        likeness = _likeness(content, tag_at)
-        # Headers that are wanted must be each message's own.
-        has_own_headers = self._arrivals.wants_headers and _STREAM_OFFSET in content.header
-        if likeness == self._last_likeness and not has_own_headers:
-            self._expect(content, route, headers)
-        self._last_likeness = likeness
-        self._last_header = content.header
-        self._similar = _Similar(self._channel, content.method, tag_at, route)
-
-    def _route(self, method: bytes) -> int:
-        try:
-            return self._routes[method[_CONSUMER_TAG_AT : _tag_at(method)]]
-        except KeyError:
-            raise BadFrame("a delivery for a consumer that is not ours") from None
-
-    def _expect(self, content: Content, route: int, headers: Headers) -> None:
-        alike = _Alike(self._channel, content, route, headers)
-        if alike.shape.row_bytes <= LONGEST_ALIKE_BYTES and alike.has_whole_envelope:
-            self._alike = alike
-
-    def on_settled(self, tag: int, multiple: bool, is_nack: bool, at_ns: int) -> None:
-        """Nothing was published here, so there is nothing to settle."""
-
-    def on_read_end(self, at_ns: int) -> None:
-        """Messages are fetched by column, whenever the agent asks."""
-
-
-class _Similar:
-    """What messages for one consumer begin with: all of a deliver but its tag and what follows."""
-
-    def __init__(self, channel: int, method: bytes, tag_at: int, route: int) -> None:
-        self.route = route
-        self.before = frame_start(METHOD, channel, len(method)) + method[:tag_at]
-        self.tag_at = len(self.before)
-        self.frame_bytes = FRAME_EXTRA_BYTES + len(method)
-
-
-class _Alike:
-    """What messages have in common, and where in their frames they differ."""
-
-    def __init__(self, channel: int, content: Content, route: int, headers: Headers) -> None:
-        self.route = route
-        self.headers = headers
-        self.body_bytes = content.size
-        method, header = content.method, content.header
-        tag_at = _tag_at(method)
-        exchange_at, key_at = tag_at + _TAG_AND_REDELIVERED.size, _key_at(method)
-        before = frame_start(METHOD, channel, len(method)) + method[:tag_at]
-        header_start = END_MARK + frame_start(HEADER, channel, len(header))
-        known, offset_end = _around_stream_offset(header)
-        self.tag_at = len(before)
-        constants: list[Constant] = [
-            (0, before),
-            (FRAME_START_BYTES + exchange_at, method[exchange_at:key_at]),
-        ]
-        at = FRAME_START_BYTES + len(method)
-        constants.append((at, header_start + header[:known]))
-        at, after = at + len(header_start) + offset_end, header[offset_end:] + END_MARK
-        self._pieces: list[tuple[int, int]] = []
-        for size in content.piece_sizes:
-            after += frame_start(BODY, channel, size)
-            constants.append((at, after))
-            first = at + len(after)
-            self._pieces.append((first, first + size))
-            at, after = first + size, END_MARK
-        constants.append((at, after))
-        first, end = self._pieces[0] if self._pieces else (0, 0)
-        self.envelope_at, self.envelope_end = first, min(end, first + ENVELOPE_BYTES)
-        self.shape = RowShape(at + len(after), constants)
+    # -- what the decoder leaves to the parser -----------------------------------------------------
 
     @property
-    def has_whole_envelope(self) -> bool:
-        """Whether the first piece of the body holds all of it."""
-        return self.envelope_end - self.envelope_at == min(self.body_bytes, ENVELOPE_BYTES)
+    def is_within_message(self) -> bool:
+        return bool(self._state["expects"][0] != _NOTHING)
 
-    def heads(self, rows: U8) -> Envelopes:
-        heads = empty_envelopes(len(rows))
-        columns = rows[:, self.envelope_at : self.envelope_end]
-        envelope_bytes(heads)[:, : columns.shape[1]] = columns
-        return heads
+    @property
+    def missing_bytes(self) -> int | None:
+        """Of the body of a delivery whose header has come."""
+        return int(self._state["missing"][0]) if self._state["expects"][0] == _A_BODY else None
 
-    def body(self, row: bytes | bytearray) -> bytes:
-        return b"".join(row[first:end] for first, end in self._pieces)
+    def break_off(self) -> None:
+        self._state["expects"] = _NOTHING
+        self._body.clear()
 
+    def begin_content(self, method_id: int, method: bytes) -> Content:
+        if method_id == DELIVER:
+            tag_at = _CONSUMER_TAG_AT + method[_CONSUMER_TAG_AT - 1]
+            _TAG_AND_REDELIVERED.unpack_from(method, tag_at)
+            method[tag_at + _TAG_AND_REDELIVERED.size]  # raises what is told as not understood
+            raise BadFrame("a delivery for a consumer that is not ours")
+        return Content(method_id)
 
-def _around_stream_offset(header: bytes) -> tuple[int, int]:
-    """Where a message's number in its stream begins and ends; without one, the header's end."""
-    name_at = header.find(_STREAM_OFFSET)
-    if name_at < 0:
-        return len(header), len(header)
-    begin = name_at + len(_STREAM_OFFSET)
-    return begin, begin + _STREAM_OFFSET_BYTES
-
-
-def _tag_at(method: bytes) -> int:
-    """Where a deliver's delivery tag is: behind the consumer tag."""
-    return _CONSUMER_TAG_AT + method[_CONSUMER_TAG_AT - 1]
+    def on_content(self, content: Content, at_ns: int) -> None:
+        """A return: nothing was published here, so nothing of ours came back."""
 
 
-def _key_at(method: bytes) -> int:
-    """Where a deliver's routing key is: at its end, behind the exchange's name."""
-    length_at = _tag_at(method) + _TAG_AND_REDELIVERED.size
-    return length_at + 1 + method[length_at] + 1
-
-
-def _likeness(content: Content, tag_at: int) -> _Likeness:
-    method, header = content.method, content.header
-    known, offset_end = _around_stream_offset(header)
-    return (
-        method[:tag_at],
-        method[tag_at + _TAG_AND_REDELIVERED.size : _key_at(method)],
-        len(method),
-        header[:known],
-        header[offset_end:],
-        tuple(content.piece_sizes),
-    )
+@warm_up
+def _compile() -> None:
+    receiver = Deliveries(0, Framing(1, 4096), ConsumerTags(b"", 1), Arrivals(HEAD_ONLY))
+    receiver.decode(ReadBuffer(1), 0, 0, 0)

@@ -1,7 +1,7 @@
-"""Whether pika lets go of a connection the way the fast plane needs it.
+"""Whether pika lets go of a connection the way lanes need it.
 
-The plane relies on things that pika does not promise: where it keeps bytes it could not decode yet,
-where the negotiated limits are, and how its heartbeats are stopped. So before it is used, a
+They rely on things that pika does not promise: where it keeps bytes it could not decode yet,
+where the negotiated limits are, and how its heartbeats are stopped. So before it is done, a
 handover is rehearsed with a peer made of a few frames.
 """
 
@@ -15,7 +15,7 @@ import pika
 import pika.spec
 
 from bench_spark.transports.amqp.connection import AmqpConnection, Handover
-from bench_spark.transports.amqp.frames import HEARTBEAT_FRAME, method_frame
+from bench_spark.transports.amqp.frames import HEARTBEAT_FRAME, Framing, method_frame
 from bench_spark.transports.sockets.loop import Loop
 
 _FRAME_MAX, _HEARTBEAT_SECONDS = 8192, 7
@@ -24,7 +24,7 @@ _HALF_A_FRAME = HEARTBEAT_FRAME[:5]
 
 @functools.cache
 def obstacle() -> str | None:
-    """Why the fast plane cannot be used with this pika; None where it can."""
+    """Why messages cannot be moved with this pika; None where they can."""
     ours, theirs = socket.socketpair()
     loop = Loop()
     try:
@@ -58,8 +58,7 @@ def _rehearse(ours: socket.socket, theirs: socket.socket, loop: Loop) -> Handove
 def _difference(handover: Handover, ours: socket.socket, loop: Loop) -> str | None:
     expected = Handover(
         socket=ours,
-        channel=1,
-        frame_max=_FRAME_MAX,
+        framing=Framing(1, _FRAME_MAX),
         heartbeat_seconds=_HEARTBEAT_SECONDS,
         unread=_HALF_A_FRAME,
         unsent=b"",

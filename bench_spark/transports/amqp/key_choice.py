@@ -1,7 +1,7 @@
 """Which of several routing keys a message takes. Pure.
 
-By its number, not by a generator of random numbers: both planes choose the same, and a message that
-was refused keeps its key for the next try. The keys of a destination differ only in the digits at
+By its number, not by a generator of random numbers: a message that was refused keeps its key for
+the next try. The keys of a destination differ only in the digits at
 their end, so frames of all of them have one length and are stamped like heads.
 """
 

@@ -47,7 +47,7 @@ class Layout:
         return Destination(subscription, name, is_declared)
 
     def consumer_lanes(self, lanes: Sequence[Lane]) -> list[Lane]:
-        """Lanes that receive from queues, as all data planes do."""
+        """Lanes that receive from queues."""
         if self.wiring.is_plain:
             return list(lanes)
         return [

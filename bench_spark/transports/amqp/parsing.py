@@ -1,9 +1,8 @@
-"""Reading a stream of AMQP frames: runs of alike ones together, any other one by one. Pure.
+"""Reads a stream of AMQP frames. Pure.
 
-The parser owns the order of things. At each place it first offers the bytes to the receiver's fast
-path; what that does not know exactly is read as a single frame, whatever it is, and the fast path
-is offered the next. So a heartbeat between two messages costs one frame's slow reading, and nothing
-is skipped.
+A receiver decodes the frames that there are many of, deliveries or confirms, by a compiled loop. It
+stops at any other frame, which is read here: other methods by pika's codec, and frames that are not
+as they should be by naming what is wrong with them.
 """
 
 from __future__ import annotations
@@ -28,18 +27,21 @@ from bench_spark.transports.amqp.frames import (
     FRAME_START_BYTES,
     HEADER,
     METHOD,
+    MORE,
     NACK,
     RETURN,
+    Framing,
 )
 from bench_spark.transports.sockets.arrivals import MOST_BYTES, too_large
 from bench_spark.transports.sockets.runs import ReadBuffer
 
+BASIC_CLASS: int = pika.spec.BasicProperties.INDEX
+BODY_SIZE_AT, PROPERTIES_AT = 4, 12
+"""In a header frame's content."""
 _METHOD_ID = struct.Struct(">I")
 _SETTLED = struct.Struct(">QB")
+_CLASS = struct.Struct(">H")
 _BODY_SIZE = struct.Struct(">Q")
-_BASIC_CLASS = pika.spec.BasicProperties.INDEX.to_bytes(2, "big")
-_BODY_SIZE_AT, PROPERTIES_AT = 4, 12
-"""In a header frame's content."""
 _FOR_CHANNELS = frozenset({DELIVER, RETURN, ACK, NACK})
 NOT_UNDERSTOOD = (KeyError, IndexError, ValueError, struct.error, pika.exceptions.AMQPError)
 """What decoding a frame's content raises where it is not what it should be."""
@@ -49,28 +51,25 @@ class BadFrame(Exception):
     """The bytes are no AMQP, or no AMQP that may come here."""
 
 
+def not_understood(error: Exception) -> BadFrame:
+    return BadFrame(f"a frame that is not understood ({error!r})")
+
+
 class Content:
-    """A message as it comes in frame by frame."""
+    """A message that comes in frame by frame: one that was returned, or is of no use here."""
 
-    __slots__ = ("header", "method", "method_id", "missing_bytes", "piece_sizes", "pieces", "size")
+    __slots__ = ("_kept", "header", "method_id", "missing_bytes")
 
-    def __init__(self, method_id: int, method: bytes) -> None:
+    def __init__(self, method_id: int) -> None:
         self.method_id = method_id
-        self.method = method
-        """Content of the method frame."""
         self.header = b""
         """Content of the header frame."""
-        self.size = 0
         self.missing_bytes = 0
-        self.pieces: list[bytes] = []
-        self.piece_sizes: list[int] = []
+        self._kept = b""
 
-    @classmethod
-    def of(cls, method: bytes, header: bytes, size: int) -> Content:
-        """A delivery that was read elsewhere, in one frame, without its body."""
-        made = cls(DELIVER, method)
-        made.header, made.size, made.piece_sizes = header, size, [size] if size else []
-        return made
+    def add(self, piece: bytes) -> None:
+        self.missing_bytes -= len(piece)
+        self._kept += piece[: ENVELOPE_BYTES - len(self._kept)]
 
     @property
     def message_id(self) -> str | None:
@@ -79,69 +78,73 @@ class Content:
         return found
 
     @property
-    def body(self) -> bytes:
-        """All of it where the parser keeps bodies, else at least the envelope."""
-        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+    def head(self) -> bytes:
+        """What the body begins with, as far as an envelope reaches."""
+        return self._kept
 
 
 class Receiver(Protocol):
-    """What is done with that which arrives on a lane."""
+    """Decodes the frames of a lane that there are many of."""
 
-    def take_run(self, buffer: ReadBuffer, start: int, end: int, at_ns: int) -> int:
-        """Decode frames that are alike together; how many bytes that were."""
+    def decode(self, buffer: ReadBuffer, at: int, end: int, at_ns: int) -> tuple[int, int]:
+        """Decode from `at` to `end`; where that ended, and whether it needs MORE bytes or is at a
+        FOREIGN frame."""
 
-    def awaits_rest(self, buffer: ReadBuffer, start: int, end: int) -> bool:
-        """Whether what is left is the beginning of such frames, better read once it is whole."""
+    @property
+    def is_within_message(self) -> bool:
+        """Whether a message has begun and is not complete."""
 
-    def on_content(self, content: Content, at_ns: int) -> None: ...
+    @property
+    def missing_bytes(self) -> int | None:
+        """Of that message's body; None before its header."""
 
-    def on_settled(self, tag: int, multiple: bool, is_nack: bool, at_ns: int) -> None: ...
+    def break_off(self) -> None:
+        """Forget the message that has begun."""
 
-    def on_read_end(self, at_ns: int) -> None:
-        """All that one read brought has been decoded."""
+    def begin_content(self, method_id: int, method: bytes) -> Content:
+        """A method that `decode` left, and that a message's header and body follow."""
+
+    def on_content(self, content: Content, at_ns: int) -> None:
+        """Such a message is complete."""
 
 
 class Parser:
     def __init__(
         self,
-        channel: int,
-        frame_max: int,
+        framing: Framing,
         receiver: Receiver,
         on_method: Callable[[Any], None],
-        keeps_bodies: bool = False,
         most_bytes: int = MOST_BYTES,
     ) -> None:
         """`most_bytes`: of a message's body."""
         self._most_bytes = most_bytes
-        self._channel = channel
-        self._content_max = frame_max - FRAME_EXTRA_BYTES
+        self._channel = framing.channel
+        self._content_max = framing.content_max
         self._receiver = receiver
         self._on_method = on_method
-        self._kept_bytes = None if keeps_bodies else ENVELOPE_BYTES
         self._content: Content | None = None
 
     def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
         """Decode what the buffer holds up to `end`; how many bytes are done with.
 
-        The rest is the beginning of something: it must come first in the next call's buffer.
+        The rest is the beginning of a frame: it must come first in the next call's buffer.
         """
-        start = 0
-        while start < end:
+        at = 0
+        while True:
             if self._content is None:
-                start += self._receiver.take_run(buffer, start, end, at_ns)
-                if self._receiver.awaits_rest(buffer, start, end):
-                    break
+                at, why = self._receiver.decode(buffer, at, end, at_ns)
+                if why == MORE:
+                    return at
             try:
-                taken = self._take_frame(buffer.raw, start, end, at_ns)
+                taken = self._take_frame(buffer.raw, at, end, at_ns)
             except NOT_UNDERSTOOD as error:
-                raise BadFrame(f"a frame that is not understood ({error!r})") from error
+                raise not_understood(error) from error
             if not taken:
-                break
-            start += taken
-        self._receiver.on_read_end(at_ns)
-        return start
+                return at
+            at += taken
 
     def _take_frame(self, raw: bytearray, start: int, end: int, at_ns: int) -> int:
+        """How many bytes the frame was; 0 where it is not complete."""
         if end - start < FRAME_EXTRA_BYTES:
             return 0
         kind, channel, size = FRAME_START.unpack_from(raw, start)
@@ -154,57 +157,59 @@ class Parser:
         if raw[stop] != FRAME_END:
             raise BadFrame("a frame without its end mark")
         if kind == METHOD:
-            self._on_method_frame(channel, bytes(raw[first:stop]), at_ns)
+            self._on_method_frame(channel, bytes(raw[first:stop]))
         elif kind == HEADER:
             self._on_header_frame(channel, bytes(raw[first:stop]), at_ns)
         elif kind == BODY:
-            self._on_body_frame(channel, raw, first, stop, at_ns)
+            self._on_body_frame(channel, bytes(raw[first:stop]), at_ns)
         return stop + len(END_MARK) - start
 
-    def _on_method_frame(self, channel: int, method: bytes, at_ns: int) -> None:
+    def _on_method_frame(self, channel: int, method: bytes) -> None:
         [method_id] = _METHOD_ID.unpack_from(method)
         if channel not in (0, self._channel) or (channel == 0 and method_id in _FOR_CHANNELS):
             raise BadFrame(f"a frame for channel {channel}")
-        if channel and self._content is not None:
+        if channel and (self._content is not None or self._receiver.is_within_message):
             # Only the end of the channel may come in the middle of a message.
             if method_id != pika.spec.Channel.Close.INDEX:
                 raise BadFrame("a message that breaks off")
             self._content = None
+            self._receiver.break_off()
         if method_id in (DELIVER, RETURN):
-            self._content = Content(method_id, method)
+            self._content = self._receiver.begin_content(method_id, method)
         elif method_id in (ACK, NACK):
-            tag, bits = _SETTLED.unpack_from(method, _METHOD_ID.size)
-            self._receiver.on_settled(tag, bool(bits & 1), method_id == NACK, at_ns)
+            _SETTLED.unpack_from(method, _METHOD_ID.size)  # raises, or is of no use here
         else:
             self._on_method(_decoded(method_id, method))
 
     def _on_header_frame(self, channel: int, header: bytes, at_ns: int) -> None:
         content = self._content
-        if content is None or content.header or channel != self._channel:
+        is_due = (
+            self._receiver.is_within_message and self._receiver.missing_bytes is None
+            if content is None
+            else not content.header
+        )
+        if not is_due or channel != self._channel:
             raise BadFrame("a header without its message")
-        if len(header) <= PROPERTIES_AT or not header.startswith(_BASIC_CLASS):
+        if len(header) <= PROPERTIES_AT or _CLASS.unpack_from(header)[0] != BASIC_CLASS:
             raise BadFrame("a header that is none of a message")
+        [size] = _BODY_SIZE.unpack_from(header, BODY_SIZE_AT)
+        if size > self._most_bytes or content is None:
+            raise BadFrame(too_large(size, self._most_bytes))
         content.header = header
-        [content.size] = _BODY_SIZE.unpack_from(header, _BODY_SIZE_AT)
-        if content.size > self._most_bytes:
-            raise BadFrame(too_large(content.size, self._most_bytes))
-        content.missing_bytes = content.size
+        content.missing_bytes = size
         self._end_content_if_whole(content, at_ns)
 
-    def _on_body_frame(
-        self, channel: int, raw: bytearray, first: int, stop: int, at_ns: int
-    ) -> None:
+    def _on_body_frame(self, channel: int, piece: bytes, at_ns: int) -> None:
         content = self._content
-        size = stop - first
-        if content is None or not content.header or channel != self._channel:
+        if content is None:
+            missing = self._receiver.missing_bytes
+        else:
+            missing = content.missing_bytes if content.header else None
+        if missing is None or channel != self._channel:
             raise BadFrame("a body without its message")
-        if size > content.missing_bytes:
+        if len(piece) > missing or content is None:
             raise BadFrame("a body that is longer than announced")
-        if self._kept_bytes is None or content.size - content.missing_bytes < self._kept_bytes:
-            kept = size if self._kept_bytes is None else min(size, self._kept_bytes)
-            content.pieces.append(bytes(raw[first : first + kept]))
-        content.piece_sizes.append(size)
-        content.missing_bytes -= size
+        content.add(piece)
         self._end_content_if_whole(content, at_ns)
 
     def _end_content_if_whole(self, content: Content, at_ns: int) -> None:

@@ -5,21 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from bench_spark.errors import BrokerRefused
+import pika
+
+from bench_spark.errors import BrokerRefused, EnvironmentNotReady
 from bench_spark.scenario.amqp_section import Amqp
+from bench_spark.transports.amqp import handover
 from bench_spark.transports.amqp.control import Control, Refused
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.base import BrokerFacts
-from bench_spark.transports.planes import Plane
 
 NO_QUEUE = "bench-spark-no-such-queue"
 """A routing key of the default exchange that leads nowhere."""
 
 
-def probe(access: Access, amqp: Amqp, plane: Plane) -> BrokerFacts:
+CLIENT_LIBRARY = f"pika {pika.__version__} (fast plane)"
+"""For the result: pika opens the connections, and messages go past it."""
+
+
+def probe(access: Access, amqp: Amqp) -> BrokerFacts:
     """What the broker is and can do; raises where it cannot do what the scenario asks."""
+    if (obstacle := handover.obstacle()) is not None:
+        raise EnvironmentNotReady(obstacle)
     with Control(access) as control:
-        facts = replace(_facts(control), client_library=plane.client_library)
+        facts = replace(_facts(control), client_library=CLIENT_LIBRARY)
         if amqp.immediate:
             _try_immediate(control, facts)
     if amqp.confirms and "confirms" not in facts.capabilities:

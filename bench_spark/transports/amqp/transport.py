@@ -1,4 +1,4 @@
-"""The AMQP 0-9-1 transport: puts access, topology and a data plane together."""
+"""The AMQP 0-9-1 transport: puts access, topology, producers and consumers together."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bench_spark.core.clock import NowNs
-from bench_spark.transports.amqp.fast_consumers import FastConsumers
-from bench_spark.transports.amqp.fast_producers import FastProducers
+from bench_spark.transports.amqp.consumers import AmqpConsumers
 from bench_spark.transports.amqp.lanes import LaneTerms
 from bench_spark.transports.amqp.layout import layout_for
 from bench_spark.transports.amqp.opening import access_for
-from bench_spark.transports.amqp.pika_consumers import PikaConsumers
-from bench_spark.transports.amqp.pika_producers import PikaProducers
-from bench_spark.transports.amqp.planes import chosen_plane
 from bench_spark.transports.amqp.policies import RunPolicy
 from bench_spark.transports.amqp.probe import probe
+from bench_spark.transports.amqp.producers import AmqpProducers
 from bench_spark.transports.amqp.topology import Topology
 from bench_spark.transports.base import (
     HEAD_ONLY,
@@ -37,7 +34,6 @@ class AmqpTransport:
         self._layout = layout_for(context.scenario, context.run_id)
         self._amqp = self._layout.amqp
         self._access = access_for(context)
-        self._plane = chosen_plane(self._amqp)
         self._is_gathered = is_gathered(context.scenario, acknowledges=self._amqp.ack == "manual")
         self._topology = Topology(self._access, self._layout)
         self._policy = RunPolicy(context, self._access) if self._amqp.policy else None
@@ -53,7 +49,7 @@ class AmqpTransport:
         return self._amqp.confirms > 0 or self._amqp.producer_transaction > 0
 
     def probe(self) -> BrokerFacts:
-        return probe(self._access, self._amqp, self._plane)
+        return probe(self._access, self._amqp)
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         if self._policy is not None:
@@ -75,16 +71,13 @@ class AmqpTransport:
         return self._topology.find(destinations)
 
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers:
-        producers = FastProducers if self._plane.is_fast else PikaProducers
-        return producers(self._terms(lanes, now_ns, self._producer_rule))
+        return AmqpProducers(self._terms(lanes, now_ns, self._producer_rule))
 
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
     ) -> Consumers:
         terms = self._terms(self._layout.consumer_lanes(lanes), now_ns, self._consumer_rule)
-        if not self._plane.is_fast:
-            return PikaConsumers(terms, want)
-        return FastConsumers(terms, want, is_gathered=self._is_gathered)
+        return AmqpConsumers(terms, want, is_gathered=self._is_gathered)
 
     def _terms(self, lanes: Sequence[Lane], now_ns: NowNs, rule: ReopeningRule | None) -> LaneTerms:
         return LaneTerms(self._access, self._amqp, lanes, now_ns, rule, self._most_bytes)

@@ -1,7 +1,7 @@
-"""The socket of a lane of the fast plane: what is left of a connection once pika has opened it.
+"""The socket of a lane: what is left of a connection once pika has opened it.
 
-Hands what arrives to the lane's parser, sends heartbeats, and says goodbye. Ends are told in pika's
-exceptions, so that both planes report them alike.
+Hands what arrives to the lane's parser, sends heartbeats, and closes channel and connection. Ends
+are told in pika's exceptions, as those of control connections are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import pika.spec
 
 from bench_spark.core.clock import NowNs
 from bench_spark.transports.amqp.connection import Handover, lost
-from bench_spark.transports.amqp.deliveries import LONGEST_ALIKE_BYTES
 from bench_spark.transports.amqp.frames import HEARTBEAT_FRAME, method_frame
 from bench_spark.transports.amqp.parsing import BadFrame, Parser
 from bench_spark.transports.sockets.gathering import Gathering
@@ -26,8 +25,8 @@ _REPLY_SUCCESS = 200
 
 
 def read_buffer(frame_max: int) -> ReadBuffer:
-    """Room for a read behind the beginning of a frame or of a message decoded as one row."""
-    return ReadBuffer(READ_BYTES + max(frame_max, LONGEST_ALIKE_BYTES))
+    """Room for a read behind the beginning of a frame."""
+    return ReadBuffer(READ_BYTES + frame_max)
 
 
 class Wire(SocketWire):
@@ -43,7 +42,7 @@ class Wire(SocketWire):
         super().__init__(
             handover.socket, loop, now_ns, buffer, gathering, handover.unread, handover.unsent
         )
-        self._channel = handover.channel
+        self._channel = handover.framing.channel
         self._parser = make_parser(self._on_any_method)
         self._is_channel_open = True
         self.on_method: Callable[[Any], None] = lambda method: None

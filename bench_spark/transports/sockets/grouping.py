@@ -25,7 +25,7 @@ class LaneGroups:
 
 def is_of_one_lane(lane: U32) -> bool:
     """Of at least one row."""
-    return lane[0] == lane[-1] and not np.count_nonzero(lane != lane[0])
+    return len(lane) == 1 or (lane[0] == lane[-1] and not np.count_nonzero(lane != lane[0]))
 
 
 def by_lane(lane: U32) -> LaneGroups:

@@ -69,6 +69,12 @@ def test_the_last_override_wins_and_the_others_stay() -> None:
             "did you mean rate_per_second?",
         ),
         (
+            "amqp.plane=pika",
+            "--set amqp.plane=pika: amqp.plane: there is one data plane now, so there is nothing "
+            "to choose; pika opens connections and asks the broker, and messages never pass "
+            "through it. Leave the key out",
+        ),
+        (
             "rate_per_second=5",
             "--set rate_per_second=5: rate_per_second: unknown key; "
             "did you mean load.rate_per_second or load.steps.N.rate_per_second or "

@@ -39,6 +39,14 @@ def errors_in(tmp_path: Path, text: str | bytes) -> list[str]:
             "load: {rate_per_secnd: 5}",
             ["load.rate_per_secnd: unknown key; did you mean rate_per_second?"],
         ),
+        (
+            "amqp: {plane: fast}",
+            [
+                "amqp.plane: there is one data plane now, so there is nothing to choose; pika "
+                "opens connections and asks the broker, and messages never pass through it. Leave "
+                "the key out"
+            ],
+        ),
         ("bandwidth: 5", [f"bandwidth: unknown key; allowed: {TOP_KEYS}"]),
         (
             "message: {bytes: '500'}",

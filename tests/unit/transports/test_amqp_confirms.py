@@ -1,13 +1,47 @@
-"""The ledger of confirms against a plain set of open tags."""
+"""Confirms against a plain set of open tags, streams of them in any pieces, and returns."""
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import dataclass
+
 import numpy as np
-from hypothesis import given
+import pika.frame
+import pika.spec
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.core.envelope import Envelopes, empty_envelopes
-from bench_spark.transports.amqp.confirms import ConfirmLedger
+from bench_spark.core.envelope import (
+    ENVELOPE_BYTES,
+    Envelopes,
+    empty_envelopes,
+    envelope_bytes,
+)
+from bench_spark.transports.amqp.confirms import (
+    NANOSECONDS_HELD,
+    Confirms,
+    ConfirmTerms,
+    OutcomeRows,
+)
+from bench_spark.transports.amqp.frames import (
+    HEARTBEAT_FRAME,
+    Framing,
+    body_frame,
+    header_frame,
+    method_frame,
+)
+from bench_spark.transports.amqp.parsing import BadFrame, Parser
+from bench_spark.transports.base import OutcomeKind
+from bench_spark.transports.sockets.runs import ReadBuffer
+
+CHANNEL, SENT = 1, 300
+FRAMING = Framing(CHANNEL, 4096)
+Basic = pika.spec.Basic
+CONFIRMED, REFUSED, RETURNED, UNKNOWN = OutcomeKind
+
+# A tag beside what was sent is a broker's mistake; it must do no harm.
+TAGS = st.integers(0, SENT + 5)
 
 
 def heads(first_tag: int, count: int) -> Envelopes:
@@ -17,20 +51,55 @@ def heads(first_tag: int, count: int) -> Envelopes:
     return made
 
 
-def filled(count: int, limit: int = 100) -> ConfirmLedger:
-    ledger = ConfirmLedger(limit)
-    ledger.sent(heads(1, count))
+def stamped(count: int) -> Envelopes:
+    made = heads(0, count)
+    made["sent_ns"] = range(100, 100 + count)
+    return made
+
+
+def settled_so_far(sink: OutcomeRows) -> list[tuple[int, OutcomeKind, int]]:
+    return [
+        (int(row["head"]["sequence"]), OutcomeKind(row["kind"]), int(row["at_ns"]))
+        for row in sink.rows[: sink.count]
+    ]
+
+
+class Ledger:
+    """Confirms whose outcomes are asked for after every step."""
+
+    def __init__(self, limit: int) -> None:
+        self._outcomes = OutcomeRows()
+        self.confirms = Confirms(0, FRAMING, ConfirmTerms(limit, False), self._outcomes)
+
+    def send(self, made: Envelopes) -> None:
+        self.confirms.sent(envelope_bytes(made), ENVELOPE_BYTES)
+
+    def settled(self, tag: int, multiple: bool) -> list[int]:
+        self.confirms.acked(tag, multiple, 1)
+        return self._sequences()
+
+    def abandoned(self) -> list[int]:
+        self.confirms.abandon(1)
+        return self._sequences()
+
+    def _sequences(self) -> list[int]:
+        return [int(one) for one in self._outcomes.take().head["sequence"]]
+
+
+def filled(count: int, limit: int = 100) -> Ledger:
+    ledger = Ledger(limit)
+    ledger.send(heads(1, count))
     return ledger
 
 
-def settled(ledger: ConfirmLedger, tag: int, multiple: bool) -> list[int]:
-    return [int(sequence) for sequence in ledger.settle(tag, multiple)["sequence"]]
+def settled(ledger: Ledger, tag: int, multiple: bool) -> list[int]:
+    return ledger.settled(tag, multiple)
 
 
 def test_a_single_confirm_settles_one_message_wherever_it_is() -> None:
     ledger = filled(5)
     assert settled(ledger, 3, multiple=False) == [3]
-    assert ledger.open_count == 4
+    assert ledger.confirms.in_flight == 4
 
 
 def test_multiple_settles_what_is_still_open_up_to_its_tag() -> None:
@@ -49,48 +118,50 @@ def test_a_tag_that_is_not_open_settles_nothing() -> None:
     settled(ledger, 2, multiple=False)
     for tag in (0, 2, 4, 1000):
         assert settled(ledger, tag, multiple=False) == []
-    assert ledger.open_count == 2
+    assert ledger.confirms.in_flight == 2
 
 
 def test_room_is_what_the_limit_leaves() -> None:
     ledger = filled(7, limit=10)
-    assert ledger.room == 3
+    assert ledger.confirms.room == 3
     settled(ledger, 5, multiple=True)
-    assert ledger.room == 8
+    assert ledger.confirms.room == 8
 
 
 def test_a_full_ledger_takes_no_more_until_a_quarter_is_free() -> None:
     ledger = filled(100, limit=100)
-    assert ledger.room == 0
+    assert ledger.confirms.room == 0
     settled(ledger, 24, multiple=True)
-    assert ledger.room == 0, "one message for every confirm costs as much as many at a time"
+    assert ledger.confirms.room == 0, (
+        "one message for every confirm costs as much as many at a time"
+    )
     settled(ledger, 25, multiple=False)
-    assert ledger.room == 25
-    ledger.sent(heads(101, 10))
-    assert ledger.room == 15, "it is not full again"
+    assert ledger.confirms.room == 25
+    ledger.send(heads(101, 10))
+    assert ledger.confirms.room == 15, "it is not full again"
 
 
 def test_a_ledger_for_one_message_has_room_when_that_is_settled() -> None:
     ledger = filled(1, limit=1)
-    assert ledger.room == 0
+    assert ledger.confirms.room == 0
     settled(ledger, 1, multiple=False)
-    assert ledger.room == 1
+    assert ledger.confirms.room == 1
 
 
 def test_abandoning_gives_all_that_is_open_once() -> None:
     ledger = filled(4)
     settled(ledger, 2, multiple=False)
-    assert [int(sequence) for sequence in ledger.abandon()["sequence"]] == [1, 3, 4]
-    assert len(ledger.abandon()) == 0
+    assert ledger.abandoned() == [1, 3, 4]
+    assert ledger.abandoned() == []
 
 
 def test_one_slow_message_does_not_limit_those_behind_it() -> None:
     ledger = filled(1, limit=10)
     for tag in range(2, 5000):
-        ledger.sent(heads(tag, 1))
+        ledger.send(heads(tag, 1))
         assert settled(ledger, tag, multiple=False) == [tag]
     assert settled(ledger, 1, multiple=False) == [1]
-    assert ledger.open_count == 0
+    assert ledger.confirms.in_flight == 0
 
 
 STEPS = st.lists(
@@ -105,12 +176,12 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_the_ledger_agrees_with_a_set_of_open_tags(steps: list[tuple[str, int]]) -> None:
-    ledger = ConfirmLedger(10**6)
+    ledger = Ledger(10**6)
     open_tags: set[int] = set()
     next_tag = 1
     for what, number in steps:
         if what == "send":
-            ledger.sent(heads(next_tag, number))
+            ledger.send(heads(next_tag, number))
             open_tags |= set(range(next_tag, next_tag + number))
             next_tag += number
         else:
@@ -121,5 +192,241 @@ def test_the_ledger_agrees_with_a_set_of_open_tags(steps: list[tuple[str, int]])
                 expected = open_tags & {number}
             assert settled(ledger, number, multiple) == sorted(expected)
             open_tags -= expected
-        assert ledger.open_count == len(open_tags)
-    assert [int(one) for one in ledger.abandon()["sequence"]] == sorted(open_tags)
+        assert ledger.confirms.in_flight == len(open_tags)
+    assert ledger.abandoned() == sorted(open_tags)
+
+
+def test_what_is_settled_leaves_the_ring() -> None:
+    ledger = Ledger(100)
+    for first in range(1, 20_000, 50):
+        ledger.send(heads(first, 50))
+        for tag in range(first, first + 50):
+            assert settled(ledger, tag, multiple=False) == [tag]
+    assert len(ledger.confirms._ring) < 2000, "memory for what is open, not for all that ever was"
+
+
+# -- streams ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Said:
+    """One thing that a broker says to a producer."""
+
+    what: str
+    tag: int
+    multiple: bool
+
+    @property
+    def frames(self) -> bytes:
+        if self.what == "ack":
+            return method_frame(CHANNEL, Basic.Ack(self.tag, self.multiple))
+        if self.what == "nack":
+            return method_frame(CHANNEL, Basic.Nack(self.tag, self.multiple, False))
+        if self.what == "return":
+            properties = pika.spec.BasicProperties(delivery_mode=1)
+            return b"".join(
+                (
+                    method_frame(CHANNEL, Basic.Return(312, "NO_ROUTE", "", "nowhere")),
+                    header_frame(CHANNEL, len(self.body), properties),
+                    body_frame(CHANNEL, self.body),
+                )
+            )
+        return HEARTBEAT_FRAME
+
+    @property
+    def body(self) -> bytes:
+        made = empty_envelopes(1)
+        made["sequence"] = self.tag
+        return envelope_bytes(made).tobytes() + b"tail"
+
+    def settle(self, settlement: Confirms, at_ns: int) -> None:
+        if self.what == "ack":
+            settlement.acked(self.tag, self.multiple, at_ns)
+        elif self.what == "nack":
+            settlement.nacked(self.tag, self.multiple, at_ns)
+        elif self.what == "return":
+            settlement.returned(self.body, at_ns)
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[Said]:
+    """Mostly runs of single acks in order, with anything between them."""
+    said: list[Said] = []
+    for _ in range(draw(st.integers(1, 10))):
+        if draw(st.booleans()):
+            first = draw(TAGS)
+            said += [
+                Said("ack", tag, False) for tag in range(first, first + draw(st.integers(1, 60)))
+            ]
+        else:
+            what = draw(st.sampled_from(["ack", "nack", "return", "heartbeat"]))
+            said.append(Said(what, draw(TAGS), draw(st.booleans())))
+    return said
+
+
+def summary(outcomes: OutcomeRows) -> list[tuple[int, OutcomeKind, int]]:
+    return sorted(settled_so_far(outcomes))
+
+
+def confirms_of(sent: int, may_return: bool) -> tuple[Confirms, OutcomeRows]:
+    outcomes = OutcomeRows()
+    confirms = Confirms(0, FRAMING, ConfirmTerms(10**6, may_return), outcomes)
+    confirms.sent(envelope_bytes(heads(1, sent)), ENVELOPE_BYTES)
+    return confirms, outcomes
+
+
+@given(conversations(), st.booleans(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_stream_of_acks_nacks_and_returns_settles_as_one_by_one(
+    said: list[Said], may_return: bool, data: st.DataObject
+) -> None:
+    stream = b"".join(one.frames for one in said)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    bounds = [0, *cuts, len(stream)]
+
+    reference, expected = confirms_of(SENT, may_return)
+    ends = np.cumsum([len(one.frames) for one in said])
+    for one, read in zip(said, np.searchsorted(bounds[1:], ends), strict=True):
+        one.settle(reference, int(read))
+
+    confirms, outcomes = confirms_of(SENT, may_return)
+    parser, rest = Parser(FRAMING, confirms, lambda method: None), b""
+    for read, (start, end) in enumerate(itertools.pairwise(bounds)):
+        piece = rest + stream[start:end]
+        buffer = ReadBuffer(len(piece))
+        buffer.raw[:] = piece
+        rest = piece[parser.parse(buffer, len(piece), read) :]
+    assert rest == b""
+    assert summary(outcomes) == summary(expected)
+    assert confirms.in_flight == reference.in_flight
+
+
+@pytest.mark.parametrize("tag", [0, 5000, 2**63, 2**64 - 1])
+def test_one_ack_of_more_than_there_is_room_for_settles_all(tag: int) -> None:
+    confirms, outcomes = confirms_of(5000, may_return=False)
+    frame = method_frame(CHANNEL, Basic.Ack(tag, True))
+    buffer = ReadBuffer(len(frame))
+    buffer.raw[:] = frame
+    parser = Parser(FRAMING, confirms, lambda method: None)
+    assert parser.parse(buffer, len(frame), 7) == len(frame)
+    assert settled_so_far(outcomes) == [(tag, CONFIRMED, 7) for tag in range(1, 5001)]
+    assert confirms.in_flight == 0
+
+
+def test_single_acks_of_tags_beyond_all_settle_nothing() -> None:
+    confirms, outcomes = confirms_of(10, may_return=False)
+    for tag in (0, 11, 2**63 - 1, 2**63, 2**64 - 1):
+        frame = method_frame(CHANNEL, Basic.Ack(tag, False))
+        buffer = ReadBuffer(len(frame))
+        buffer.raw[:] = frame
+        Parser(FRAMING, confirms, lambda method: None).parse(buffer, len(frame), 7)
+    assert settled_so_far(outcomes) == []
+    assert confirms.in_flight == 10
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (b"\1\0\1\0\0\0\x08\0\x3c\0\x50\0\0\0\0\xce", "not understood"),
+        (method_frame(CHANNEL + 1, Basic.Ack(1, False)), "a frame for channel 2"),
+        (method_frame(0, Basic.Ack(1, False)), "a frame for channel 0"),
+        (method_frame(CHANNEL, Basic.Ack(1, False))[:-1] + b"x", "without its end mark"),
+        (body_frame(CHANNEL, b"x"), "a body without its message"),
+    ],
+)
+def test_what_is_no_amqp_is_refused_and_named(bad: bytes, why: str) -> None:
+    confirms, _ = confirms_of(10, may_return=True)
+    buffer = ReadBuffer(len(bad))
+    buffer.raw[:] = bad
+    with pytest.raises(BadFrame, match=why):
+        Parser(FRAMING, confirms, lambda method: None).parse(buffer, len(bad), 7)
+
+
+# -- the orders in which brokers send acks, nacks and returns --------------------------------------
+
+
+def body(heads: Envelopes, place: int, head_bytes: int = ENVELOPE_BYTES) -> bytes:
+    return bytes(envelope_bytes(heads)[place].tobytes()[:head_bytes]) + b"tail"
+
+
+def settlement(
+    confirms: int = 10, may_return: bool = True
+) -> tuple[Confirms, OutcomeRows, Envelopes]:
+    sink = OutcomeRows()
+    made = Confirms(3, FRAMING, ConfirmTerms(confirms, may_return), sink)
+    heads = stamped(4)
+    made.sent(envelope_bytes(heads), ENVELOPE_BYTES)
+    return made, sink, heads
+
+
+def test_an_ack_confirms_with_the_lane_and_the_time_it_was_read() -> None:
+    lane, sink, _ = settlement()
+    lane.acked(2, multiple=True, at_ns=7)
+    assert settled_so_far(sink) == [(0, CONFIRMED, 7), (1, CONFIRMED, 7)]
+    assert sink.take().lane.tolist() == [3, 3]
+    assert lane.in_flight == 2
+
+
+@pytest.mark.parametrize("head_bytes", [8, 32])
+def test_a_return_followed_by_its_ack_counts_as_returned_only(head_bytes: int) -> None:
+    lane, sink, heads = settlement()
+    lane.sent(envelope_bytes(stamped(0)), head_bytes)
+    lane.returned(body(heads, 1, head_bytes), at_ns=5)
+    assert settled_so_far(sink) == []
+    lane.acked(4, multiple=True, at_ns=6)
+    kinds = [kind for _, kind, _ in settled_so_far(sink)]
+    assert kinds == [CONFIRMED, RETURNED, CONFIRMED, CONFIRMED]
+
+
+def test_a_nack_followed_by_its_return_counts_as_returned_only() -> None:
+    lane, sink, heads = settlement()
+    lane.nacked(2, multiple=False, at_ns=5)
+    assert settled_so_far(sink) == []
+    assert lane.in_flight == 4
+    lane.returned(body(heads, 1), at_ns=6)
+    assert settled_so_far(sink) == [(1, RETURNED, 5)]
+    assert lane.in_flight == 3
+
+
+def test_a_nack_without_a_return_is_a_refusal_once_its_return_is_overdue() -> None:
+    lane, sink, _ = settlement()
+    lane.nacked(1, multiple=False, at_ns=5)
+    lane.release(now_ns=5 + NANOSECONDS_HELD - 1)
+    assert settled_so_far(sink) == []
+    lane.release(now_ns=5 + NANOSECONDS_HELD)
+    assert settled_so_far(sink) == [(0, REFUSED, 5)]
+
+
+def test_where_nothing_can_be_returned_a_nack_is_a_refusal_at_once() -> None:
+    lane, sink, _ = settlement(may_return=False)
+    lane.nacked(1, multiple=False, at_ns=5)
+    assert settled_so_far(sink) == [(0, REFUSED, 5)]
+
+
+def test_without_confirms_a_return_is_an_outcome_by_itself() -> None:
+    lane, sink, heads = settlement(confirms=0)
+    lane.returned(body(heads, 2), at_ns=9)
+    assert settled_so_far(sink) == [(2, RETURNED, 9)]
+    assert lane.in_flight == 0
+
+
+def test_a_lost_lane_leaves_unknown_what_is_open_and_keeps_what_is_known() -> None:
+    lane, sink, heads = settlement()
+    lane.nacked(1, multiple=False, at_ns=5)
+    lane.returned(body(heads, 3), at_ns=6)
+    lane.abandon(at_ns=8)
+    assert settled_so_far(sink) == [
+        (0, REFUSED, 5),
+        (1, UNKNOWN, 8),
+        (2, UNKNOWN, 8),
+        (3, RETURNED, 8),
+    ]
+    assert lane.in_flight == 0
+
+
+def test_settling_a_tag_nobody_knows_changes_nothing() -> None:
+    lane, sink, _ = settlement()
+    lane.nacked(99, multiple=False, at_ns=5)
+    lane.acked(99, multiple=False, at_ns=5)
+    lane.release(now_ns=10 * NANOSECONDS_HELD)
+    assert settled_so_far(sink) == []

@@ -52,7 +52,7 @@ def test_headers_are_read_as_pika_reads_them(table: dict[str, Any], persistent: 
 
 
 @given(own_headers)
-def test_both_planes_send_headers_that_are_received_alike(own: dict[str, bytes]) -> None:
+def test_headers_are_received_as_if_pika_had_sent_them(own: dict[str, bytes]) -> None:
     properties = message_properties(persistent=False, headers=header_values(own))
     by_pika = decoded(header_frame(CHANNEL, 0, properties)).properties.headers
     by_us = decoded(MessageHeader(CHANNEL, 1, None).frame(0, own)).properties.headers

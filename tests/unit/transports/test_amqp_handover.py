@@ -1,4 +1,4 @@
-"""Which plane is used, and what is said where it is not the one asked for."""
+"""Whether this pika lets go of a connection, and what is said where it does not."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import pika
 import pika.connection
 import pytest
 
-from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.transports.amqp import handover
-from bench_spark.transports.amqp.planes import chosen_plane
 
 
 @pytest.fixture(autouse=True)
@@ -23,13 +21,6 @@ def ask_again() -> Iterator[None]:
 
 def test_this_pika_hands_over_its_connections() -> None:
     assert handover.obstacle() is None
-
-
-@pytest.mark.parametrize(("asked", "used"), [("fast", "fast"), ("pika", "pika")])
-def test_the_plane_asked_for_is_used_and_named(asked: Any, used: str) -> None:
-    plane = chosen_plane(Amqp(plane=asked))
-    assert plane.is_fast == (used == "fast")
-    assert plane.client_library == f"pika {pika.__version__} ({used} plane)"
 
 
 def without_its_heartbeat(connection: Any) -> None:
@@ -59,11 +50,11 @@ def no_such_method(*_: Any) -> None:
         ("_remove_heartbeat", no_such_method, "does not hand over"),
     ],
 )
-def test_another_pika_is_used_as_it_is_and_the_result_says_why(
+def test_another_pika_is_an_obstacle_and_is_named(
     name: str, replacement: Any, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pika.connection.Connection, name, replacement)
-    plane = chosen_plane(Amqp())
-    assert not plane.is_fast
-    assert "(pika plane: " in plane.client_library
-    assert said in plane.client_library
+    found = handover.obstacle()
+    assert found is not None
+    assert said in found
+    assert pika.__version__ in found

@@ -1,4 +1,4 @@
-"""The socket of a fast lane, with the broker's end in the test's hands."""
+"""The socket of a lane, with the broker's end in the test's hands."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import pika.spec
 import pytest
 
 from bench_spark.transports.amqp.connection import Handover, describe_end
-from bench_spark.transports.amqp.deliveries import Deliveries
+from bench_spark.transports.amqp.deliveries import ConsumerTags, Deliveries
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
+    Framing,
     body_frame,
     header_frame,
     method_frame,
@@ -27,6 +28,7 @@ from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.loop import Loop
 
 FRAME_MAX = 4096
+FRAMING = Framing(1, FRAME_MAX)
 PATIENCE_SECONDS = 60.0
 spec = pika.spec
 
@@ -42,11 +44,11 @@ class Rig:
         self.arrivals = Arrivals(HEAD_ONLY)
         self.methods: list[Any] = []
         self.ends: list[Exception] = []
-        handover = Handover(ours, 1, FRAME_MAX, heartbeat_seconds, unread, unsent, None)
+        handover = Handover(ours, FRAMING, heartbeat_seconds, unread, unsent, None)
 
         def make_parser(on_method: Any) -> Parser:
-            receiver = Deliveries(0, 1, {b"tag": 0}, self.arrivals)
-            return Parser(1, FRAME_MAX, receiver, on_method)
+            receiver = Deliveries(0, FRAMING, ConsumerTags(b"tag-", 1), self.arrivals)
+            return Parser(FRAMING, receiver, on_method)
 
         self.wire = Wire(
             handover, self.loop, time.monotonic_ns, read_buffer(FRAME_MAX), make_parser
@@ -85,7 +87,7 @@ def rig() -> Iterator[Rig]:
 def delivery(tag: int) -> bytes:
     return b"".join(
         (
-            method_frame(1, spec.Basic.Deliver("tag", tag, False, "", "key")),
+            method_frame(1, spec.Basic.Deliver("tag-0", tag, False, "", "key")),
             header_frame(1, 40, spec.BasicProperties()),
             body_frame(1, bytes(40)),
         )

@@ -1,4 +1,4 @@
-"""Messages as the fast plane writes them, read back by pika."""
+"""Messages as producers write them, read back by pika."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import numpy as np
 import pika.frame
 import pika.spec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.transports.amqp.key_choice import KeyChoice
-from bench_spark.transports.amqp.publishing import MessageBlock, PublishFrames
+from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
+from bench_spark.transports.base import U8
 from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
+from bench_spark.transports.sockets.sending import Load
 
 FRAME_MAX = 4096
 
@@ -96,49 +98,103 @@ def test_exchange_key_flags_and_delivery_mode_are_as_asked(
     }
 
 
+def load_of(
+    made: Envelopes, tails: bytes | U8, head_bytes: int = 32, routes: list[int] | None = None
+) -> Load:
+    places = np.array(routes or [0] * len(made), np.uint16)
+    return Load(made, envelope_bytes(made), places, tails, head_bytes)
+
+
+TAIL_SIZES = [0, 1, 80, FRAME_MAX - 8 - 32, FRAME_MAX - 8 - 31, 2 * FRAME_MAX, 3 * (FRAME_MAX - 8)]
+
+
 @given(
-    st.lists(st.integers(1, 40), min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=5),
     st.sampled_from([8, 32]),
-    st.sampled_from([b"", b"x", b"tail" * 20, bytes(2 * FRAME_MAX)]),
+    st.sampled_from(TAIL_SIZES),
 )
-def test_a_stamped_block_is_as_many_messages_with_these_heads(
-    counts: list[int], head_bytes: int, tail: bytes
+@settings(deadline=None)
+def test_a_batch_is_as_many_messages_with_these_heads_and_tails(
+    batches: list[tuple[int, bool]], head_bytes: int, tail_bytes: int
 ) -> None:
-    block = MessageBlock(frames(), tail, head_bytes)
-    for count in counts:
+    writer, chance = MessageWriter(may_return=False), np.random.default_rng(1)
+    for count, has_own_tails in batches:
         made = heads(count)
-        rows = envelope_bytes(made)
-        stamped = bytes(block.stamped(rows))
-        assert len(stamped) == count * block.message_bytes
-        bodies = [one.body for one in published(stamped)]
-        assert bodies == [row.tobytes()[:head_bytes] + tail for row in rows]
+        tails = chance.integers(0, 256, (count, tail_bytes), np.uint8)
+        shared = tails[0].tobytes()
+        load = load_of(made, tails if has_own_tails else shared, head_bytes)
+        bodies = [one.body for one in published(bytes(writer.write([frames()], load)))]
+        assert bodies == [
+            row.tobytes()[:head_bytes] + (tail.tobytes() if has_own_tails else shared)
+            for row, tail in zip(envelope_bytes(made), tails, strict=True)
+        ]
+
+
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=60), st.booleans(), st.sampled_from(TAIL_SIZES)
+)
+@settings(deadline=None)
+def test_messages_for_several_destinations_are_written_in_their_order(
+    routes: list[int], has_own_tails: bool, tail_bytes: int
+) -> None:
+    keys = ["a", "longer.key", "the.longest.key"]
+    of_routes = [frames(key=key) for key in keys]
+    made = heads(len(routes))
+    tails = np.random.default_rng(2).integers(0, 256, (len(routes), tail_bytes), np.uint8)
+    load = load_of(made, tails if has_own_tails else bytes(tail_bytes), routes=routes)
+    messages = published(bytes(MessageWriter(may_return=False).write(of_routes, load)))
+    assert [one.method.routing_key for one in messages] == [keys[route] for route in routes]
+    rows = envelope_bytes(made)
+    assert [one.body for one in messages] == [
+        row.tobytes() + (tail.tobytes() if has_own_tails else bytes(tail_bytes))
+        for row, tail in zip(rows, tails, strict=True)
+    ]
+
+
+def test_a_batch_larger_than_all_before_it_is_written_whole() -> None:
+    writer = MessageWriter(may_return=False)
+    for size in (100, 3_000_000, 100):
+        messages = published(bytes(writer.write([frames()], load_of(heads(2), bytes(size)))))
+        assert [len(one.body) for one in messages] == [32 + size] * 2
+
+
+def test_bodies_of_any_size_are_written_one_by_one() -> None:
+    tails = [b"x" * size for size in (0, 1, 100, 2 * FRAME_MAX)]
+    made = heads(len(tails))
+    places = np.zeros(len(tails), np.uint16)
+    load = Load(made, envelope_bytes(made), places, tails, 32)
+    messages = published(bytes(MessageWriter(may_return=False).write([frames()], load)))
+    assert [one.body[32:] for one in messages] == tails
 
 
 @pytest.mark.parametrize("size", [0, 100, 3 * FRAME_MAX])
 def test_headers_are_in_every_message(size: int) -> None:
     headers = {"kind": "order", "urgent": True, "pages": 3}
-    block = MessageBlock(frames(headers=headers), bytes(size), 32)
-    messages = published(bytes(block.stamped(envelope_bytes(heads(3)))))
+    written = MessageWriter(may_return=False).write(
+        [frames(headers=headers)], load_of(heads(3), bytes(size))
+    )
+    messages = published(bytes(written))
     assert [one.properties.headers for one in messages] == [headers] * 3
     assert [len(one.body) for one in messages] == [32 + size] * 3
 
 
 @given(st.integers(2, 2000), st.integers(1, 60), st.integers(0, 3))
-def test_a_stamped_block_has_the_chosen_routing_keys(keys: int, count: int, producer: int) -> None:
+@settings(deadline=None)
+def test_messages_have_the_chosen_routing_keys(keys: int, count: int, producer: int) -> None:
     digits = len(str(keys - 1))
     choice = KeyChoice(keys, digits)
     made = heads(count)
     made["producer"] = producer
     one_key = frames(key=f"schlüssel.{0:0{digits}d}")
-    block = MessageBlock(one_key, b"tail", 32)
     expected = [f"schlüssel.{number:0{digits}d}" for number in choice.numbers(made).tolist()]
-    stamped = bytes(block.stamped(envelope_bytes(made), choice.digits(made)))
-    assert [one.method.routing_key for one in published(stamped)] == expected
+    writer = MessageWriter(may_return=False)
+    written = bytes(writer.write([one_key], load_of(made, b"tail"), choice.digits(made)))
+    assert [one.method.routing_key for one in published(written)] == expected
     singly = b"".join(
         one_key.message(head.tobytes() + b"tail", row.tobytes())
         for head, row in zip(envelope_bytes(made), choice.digits(made), strict=True)
     )
-    assert singly == stamped
+    assert singly == written
 
 
 def test_keys_are_chosen_evenly_and_by_the_message_alone() -> None:

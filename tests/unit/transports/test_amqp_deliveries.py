@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import ENVELOPE_BYTES, envelope_bytes
-from bench_spark.transports.amqp.deliveries import Deliveries
+from bench_spark.transports.amqp.deliveries import MOST_PIECES, ConsumerTags, Deliveries
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
+    Framing,
     body_frame,
     header_frame,
     method_frame,
@@ -25,11 +26,14 @@ from bench_spark.transports.amqp.frames import (
 from bench_spark.transports.amqp.message_headers import header_bytes
 from bench_spark.transports.amqp.parsing import BadFrame, Parser
 from bench_spark.transports.base import Part, Received
-from bench_spark.transports.sockets.arrivals import Arrivals
-from bench_spark.transports.sockets.runs import FEW, ReadBuffer
+from bench_spark.transports.sockets import generations
+from bench_spark.transports.sockets.arrivals import MOST_BYTES, Arrivals
+from bench_spark.transports.sockets.runs import ReadBuffer
 
 CHANNEL, FRAME_MAX, LANE = 1, 4096, 3
-CONSUMERS = {b"bench-0-0": 0, b"bench-0-1": 1, b"": 2}
+FRAMING = Framing(CHANNEL, FRAME_MAX)
+TAGS = ConsumerTags(b"bench-0-", 12)
+CONSUMERS = {TAGS.of(route): route for route in (0, 1, 9, 10, 11)}
 Basic, Connection = pika.spec.Basic, pika.spec.Connection
 
 # -- making streams --------------------------------------------------------------------------------
@@ -88,7 +92,7 @@ BETWEEN_MESSAGES = {
 
 KINDS = st.builds(
     Kind,
-    consumer=st.sampled_from([consumer.decode() for consumer in CONSUMERS]),
+    consumer=st.sampled_from(sorted(CONSUMERS)),
     exchange=st.sampled_from(["", "amq.topic"]),
     routing_key=st.sampled_from(["bench-run-0", "k"]),
     size=st.sampled_from([0, 1, 8, 31, 32, 33, 100, 101, FRAME_MAX - 8, FRAME_MAX, 9000]),
@@ -161,7 +165,7 @@ def read_naively(stream: bytes) -> Seen:
             continue
         if len(body) == header.body_size:
             if isinstance(method, Basic.Deliver):
-                route = CONSUMERS[method.consumer_tag.encode()]
+                route = CONSUMERS[method.consumer_tag]
                 row = (route, method.delivery_tag, method.redelivered, body)
                 headers = header_bytes(header.properties.headers)
                 seen.messages.append((*row, headers))
@@ -180,25 +184,21 @@ class Reader:
 
     def __init__(self, want: frozenset[Part] = EVERYTHING) -> None:
         self.arrivals = Arrivals(want)
-        self.deliveries = Deliveries(LANE, CHANNEL, CONSUMERS, self.arrivals)
+        self.deliveries = Deliveries(LANE, FRAMING, TAGS, self.arrivals)
         self.methods: list[str] = []
-        self.buffer = ReadBuffer(1 << 22)
         self._rest = b""
         self._parser = Parser(
-            CHANNEL,
-            FRAME_MAX,
-            self.deliveries,
-            lambda method: self.methods.append(repr(method)),
-            keeps_bodies=self.arrivals.wants_bodies,
+            FRAMING, self.deliveries, lambda method: self.methods.append(repr(method))
         )
 
     def read(self, piece: bytes, at_ns: int) -> None:
         data = self._rest + piece
-        self.buffer.raw[: len(data)] = data
-        done = self._parser.parse(self.buffer, len(data), at_ns)
+        buffer = ReadBuffer(len(data))
+        buffer.raw[:] = data
+        done = self._parser.parse(buffer, len(data), at_ns)
         # Whatever was decoded must have been copied out: the next read comes here.
         self._rest = data[done:]
-        self.buffer.raw[: len(data)] = bytes(len(data))
+        buffer.raw[:] = bytes(len(data))
 
 
 def rows(received: Received) -> list[tuple[int, int, bool, bytes, Any]]:
@@ -237,62 +237,50 @@ def test_any_stream_in_any_pieces_is_read_as_the_naive_reader_reads_it(
     assert np.array_equal(received.received_ns, np.searchsorted(bounds[1:], last_bytes))
 
 
-@given(KINDS.filter(lambda kind: kind.size < 5000), st.integers(100, 300), st.integers(0, 99))
-@settings(max_examples=30, deadline=None)
-def test_long_runs_are_decoded_together_and_one_heartbeat_does_not_end_that(
-    kind: Kind, count: int, heartbeat_at: int
-) -> None:
-    frames = [b"".join(delivery(kind, tag)) for tag in range(count)]
-    frames.insert(heartbeat_at, HEARTBEAT_FRAME)
+def test_more_messages_than_there_is_room_for_are_all_decoded() -> None:
+    count = 3 * max(MOST_PIECES, len(Arrivals(EVERYTHING).rows))
+    messages = [b"".join(delivery(Kind(size=tag % 50), tag)) for tag in range(count)]
+    messages.insert(count // 2, HEARTBEAT_FRAME)
+    for want in (frozenset[Part](), EVERYTHING):
+        reader = Reader(want)
+        reader.read(b"".join(messages), at_ns=1)
+        received = reader.arrivals.take()
+        assert received.tag.tolist() == list(range(count))
+        assert received.size.tolist() == [tag % 50 for tag in range(count)]
+        if want:
+            assert rows(received) == read_naively(b"".join(messages)).messages
+
+
+def test_a_row_is_written_over_in_all_of_its_fields() -> None:
     reader = Reader(frozenset())
-    reader.read(b"".join(frames), at_ns=1)
-    received = reader.arrivals.take()
-    assert received.tag.tolist() == list(range(count))
-    # Two to see what they have in common; next to the heartbeat and at the end a few singly.
-    assert reader.deliveries.decoded_together >= count - 2 - 2 * FEW
+    for rows_used_before in range(2):
+        reader.arrivals.rows.view(np.uint8)[:] = 0xFF
+        reader.read(b"".join(delivery(Kind(size=8), 5)), at_ns=7)
+        received = reader.arrivals.take()
+        head = (5).to_bytes(8, "little").ljust(ENVELOPE_BYTES, b"\0")
+        assert envelope_bytes(received.head).tobytes() == head, rows_used_before
+        [row] = received.rows[["received_ns", "tag", "lane", "size", "subscription"]].tolist()
+        assert row == (7, 5, LANE, 8, 0)
+        [row] = received.rows[["route", "redelivered", "corrupted"]].tolist()
+        assert row == (0, False, False)
 
 
-def test_a_message_cut_by_a_read_is_still_decoded_with_the_run() -> None:
-    stream = b"".join(b"".join(delivery(Kind(), tag)) for tag in range(1000))
-    reader = Reader(frozenset())
-    for at in range(0, len(stream), 5000):
-        reader.read(stream[at : at + 5000], at_ns=at)
-    assert reader.arrivals.take().tag.tolist() == list(range(1000))
-    assert reader.deliveries.decoded_together >= 950
+def test_a_tag_says_of_which_generation_it_is() -> None:
+    arrivals = Arrivals(frozenset())
+    mark = generations.mark(3)
+    parser = Parser(FRAMING, Deliveries(LANE, FRAMING, TAGS, arrivals, mark), print)
+    stream = b"".join(delivery(Kind(), 77))
+    buffer = ReadBuffer(len(stream))
+    buffer.raw[:] = stream
+    assert parser.parse(buffer, len(stream), 1) == len(stream)
+    assert generations.own_tags(arrivals.take().tag, 3).tolist() == [77]
 
 
-def test_after_a_change_of_size_messages_are_decoded_together_again() -> None:
-    kinds = [Kind(size=size) for size in (100, 5000, 40) for _ in range(100)]
-    reader = Reader()
-    reader.read(b"".join(b"".join(delivery(kind, tag)) for tag, kind in enumerate(kinds)), at_ns=1)
-    received = reader.arrivals.take()
-    assert received.tag.tolist() == list(range(300))
-    assert received.size.tolist() == [kind.size for kind in kinds]
-    # At each size two to see what they have in common, and at its end a few singly.
-    assert reader.deliveries.decoded_together >= 300 - 3 * (2 + 2 * FEW)
-
-
-def test_messages_that_differ_in_their_routing_keys_are_decoded_together() -> None:
-    kinds = [Kind(exchange="e", routing_key=f"key.{number % 7}") for number in range(200)]
-    reader = Reader()
-    reader.read(b"".join(b"".join(delivery(kind, tag)) for tag, kind in enumerate(kinds)), at_ns=1)
-    assert [tag for _, tag, *_ in rows(reader.arrivals.take())] == list(range(200))
-    assert reader.deliveries.decoded_together >= 200 - 2 - FEW
-
-
-def test_a_message_that_differs_in_any_byte_but_tag_key_and_body_is_not_decoded_with_the_run() -> (
+def test_a_message_that_differs_in_any_byte_is_read_as_the_naive_reader_reads_it_or_refused() -> (
     None
 ):
     messages = [b"".join(delivery(Kind(size=40), tag)) for tag in range(1, 41)]
     spoilt_at, spoilt = 19, messages[19]
-    tag_at, body_at = spoilt.index((20).to_bytes(8, "big")), len(spoilt) - 1 - 40
-    key = Kind().routing_key.encode()
-    key_at = spoilt.index(key)
-    free = {
-        *range(tag_at, tag_at + 9),
-        *range(key_at, key_at + len(key)),
-        *range(body_at, body_at + 40),
-    }
     for place in range(len(spoilt)):
         changed = bytearray(spoilt)
         changed[place] ^= 1
@@ -306,28 +294,66 @@ def test_a_message_that_differs_in_any_byte_but_tag_key_and_body_is_not_decoded_
             assert tags == list(range(1, spoilt_at + 1)), place
         else:
             assert rows(reader.arrivals.take()) == read_naively(stream).messages, place
-        assert (reader.deliveries.decoded_together == len(messages) - 2) == (place in free), place
 
 
 @pytest.mark.parametrize(
-    "bad",
+    ("bad", "why"),
     [
-        b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        HEARTBEAT_FRAME[:-1] + b"\0",
-        body_frame(CHANNEL, b"no message began"),
-        header_frame(CHANNEL, 5, pika.spec.BasicProperties()),
-        delivery(Kind(), 1)[0] * 2,
-        delivery(Kind(consumer="someone"), 1),
-        [*delivery(Kind(size=8), 1)[:2], body_frame(CHANNEL, bytes(9))],
-        [frame.replace(b"\1\0\1", b"\1\0\2", 1) for frame in delivery(Kind(), 1)],
-        body_frame(CHANNEL, bytes(FRAME_MAX)),
-        b"\1\0\1\0\0\0\4\0\x3c\xff\xff\xce",
-        b"\1\0\1\0\0\0\2\0\x3c\xce",
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "a frame of kind 72 and"),
+        (HEARTBEAT_FRAME[:-1] + b"\0", "a frame without its end mark"),
+        (body_frame(CHANNEL, b"no message began"), "a body without its message"),
+        (header_frame(CHANNEL, 5, pika.spec.BasicProperties()), "a header without its message"),
+        (b"".join(delivery(Kind(), 1)[1::-1]), "a header without its message"),
+        (b"".join(delivery(Kind(), 1)[::2]), "a body without its message"),
+        (delivery(Kind(), 1)[0] * 2, "a message that breaks off"),
+        (b"".join(delivery(Kind(), 1)[:2]) + delivery(Kind(), 1)[0], "a message that breaks off"),
+        (b"".join(delivery(Kind(), 1)[:2]) * 2, "a message that breaks off"),
+        (b"".join([*delivery(Kind(), 1)[:2], delivery(Kind(), 1)[1]]), "header without its"),
+        (b"".join(delivery(Kind(consumer="someone"), 1)), "a consumer that is not ours"),
+        (b"".join(delivery(Kind(consumer="bench-0-12"), 1)), "a consumer that is not ours"),
+        (b"".join(delivery(Kind(consumer="bench-0-01"), 1)), "a consumer that is not ours"),
+        (b"".join(delivery(Kind(consumer="bench-0-"), 1)), "a consumer that is not ours"),
+        (b"".join(delivery(Kind(consumer="bench-0-1x"), 1)), "a consumer that is not ours"),
+        (
+            b"".join([*delivery(Kind(size=8), 1)[:2], body_frame(CHANNEL, bytes(9))]),
+            "longer than announced",
+        ),
+        (
+            b"".join(frame.replace(b"\1\0\1", b"\1\0\2", 1) for frame in delivery(Kind(), 1)),
+            "a frame for channel 2",
+        ),
+        (body_frame(CHANNEL, bytes(FRAME_MAX)), "a frame of kind 3 and 4096 bytes"),
+        (b"\1\0\1\0\0\0\4\0\x3c\xff\xff\xce", "not understood"),
+        (b"\1\0\1\0\0\0\2\0\x3c\xce", "not understood"),
+        (b"\1\0\1\0\0\0\6\0\x3c\0\x3c\xff\0\xce", "not understood"),
+        (
+            delivery(Kind(), 1)[0] + header_frame(CHANNEL, 2**63, pika.spec.BasicProperties()),
+            "announced with 9223372036854775808 bytes",
+        ),
+        (
+            delivery(Kind(), 1)[0]
+            + header_frame(CHANNEL, MOST_BYTES + 1, pika.spec.BasicProperties()),
+            f"the largest that can arrive in this run has {MOST_BYTES}",
+        ),
+        (
+            returned(Kind(), 1)[0]
+            + header_frame(CHANNEL, MOST_BYTES + 1, pika.spec.BasicProperties()),
+            f"the largest that can arrive in this run has {MOST_BYTES}",
+        ),
     ],
 )
-def test_what_is_no_amqp_is_refused_not_skipped(bad: bytes | list[bytes]) -> None:
-    with pytest.raises(BadFrame):
-        Reader().read(bad if isinstance(bad, bytes) else b"".join(bad), at_ns=1)
+def test_what_is_no_amqp_is_refused_and_named_not_skipped(bad: bytes, why: str) -> None:
+    with pytest.raises(BadFrame, match=why):
+        Reader().read(bad, at_ns=1)
+
+
+@pytest.mark.parametrize("cut_at", range(1, 130))
+def test_a_stream_that_is_cut_anywhere_waits_for_the_rest(cut_at: int) -> None:
+    stream = b"".join([*delivery(Kind(size=20), 1), *delivery(Kind(size=20), 2)])
+    reader = Reader()
+    reader.read(stream[:cut_at], at_ns=1)
+    reader.read(stream[cut_at:], at_ns=2)
+    assert rows(reader.arrivals.take()) == read_naively(stream).messages
 
 
 def test_a_channel_that_is_closed_in_the_middle_of_a_message_is_told() -> None:

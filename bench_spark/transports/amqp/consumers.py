@@ -1,0 +1,238 @@
+"""Consumers: deliveries are decoded into rows, acknowledgements written many at once, and committed
+where that is asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pika.spec
+
+from bench_spark.transports.amqp.acks import U64, AckFrames
+from bench_spark.transports.amqp.connection import AmqpConnection
+from bench_spark.transports.amqp.deliveries import ConsumerTags, Deliveries
+from bench_spark.transports.amqp.frames import method_frame
+from bench_spark.transports.amqp.lanes import AmqpLane, AmqpLanes, LaneTerms
+from bench_spark.transports.amqp.parsing import Parser
+from bench_spark.transports.amqp.protocol import OpenChannel
+from bench_spark.transports.amqp.transactions import AckTransactions
+from bench_spark.transports.base import Lane, Part, Received
+from bench_spark.transports.sockets import generations
+from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.gathering import Gathering
+from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
+from bench_spark.transports.sockets.receiving import ReceivingLanes
+
+IDLE_SECONDS = 1.0
+"""Acknowledgements that are not enough for a group, or for a transaction, go out anyway after this
+long without a message."""
+DETACH_SECONDS = 5.0
+"""How long to wait for each consumer's cancellation: the broker first sends what it has pushed."""
+COMMIT_SECONDS = 2.0
+"""How long to wait, when all is over, for the broker to commit what was acknowledged last."""
+
+
+class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, OpenChannel]):
+    def __init__(
+        self, terms: LaneTerms, want: frozenset[Part], *, is_gathered: bool = False
+    ) -> None:
+        self._gathering = Gathering() if is_gathered else None
+        self._arrivals = Arrivals(want, terms.most_bytes)
+        self._acks: dict[int, _AckGroup] = {}
+        """By lane."""
+        self._transactions: dict[int, AckTransactions] = {}
+        """By lane, where acknowledgements are committed."""
+        self._acknowledged_unreported = 0
+        self._idle_check_seconds = 0.0
+        try:
+            super().__init__(terms)
+        except BaseException:
+            self._close_gathering()
+            raise
+        if self._gathering is not None:
+            self._loop.add(self._gathering)
+
+    # -- opening -----------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        is_transacted = self._amqp.consumer_transaction > 0
+        self._begin_all("tx.select, basic.consume" if is_transacted else "basic.consume")
+        self._ring_if_more()
+
+    def _make_parser(self, lane: AmqpLane, on_method: Callable[[Any], None]) -> Parser:
+        framing, arrivals = lane.handover.framing, self._arrivals
+        tag_mark = generations.mark(lane.generation)
+        receiver = Deliveries(lane.number, framing, consumer_tags(lane.lane), arrivals, tag_mark)
+        return Parser(framing, receiver, on_method, arrivals.most_bytes)
+
+    def _begin(self, lane: AmqpLane) -> None:
+        spec = pika.spec.Basic
+        is_auto = self._amqp.ack == "auto"
+        every = self._amqp.ack_every
+        frames = AckFrames(lane.handover.framing.channel, multiple=every > 1)
+        self._acks[lane.number] = _AckGroup(frames, every)
+        if self._amqp.consumer_transaction:
+            self._transactions[lane.number] = AckTransactions(
+                self._amqp.consumer_transaction, every
+            )
+            lane.unanswered += 1
+            lane.connection.send_method(pika.spec.Tx.Select())
+        if not is_auto:
+            lane.connection.send_method(spec.Qos(prefetch_count=self._amqp.effective_prefetch))
+        tags = consumer_tags(lane.lane)
+        lane.unanswered += tags.routes
+        for route, destination in enumerate(lane.lane.destinations):
+            lane.connection.send_method(
+                spec.Consume(
+                    queue=destination.name or "",
+                    consumer_tag=tags.of(route),
+                    no_ack=is_auto,
+                    arguments=dict(self._amqp.consumer_arguments),
+                )
+            )
+
+    def _on_method(self, lane: AmqpLane, method: Any) -> None:
+        spec = pika.spec
+        if isinstance(method, spec.Basic.ConsumeOk | spec.Basic.CancelOk | spec.Tx.SelectOk):
+            self._answered(lane)
+        elif isinstance(method, pika.spec.Tx.CommitOk):
+            self._acknowledged_unreported += self._transactions[lane.number].committed()
+            self._commit(lane)
+        elif isinstance(method, pika.spec.Basic.Cancel):
+            route = int(method.consumer_tag.rpartition("-")[2])
+            queue = lane.lane.destinations[route].name
+            self._lose_because(lane, f"consumer of {queue!r} cancelled by the broker")
+
+    # -- acknowledging -----------------------------------------------------------------------------
+
+    def acknowledge(self, received: Received) -> int:
+        """Also reports what was acknowledged on its own since the last call (idle remainders)."""
+        acknowledged, self._acknowledged_unreported = self._acknowledged_unreported, 0
+        if self._amqp.ack == "auto" or self._is_closing or not len(received):
+            return acknowledged
+        now_seconds = time.monotonic()
+        if is_of_one_lane(received.lane):
+            number = int(received.lane[0])
+            return acknowledged + self._acknowledge_on(number, received.tag, now_seconds)
+        groups = by_lane(received.lane)
+        tags = received.tag[groups.order]
+        for number, start, end in groups:
+            acknowledged += self._acknowledge_on(number, tags[start:end], now_seconds)
+        return acknowledged
+
+    def _acknowledge_on(self, number: int, tags: U64, now_seconds: float) -> int:
+        lane, group = self._opened[number], self._acks[number]
+        tags = generations.own_tags(tags, lane.generation)
+        if lane.is_lost or not len(tags):
+            return 0
+        if self._amqp.consumer_transaction:
+            # What this makes the broker acknowledge is reported when it has said so.
+            self._transactions[number].add(tags, now_seconds)
+            self._commit(lane)
+            return 0
+        before = group.count + len(tags)
+        frames = group.add(tags, now_seconds)
+        if frames:
+            lane.connection.send(frames)
+        return before - group.count
+
+    def _commit(self, lane: AmqpLane, is_partial: bool = False) -> None:
+        tags = self._transactions[lane.number].begin(is_partial)
+        if len(tags):
+            commit = method_frame(lane.handover.framing.channel, pika.spec.Tx.Commit())
+            lane.connection.send(bytes(self._acks[lane.number].frames.of(tags)) + commit)
+
+    def _be_idle(self) -> None:
+        now_seconds = time.monotonic()
+        can_be_partial = self._amqp.ack_every > 1 or self._amqp.consumer_transaction > 1
+        if can_be_partial and now_seconds >= self._idle_check_seconds:
+            self._idle_check_seconds = now_seconds + IDLE_SECONDS / 4
+            self._acknowledge_rest(older_than=now_seconds - IDLE_SECONDS)
+
+    def _acknowledge_rest(self, older_than: float) -> None:
+        """Acknowledge what waits for its group or transaction, where nothing was added since."""
+        if not self._amqp.consumer_transaction:
+            for number, group in self._acks.items():
+                lane = self._opened[number]
+                if group.count and group.added_seconds <= older_than and not lane.is_lost:
+                    self._acknowledged_unreported += group.count
+                    lane.connection.send(group.close())
+            return
+        for number, transactions in self._transactions.items():
+            lane = self._opened[number]
+            is_idle = transactions.added_seconds <= older_than
+            if transactions.waiting and is_idle and not lane.is_lost:
+                self._commit(lane, is_partial=True)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def detach(self) -> bool:
+        self.hold(())
+        lanes = [lane for lane in self._opened if not lane.is_lost and lane.connection.is_open]
+        for lane in lanes:
+            tags = consumer_tags(lane.lane)
+            lane.unanswered += tags.routes
+            for route in range(tags.routes):
+                cancel = pika.spec.Basic.Cancel(consumer_tag=tags.of(route))
+                lane.connection.send_method(cancel)
+        have_all_answered = self._loop.run_down(
+            lambda: sum(lane.unanswered for lane in lanes if not lane.is_lost), DETACH_SECONDS
+        )
+        self._ring_if_more()
+        # What was on its way to be acknowledged is still in its queue.
+        return have_all_answered or self._amqp.ack == "manual"
+
+    def _before_goodbye(self) -> None:
+        self.hold(())
+        # A commit may be under way, and the rest can only be acknowledged behind it.
+        self._await_commits()
+        self._acknowledge_rest(older_than=time.monotonic())
+        self._await_commits()
+
+    def _await_commits(self) -> None:
+        def is_done() -> bool:
+            return not any(
+                transactions.is_committing and self._opened[number].connection.is_open
+                for number, transactions in self._transactions.items()
+            )
+
+        self._loop.run_until(is_done, COMMIT_SECONDS)
+
+    def close(self) -> None:
+        super().close()
+        self._close_gathering()
+
+    def _close_gathering(self) -> None:
+        if self._gathering is not None:
+            self._gathering.close()
+
+
+class _AckGroup:
+    """Messages of one lane that wait to be acknowledged together."""
+
+    def __init__(self, frames: AckFrames, every: int) -> None:
+        self.frames = frames
+        self._every = every
+        self._last_tag: U64 = np.zeros(1, np.uint64)
+        self.count = 0
+        self.added_seconds = 0.0
+
+    def add(self, tags: U64, now_seconds: float) -> memoryview | None:
+        """One acknowledgement for each group that is full now."""
+        first = self._every - self.count - 1
+        self.count = (self.count + len(tags)) % self._every
+        # Copied: tags are the transport's own until the next receive.
+        self._last_tag[0] = tags[-1]
+        self.added_seconds = now_seconds
+        return self.frames.of(tags, first, self._every) if first < len(tags) else None
+
+    def close(self) -> memoryview:
+        """The acknowledgement of a group that is not full."""
+        self.count = 0
+        return self.frames.of(self._last_tag)
+
+
+def consumer_tags(lane: Lane) -> ConsumerTags:
+    return ConsumerTags(f"bench-{lane.member}-".encode(), len(lane.destinations))
