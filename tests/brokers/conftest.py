@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from contract import KAFKA_PLANES, PLANES, data_plane
+from contract import PLANES, data_plane
 from patience import patient_agents, punctual_agents  # noqa: F401
 from tls_files import self_signed
 
@@ -21,12 +21,6 @@ def broker(request: pytest.FixtureRequest) -> Broker:
 
 @pytest.fixture(params=PLANES)
 def plane(request: pytest.FixtureRequest) -> Iterator[str]:
-    with data_plane(request.param):
-        yield request.param
-
-
-@pytest.fixture(params=KAFKA_PLANES)
-def kafka_plane(request: pytest.FixtureRequest) -> Iterator[str]:
     with data_plane(request.param):
         yield request.param
 

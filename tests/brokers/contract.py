@@ -51,8 +51,6 @@ from bench_spark.transports.registry import make_transport
 CLOCK = Clock.local()
 PLANES = ("fast", "pika")
 """Data planes of AMQP: the default, and the reference it is compared with."""
-KAFKA_PLANES = ("fast", "confluent")
-"""The same of Kafka."""
 
 _run_numbers = itertools.count()
 _plane: ContextVar[str] = ContextVar("plane", default=PLANES[0])
@@ -117,7 +115,7 @@ def transport_scenario(broker: Broker, **scenario: Any) -> Scenario:
 
 
 def _context(broker: Broker, run_id: str | None, scenario: dict[str, Any]) -> TransportContext:
-    if broker.kind in ("amqp", "kafka"):
+    if broker.kind == "amqp":
         scenario[broker.kind] = {"plane": _plane.get(), **scenario.get(broker.kind, {})}
     if broker.kind in ("http", "tcp"):
         scenario[broker.kind] = {

@@ -6,20 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from contract import (
-    KAFKA_PLANES,
     PLANES,
     data_plane,
     mqtt_version,
 )
 
 AMQP = tuple(f"{name} {plane}" for name in ("rabbitmq", "qpid") for plane in PLANES)
-KAFKA = tuple(f"kafka {plane}" for plane in KAFKA_PLANES)
+KAFKA = ("kafka",)
 MOSQUITTO = ("mosquitto mqtt 3.1.1", "mosquitto mqtt 5")
 
 
 @contextmanager
 def dialect(name: str) -> Iterator[None]:
-    """A data plane of AMQP or Kafka, or a version of MQTT; empty: the default one."""
+    """A data plane of AMQP, or a version of MQTT; empty: the default one."""
     if name.startswith("mqtt "):
         with mqtt_version(name.removeprefix("mqtt ")):
             yield
