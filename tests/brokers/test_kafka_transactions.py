@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from agents import run_load
-from bench_spark.transports.kafka.transactional import TransactionalProducers
 from confluent_kafka import Producer
 from contract import (
     CLOCK,
@@ -44,6 +43,7 @@ from bench_spark.transports.base import (
     Signal,
     SignalKind,
 )
+from bench_spark.transports.kafka.transactions import TransactionalProducers
 
 
 def of_messages(messages: int, **kafka: Any) -> dict[str, Any]:
