@@ -102,6 +102,8 @@ class Keys:
         """What the rows point to, where keys are numbers."""
         self._texts = bytearray()
         """The same where they are text."""
+        self._were_set = False
+        """Whether messages of the block point at keys from before."""
 
     def of(self, batch: Batch) -> Iterable[bytes | None]:
         """One by one; without an end where there are none."""
@@ -113,18 +115,22 @@ class Keys:
             return [b"%d" % number for number in self._rule.numbers(batch.head).tolist()]
         return repeat(None)
 
-    def point(self, rows: Records, batch: Batch, first: int) -> None:
-        """Point messages laid out, of the batch from the first on, at their keys."""
-        end = first + len(rows)
+    def point(self, block: Records, count: int, batch: Batch, first: int) -> None:
+        """Point the first messages of a block at their keys: those of the batch from `first` on."""
+        if batch.keys is None and self._rule.kind == "none":
+            if self._were_set:
+                block["key"], block["key_bytes"] = 0, 0
+                self._were_set = False
+            return
+        self._were_set = True
+        rows, end = block[:count], first + count
         if batch.keys is not None:
             self._point_at(rows, batch.keys[first:end])
         elif self._rule.kind == "producer":
             lanes = batch.lane[first:end].tolist()
             self._point_at(rows, [self._of_producer[lane] for lane in lanes])
-        elif self._rule.is_numbered:
-            write_decimals(self._rule.numbers(batch.head[first:end]), self._memory, rows)
         else:
-            rows["key"], rows["key_bytes"] = 0, 0
+            write_decimals(self._rule.numbers(batch.head[first:end]), self._memory, rows)
 
     def _point_at(self, rows: Records, keys: Sequence[bytes]) -> None:
         rows["key_bytes"] = list(map(len, keys))
@@ -207,6 +213,8 @@ class MessageBlock:
         """The memory of tails, as long as the kernel reads it."""
         self._tail = 0
         """Its address."""
+        self._layout = (0, 0, 0)
+        """How much of heads goes into bodies, the length of tails, from one tail to the next."""
 
     def lay_out(self, batch: Batch, first: int) -> Records:
         """Messages of the batch from the first on, at least one. Valid until the next call.
@@ -223,7 +231,7 @@ class MessageBlock:
         rows = self._rows[:count]
         if batch.head_bytes < ENVELOPE_BYTES:
             self._kept.keep(heads, first, rows)
-        self._keys.point(rows, batch, first)
+        self._keys.point(self._rows, count, batch, first)
         return rows
 
     def _lay_out(self, heads: Envelopes, batch: Batch, first: int) -> int:
@@ -232,17 +240,18 @@ class MessageBlock:
     def _point_at_tails(self, batch: Batch, first: int) -> None:
         tails, width = batch.tail, batch.head_bytes
         if isinstance(tails, bytes):
-            if tails is not self._shared_tail or self._state["head_bytes"][0] != width:
+            if tails is not self._shared_tail or width != self._layout[0]:
                 self._shared_tail = self._tails = tails
                 self._tail = address_of(tails) if tails else 0
-                self._state[0] = (width, len(tails), 0, 0)
+                self._set_layout((width, len(tails), 0))
             return
         self._shared_tail = None
         if isinstance(tails, np.ndarray):
             self._tails = np.ascontiguousarray(tails)
             step = tails.shape[1]
             self._tail = self._tails.__array_interface__["data"][0] + first * step
-            self._state[0] = (width, step, step, 0)
+            if self._layout != (width, step, step):
+                self._set_layout((width, step, step))
             return
         own = _fitting(tails, first, width)
         self._tails = bytearray().join([*own, b"\0"])
@@ -250,16 +259,19 @@ class MessageBlock:
         sizes = self._rows["payload_bytes"]
         sizes[: len(own)] = list(map(len, own))
         sizes[len(own) :] = len(self._memory)  # One that does not fit: there the kernel ends.
-        self._state[0] = (width, -1, 0, 0)
+        self._set_layout((width, -1, 0))
+
+    def _set_layout(self, layout: tuple[int, int, int]) -> None:
+        self._layout = layout
+        self._state[0] = (*layout, 0)
 
     def _make_room(self) -> None:
         """For a body larger than the block."""
-        state = self._state[0]
-        tail_bytes = (
-            state["tail_bytes"] if state["tail_bytes"] >= 0 else self._rows[0]["payload_bytes"]
-        )
-        self._memory = np.zeros(int(state["head_bytes"] + tail_bytes) + 1, np.uint8)
-        state["tails_written"] = 0
+        width, tail_bytes, _ = self._layout
+        if tail_bytes < 0:
+            tail_bytes = int(self._rows["payload_bytes"][0])
+        self._memory = np.zeros(width + tail_bytes + 1, np.uint8)
+        self._set_layout(self._layout)
 
 
 def _fitting(tails: Sequence[bytes], first: int, head_bytes: int) -> Sequence[bytes]:

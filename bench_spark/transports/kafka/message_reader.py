@@ -74,7 +74,11 @@ class FetchedPlaces:
         self._name_of = name_of
         self._positions: dict[int, Position] = {}
         """By slot of the table."""
-        self.table: Records = np.zeros(_FIRST_PLACES, PLACE_DTYPE)
+        self._make_table(_FIRST_PLACES)
+
+    def _make_table(self, slots: int) -> None:
+        self.table: Records = np.zeros(slots, PLACE_DTYPE)
+        self._touched, self._next_offsets = self.table["touched"], self.table["next_offset"]
 
     def add(self, topic: int, partition: int) -> None:
         if 2 * (len(self._positions) + 1) > len(self.table):
@@ -85,7 +89,8 @@ class FetchedPlaces:
         self._positions[slot] = (name, partition)
 
     def _grow(self) -> None:
-        before, self.table = self.table, np.zeros(2 * len(self.table), PLACE_DTYPE)
+        before = self.table
+        self._make_table(2 * len(before))
         positions, self._positions = self._positions, {}
         for slot, position in positions.items():
             moved = find_place(self.table, int(before["topic"][slot]), position[1])
@@ -99,13 +104,8 @@ class FetchedPlaces:
 
     def next_offsets(self, touched: int) -> dict[Position, int]:
         """Of those that a fetch has touched."""
-        table, positions = self.table, self._positions
-        slots = table["touched"][:touched]
-        offsets = table["next_offset"][slots]
-        return {
-            positions[slot]: offset
-            for slot, offset in zip(slots.tolist(), offsets.tolist(), strict=True)
-        }
+        slots = self._touched[:touched].tolist()
+        return {self._positions[slot]: self._next_offsets.item(slot) for slot in slots}
 
 
 class MessageReader:
