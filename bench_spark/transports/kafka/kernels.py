@@ -5,8 +5,8 @@ read those structs and the heads of bodies in place, and lay messages out the wa
 takes them. Whoever calls vouches for the addresses, as in C; `interface_check.py` makes sure once
 that the structs are laid out as MESSAGE_DTYPE says.
 
-`librdkafka.library()` must have been called before: kernels that destroy messages call the library
-by name, which keeps them cacheable.
+Kernels that destroy messages call librdkafka by name, which keeps them cacheable;
+`librdkafka.library()` must have been called before.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import config as numba_config
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, empty_envelopes
-from bench_spark.core.kernels import kernel
+from bench_spark.core.kernels import are_compiled, kernel, warm_up
 from bench_spark.transports.base import I64
 from bench_spark.transports.batches import OUTCOME_DTYPE, RECEIVED_DTYPE
+from bench_spark.transports.kafka.librdkafka import NotUsable, library
 
 Records = npt.NDArray[Any]
 """A one-dimensional structured array."""
@@ -119,7 +119,7 @@ that have any."""
 
 # -- memory --------------------------------------------------------------------------------------
 
-if numba_config.DISABLE_JIT:  # type: ignore[attr-defined]
+if not are_compiled():
 
     def int64_at(address: Number) -> Number:
         return ctypes.c_int64.from_address(int(address)).value
@@ -134,8 +134,6 @@ if numba_config.DISABLE_JIT:  # type: ignore[attr-defined]
         ctypes.memset(int(to), 0, int(count))
 
     def destroy(address: Number) -> None:
-        from bench_spark.transports.kafka.librdkafka import library
-
         library().message_destroy(int(address))
 
 else:
@@ -153,25 +151,25 @@ else:
     int64_at: Any = intrinsic(_reader(types.int64))  # type: ignore[no-redef]
     int32_at: Any = intrinsic(_reader(types.int32))  # type: ignore[no-redef]
 
-    @intrinsic
+    @intrinsic  # type: ignore[untyped-decorator]
     def copy_bytes(_typing: Any, _to: Any, _origin: Any, _count: Any) -> Any:
         """memcpy"""
 
         def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             pointer = context.get_value_type(types.voidptr)
             to, origin = (builder.inttoptr(one, pointer) for one in arguments[:2])
-            cgutils.raw_memcpy(builder, to, origin, arguments[2], 1)  # type: ignore[no-untyped-call]
+            cgutils.raw_memcpy(builder, to, origin, arguments[2], 1)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.int64), generate
 
-    @intrinsic
+    @intrinsic  # type: ignore[untyped-decorator]
     def clear_bytes(_typing: Any, _to: Any, _count: Any) -> Any:
         """memset to 0"""
 
         def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             to = builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
-            cgutils.memset(builder, to, arguments[1], 0)  # type: ignore[no-untyped-call]
+            cgutils.memset(builder, to, arguments[1], 0)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64), generate
@@ -400,8 +398,13 @@ def group_by_target(rows: Records, targets: I64, groups: Records, grouped: Recor
     return found
 
 
-def warm_up() -> None:
-    """Compile every kernel, or load it from the cache, before there is a load that would wait."""
+@warm_up
+def compile_kernels() -> None:
+    """Call each kernel once, with arrays of the types that a run uses."""
+    try:
+        library()
+    except NotUsable:
+        return  # Runs are refused by `interface_check.py`, which says why.
     addresses, rows = np.zeros(1, np.int64), np.zeros(1, MESSAGE_DTYPE)
     places, kept, heads = np.zeros(2, PLACE_DTYPE), np.zeros(1, KEPT_DTYPE), empty_envelopes(0)
     free, block = np.zeros(1, KEPT_STATE_DTYPE), np.zeros(1, BLOCK_DTYPE)

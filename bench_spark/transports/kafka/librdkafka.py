@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-import llvmlite.binding as llvm  # type: ignore[import-untyped]
+import llvmlite.binding as llvm
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from bench_spark.errors import ConfigurationError

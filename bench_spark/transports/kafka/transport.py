@@ -24,7 +24,6 @@ from bench_spark.transports.kafka.cluster import Cluster, Left, Logs, summed
 from bench_spark.transports.kafka.consumer_clients import ConsumerClient, ShareClient
 from bench_spark.transports.kafka.consumers import ConsumerTerms, KafkaConsumers
 from bench_spark.transports.kafka.interface_check import client_library, require_interface
-from bench_spark.transports.kafka.kernels import warm_up
 from bench_spark.transports.kafka.message_block import KeyRule, common_headers
 from bench_spark.transports.kafka.message_reader import Position
 from bench_spark.transports.kafka.producers import MOST_CLIENTS, KafkaProducers, ProducerTerms
@@ -172,7 +171,6 @@ class KafkaTransport:
         if self._scenario.kafka.transaction_messages:
             return self._open_transactional(lanes, now_ns)
         require_interface()
-        warm_up()
         producers = KafkaProducers(lanes, self._producer_terms(now_ns))
         producers.connect(self._broker.connect_timeout_seconds)
         self._context.on_opened(len(lanes))
@@ -204,7 +202,6 @@ class KafkaTransport:
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
     ) -> KafkaConsumers:
         require_interface()
-        warm_up()
         with self._cluster() as cluster:
             partitions = cluster.partitions_of(
                 {self._name(d) for lane in lanes for d in lane.destinations}
