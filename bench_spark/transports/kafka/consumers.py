@@ -143,6 +143,16 @@ class ConsumerTerms:
     gathers: bool = False
 
 
+@dataclass(frozen=True)
+class MemberTerms:
+    """What one of them is told besides."""
+
+    lane: Lane
+    properties: Properties
+    may_idle: bool
+    """Whether the group may have nothing for it."""
+
+
 class GroupMember(ThreadedClient):
     """A client, and the only thread that uses it."""
 
@@ -153,11 +163,8 @@ class GroupMember(ThreadedClient):
     def __init__(
         self,
         number: int,
-        lane: Lane,
-        properties: Properties,
+        own: MemberTerms,
         terms: ConsumerTerms,
-        *,
-        may_idle: bool,
         may_fetch: threading.Event,
         queue: FetchQueue,
     ) -> None:
@@ -165,13 +172,13 @@ class GroupMember(ThreadedClient):
             Health([number], terms.address, terms.now_ns, queue.wakeup, terms.reconnect_seconds)
         )
         self._number = number
-        self._route_of_topic = {str(d.name): route for route, d in enumerate(lane.destinations)}
-        self._may_idle = may_idle
+        self._route_of_topic = {str(d.name): route for route, d in enumerate(own.lane.destinations)}
+        self._may_idle = own.may_idle
         self._may_fetch = may_fetch
         self._is_held_back = False
         self._gathers = terms.gathers
         self._queue = queue
-        self._is_incremental = moves_partitions_one_by_one(properties)
+        self._is_incremental = moves_partitions_one_by_one(own.properties)
         self.is_ready = threading.Event()
         self._rows_fetched = 0
         self._rows_received = 0
@@ -182,7 +189,7 @@ class GroupMember(ThreadedClient):
         self._client = terms.make_client(
             Membership(
                 number,
-                properties,
+                own.properties,
                 self._route_of_topic,
                 terms.want,
                 terms.now_ns,
@@ -346,30 +353,15 @@ class GroupMember(ThreadedClient):
 class KafkaConsumers(ClientPool[GroupMember]):
     """See `bench_spark.transports.base.Consumers`."""
 
-    def __init__(
-        self,
-        lanes: Sequence[Lane],
-        properties: Sequence[Properties],
-        may_idle: Sequence[bool],
-        terms: ConsumerTerms,
-    ) -> None:
-        """`properties` and `may_idle` are the lanes' own."""
+    def __init__(self, members: Sequence[MemberTerms], terms: ConsumerTerms) -> None:
         super().__init__(terms.address)
         self._queue = FetchQueue(self._wakeup)
         self._may_fetch = threading.Event()
         if not terms.holds_back:
             self._may_fetch.set()
         self._clients = [
-            GroupMember(
-                number,
-                lane,
-                properties[number],
-                terms,
-                may_idle=may_idle[number],
-                may_fetch=self._may_fetch,
-                queue=self._queue,
-            )
-            for number, lane in enumerate(lanes)
+            GroupMember(number, own, terms, self._may_fetch, self._queue)
+            for number, own in enumerate(members)
         ]
 
     def connect(

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, empty_envelopes
-from bench_spark.core.kernels import are_compiled, kernel, warm_up
+from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.transports.base import I64
 from bench_spark.transports.batches import OUTCOME_DTYPE, RECEIVED_DTYPE
 from bench_spark.transports.kafka.librdkafka import NotUsable, library
@@ -119,7 +119,7 @@ that have any."""
 
 # -- memory --------------------------------------------------------------------------------------
 
-if not are_compiled():
+if config.DISABLE_JIT:
 
     def int64_at(address: Number) -> Number:
         return ctypes.c_int64.from_address(int(address)).value

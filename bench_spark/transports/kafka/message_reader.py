@@ -143,13 +143,19 @@ class MessageReader:
             if keeps:
                 self._read_parts(np.delete(addresses[:count], problems), fetched)
         finally:
-            if keeps:
-                destroy_messages(addresses, 0, count)
-            else:
-                for at in problems:
-                    self._library.message_destroy(int(addresses[at]))
-                destroy_messages(addresses, int(state["next"][0]), count)
+            self._destroy_rest(addresses, count, problems)
         return fetched
+
+    def _destroy_rest(self, addresses: I64, count: int, problems: Sequence[int]) -> None:
+        """Those that the kernel has not destroyed: kept ones, errors, and what nobody came to."""
+        if self._want:
+            destroy_messages(addresses, 0, count)
+            return
+        for at in problems:
+            self._library.message_destroy(int(addresses[at]))
+        unread = int(self._state["next"][0])
+        if unread < count:
+            destroy_messages(addresses, unread, count)
 
     def _add_place(self, address: int, fetched: Fetched) -> None:
         """The table may grow, so what was touched so far is noted first."""
@@ -258,7 +264,7 @@ class DeliveryReports:
     def __init__(self, kept: KeptHeads) -> None:
         self._kept = kept
         self._kinds = (_kinds(was_interrupted=False), _kinds(was_interrupted=True))
-        self._addresses: I64 = np.zeros(_FIRST_REPORTS, np.int64)
+        self._make_addresses(_FIRST_REPORTS)
         self._rows: Rows = np.zeros(_FIRST_REPORTS, OUTCOME_DTYPE)
         self._spare: Rows = np.zeros(_FIRST_REPORTS, OUTCOME_DTYPE)
         self._count = 0
@@ -276,9 +282,12 @@ class DeliveryReports:
     def addresses(self, count: int) -> int:
         """Where so many addresses of messages are to be written; `read` reads them."""
         if count > len(self._addresses):
-            self._addresses = np.zeros(2 * count, np.int64)
-        address: int = self._addresses.ctypes.data
-        return address
+            self._make_addresses(2 * count)
+        return self._address
+
+    def _make_addresses(self, count: int) -> None:
+        self._addresses: I64 = np.zeros(count, np.int64)
+        self._address: int = self._addresses.ctypes.data
 
     def read(self, count: int, at_ns: int, health: Health) -> None:
         self._make_room(count)

@@ -22,7 +22,7 @@ from bench_spark.transports.base import (
 )
 from bench_spark.transports.kafka.cluster import Cluster, Left, Logs, summed
 from bench_spark.transports.kafka.consumer_clients import ConsumerClient, ShareClient
-from bench_spark.transports.kafka.consumers import ConsumerTerms, KafkaConsumers
+from bench_spark.transports.kafka.consumers import ConsumerTerms, KafkaConsumers, MemberTerms
 from bench_spark.transports.kafka.interface_check import client_library, require_interface
 from bench_spark.transports.kafka.message_block import KeyRule, common_headers
 from bench_spark.transports.kafka.message_reader import Position
@@ -211,14 +211,15 @@ class KafkaTransport:
                     cluster.begin_share_group(group)
         members = self._wiring.consumers_per_subscription
         properties = share_properties if self._is_shared else consumer_properties
+
+        def terms_of(lane: Lane) -> MemberTerms:
+            group = self._group_of(lane.subscription)
+            held = sum(len(partitions.get(self._name(d), ())) for d in lane.destinations)
+            may_idle = self._is_shared or held < members
+            return MemberTerms(lane, properties(self._context, group), may_idle)
+
         consumers = KafkaConsumers(
-            lanes,
-            [properties(self._context, self._group_of(lane.subscription)) for lane in lanes],
-            [
-                self._is_shared
-                or sum(len(partitions.get(self._name(d), ())) for d in lane.destinations) < members
-                for lane in lanes
-            ],
+            [terms_of(lane) for lane in lanes],
             ConsumerTerms(
                 ShareClient if self._is_shared else ConsumerClient,
                 want,
