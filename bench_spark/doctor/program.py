@@ -24,6 +24,7 @@ def program_checks() -> list[Check]:
     return [
         Check("python", lambda: python_finding(sys.version_info[:3])),
         Check("packages", _packages),
+        Check("kafka client", _kafka_client),
         Check("spark", _spark),
         Check("java", _java),
         *(Check(f"jars {name}", lambda name=name: _jars(name)) for name in _everyday_sets()),  # type: ignore[misc]
@@ -75,6 +76,19 @@ def _pinned(required: Iterable[str]) -> Iterator[tuple[str, str]]:
         match = _PINNED.match(text)
         if match is not None and "extra" not in match["marker"]:
             yield match["name"], match["version"]
+
+
+def _kafka_client() -> Finding:
+    """Messages of Kafka go through librdkafka's C interface, which must be the one we know."""
+    try:
+        from bench_spark.transports.kafka.interface_check import client_library, require_interface
+    except ImportError as error:
+        return failing("kafka client", f"cannot be imported: {error}", SETUP)
+    try:
+        require_interface()
+    except EnvironmentNotReady as error:
+        return failing("kafka client", str(error), SETUP)
+    return ok("kafka client", f"{client_library()}, with the C interface that runs use")
 
 
 def _spark() -> Finding:

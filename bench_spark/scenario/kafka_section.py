@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -49,6 +50,11 @@ class KafkaTopic(Section):
 class Kafka(Section):
     """Kafka only; other protocols ignore it."""
 
+    removed_keys: ClassVar[Mapping[str, str]] = {
+        "plane": "there is one data plane now, so there is nothing to choose: librdkafka's own "
+        "interface moves all messages but those of transactions and share groups. Leave the key out"
+    }
+
     topic: KafkaTopic = Field(default_factory=KafkaTopic)
     producer: ClientProperties = Field(default_factory=dict)
     """Any librdkafka producer property (`acks`, `linger.ms`, `batch.size` ...)."""
@@ -77,9 +83,6 @@ class Kafka(Section):
     transaction_messages: int = Field(0, ge=0, le=10_000_000)
     """Messages per transaction of a producer; 0 turns transactions off. A message is confirmed when
     its transaction is committed, and consumers read committed messages only."""
-    plane: Literal["fast", "confluent"] = "fast"
-    """Who moves the data: librdkafka's own interface, batch by batch, or confluent-kafka's, message
-    by message: slow, and the reference. Transactions are always the latter's."""
 
     @model_validator(mode="after")
     def _share_groups_read_everything(self) -> Kafka:

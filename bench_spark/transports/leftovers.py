@@ -142,7 +142,7 @@ def sweeper_of(broker: Broker, credentials: Credentials) -> Sweeper:
 
         return AmqpSweeper(context)
     if broker.kind == "kafka":
-        from bench_spark.transports.kafka.sweeping import KafkaSweeper
+        from bench_spark.transports.kafka.cluster import KafkaSweeper
 
         return KafkaSweeper(broker, credentials)
     if broker.kind == "mqtt":

@@ -1,12 +1,10 @@
-"""The AMQP brokers and the data planes of Kafka, for tests that hold on all of them."""
+"""The AMQP brokers, for tests that hold on all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from contract import KAFKA_PLANES, data_plane
 from patience import patient_agents, punctual_agents  # noqa: F401
 from tls_files import self_signed
 
@@ -17,12 +15,6 @@ from bench_spark.scenario.broker import Broker
 def broker(request: pytest.FixtureRequest) -> Broker:
     found: Broker = request.getfixturevalue(f"{request.param}_broker")
     return found
-
-
-@pytest.fixture(params=KAFKA_PLANES)
-def kafka_plane(request: pytest.FixtureRequest) -> Iterator[str]:
-    with data_plane(request.param):
-        yield request.param
 
 
 @pytest.fixture(scope="module")

@@ -49,23 +49,10 @@ from bench_spark.transports.loopback import LoopbackTransport
 from bench_spark.transports.registry import make_transport
 
 CLOCK = Clock.local()
-KAFKA_PLANES = ("fast", "confluent")
-"""Data planes of Kafka: the default, and the reference it is compared with."""
 
 _run_numbers = itertools.count()
-_plane: ContextVar[str] = ContextVar("plane", default=KAFKA_PLANES[0])
 _consumer_uri: ContextVar[str | None] = ContextVar("consumer_uri", default=None)
 _mqtt_version: ContextVar[str] = ContextVar("mqtt_version", default="3.1.1")
-
-
-@contextmanager
-def data_plane(name: str) -> Iterator[None]:
-    """Transports opened meanwhile use this data plane if their protocol has several."""
-    token = _plane.set(name)
-    try:
-        yield
-    finally:
-        _plane.reset(token)
 
 
 @contextmanager
@@ -115,8 +102,6 @@ def transport_scenario(broker: Broker, **scenario: Any) -> Scenario:
 
 
 def _context(broker: Broker, run_id: str | None, scenario: dict[str, Any]) -> TransportContext:
-    if broker.kind == "kafka":
-        scenario[broker.kind] = {"plane": _plane.get(), **scenario.get(broker.kind, {})}
     if broker.kind in ("http", "tcp"):
         scenario[broker.kind] = {
             "consumer_uri": _consumer_uri.get(),

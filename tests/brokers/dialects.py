@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from contract import (
-    KAFKA_PLANES,
-    data_plane,
-    mqtt_version,
-)
+from contract import mqtt_version
 
 AMQP = ("rabbitmq", "qpid")
-KAFKA = tuple(f"kafka {plane}" for plane in KAFKA_PLANES)
+KAFKA = ("kafka",)
 MOSQUITTO = ("mosquitto mqtt 3.1.1", "mosquitto mqtt 5")
 
 
 @contextmanager
 def dialect(name: str) -> Iterator[None]:
-    """A data plane of Kafka, or a version of MQTT; empty: the default one."""
-    if name.startswith("mqtt "):
+    """A version of MQTT; empty: the default one."""
+    if name:
         with mqtt_version(name.removeprefix("mqtt ")):
             yield
     else:
-        with data_plane(name or KAFKA_PLANES[0]):
-            yield
+        yield

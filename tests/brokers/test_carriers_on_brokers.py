@@ -23,7 +23,7 @@ REGEX = {"carrier": "regex", "insert": '"id": "()'}
         ("rabbitmq", {"carrier": "prefix"}, {"amqp": {"confirms": 1000}}),
         ("rabbitmq", REGEX, {}),
         ("rabbitmq", {"carrier": "header"}, {}),
-        ("kafka", {"carrier": "append"}, {"kafka": {"plane": "confluent"}}),
+        ("kafka", {"carrier": "append"}, {}),
         ("kafka", {"carrier": "key"}, {}),
         ("kafka", {"carrier": "header"}, {}),
         ("kafka", REGEX, {}),

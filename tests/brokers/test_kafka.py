@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from contract import (
     CLOCK,
-    KAFKA_PLANES,
     PATIENCE_SECONDS,
     batch,
     collect,
@@ -30,17 +29,14 @@ from contract import (
     whole,
 )
 
+from bench_spark.core.envelope import Envelopes
 from bench_spark.errors import BrokerRefused
 from bench_spark.scenario.broker import Broker
 from bench_spark.transports.base import Consumers, Destination, Headers, OutcomeKind, Part, Received
 from bench_spark.transports.kafka.consumers import KafkaConsumers
-from bench_spark.transports.kafka.fast_producers import FastProducers
-from bench_spark.transports.kafka.producers import KafkaProducers
-from bench_spark.transports.kafka.shared_clients import MOST_CLIENTS
+from bench_spark.transports.kafka.producers import MOST_CLIENTS, KafkaProducers
 
 START_SECONDS = 60.0
-
-on_both_planes = pytest.mark.usefixtures("kafka_plane")
 
 
 @pytest.fixture
@@ -82,7 +78,6 @@ def test_a_run_id_in_use_is_refused(kafka_broker: Broker) -> None:
             again.declare([Destination(0)])
 
 
-@on_both_planes
 def test_a_topic_that_was_there_is_read_from_its_end_and_never_deleted(
     kafka_broker: Broker, admin: Any
 ) -> None:
@@ -109,46 +104,70 @@ def test_a_topic_that_was_there_is_read_from_its_end_and_never_deleted(
         admin.delete_topics([name])[name].result()
 
 
-# -- planes --------------------------------------------------------------------------------------
+# -- against confluent-kafka's own client ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("plane", KAFKA_PLANES)
-def test_the_probe_says_which_plane_moves_the_messages(kafka_broker: Broker, plane: str) -> None:
-    facts = open_transport(kafka_broker, kafka={"plane": plane}).probe()
-    assert facts.client_library.startswith("confluent-kafka ")
-    assert facts.client_library.endswith(f" ({plane} plane)")
+def test_the_probe_says_which_library_moves_the_messages(kafka_broker: Broker) -> None:
+    library = open_transport(kafka_broker).probe().client_library
+    assert library.startswith("confluent-kafka ")
+    assert " / librdkafka " in library
 
 
-def test_both_planes_give_the_same_messages(kafka_broker: Broker) -> None:
-    """Sent by one and received by the other, with keys, over several topic partitions."""
-    want = frozenset({Part.BODY, Part.KEY})
+def bodies_of(made: Envelopes, tails: list[bytes]) -> list[bytes]:
+    return [head.tobytes() + tail for head, tail in zip(made, tails, strict=True)]
+
+
+TAILS = [bytes([65 + size % 26]) * size for size in range(300)]
+
+
+def test_what_is_sent_is_what_somebody_else_reads(kafka_broker: Broker) -> None:
+    """With keys, over several topic partitions."""
     made = heads(300)
-    found = []
-    for sender, receiver in (KAFKA_PLANES, KAFKA_PLANES[::-1]):
-        kafka = {"keys": "sequence", "topic": {"partitions": 3}}
-        run_id = f"both-{time.time_ns()}"
-        sending = open_transport(kafka_broker, run_id, kafka=kafka | {"plane": sender})
-        receiving = open_transport(kafka_broker, run_id, kafka=kafka | {"plane": receiver})
-        with (
-            declared(sending) as places,
-            consuming(receiving, places, want=want) as consumers,
-            producing(sending, places) as producers,
-        ):
-            tails = [bytes([65 + size % 26]) * size for size in range(300)]
-            send_all(producers, batch(made, tails=tails), expected_outcomes=300)
-            parts = collect(consumers, 300)
-        bodies = [body for part in parts for body in part.bodies or ()]
-        keys = [key for part in parts for key in part.keys or ()]
-        assert sorted(map(len, bodies)) == sorted(joined(parts, "size").tolist())
-        found.append(sorted(zip(keys, bodies, strict=True)))
-    assert found[0] == found[1]
-    assert {key for key, _ in found[0]} == {b"%d" % number for number in range(300)}
+    kafka = {"keys": "sequence", "topic": {"partitions": 3}}
+    transport = open_transport(kafka_broker, kafka=kafka)
+    with declared(transport) as places, producing(transport, places) as producers:
+        send_all(producers, batch(made, tails=TAILS), expected_outcomes=300)
+        found = read_by_somebody_else(kafka_broker, str(places[0].name), 300, partitions=3)
+    expected = [(b"%d" % at, body) for at, body in enumerate(bodies_of(made, TAILS))]
+    assert sorted((one.key(), one.value()) for one in found) == sorted(expected)
+
+
+def test_what_somebody_else_sends_is_received(kafka_broker: Broker) -> None:
+    """With keys and headers, bodies shorter than an envelope, and a tombstone."""
+    bodies: list[bytes | None] = [*bodies_of(heads(300), TAILS), b"", b"short", None]
+    headers: list[Any] = [[], [("a", b"1"), ("b", b"\0"), ("a", b"2")], [("none", None)]]
+    transport = open_transport(kafka_broker, kafka={"topic": {"partitions": 3}})
+    with (
+        declared(transport) as places,
+        consuming(transport, places, want=frozenset(Part)) as consumers,
+    ):
+        sender = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
+        for at, body in enumerate(bodies):
+            key = b"%d" % at if at % 2 else None
+            sender.produce(str(places[0].name), body, key, headers=headers[at % 3])
+        assert sender.flush(PATIENCE_SECONDS) == 0
+        parts = collect(consumers, len(bodies))
+    found = [
+        (body, int(size), key, own)
+        for part in parts
+        for body, size, key, own in zip(
+            part.bodies or (), part.size, part.keys or (), part.headers or (), strict=True
+        )
+    ]
+    read: list[dict[str, bytes]] = [{}, {"a": b"2", "b": b"\0"}, {"none": b""}]
+    expected = [
+        (body or b"", len(body or b""), b"%d" % at if at % 2 else None, read[at % 3])
+        for at, body in enumerate(bodies)
+    ]
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+    for part in parts:
+        heads_found = [head.tobytes() for head in part.head]
+        assert heads_found == [body[:32].ljust(32, b"\0") for body in part.bodies or ()]
 
 
 # -- producing -----------------------------------------------------------------------------------
 
 
-@on_both_planes
 def test_many_producers_share_few_clients(kafka_broker: Broker) -> None:
     transport = open_transport(kafka_broker, producers=50)
     lanes = (np.arange(500) % 50).tolist()
@@ -157,7 +176,7 @@ def test_many_producers_share_few_clients(kafka_broker: Broker) -> None:
         consuming(transport, made) as consumers,
         producing(transport, *[made] * 50) as producers,
     ):
-        assert isinstance(producers, KafkaProducers | FastProducers)
+        assert isinstance(producers, KafkaProducers)
         assert isinstance(consumers, KafkaConsumers)
         assert (producers.clients, consumers.clients) == (MOST_CLIENTS, 1)
         settled = send_all(producers, batch(heads(500, lanes), lanes), expected_outcomes=500)
@@ -166,7 +185,6 @@ def test_many_producers_share_few_clients(kafka_broker: Broker) -> None:
         assert np.array_equal(part.lane, part.head["producer"])
 
 
-@on_both_planes
 def test_a_full_queue_takes_a_prefix_and_does_not_wait(kafka_broker: Broker) -> None:
     producer = {"queue.buffering.max.messages": 100, "linger.ms": 500}
     transport = open_transport(kafka_broker, kafka={"producer": producer})
@@ -180,7 +198,6 @@ def test_a_full_queue_takes_a_prefix_and_does_not_wait(kafka_broker: Broker) -> 
     assert joined(parts, "head")["sequence"].tolist() == list(range(250))
 
 
-@on_both_planes
 @pytest.mark.parametrize(
     "kafka",
     [
@@ -205,7 +222,6 @@ def test_a_message_too_large_is_refused_and_the_others_go_on(
     assert joined(parts, "head")["sequence"].tolist() == [0, 2]
 
 
-@on_both_planes
 def test_without_acks_there_are_no_confirmations(kafka_broker: Broker) -> None:
     transport = open_transport(kafka_broker, kafka={"producer": {"acks": 0}})
     assert not transport.confirms
@@ -216,7 +232,6 @@ def test_without_acks_there_are_no_confirmations(kafka_broker: Broker) -> None:
         assert len(producers.outcomes()) == 0
 
 
-@on_both_planes
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [("none", [None] * 4), ("producer", [b"0", b"1"] * 2), ("sequence", [b"0", b"1", b"2", b"3"])],
@@ -243,8 +258,8 @@ def test_messages_have_the_keys_the_scenario_asks_for(
 
 @pytest.mark.parametrize(
     "kafka",
-    [*({"plane": plane} for plane in KAFKA_PLANES), {"transaction_messages": 3}],
-    ids=[*KAFKA_PLANES, "transactions"],
+    [{}, {"transaction_messages": 3}],
+    ids=["plain", "transactions"],
 )
 def test_every_message_has_the_headers_of_the_scenario_and_its_own_win(
     kafka_broker: Broker, kafka: dict[str, Any]
@@ -265,8 +280,8 @@ def test_every_message_has_the_headers_of_the_scenario_and_its_own_win(
     assert [len(one.value()) for one in found] == [64, 64, 64, 1, 0, 1]
 
 
-def read_by_somebody_else(broker: Broker, topic: str, count: int) -> list[Any]:
-    """The first messages of a topic's only partition, in order."""
+def read_by_somebody_else(broker: Broker, topic: str, count: int, partitions: int = 1) -> list[Any]:
+    """The first messages of a topic; of each of its partitions, in order."""
     consumer: Any = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -275,7 +290,7 @@ def read_by_somebody_else(broker: Broker, topic: str, count: int) -> list[Any]:
         }
     )
     try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
         found: list[Any] = []
         deadline = time.monotonic() + PATIENCE_SECONDS
         while len(found) < count and time.monotonic() < deadline:
@@ -288,7 +303,6 @@ def read_by_somebody_else(broker: Broker, topic: str, count: int) -> list[Any]:
 # -- the group -----------------------------------------------------------------------------------
 
 
-@on_both_planes
 def test_what_was_fetched_but_not_received_is_left_in_the_broker(kafka_broker: Broker) -> None:
     transport = open_transport(kafka_broker)
     with declared(transport) as made:
@@ -306,7 +320,6 @@ def test_what_was_fetched_but_not_received_is_left_in_the_broker(kafka_broker: B
     assert np.array_equal(joined([*parts, *rest], "head")["sequence"], np.arange(5000))
 
 
-@on_both_planes
 @pytest.mark.parametrize(
     "consumer",
     [

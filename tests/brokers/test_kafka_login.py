@@ -62,7 +62,6 @@ def guarded_listener(directory: Path, ports: dict[str, int]) -> str:
     )
 
 
-@pytest.mark.usefixtures("kafka_plane")
 def test_a_login_over_tls_carries_the_load(
     guarded_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

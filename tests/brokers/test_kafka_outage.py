@@ -12,7 +12,6 @@ import pytest
 from agents import Load, start_load
 from contract import (
     CLOCK,
-    KAFKA_PLANES,
     PATIENCE_SECONDS,
     batch,
     collect,
@@ -108,11 +107,7 @@ def exchange(broker: Broker, reconnect_seconds: float, **kafka: Any) -> Iterator
 # An outage takes seconds and a Kafka that starts again takes more: all that are to be tested meet
 # the same one.
 
-WAYS: tuple[dict[str, Any], ...] = (
-    {"plane": "fast"},
-    {"plane": "confluent"},
-    {"plane": "confluent", "transaction_messages": 20},
-)
+WAYS: tuple[dict[str, Any], ...] = ({}, {"transaction_messages": 20})
 
 
 def test_a_load_goes_on_when_its_broker_is_back(restartable: Restartable) -> None:
@@ -145,29 +140,21 @@ def test_a_load_goes_on_when_its_broker_is_back(restartable: Restartable) -> Non
 
 def test_a_broker_that_stays_away_is_lost_for_good_in_the_end(restartable: Restartable) -> None:
     twice = [SignalKind.LOST] * 2
-    with ExitStack() as stack:
-        loads = [
-            stack.enter_context(exchange(restartable.broker, 3, plane=plane))
-            for plane in KAFKA_PLANES
-        ]
-        until(loads, lambda one: len(one.received) >= 20, messages_at_once=20)
+    with exchange(restartable.broker, 3) as load:
+        until([load], lambda one: len(one.received) >= 20, messages_at_once=20)
         restartable.kill()
-        until(loads, lambda one: all(said == twice for said in one.said.values()))
+        until([load], lambda one: all(said == twice for said in one.said.values()))
 
 
-def started_loads(
+def started_load(
     broker: Broker, name: str, phases: dict[str, float], reconnect_seconds: float
-) -> list[Load]:
-    """A paced load by each plane, at the same time."""
-    loads = []
-    for plane in KAFKA_PLANES:
-        keys = {"phases": phases, "load": {"rate_per_second": 500}, "kafka": {"plane": plane}}
-        scenario = Scenario.model_validate(keys | {"reconnect_seconds": reconnect_seconds})
-        loads.append(start_load(make_plan(scenario, f"{name}-{plane}"), broker))
-    for load in loads:
-        assert load.control.started.wait(30), load.control.failures
-        assert eventually(lambda: progress_of(load, "received_once") > 100)  # noqa: B023
-    return loads
+) -> Load:
+    keys = {"phases": phases, "load": {"rate_per_second": 500}}
+    scenario = Scenario.model_validate(keys | {"reconnect_seconds": reconnect_seconds})
+    load = start_load(make_plan(scenario, name), broker)
+    assert load.control.started.wait(30), load.control.failures
+    assert eventually(lambda: progress_of(load, "received_once") > 100)
+    return load
 
 
 def progress_of(load: Load, name: str) -> int:
@@ -179,21 +166,19 @@ def test_a_whole_run_survives_the_restart_of_its_broker(
     restartable: Restartable,
 ) -> None:
     phases = {"warmup_seconds": 0, "measure_seconds": 8, "drain_seconds": 60}
-    loads = started_loads(restartable.broker, "surviving", phases, reconnect_seconds=60)
+    load = started_load(restartable.broker, "surviving", phases, reconnect_seconds=60)
     restartable.kill()
-    for load in loads:
-        assert eventually(lambda: progress_of(load, "down") == 2)  # noqa: B023
+    assert eventually(lambda: progress_of(load, "down") == 2)
     restartable.start()
-    for load in loads:
-        load.wait(timeout_seconds=150)
-        assert not load.control.failures
-        for role in ("producer", "consumer"):
-            assert load.total(role, "errors") == load.total(role, "reconnects") == 1
-        accounts = load.accounts()
-        assert accounts.closes
-        assert accounts.lost == 0
-        # librdkafka keeps what it was given and sends it when the broker is back.
-        assert accounts.received_once == accounts.sent == 4000
+    load.wait(timeout_seconds=150)
+    assert not load.control.failures
+    for role in ("producer", "consumer"):
+        assert load.total(role, "errors") == load.total(role, "reconnects") == 1
+    accounts = load.accounts()
+    assert accounts.closes
+    assert accounts.lost == 0
+    # librdkafka keeps what it was given and sends it when the broker is back.
+    assert accounts.received_once == accounts.sent == 4000
 
 
 @pytest.mark.fault(case=9)
@@ -202,22 +187,18 @@ def test_without_time_to_reconnect_a_run_ends_within_seconds_of_its_brokers_deat
 ) -> None:
     """Not after the minutes for which librdkafka itself would go on trying."""
     phases = {"warmup_seconds": 0, "measure_seconds": 120, "drain_seconds": 60}
-    loads = started_loads(restartable.broker, "dying", phases, reconnect_seconds=0)
+    load = started_load(restartable.broker, "dying", phases, reconnect_seconds=0)
     restartable.kill()
     died = time.monotonic()
-    for load in loads:
-        load.wait()
+    load.wait()
     assert time.monotonic() - died < 40  # On an idle machine it is some 8 s.
-    for load in loads:
-        assert restartable.broker.bootstrap_servers in load.control.failures[0].text
-        errors = [row for _, row in load.rows if row.counters.get("errors")]
-        assert errors
-        accounts = load.accounts()
-        assert accounts.closes
-        assert accounts.received_once > 0
+    assert str(restartable.broker.bootstrap_servers) in load.control.failures[0].text
+    assert [row for _, row in load.rows if row.counters.get("errors")]
+    accounts = load.accounts()
+    assert accounts.closes
+    assert accounts.received_once > 0
 
 
-@pytest.mark.usefixtures("kafka_plane")
 def test_messages_on_their_way_to_a_dead_broker_end_as_unknown_within_seconds(
     restartable: Restartable, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,7 +44,7 @@ from bench_spark.transports.base import (
     Signal,
     SignalKind,
 )
-from bench_spark.transports.kafka.transactional import TransactionalProducers
+from bench_spark.transports.kafka.transactions import TransactionalProducers
 
 
 def of_messages(messages: int, **kafka: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Questions and orders to the cluster outside the load: topics, offsets, groups.
+"""Questions and orders to the cluster outside the load: topics, offsets, groups, cleaning up.
 
 **Where a run starts to read.** A topic made by this run is read from its beginning. A topic that
 was there before is used, never deleted, and read from where it ended when it was declared: that
@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -35,9 +36,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from bench_spark.errors import BenchError, BrokerRefused, BrokerUnreachable, LoginRefused
 from bench_spark.scenario.broker import Broker, Credentials
-from bench_spark.transports.kafka.health import reason_of
-from bench_spark.transports.kafka.quiet_log import QuietLog
+from bench_spark.transports.kafka.librdkafka import QuietLog, reason_of
+from bench_spark.transports.kafka.message_reader import Position
 from bench_spark.transports.kafka.settings import admin_properties
+from bench_spark.transports.leftovers import (
+    WATCHED_SECONDS,
+    Leftover,
+    Wanted,
+    run_of_numbered,
+    run_of_whole,
+    with_their_runs,
+)
 
 _SHORT_QUESTION_SECONDS = 0.5
 _SHORT_ORDER_SECONDS = 2.0
@@ -264,9 +273,7 @@ class Cluster:
 
         self._ask(question, f"group {group}: ")
 
-    def committed(
-        self, group: str, partitions: Sequence[TopicPartition]
-    ) -> dict[tuple[str, int], int]:
+    def committed(self, group: str, partitions: Sequence[TopicPartition]) -> dict[Position, int]:
         """How far the group has read, where it has read at all.
 
         Asked by a consumer that never joins: the administrative call for it crashes the process
@@ -288,8 +295,8 @@ class Cluster:
         }
 
     def count_readable(
-        self, starts: Mapping[tuple[str, int], int], isolation: str
-    ) -> dict[tuple[str, int], int] | None:
+        self, starts: Mapping[Position, int], isolation: str
+    ) -> dict[Position, int] | None:
         """Messages behind these places that a consumer would get; None if they could not be read.
 
         Offsets do not tell where transactions are used: the marks that end them have offsets too,
@@ -366,3 +373,113 @@ class Cluster:
                     raise
 
         self._ask(question, f"deleting group {group}: ")
+
+
+# -- how much of its topics a group has not read ---------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Logs:
+    """Topic partitions, and where their logs begin and end."""
+
+    places: list[TopicPartition]
+    first: Mapping[Position, int]
+    end: Mapping[Position, int]
+
+    def behind(self, committed: Mapping[Position, int]) -> dict[Position, int]:
+        """Offsets between what a group has committed and the end of each log."""
+        return {
+            place: end - max(self.first[place], committed.get(place, 0))
+            for place, end in self.end.items()
+        }
+
+
+@dataclass(frozen=True)
+class Left:
+    """Messages that a group has not read, by topic partition."""
+
+    messages: Mapping[Position, int]
+    committed: frozenset[Position]
+    """Where the group has committed anything."""
+
+    def in_topic(self, topic: str, is_ours: bool) -> int | None:
+        """Where nothing was committed, nothing was received: of a topic of our own that leaves all
+        there is, of anybody else's it leaves a number we cannot know."""
+        places = [place for place in self.messages if place[0] == topic]
+        if not places or not (is_ours or self.committed.issuperset(places)):
+            return None
+        return sum(self.messages[place] for place in places)
+
+
+def summed(counts: Iterable[int | None]) -> int | None:
+    """Unknown if one of them is."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+# -- what killed runs have left behind -----------------------------------------------------------
+
+
+class KafkaSweeper:
+    """Topics and consumer groups that killed runs have left behind."""
+
+    def __init__(self, broker: Broker, credentials: Credentials) -> None:
+        self._broker = broker
+        self._credentials = credentials
+
+    def find(self, wanted: Wanted) -> list[Leftover]:
+        with Cluster(self._broker, self._credentials) as cluster:
+            topics = {
+                name: run_id
+                for name in sorted(cluster.topic_names())
+                if (run_id := run_of_numbered(name)) is not None and wanted.takes(run_id)
+            }
+            found = [*_topics(cluster, topics), *_groups(cluster, set(topics.values()))]
+        return with_their_runs(one for one in found if wanted.takes(one.run_id))
+
+    def delete(self, leftovers: Sequence[Leftover]) -> None:
+        with Cluster(self._broker, self._credentials) as cluster:
+            topics = [one.name for one in leftovers if one.kind == "topic"]
+            if topics:
+                cluster.delete_topics(topics)
+            for one in leftovers:
+                if one.kind == "group":
+                    cluster.delete_group(one.name)
+
+
+def _topics(cluster: Cluster, runs: Mapping[str, str]) -> Iterable[Leftover]:
+    if not runs:
+        return
+    before = _by_topic(cluster, runs, cluster.end_offsets)
+    time.sleep(WATCHED_SECONDS)
+    first = _by_topic(cluster, runs, cluster.first_offsets)
+    for name, end in _by_topic(cluster, runs, cluster.end_offsets).items():
+        messages = sum(end) - sum(first.get(name, end))
+        yield Leftover(
+            "topic",
+            name,
+            runs[name],
+            f"{messages:,} message" + ("" if messages == 1 else "s"),
+            "somebody who publishes to it" if end != before.get(name, end) else "",
+        )
+
+
+def _by_topic(
+    cluster: Cluster, topics: Iterable[str], ask: Callable[[Sequence[TopicPartition]], list[int]]
+) -> dict[str, list[int]]:
+    """An offset of each topic partition."""
+    partitions = cluster.partitions_of(topics)
+    places = [place for each in partitions.values() for place in each]
+    offsets = iter(ask(places) if places else [])
+    return {name: [next(offsets) for _ in each] for name, each in partitions.items()}
+
+
+def _groups(cluster: Cluster, runs: set[str]) -> Iterable[Leftover]:
+    for name, is_idle in sorted(cluster.groups().items()):
+        run_id = run_of_whole(name, runs)
+        if run_id is not None:
+            yield Leftover("group", name, run_id, used_by="" if is_idle else "its members")

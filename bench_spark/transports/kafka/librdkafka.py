@@ -1,24 +1,34 @@
 """librdkafka's own C interface, by ctypes: the library that confluent-kafka has brought along.
 
 confluent-kafka makes Python objects of every message, which costs more than all that librdkafka
-does with it. The fast plane calls the same library, in the same process, where one call is about
-thousands of messages. It makes clients of its own, by public functions only, and looks into nothing
-of confluent-kafka's.
-
-Other threads of Python run during a call, except during `message_destroy`: it is made for each
-message and is over in less time than letting go of the interpreter takes.
+does with it. So messages go through clients of our own, made by public functions of the same
+library in the same process, where one call is about thousands of messages. Nothing of
+confluent-kafka's is looked into.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from ctypes import c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaError
+import llvmlite.binding as llvm
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from bench_spark.errors import ConfigurationError
+from bench_spark.scenario.fields import value_text
+from bench_spark.threads import watched
+from bench_spark.transports.kafka.settings import Properties, explained, without_secrets
 
 PRODUCER, CONSUMER = 0, 1
 """rd_kafka_type_t"""
@@ -86,6 +96,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "consume_batch_queue": (c_ssize_t, (c_void_p, c_int, c_void_p, c_size_t)),
     "message_destroy": (None, (c_void_p,)),
     "message_errstr": (c_char_p, (c_void_p,)),
+    "message_headers": (c_int, (c_void_p, c_void_p)),
+    "header_get_all": (c_int, (c_void_p, c_size_t, c_void_p, c_void_p, c_void_p)),
     "subscribe": (c_int, (c_void_p, c_void_p)),
     "memberid": (c_void_p, (c_void_p,)),
     "rebalance_protocol": (c_char_p, (c_void_p,)),
@@ -108,7 +120,6 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 """Result and arguments by name, without the prefix `rd_kafka_` that all of them have."""
 
 _MAPS = Path("/proc/self/maps")
-_WITHOUT_LETTING_GO = ("message_destroy",)
 
 
 class NotUsable(Exception):
@@ -119,15 +130,15 @@ class Library:
     """librdkafka's functions as attributes, without their prefix."""
 
     def __init__(self, path: str) -> None:
-        usual, keeping_the_lock = ctypes.CDLL(path), ctypes.PyDLL(path)
+        found = ctypes.CDLL(path)
         for name, (result, arguments) in _FUNCTIONS.items():
-            of = keeping_the_lock if name in _WITHOUT_LETTING_GO else usual
             try:
-                function = getattr(of, f"rd_kafka_{name}")
+                function = getattr(found, f"rd_kafka_{name}")
             except AttributeError:
                 raise NotUsable(f"librdkafka has no rd_kafka_{name}") from None
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
+        llvm.load_library_permanently(path)  # for the kernels that call it by name
 
     def __getattr__(self, name: str) -> Any:
         """Only for names that `_FUNCTIONS` does not have."""
@@ -164,3 +175,197 @@ def kafka_error(code: int, words: str | None = None) -> KafkaError:
 
 def text_of(words: bytes | None) -> str:
     return words.decode(errors="replace") if words else ""
+
+
+_OTHER_PROTOCOL = "Invalid response size"
+"""What librdkafka makes of the first bytes of an answer in another protocol. It goes on to advise
+larger messages."""
+_DECORATION = re.compile(r"^\S+/(?:bootstrap|\d+): |\s*\(after \d+ms in state \w+[^)]*\)")
+
+
+def reason_of(error: KafkaError) -> str:
+    """librdkafka's words without the address in front and the internal state behind."""
+    if _OTHER_PROTOCOL in error.str():
+        return "answers, but not in Kafka's protocol"
+    return _DECORATION.sub("", error.str())
+
+
+# -- log lines -----------------------------------------------------------------------------------
+
+_LINES_PER_PERIOD = 10
+_PERIOD_SECONDS = 10.0
+
+LOGGER = logging.getLogger("bench_spark.transports.kafka")
+# Without a handler of its own Python would print warnings on standard error when a program that
+# embeds us has not configured logging.
+LOGGER.addHandler(logging.NullHandler())
+
+
+class QuietLog:
+    """Passes librdkafka's log lines to a Python logger, a few at a time, never to the terminal: a
+    client whose broker is gone writes some twenty lines a second, all alike.
+
+    Stands in for a `logging.Logger` towards confluent-kafka, which only calls `log`.
+    """
+
+    def __init__(self) -> None:
+        self._period_ends = 0.0
+        self._lines = 0
+
+    def log(self, level: int, text: str, *arguments: object) -> None:
+        now = time.monotonic()
+        if now >= self._period_ends:
+            if self._lines > _LINES_PER_PERIOD:
+                LOGGER.info("%d more lines of librdkafka left out", self._lines - _LINES_PER_PERIOD)
+            self._period_ends = now + _PERIOD_SECONDS
+            self._lines = 0
+        self._lines += 1
+        if self._lines <= _LINES_PER_PERIOD:
+            LOGGER.log(level, text, *arguments)
+
+
+# -- lists of topic partitions -------------------------------------------------------------------
+
+
+class _Element(ctypes.Structure):
+    _fields_ = (
+        ("topic", ctypes.c_char_p),
+        ("partition", ctypes.c_int32),
+        ("offset", ctypes.c_int64),
+        ("metadata", ctypes.c_void_p),
+        ("metadata_size", ctypes.c_size_t),
+        ("opaque", ctypes.c_void_p),
+        ("error", ctypes.c_int),
+        ("private", ctypes.c_void_p),
+    )
+
+
+class _List(ctypes.Structure):
+    _fields_ = (
+        ("count", ctypes.c_int),
+        ("size", ctypes.c_int),
+        ("elements", ctypes.POINTER(_Element)),
+    )
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One topic partition of a list."""
+
+    topic: str
+    partition: int
+    offset: int
+    error: int
+
+    @property
+    def without_error(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition, self.offset)
+
+
+@contextmanager
+def partition_list(library: Library, partitions: Iterable[TopicPartition]) -> Iterator[int]:
+    """The address of a list of these, for as long as the `with` lasts."""
+    address: int = library.topic_partition_list_new(0)
+    try:
+        for each in partitions:
+            topic = each.topic.encode()
+            library.topic_partition_list_add(address, topic, each.partition)
+            library.topic_partition_list_set_offset(address, topic, each.partition, each.offset)
+        yield address
+    finally:
+        library.topic_partition_list_destroy(address)
+
+
+def read_partition_list(address: int | None) -> list[Listed]:
+    if not address:
+        return []
+    found = _List.from_address(address)
+    return [
+        Listed(one.topic.decode(), one.partition, one.offset, one.error)
+        for one in found.elements[: found.count]
+    ]
+
+
+# -- clients -------------------------------------------------------------------------------------
+
+_WORDS_BYTES = 512
+_FORMAT = "%s [%s] %s"
+_LEVEL_OF_SYSLOG = (
+    *[logging.CRITICAL] * 3,
+    logging.ERROR,
+    logging.WARNING,
+    *[logging.INFO] * 2,
+    logging.DEBUG,
+)
+
+
+class NativeClient:
+    """One rd_kafka_t. What it has to say waits in its queue until somebody polls."""
+
+    def __init__(
+        self, kind: int, properties: Properties, listen: Callable[[Any, int], None]
+    ) -> None:
+        """`listen` is given the library and the configuration, to say what it wants to hear of."""
+        self.library = library()
+        self._name = "consumer" if kind == CONSUMER else "producer"
+        self._log = QuietLog()
+        configuration = self._configured(properties)
+        listen(self.library, configuration)
+        words = ctypes.create_string_buffer(_WORDS_BYTES)
+        handle = self.library.new(kind, configuration, words, _WORDS_BYTES)
+        if not handle:
+            self.library.conf_destroy(configuration)
+            problem = without_secrets(text_of(words.value), properties)
+            raise ConfigurationError(f"kafka.{self._name}: {problem}")
+        self.handle: int = handle
+        self.library.set_log_queue(handle, None)
+        if kind == CONSUMER:
+            self.library.poll_set_consumer(handle)
+            self.queue: int = self.library.queue_get_consumer(handle)
+        else:
+            self.queue = self.library.queue_get_main(handle)
+
+    def _configured(self, properties: Properties) -> int:
+        configuration: int = self.library.conf_new()
+        words = ctypes.create_string_buffer(_WORDS_BYTES)
+        # Log lines wait in the queue too, so that no thread of librdkafka's calls into Python.
+        for key, value in (properties | {"log.queue": True}).items():
+            asked = value_text(value).encode()
+            done = self.library.conf_set(configuration, key.encode(), asked, words, _WORDS_BYTES)
+            if done != CONFIGURATION_OK:
+                self.library.conf_destroy(configuration)
+                problem = explained(key, text_of(words.value))
+                raise ConfigurationError(f"kafka.{self._name}.{key}: {problem}")
+        return configuration
+
+    def log(self, level: int, facility: bytes | None, line: bytes | None) -> None:
+        self._log.log(
+            _LEVEL_OF_SYSLOG[min(max(level, 0), 7)],
+            _FORMAT,
+            text_of(facility),
+            self._name,
+            text_of(line),
+        )
+
+    def list_topics(self, *, timeout: float) -> None:
+        """Learn the cluster's topics, as confluent-kafka's method of that name does; raises
+        KafkaException where no broker answers in time."""
+        found = ctypes.c_void_p()
+        code = self.library.metadata(
+            self.handle, True, None, ctypes.byref(found), round(timeout * 1000)
+        )
+        if code:
+            raise KafkaException(kafka_error(code))
+        self.library.metadata_destroy(found)
+
+    def destroy(self) -> None:
+        """May block while librdkafka's threads end; nothing may be called afterwards."""
+        self.library.queue_destroy(self.queue)
+        self.library.destroy(self.handle)
+
+    def destroy_within(self, seconds: float) -> bool:
+        """Whether it is gone by then; if not, it goes on going."""
+        leaving = threading.Thread(target=watched(self.destroy), daemon=True)
+        leaving.start()
+        leaving.join(seconds)
+        return not leaving.is_alive()

@@ -20,19 +20,13 @@ from bench_spark.transports.base import (
     Subscription,
     TransportContext,
 )
-from bench_spark.transports.kafka.cluster import Cluster
-from bench_spark.transports.kafka.columns import Position
-from bench_spark.transports.kafka.common_headers import common_headers
-from bench_spark.transports.kafka.confluent_consumer import ConfluentConsumer
-from bench_spark.transports.kafka.consumers import KafkaConsumers
-from bench_spark.transports.kafka.fast_producers import FastProducers
-from bench_spark.transports.kafka.group_client import ClientMaker
-from bench_spark.transports.kafka.group_member import ConsumerTerms
-from bench_spark.transports.kafka.key_choice import key_rule
-from bench_spark.transports.kafka.leftovers import Left, Logs, summed
-from bench_spark.transports.kafka.native_consumer import NativeConsumer
-from bench_spark.transports.kafka.planes import chosen_plane
-from bench_spark.transports.kafka.producers import KafkaProducers
+from bench_spark.transports.kafka.cluster import Cluster, Left, Logs, summed
+from bench_spark.transports.kafka.consumer_clients import ConsumerClient, ShareClient
+from bench_spark.transports.kafka.consumers import ConsumerTerms, KafkaConsumers, MemberTerms
+from bench_spark.transports.kafka.interface_check import client_library, require_interface
+from bench_spark.transports.kafka.message_block import KeyRule, common_headers
+from bench_spark.transports.kafka.message_reader import Position
+from bench_spark.transports.kafka.producers import MOST_CLIENTS, KafkaProducers, ProducerTerms
 from bench_spark.transports.kafka.release import ask_release
 from bench_spark.transports.kafka.settings import (
     consumer_properties,
@@ -47,9 +41,7 @@ from bench_spark.transports.kafka.settings import (
     transactional_id,
     wants_reports,
 )
-from bench_spark.transports.kafka.share_client import ShareClient
-from bench_spark.transports.kafka.shared_clients import MOST_CLIENTS, ProducerTerms
-from bench_spark.transports.kafka.transactional import TransactionalProducers
+from bench_spark.transports.kafka.transactions import TransactionalProducers
 
 MOST_COUNTED_MESSAGES = 100_000
 """What transactions have left in topics is counted message by message up to here; beyond, by
@@ -76,7 +68,6 @@ class KafkaTransport:
         self._broker = context.broker
         self._wiring = context.scenario.wiring
         self._group = group_of(context.run_id)
-        self._plane = chosen_plane(context.scenario.kafka)
 
     @property
     def confirms(self) -> bool:
@@ -100,6 +91,7 @@ class KafkaTransport:
         return Cluster(self._broker, self._context.credentials)
 
     def probe(self) -> BrokerFacts:
+        require_interface()
         with self._cluster() as cluster:
             brokers = cluster.brokers
         topic = self._scenario.kafka.topic
@@ -113,7 +105,7 @@ class KafkaTransport:
             version=ask_release(self._broker),
             platform=f"{brokers} broker" + ("s" if brokers > 1 else ""),
             capabilities=frozenset({"confirms", "keys", "consumer_groups", "transactions"}),
-            client_library=self._plane.client_library,
+            client_library=client_library(),
         )
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
@@ -178,8 +170,8 @@ class KafkaTransport:
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers:
         if self._scenario.kafka.transaction_messages:
             return self._open_transactional(lanes, now_ns)
-        make_producers = FastProducers if self._plane.is_fast else KafkaProducers
-        producers = make_producers(lanes, self._producer_terms(now_ns))
+        require_interface()
+        producers = KafkaProducers(lanes, self._producer_terms(now_ns))
         producers.connect(self._broker.connect_timeout_seconds)
         self._context.on_opened(len(lanes))
         return producers
@@ -202,13 +194,14 @@ class KafkaTransport:
             now_ns,
             self._scenario.reconnect_seconds,
             confirms=self.confirms,
-            keys=key_rule(self._scenario.kafka),
+            keys=KeyRule.of(self._scenario.kafka),
             headers=common_headers(self._scenario.kafka),
         )
 
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
     ) -> KafkaConsumers:
+        require_interface()
         with self._cluster() as cluster:
             partitions = cluster.partitions_of(
                 {self._name(d) for lane in lanes for d in lane.destinations}
@@ -218,16 +211,17 @@ class KafkaTransport:
                     cluster.begin_share_group(group)
         members = self._wiring.consumers_per_subscription
         properties = share_properties if self._is_shared else consumer_properties
+
+        def terms_of(lane: Lane) -> MemberTerms:
+            group = self._group_of(lane.subscription)
+            held = sum(len(partitions.get(self._name(d), ())) for d in lane.destinations)
+            may_idle = self._is_shared or held < members
+            return MemberTerms(lane, properties(self._context, group), may_idle)
+
         consumers = KafkaConsumers(
-            lanes,
-            [properties(self._context, self._group_of(lane.subscription)) for lane in lanes],
-            [
-                self._is_shared
-                or sum(len(partitions.get(self._name(d), ())) for d in lane.destinations) < members
-                for lane in lanes
-            ],
+            [terms_of(lane) for lane in lanes],
             ConsumerTerms(
-                self._client_for(want),
+                ShareClient if self._is_shared else ConsumerClient,
                 want,
                 self._address,
                 now_ns,
@@ -239,12 +233,6 @@ class KafkaTransport:
         context = self._context
         consumers.connect(self._broker.connect_timeout_seconds, context.pace, context.on_opened)
         return consumers
-
-    def _client_for(self, want: frozenset[Part]) -> ClientMaker:
-        if self._is_shared:
-            return ShareClient
-        is_fast = self._plane.is_fast and Part.HEADERS not in want
-        return NativeConsumer if is_fast else ConfluentConsumer
 
     @property
     def _is_shared(self) -> bool:

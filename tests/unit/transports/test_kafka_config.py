@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker, Credentials, Tls
+from bench_spark.scenario.loader import load_scenario
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.kafka import KafkaTransport, check_properties, size_limit
@@ -45,6 +46,15 @@ def test_a_scenarios_properties_reach_the_clients_and_override_the_defaults() ->
     consumer = consumer_properties(given)
     assert consumer["enable.auto.commit"] == "true"
     assert consumer["group.id"] == "bench-run-1"
+
+
+@pytest.mark.parametrize("asked", ["fast", "confluent"])
+def test_a_data_plane_cannot_be_chosen_any_more(asked: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        load_scenario("steady", [f"kafka.plane={asked}"])
+    said = str(raised.value)
+    assert said.startswith(f"--set kafka.plane={asked}: kafka.plane: there is one data plane now")
+    assert "librdkafka's own interface moves all messages" in said
 
 
 def test_librdkafkas_own_defaults_are_left_alone() -> None:

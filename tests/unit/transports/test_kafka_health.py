@@ -10,9 +10,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from bench_spark.transports.base import Signal, SignalKind
-from bench_spark.transports.kafka import health as health_module
-from bench_spark.transports.kafka.bell import Bell
-from bench_spark.transports.kafka.health import Health
+from bench_spark.transports.kafka import client_pool
+from bench_spark.transports.kafka.client_pool import Health, Wakeup
 
 LOST, REOPENED = SignalKind.LOST, SignalKind.REOPENED
 
@@ -37,20 +36,20 @@ class HandTime:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> HandTime:
     made = HandTime()
-    monkeypatch.setattr(health_module, "time", made)
+    monkeypatch.setattr(client_pool, "time", made)
     return made
 
 
 @pytest.fixture
-def bell() -> Iterator[Bell]:
-    made = Bell()
+def wakeup() -> Iterator[Wakeup]:
+    made = Wakeup()
     yield made
     made.close()
 
 
-def health(bell: Bell, reconnect_seconds: float) -> Health:
+def health(wakeup: Wakeup, reconnect_seconds: float) -> Health:
     ticking = itertools.count(1)
-    return Health([3, 7], "host:1", lambda: next(ticking), bell, reconnect_seconds)
+    return Health([3, 7], "host:1", lambda: next(ticking), wakeup, reconnect_seconds)
 
 
 def complain(to: Health) -> None:
@@ -73,8 +72,8 @@ def examined(found: Health, cluster: Any, clock: HandTime) -> list[tuple[SignalK
     ]
 
 
-def test_a_complaint_alone_loses_nothing(bell: Bell, clock: HandTime) -> None:
-    found = health(bell, 30)
+def test_a_complaint_alone_loses_nothing(wakeup: Wakeup, clock: HandTime) -> None:
+    found = health(wakeup, 30)
     assert not found.needs_examination
     complain(found)
     assert examined(found, HandCluster(), clock) == []
@@ -82,9 +81,9 @@ def test_a_complaint_alone_loses_nothing(bell: Bell, clock: HandTime) -> None:
 
 
 def test_without_time_to_reconnect_lanes_are_lost_for_good_at_once(
-    bell: Bell, clock: HandTime
+    wakeup: Wakeup, clock: HandTime
 ) -> None:
-    found, cluster = health(bell, 0), HandCluster()
+    found, cluster = health(wakeup, 0), HandCluster()
     cluster.answers = False
     complain(found)
     found.examine(cluster)
@@ -96,9 +95,9 @@ def test_without_time_to_reconnect_lanes_are_lost_for_good_at_once(
 
 
 def test_a_cluster_that_answers_in_time_reopens_its_lanes_as_a_new_generation(
-    bell: Bell, clock: HandTime
+    wakeup: Wakeup, clock: HandTime
 ) -> None:
-    found, cluster = health(bell, 30), HandCluster()
+    found, cluster = health(wakeup, 30), HandCluster()
     for generation in range(2):
         cluster.answers = False
         complain(found)
@@ -110,8 +109,8 @@ def test_a_cluster_that_answers_in_time_reopens_its_lanes_as_a_new_generation(
         assert not found.is_lost
 
 
-def test_a_message_that_comes_through_reopens_them_too(bell: Bell, clock: HandTime) -> None:
-    found, cluster = health(bell, 30), HandCluster()
+def test_a_message_that_comes_through_reopens_them_too(wakeup: Wakeup, clock: HandTime) -> None:
+    found, cluster = health(wakeup, 30), HandCluster()
     cluster.answers = False
     complain(found)
     found.examine(cluster)
@@ -122,8 +121,8 @@ def test_a_message_that_comes_through_reopens_them_too(bell: Bell, clock: HandTi
     assert [one.kind for one in found.take_signals()] == [REOPENED, REOPENED]
 
 
-def test_after_that_time_they_are_lost_for_good(bell: Bell, clock: HandTime) -> None:
-    found, cluster = health(bell, 30), HandCluster()
+def test_after_that_time_they_are_lost_for_good(wakeup: Wakeup, clock: HandTime) -> None:
+    found, cluster = health(wakeup, 30), HandCluster()
     cluster.answers = False
     complain(found)
     assert examined(found, cluster, clock) == [(LOST, 0, True)]
@@ -133,17 +132,17 @@ def test_after_that_time_they_are_lost_for_good(bell: Bell, clock: HandTime) -> 
     assert not found.needs_examination
 
 
-def test_a_refused_login_is_final(bell: Bell, clock: HandTime) -> None:
-    found = health(bell, 30)
+def test_a_refused_login_is_final(wakeup: Wakeup, clock: HandTime) -> None:
+    found = health(wakeup, 30)
     found.on_error(KafkaError(KafkaError._AUTHENTICATION, "no"))
     assert [one.is_reopening for one in found.take_signals()] == [False, False]
     assert found.is_lost_for_good
 
 
 def test_a_question_without_an_answer_says_nothing_of_the_other_brokers(
-    bell: Bell, clock: HandTime
+    wakeup: Wakeup, clock: HandTime
 ) -> None:
-    found, cluster = health(bell, 30), HandCluster()
+    found, cluster = health(wakeup, 30), HandCluster()
     cluster.answers = False
     found.on_error(KafkaError(KafkaError._TRANSPORT, "host:3/3: Connect to ipv4#1 failed"))
     found.examine(cluster)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench_spark.scenario.models import Scenario
-from bench_spark.transports.kafka.leftovers import Left, Logs, summed
+from bench_spark.transports.kafka.cluster import Left, Logs, summed
 from bench_spark.transports.kafka.settings import group_of, topic_partitions
 
 LOGS = Logs([], first={("t", 0): 0, ("t", 1): 10, ("u", 0): 0}, end={("t", 0): 7, ("t", 1): 15})

@@ -1,19 +1,24 @@
-"""Whether this librdkafka is what the fast plane takes it for.
+"""Whether this librdkafka has the C interface that we take it to have.
 
-The plane reads and writes structs of librdkafka's public interface, whose layout is promised but
-cannot be asked for. So before it is used, a message is sent nowhere: a client without brokers takes
-it, is told to give it up, and its delivery report must hold every field where we look for it.
+Kernels read and write structs of librdkafka's public interface, whose layout is promised but cannot
+be asked for. So before it is used, a message is sent nowhere: a client without brokers takes it, is
+told to give it up, and its delivery report must hold every field where we look for it. There is no
+other way to move messages: where something differs, runs on Kafka are refused.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import time
 from typing import Any
 
+import confluent_kafka
 import numpy as np
 from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 
+from bench_spark.errors import EnvironmentNotReady
+from bench_spark.transports.kafka.kernels import MESSAGE_DTYPE
 from bench_spark.transports.kafka.librdkafka import (
     ANY_PARTITION,
     COPY_PAYLOAD,
@@ -21,13 +26,14 @@ from bench_spark.transports.kafka.librdkafka import (
     PRODUCER,
     PURGE_QUEUE,
     Library,
+    Listed,
+    NativeClient,
     NotUsable,
     library,
+    partition_list,
+    read_partition_list,
     text_of,
 )
-from bench_spark.transports.kafka.messages import MESSAGE_DTYPE, Messages, Pointers
-from bench_spark.transports.kafka.native_client import NativeClient
-from bench_spark.transports.kafka.partition_lists import Listed, partition_list, read_partition_list
 
 _MAJOR_VERSION = 2
 """The only one there was when this was written; 2.16 is the one that the tests run with."""
@@ -36,9 +42,27 @@ _TOPIC = "bench-spark-rehearsal"
 _BODY, _KEY, _OPAQUE = bytes(range(100, 150)), b"key", 0x123456789
 
 
+def client_library() -> str:
+    """For the result: what moves the messages."""
+    return (
+        f"confluent-kafka {confluent_kafka.version()} / "
+        f"librdkafka {confluent_kafka.libversion()[0]}"
+    )
+
+
+def require_interface() -> None:
+    """Raise EnvironmentNotReady where this librdkafka cannot be used."""
+    difference = interface_difference()
+    if difference is not None:
+        raise EnvironmentNotReady(
+            f"{client_library()}: {difference}, and messages of Kafka go through its C interface; "
+            "install the confluent-kafka that bench-spark names in its requirements"
+        )
+
+
 @functools.cache
-def obstacle() -> str | None:
-    """Why the fast plane cannot be used with this librdkafka; None where it can."""
+def interface_difference() -> str | None:
+    """What is not as expected of this librdkafka; None where all is."""
     try:
         found = library()
         if found.version() >> 24 != _MAJOR_VERSION:
@@ -47,7 +71,7 @@ def obstacle() -> str | None:
     except NotUsable as error:
         return str(error)
     except Exception as error:  # whatever another library makes of it is the answer
-        return f"librdkafka does not work as expected: {error!r}"
+        return f"librdkafka does not work as expected ({error!r})"
 
 
 def _list_difference(library: Library) -> str | None:
@@ -68,9 +92,9 @@ def _message_difference() -> str | None:
     try:
         _send_nowhere(lib, client.handle, topic)
         report = _delivery_report(lib, client.queue)
-        pointers = Pointers(1)
-        is_one = report and lib.event_message_array(report, pointers.address, 1) == 1
-        if not is_one or not _is_as_sent(lib, pointers.messages(1)):
+        address = ctypes.c_void_p()
+        is_one = report and lib.event_message_array(report, ctypes.byref(address), 1) == 1
+        if not is_one or not _is_as_sent(lib, address.value or 0):
             return f"librdkafka {lib.version_text()} has other messages than expected"
         return None
     finally:
@@ -107,15 +131,22 @@ def _delivery_report(lib: Library, queue: int) -> int | None:
     return None
 
 
-def _is_as_sent(lib: Library, messages: Messages) -> bool:
+def _is_as_sent(lib: Library, address: int) -> bool:
     """Numbers first: what is no pointer must not be followed."""
-    numbers = (messages.error, messages.partition, messages.payload_bytes, messages.offset)
-    expected = (KafkaError._PURGE_QUEUE, ANY_PARTITION, len(_BODY), OFFSET_INVALID)
-    if tuple(int(column[0]) for column in numbers) != expected or messages.opaque[0] != _OPAQUE:
+    message = np.frombuffer(ctypes.string_at(address, MESSAGE_DTYPE.itemsize), MESSAGE_DTYPE)[0]
+    numbers = ("error", "partition", "payload_bytes", "key_bytes", "offset", "opaque")
+    expected = (
+        KafkaError._PURGE_QUEUE,
+        ANY_PARTITION,
+        len(_BODY),
+        len(_KEY),
+        OFFSET_INVALID,
+        _OPAQUE,
+    )
+    if tuple(int(message[name]) for name in numbers) != expected:
         return False
     return (
-        messages.heads().tobytes() == _BODY[:32]
-        and messages.bodies() == [_BODY]
-        and messages.keys() == [_KEY]
-        and text_of(lib.topic_name(int(messages.topic[0]))) == _TOPIC
+        ctypes.string_at(int(message["payload"]), len(_BODY)) == _BODY
+        and ctypes.string_at(int(message["key"]), len(_KEY)) == _KEY
+        and text_of(lib.topic_name(int(message["topic"]))) == _TOPIC
     )

@@ -1,4 +1,4 @@
-"""A lane with transactions: its client, and the thread that begins and ends them.
+"""Transactional producers: a client, and a thread, for every lane, by confluent-kafka.
 
 librdkafka's calls that begin, commit and abort a transaction block, so each lane has a thread of
 its own for them. The two threads of a lane take turns with the client:
@@ -8,6 +8,11 @@ its own for them. The two threads of a lane take turns with the client:
   agent hands the lane over.
 - From then on the lane takes no more. Its thread commits (or aborts, where the client demands it),
   puts down what became of the messages, begins the next transaction and hands the lane back.
+
+**Outcomes** are those of the transaction: confirmed once the commit has returned, which is also the
+time that `confirm_latency` counts to; refused after an abort, because consumers that read committed
+messages will never see them; unknown where a commit was under way and nobody said how it ended. So
+delivery reports, which cost a Python call per message, are not asked for.
 """
 
 from __future__ import annotations
@@ -16,19 +21,33 @@ import contextlib
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from bench_spark.core.envelope import Envelopes
-from bench_spark.errors import BenchError, BrokerRefused, BrokerUnreachable
-from bench_spark.transports.base import Headers, OutcomeKind, Outcomes
-from bench_spark.transports.kafka.bell import Bell
-from bench_spark.transports.kafka.confluent_producer import made_producer
-from bench_spark.transports.kafka.crew import ThreadedClient
-from bench_spark.transports.kafka.health import Health, reason_of
-from bench_spark.transports.kafka.shared_clients import ProducerTerms
-from bench_spark.transports.kafka.single_messages import ANY_PARTITION
+from bench_spark.errors import BenchError, BrokerRefused, BrokerUnreachable, ConfigurationError
+from bench_spark.transports.base import (
+    Batch,
+    Headers,
+    Lane,
+    OutcomeKind,
+    Outcomes,
+    joined_outcomes,
+)
+from bench_spark.transports.kafka.client_pool import (
+    ClientPool,
+    Health,
+    ThreadedClient,
+    Wakeup,
+    close_all,
+)
+from bench_spark.transports.kafka.librdkafka import ANY_PARTITION, QuietLog, reason_of
+from bench_spark.transports.kafka.message_block import Keys, bodies_to_send, with_common_headers
+from bench_spark.transports.kafka.producers import ProducerTerms
+from bench_spark.transports.kafka.settings import Properties
 
 INIT_SECONDS = 20.0
 """A cluster's first transaction makes it create the topic in which it keeps their state."""
@@ -57,15 +76,15 @@ class Transactor(ThreadedClient):
         transactional_id: str,
         messages: int,
         terms: ProducerTerms,
-        bell: Bell,
+        wakeup: Wakeup,
     ) -> None:
         self._number = number
         self._messages = messages
         self._address = terms.address
         self._now_ns = terms.now_ns
-        self._bell = bell
+        self._wakeup = wakeup
         super().__init__(
-            Health([number], terms.address, terms.now_ns, bell, terms.reconnect_seconds)
+            Health([number], terms.address, terms.now_ns, wakeup, terms.reconnect_seconds)
         )
         self.is_open = False
         """Whose turn it is: True while the agent's thread may use the client."""
@@ -77,7 +96,7 @@ class Transactor(ThreadedClient):
         self._taken = 0
         self._is_due = threading.Event()
         named = terms.properties | {"transactional.id": transactional_id}
-        self._producer = made_producer(named, self.health)
+        self._producer = _made_producer(named, self.health)
 
     # -- the agent's turn ------------------------------------------------------------------------
 
@@ -151,7 +170,7 @@ class Transactor(ThreadedClient):
             self._discard()
             self.has_begun.set()
             self.is_idle.set()
-            self._bell.ring()
+            self._wakeup.wake()
 
     def _initialise(self) -> None:
         deadline = time.monotonic() + INIT_SECONDS
@@ -181,7 +200,7 @@ class Transactor(ThreadedClient):
         self.is_open = True
         self.has_begun.set()
         self.is_idle.set()
-        self._bell.ring()
+        self._wakeup.wake()
         return True
 
     def _await_order(self) -> None:
@@ -254,8 +273,132 @@ class Transactor(ThreadedClient):
                     head=head,
                 )
             )
-            self._bell.ring()
+            self._wakeup.wake()
 
 
 def _final(error: KafkaError) -> str:
     return f"the producer's transactions have ended for good: {reason_of(error)}"
+
+
+def _made_producer(properties: Properties, health: Health) -> Producer:
+    try:
+        return Producer(properties | {"error_cb": health.on_error}, logger=QuietLog())
+    except KafkaException as error:
+        raise ConfigurationError(f"kafka.producer: {error.args[0].str()}") from None
+
+
+class TransactionalProducers(ClientPool[Transactor]):
+    """See `bench_spark.transports.base.Producers`."""
+
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        terms: ProducerTerms,
+        *,
+        transactional_ids: Sequence[str],
+        messages: int,
+    ) -> None:
+        super().__init__(terms.address)
+        self._now_ns = terms.now_ns
+        self._headers = terms.headers
+        self._keys = Keys(terms.keys, lanes)
+        self._accepted = 0
+        self._settled = 0
+        self._refused_at_once: list[Outcomes] = []
+        self._topics = [[str(d.name) for d in lane.destinations] for lane in lanes]
+        self._clients = [
+            Transactor(number, name, messages, terms, self._wakeup)
+            for number, name in enumerate(transactional_ids)
+        ]
+
+    def connect(self) -> None:
+        """Return when every lane has begun its first transaction."""
+        for transactor in self._clients:
+            transactor.start()
+        for transactor in self._clients:
+            transactor.has_begun.wait()
+            lost = transactor.health.take_signals()
+            if lost and transactor.failure is None:
+                transactor.failure = BrokerRefused(lost[-1].reason)
+            if transactor.failure is not None:
+                self.close()
+                raise transactor.failure
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def send(self, batch: Batch) -> int:
+        batch = with_common_headers(batch, self._headers)
+        accepted = 0
+        broken: Transactor | None = None
+        taken: dict[int, list[int]] = {}
+        lanes, routes = batch.lane.tolist(), batch.route.tolist()
+        headers = repeat(None) if batch.headers is None else batch.headers
+        bodies, keys = bodies_to_send(batch), self._keys.of(batch)
+        for lane, route, body, key, own in zip(lanes, routes, bodies, keys, headers, strict=False):
+            transactor = self._clients[lane]
+            if not transactor.room:
+                break
+            try:
+                refusal = transactor.produce(self._topics[lane][route], body, key, own)
+            except BufferError:
+                break
+            except MustEnd:
+                broken = transactor
+                break
+            if refusal is not None:
+                self._refuse(batch, accepted)
+            else:
+                taken.setdefault(lane, []).append(accepted)
+                if transactor.is_full:
+                    transactor.keep(batch.head[taken.pop(lane)])
+                    transactor.hand_over()
+            accepted += 1
+        for lane, places in taken.items():
+            self._clients[lane].keep(batch.head[places])
+        if broken is not None:
+            broken.hand_over()
+        self._accepted += accepted
+        return accepted
+
+    def _refuse(self, batch: Batch, place: int) -> None:
+        """A message that the library itself will not take: its outcome is known at once."""
+        self._refused_at_once.append(
+            Outcomes.of_columns(
+                at_ns=np.array([self._now_ns()], np.int64),
+                lane=batch.lane[place : place + 1].copy(),
+                kind=np.array([OutcomeKind.REFUSED], np.uint8),
+                head=batch.head[place : place + 1].copy(),
+            )
+        )
+        self._wakeup.wake()
+
+    def commit(self) -> None:
+        """End the transactions that have something in them; `flush` waits for it."""
+        for transactor in self._clients:
+            if not transactor.is_empty:
+                transactor.hand_over()
+
+    # -- what became of it -----------------------------------------------------------------------
+
+    def outcomes(self) -> Outcomes:
+        parts, self._refused_at_once = self._refused_at_once, []
+        if not self._is_closed:
+            self._wakeup.clear()
+        for transactor in self._clients:
+            while transactor.settled:
+                parts.append(transactor.settled.popleft())
+        self._settled += sum(map(len, parts))
+        return joined_outcomes(parts)
+
+    def in_flight(self) -> int:
+        return self._accepted - self._settled
+
+    def flush(self, timeout_seconds: float) -> None:
+        """Wait for transactions that are ending; one that is still open stays so."""
+        deadline = time.monotonic() + timeout_seconds
+        for transactor in self._clients:
+            transactor.is_idle.wait(max(0.0, deadline - time.monotonic()))
+
+    def _close_clients(self) -> bool:
+        """Aborts what nobody committed."""
+        return close_all(self._clients)

@@ -1,4 +1,4 @@
-"""What the fast plane hands to librdkafka, and that it loses sight of none of it. No broker."""
+"""What is handed to librdkafka, and that nothing of it is lost sight of. No broker."""
 
 from __future__ import annotations
 
@@ -12,31 +12,36 @@ from hypothesis import strategies as st
 
 from bench_spark.core.clock import Clock
 from bench_spark.core.envelope import Envelopes, empty_envelopes
-from bench_spark.transports.base import Batch, Destination, Lane, OutcomeKind
-from bench_spark.transports.kafka import native_producer
-from bench_spark.transports.kafka.addresses import records_at
-from bench_spark.transports.kafka.fast_producers import FastProducers
-from bench_spark.transports.kafka.header_arguments import ARGUMENT_DTYPE, HeaderArguments
-from bench_spark.transports.kafka.key_choice import KeyRule
-from bench_spark.transports.kafka.messages import MESSAGE_DTYPE, Messages
-from bench_spark.transports.kafka.outbox import BLOCK_BYTES, Keyring, Laid, Outbox
+from bench_spark.transports.base import U8, Batch, Destination, Lane, OutcomeKind
+from bench_spark.transports.kafka import kernels
+from bench_spark.transports.kafka import producers as producers_module
+from bench_spark.transports.kafka.kernels import GROUP_DTYPE, MESSAGE_DTYPE, Records
+from bench_spark.transports.kafka.message_block import (
+    ARGUMENT_DTYPE,
+    BLOCK_BYTES,
+    MOST_ROWS,
+    HeaderArguments,
+    KeptHeads,
+    KeyRule,
+    Keys,
+    MessageBlock,
+    bodies_to_send,
+)
+from bench_spark.transports.kafka.producers import KafkaProducers, ProducerTerms
 from bench_spark.transports.kafka.settings import Properties
-from bench_spark.transports.kafka.shared_clients import ProducerTerms
-from bench_spark.transports.kafka.single_messages import Keys, bodies_to_send
-from bench_spark.transports.kafka.unsettled import Unsettled
 
 LANES = [Lane(member, (Destination(0, "t"),)) for member in (7, 12, 9)]
 
 
 def heads(count: int, first: int = 0) -> Envelopes:
     made = empty_envelopes(count)
-    made["sequence"] = np.arange(first, first + count)
-    made["sent_ns"] = 1_000_000 + made["sequence"]
+    made["sequence"] = np.arange(count, dtype=np.uint64) + np.uint64(first)
+    made["sent_ns"] = made["sequence"] % 1_000_000_007
     return made
 
 
 def batch_of(
-    tails: bytes | list[bytes],
+    tails: bytes | list[bytes] | U8,
     lanes: list[int],
     first: int = 0,
     head_bytes: int = 32,
@@ -53,46 +58,101 @@ def batch_of(
     )
 
 
-def messages_in(laid: Laid) -> Messages:
-    return Messages(laid.ctypes.data + np.arange(len(laid)) * MESSAGE_DTYPE.itemsize)
+def texts_in(laid: Records, name: str) -> list[bytes | None]:
+    """What librdkafka reads at the addresses it is given."""
+    return [
+        ctypes.string_at(start, size) if start else None
+        for start, size in zip(laid[name].tolist(), laid[f"{name}_bytes"].tolist(), strict=True)
+    ]
 
 
-def lay_out_all(outbox: Outbox, batch: Batch) -> Iterator[Messages]:
+def lay_out_all(block: MessageBlock, batch: Batch) -> Iterator[Records]:
     done = 0
     while done < len(batch):
-        laid = outbox.lay_out(batch.starting_at(done))
+        laid = block.lay_out(batch, done)
         assert len(laid) > 0
-        yield messages_in(laid)
+        assert not laid["error"].any()
+        assert laid["offset"].tolist() == list(range(done, done + len(laid)))
+        assert block.address == laid.ctypes.data
+        yield laid
         done += len(laid)
 
 
 lanes_of_a_batch = st.lists(st.integers(0, 2), min_size=1, max_size=60)
 
 
-@given(st.data(), lanes_of_a_batch, st.sampled_from([0, 8, 20, 32]), st.integers(0, 10**12))
-def test_messages_are_laid_out_with_the_bodies_and_keys_of_the_other_plane(
+@settings(deadline=None)
+@given(st.data(), lanes_of_a_batch, st.sampled_from([0, 8, 20, 32]), st.integers(0, 2**64 - 61))
+def test_messages_are_laid_out_with_the_bodies_and_keys_of_messages_made_one_by_one(
     data: st.DataObject, lanes: list[int], head_bytes: int, first: int
 ) -> None:
     kind = data.draw(st.sampled_from(["none", "producer", "sequence", "uniform", "zipf"]))
-    rule = KeyRule(kind, keys=data.draw(st.sampled_from([1, 7, 1000])))
-    outbox, reference = Outbox(Keyring(rule, LANES), Unsettled()), Keys(rule, LANES)
+    keys_of = Keys(KeyRule(kind, keys=data.draw(st.sampled_from([1, 7, 1000]))), LANES)
+    kept = KeptHeads()
+    block = MessageBlock(keys_of, kept)
     sizes = st.integers(0, 300) | st.sampled_from([0, BLOCK_BYTES // 3, BLOCK_BYTES + 5])
+    shared = b"y" * data.draw(sizes)
     for _ in range(3):  # the same memory serves again and again
-        tails: bytes | list[bytes]
-        if data.draw(st.booleans()):
+        tails: bytes | list[bytes] | U8
+        kind_of_tails = data.draw(st.sampled_from(["the same", "another", "rows", "own"]))
+        if kind_of_tails == "the same":
+            tails = shared
+        elif kind_of_tails == "another":
             tails = b"x" * data.draw(sizes)
+        elif kind_of_tails == "rows":
+            width = data.draw(st.integers(0, 300))
+            tails = np.arange(len(lanes) * width, dtype=np.uint8).reshape(len(lanes), width)
         else:
             tails = [bytes([65 + i % 26]) * data.draw(sizes) for i in range(len(lanes))]
         own = [b"k%d" % i for i in range(len(lanes))] if data.draw(st.booleans()) else None
         batch = batch_of(tails, lanes, first, head_bytes, own)
         bodies, keys, opaque = [], [], []
-        for messages in lay_out_all(outbox, batch):
-            bodies += messages.bodies()
-            keys += messages.keys()
-            opaque += (messages.opaque & 0xFFFF_FFFF).tolist()
+        for laid in lay_out_all(block, batch):
+            bodies += texts_in(laid, "payload")
+            keys += texts_in(laid, "key")
+            opaque += (laid["opaque"] & 0xFFFF_FFFF).tolist()
+            kept.forget(laid["opaque"])
         assert bodies == bodies_to_send(batch)
-        assert keys == [key for key, _ in zip(reference.of(batch), lanes, strict=False)]
+        assert keys == [key for key, _ in zip(keys_of.of(batch), lanes, strict=False)]
         assert opaque == lanes
+        assert len(kept) == 0
+
+
+def test_more_messages_than_a_block_has_rows_are_laid_out_in_several_goes() -> None:
+    block = MessageBlock(Keys(KeyRule("sequence"), LANES), KeptHeads())
+    batch = batch_of(b"ab", [0] * (2 * MOST_ROWS + 5))
+    parts = [
+        (texts_in(laid, "payload"), texts_in(laid, "key")) for laid in lay_out_all(block, batch)
+    ]
+    assert [len(bodies) for bodies, _ in parts] == [MOST_ROWS, MOST_ROWS, 5]
+    assert [body for bodies, _ in parts for body in bodies] == bodies_to_send(batch)
+    assert [key for _, keys in parts for key in keys] == [b"%d" % n for n in range(len(batch))]
+
+
+@pytest.mark.parametrize("head_bytes", [8, 32])
+@pytest.mark.parametrize("tail", [b"tail", [b"", b"x", b"yz"]])
+def test_a_body_is_its_head_and_its_tail(tail: bytes | list[bytes], head_bytes: int) -> None:
+    batch = batch_of(tail, [0, 0, 0], first=7, head_bytes=head_bytes)
+    tails = [tail] * 3 if isinstance(tail, bytes) else tail
+    assert bodies_to_send(batch) == [
+        row.tobytes()[:head_bytes] + own for row, own in zip(batch.head, tails, strict=True)
+    ]
+    assert bodies_to_send(batch.starting_at(1)) == bodies_to_send(batch)[1:]
+
+
+@given(st.lists(st.integers(0, 6), max_size=80))
+def test_messages_are_grouped_by_target_each_group_in_order(targets: list[int]) -> None:
+    rows = np.zeros(len(targets), MESSAGE_DTYPE)
+    rows["offset"] = np.arange(len(targets))
+    rows["opaque"] = rows["offset"] * 3
+    groups, grouped = np.zeros(7, GROUP_DTYPE), np.zeros(80, MESSAGE_DTYPE)
+    found = kernels.group_by_target(rows, np.array(targets, np.int64), groups, grouped)
+    assert groups["target"][:found].tolist() == sorted(set(targets))
+    for target in set(targets):
+        end, count = int(groups["end"][target]), int(groups["count"][target])
+        places = [place for place, one in enumerate(targets) if one == target]
+        assert grouped["offset"][end - count : end].tolist() == places
+        assert grouped["opaque"][end - count : end].tolist() == [3 * place for place in places]
 
 
 def numbers_of(rule: KeyRule, messages: int = 20_000) -> np.ndarray:
@@ -121,26 +181,27 @@ def test_a_message_has_the_same_key_whenever_it_is_sent() -> None:
 
 
 def test_an_empty_key_is_a_key() -> None:
-    outbox = Outbox(Keyring(KeyRule("none"), LANES), Unsettled())
-    batch = batch_of(b"", [0, 0, 0], keys=[b"", b"a", b""])
-    (messages,) = lay_out_all(outbox, batch)
-    assert messages.keys() == [b"", b"a", b""]
+    block = MessageBlock(Keys(KeyRule("none"), LANES), KeptHeads())
+    (laid,) = lay_out_all(block, batch_of(b"", [0, 0, 0], keys=[b"", b"a", b""]))
+    assert texts_in(laid, "key") == [b"", b"a", b""]
+    (laid,) = lay_out_all(block, batch_of(b"", [0, 0]))
+    assert texts_in(laid, "key") == [None, None]
 
 
 def test_the_numbers_of_sequence_keys_have_no_leading_zeros() -> None:
-    outbox = Outbox(Keyring(KeyRule("sequence"), LANES), Unsettled())
-    batch = batch_of(b"", [0] * 12, first=95)
-    (messages,) = lay_out_all(outbox, batch)
-    assert messages.keys() == [b"%d" % number for number in range(95, 107)]
-    (zero,) = lay_out_all(outbox, batch_of(b"", [0]))
-    assert zero.keys() == [b"0"]
+    block = MessageBlock(Keys(KeyRule("sequence"), LANES), KeptHeads())
+    (laid,) = lay_out_all(block, batch_of(b"", [0] * 12, first=95))
+    assert texts_in(laid, "key") == [b"%d" % number for number in range(95, 107)]
+    (zero,) = lay_out_all(block, batch_of(b"", [0]))
+    assert texts_in(zero, "key") == [b"0"]
 
 
 def headers_in(arguments: HeaderArguments) -> list[list[tuple[bytes, bytes]]]:
     """What librdkafka reads at the addresses it is given."""
     found = []
     for address, count in zip(arguments.addresses, arguments.counts, strict=True):
-        rows = records_at(address + np.arange(count) * ARGUMENT_DTYPE.itemsize, ARGUMENT_DTYPE)
+        memory = ctypes.string_at(address, count * ARGUMENT_DTYPE.itemsize)
+        rows = np.frombuffer(memory, ARGUMENT_DTYPE)
         found.append(
             [
                 (
@@ -159,61 +220,20 @@ def test_headers_are_laid_out_whether_or_not_they_are_the_same_for_all(
     are_one_object: bool,
 ) -> None:
     headers = {"kind": b"order", "empty": b"", "\u20ac": b"a\0b"}
-    laid = Outbox(Keyring(KeyRule("none"), LANES), Unsettled()).lay_out(batch_of(b"", [0, 1, 2]))
+    block = MessageBlock(Keys(KeyRule("none"), LANES), KeptHeads())
+    laid = block.lay_out(batch_of(b"", [0, 1, 2]), 0)
     own = [headers] * 3 if are_one_object else [headers, {}, dict(headers)]
     expected = [[(name.encode(), value) for name, value in each.items()] for each in own]
     assert headers_in(HeaderArguments(1, laid, own)) == expected
 
 
-def reported(opaques: list[int], bodies: list[bytes]) -> Iterator[Messages]:
-    """Messages as they come back, with these bodies."""
-    rows = np.zeros(len(opaques), MESSAGE_DTYPE)
-    memory = [np.frombuffer(body, np.uint8) for body in bodies]
-    rows["opaque"] = opaques
-    rows["payload"] = [each.ctypes.data for each in memory]
-    rows["payload_bytes"] = [len(body) for body in bodies]
-    yield messages_in(rows)
-
-
-@given(st.lists(st.tuples(st.integers(1, 700), st.sampled_from([0, 8, 32])), max_size=8), st.data())
-def test_every_report_finds_its_head_whatever_order_they_come_in(
-    sizes: list[tuple[int, int]], data: st.DataObject
-) -> None:
-    unsettled = Unsettled()
-    sent: list[tuple[int, Envelopes]] = []
-    first = 0
-    for count, head_bytes in sizes:
-        batch = batch_of(b"", [number % 3 for number in range(count)], first, head_bytes)
-        opaques = unsettled.opaques(batch, count).tolist()
-        first += count
-        order = data.draw(st.permutations(range(count))) if count < 20 else range(count)
-        sent += [(opaques[place], batch.head[place : place + 1]) for place in order]
-        cut = data.draw(st.integers(0, len(sent)))
-        settled, sent = sent[:cut], sent[cut:]
-        if settled:
-            numbers, own = zip(*settled, strict=True)
-            bodies = [head.tobytes() for head in own]
-            for messages in reported(list(numbers), bodies):
-                assert unsettled.heads_of(messages).tobytes() == b"".join(bodies)
-    unsettled.forget(np.array([number for number, _ in sent], np.int64))
-    assert len(unsettled) == 0
-
-
-def test_where_no_reports_come_nothing_is_kept_for_them() -> None:
-    unsettled = Unsettled(has_reports=False)
-    opaques = unsettled.opaques(batch_of(b"", [2, 1], head_bytes=0), 2).tolist()
-    assert len(unsettled) == 0
-    for messages in reported(opaques, [b"x" * 40] * 2):
-        assert unsettled.heads_of(messages).tobytes() == bytes(64)
-
-
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no broker that would take the rest while we close."""
-    monkeypatch.setattr(native_producer, "_CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(producers_module, "_CLOSE_SECONDS", 0.01)
 
 
-def made_producers(lanes: list[Lane], properties: Properties, keys: KeyRule) -> FastProducers:
+def made_producers(lanes: list[Lane], properties: Properties, keys: KeyRule) -> KafkaProducers:
     terms = ProducerTerms(
         properties | {"queue.buffering.max.kbytes": 1000},
         address="nowhere",
@@ -223,7 +243,7 @@ def made_producers(lanes: list[Lane], properties: Properties, keys: KeyRule) -> 
         keys=keys,
         headers={},
     )
-    return FastProducers(lanes, terms)
+    return KafkaProducers(lanes, terms)
 
 
 sends = st.lists(
@@ -237,9 +257,9 @@ sends = st.lists(
 @settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(sends, st.integers(1, 120), st.booleans())
+@given(sends, st.integers(1, 120), st.booleans(), st.sampled_from([0, 32]))
 def test_every_message_that_was_accepted_has_one_outcome_and_every_other_has_none(
-    sends: list[list[tuple[int, int]]], most_messages: int, are_alike: bool
+    sends: list[list[tuple[int, int]]], most_messages: int, are_alike: bool, head_bytes: int
 ) -> None:
     """Over several clients and topics, with queues that get full: what is accepted is a prefix."""
     lanes = [Lane(n, (Destination(0, "a"), Destination(1, f"b{n % 2}"))) for n in range(6)]
@@ -250,7 +270,7 @@ def test_every_message_that_was_accepted_has_one_outcome_and_every_other_has_non
     for messages in sends:
         tails = b"t" if are_alike else [bytes(place) for place in range(len(messages))]
         own_lanes, routes = [lane for lane, _ in messages], [route for _, route in messages]
-        accepted = producers.send(batch_of(tails, own_lanes, first, routes=routes))
+        accepted = producers.send(batch_of(tails, own_lanes, first, head_bytes, routes=routes))
         assert 0 <= accepted <= len(messages)
         expected |= {first + place: own_lanes[place] for place in range(accepted)}
         if accepted < len(messages):
@@ -265,7 +285,7 @@ def test_every_message_that_was_accepted_has_one_outcome_and_every_other_has_non
     assert len(outcomes) == len(expected)
     found = dict(zip(outcomes.head["sequence"].tolist(), outcomes.lane.tolist(), strict=True))
     assert found == expected
-    assert np.array_equal(outcomes.head["sent_ns"], 1_000_000 + outcomes.head["sequence"])
+    assert np.array_equal(outcomes.head["sent_ns"], outcomes.head["sequence"] % 1_000_000_007)
 
 
 @pytest.mark.usefixtures("impatient")

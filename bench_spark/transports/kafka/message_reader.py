@@ -1,0 +1,316 @@
+"""Messages and delivery reports of librdkafka, read into rows.
+
+Kernels do what is the same for every message; what is rare comes back to Python: a message that is
+an error, a topic partition not seen before, and bodies, keys and headers where somebody wants them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from confluent_kafka import KafkaError
+
+from bench_spark.transports.base import (
+    I64,
+    RECEIVED_DTYPE,
+    U8,
+    Batch,
+    Headers,
+    OutcomeKind,
+    Outcomes,
+    Part,
+    no_outcomes,
+)
+from bench_spark.transports.batches import OUTCOME_DTYPE, Rows
+from bench_spark.transports.kafka.client_pool import Health
+from bench_spark.transports.kafka.kernels import (
+    ERRORS,
+    FETCH_DTYPE,
+    FIRST_ERROR,
+    MESSAGE_DTYPE,
+    PLACE_DTYPE,
+    PROBLEM,
+    Records,
+    copy_messages,
+    destroy_messages,
+    find_place,
+    read_messages,
+    read_reports,
+)
+from bench_spark.transports.kafka.librdkafka import kafka_error, text_of
+from bench_spark.transports.kafka.message_block import KeptHeads
+
+_FIRST_PLACES = 64
+_FIRST_REPORTS = 1024
+
+Position = tuple[str, int]
+"""A topic and the number of one of its topic partitions."""
+
+
+@dataclass
+class Fetched:
+    """What one fetch has brought: messages, if any, and errors of topics."""
+
+    rows: Rows
+    """Of RECEIVED_DTYPE, and the receiver's own."""
+    next_offsets: dict[Position, int]
+    """Where reading goes on after these messages."""
+    bodies: list[bytes] | None = None
+    keys: list[bytes | None] | None = None
+    headers: list[Headers] | None = None
+    problems: Sequence[tuple[str, KafkaError]] = ()
+
+
+class FetchedPlaces:
+    """The topic partitions that messages came from, by librdkafka's handles of their topics."""
+
+    def __init__(self, route_of_topic: Mapping[str, int], name_of: Callable[[int], str]) -> None:
+        self._route_of_topic = route_of_topic
+        self._name_of = name_of
+        self._positions: dict[int, Position] = {}
+        """By slot of the table."""
+        self._make_table(_FIRST_PLACES)
+
+    def _make_table(self, slots: int) -> None:
+        self.table: Records = np.zeros(slots, PLACE_DTYPE)
+        self._touched, self._next_offsets = self.table["touched"], self.table["next_offset"]
+
+    def add(self, topic: int, partition: int) -> None:
+        if 2 * (len(self._positions) + 1) > len(self.table):
+            self._grow()
+        name = self._name_of(topic)
+        slot = find_place(self.table, topic, partition)
+        self.table[slot] = (topic, partition, self._route_of_topic[name], 0, 0, 0)
+        self._positions[slot] = (name, partition)
+
+    def _grow(self) -> None:
+        before = self.table
+        self._make_table(2 * len(before))
+        positions, self._positions = self._positions, {}
+        for slot, position in positions.items():
+            moved = find_place(self.table, int(before["topic"][slot]), position[1])
+            self.table[moved] = before[slot]
+            self._positions[moved] = position
+
+    def clear(self) -> None:
+        """Forget all: a topic that is not assigned any more may leave its handle to another."""
+        self.table["topic"] = 0
+        self._positions.clear()
+
+    def next_offsets(self, touched: int) -> dict[Position, int]:
+        """Of those that a fetch has touched."""
+        slots = self._touched[:touched].tolist()
+        return {self._positions[slot]: self._next_offsets.item(slot) for slot in slots}
+
+
+class MessageReader:
+    """Reads messages at the addresses that librdkafka has written, and destroys them."""
+
+    def __init__(
+        self, library: Any, lane: int, want: frozenset[Part], route_of_topic: Mapping[str, int]
+    ) -> None:
+        self._library = library
+        self._lane = lane
+        self._want = want
+        self.places = FetchedPlaces(route_of_topic, self._topic_name)
+        self._state: Records = np.zeros(1, FETCH_DTYPE)
+        self._number = 0
+
+    def read(self, addresses: I64, count: int, first_ns: int, rest_ns: int) -> Fetched:
+        """So many messages, of which the first was taken at another time than the others."""
+        self._number += 1
+        state, keeps = self._state, bool(self._want)
+        state[0] = (count, 0, 0, 0, self._number, self._lane, first_ns, rest_ns, keeps)
+        fetched = Fetched(np.empty(count, RECEIVED_DTYPE), {})
+        problems: list[int] = []
+        try:
+            while stopped := read_messages(addresses, state, self.places.table, fetched.rows):
+                at = int(state["next"][0])
+                if stopped == PROBLEM:
+                    problems.append(at)
+                    state["next"] += 1
+                else:
+                    self._add_place(int(addresses[at]), fetched)
+            fetched.next_offsets |= self.places.next_offsets(int(state["touched"][0]))
+            if problems:
+                fetched.rows = fetched.rows[: int(state["rows"][0])]
+                fetched.problems = [self._problem(int(addresses[at])) for at in problems]
+            if keeps:
+                self._read_parts(np.delete(addresses[:count], problems), fetched)
+        finally:
+            self._destroy_rest(addresses, count, problems)
+        return fetched
+
+    def _destroy_rest(self, addresses: I64, count: int, problems: Sequence[int]) -> None:
+        """Those that the kernel has not destroyed: kept ones, errors, and what nobody came to."""
+        if self._want:
+            destroy_messages(addresses, 0, count)
+            return
+        for at in problems:
+            self._library.message_destroy(int(addresses[at]))
+        unread = int(self._state["next"][0])
+        if unread < count:
+            destroy_messages(addresses, unread, count)
+
+    def _add_place(self, address: int, fetched: Fetched) -> None:
+        """The table may grow, so what was touched so far is noted first."""
+        message = _fields_of(np.array([address]))[0]
+        fetched.next_offsets |= self.places.next_offsets(int(self._state["touched"][0]))
+        self._number += 1
+        self._state["touched"], self._state["number"] = 0, self._number
+        self.places.add(int(message["topic"]), int(message["partition"]))
+
+    def _topic_name(self, handle: int) -> str:
+        return text_of(self._library.topic_name(handle)) if handle else ""
+
+    def _problem(self, address: int) -> tuple[str, KafkaError]:
+        message = _fields_of(np.array([address]))[0]
+        words = text_of(self._library.message_errstr(address))
+        return self._topic_name(int(message["topic"])), kafka_error(int(message["error"]), words)
+
+    def _read_parts(self, addresses: I64, fetched: Fetched) -> None:
+        """What is wanted besides the head."""
+        fields = _fields_of(addresses)
+        if Part.BODY in self._want:
+            fetched.bodies = [text or b"" for text in _texts(fields, "payload")]
+        if Part.KEY in self._want:
+            fetched.keys = _texts(fields, "key")
+        if Part.HEADERS in self._want:
+            fetched.headers = [self._headers(address) for address in addresses.tolist()]
+
+    def _headers(self, message: int) -> Headers:
+        found = ctypes.c_void_p()
+        if self._library.message_headers(message, ctypes.byref(found)):
+            return {}  # it has none
+        headers: dict[str, bytes] = {}
+        name, value, size = ctypes.c_char_p(), ctypes.c_void_p(), ctypes.c_size_t()
+        into = (ctypes.byref(name), ctypes.byref(value), ctypes.byref(size))
+        places = itertools.count()
+        while self._library.header_get_all(found, next(places), *into) == 0:
+            # Kafka has headers without a value.
+            own = ctypes.string_at(value.value, size.value) if value.value else b""
+            headers[text_of(name.value)] = own
+        return headers
+
+
+def _fields_of(addresses: I64) -> Records:
+    """The structs at these addresses, copied."""
+    fields = np.empty(len(addresses), MESSAGE_DTYPE)
+    copy_messages(addresses, fields)
+    return fields
+
+
+def _texts(fields: Records, name: str) -> list[bytes | None]:
+    starts, sizes = fields[name].tolist(), fields[f"{name}_bytes"].tolist()
+    return [
+        ctypes.string_at(start, size) if start else None
+        for start, size in zip(starts, sizes, strict=True)
+    ]
+
+
+# -- delivery reports ----------------------------------------------------------------------------
+
+_NEVER_WRITTEN = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_REQUIRED_ACKS,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._INVALID_ARG,
+    }
+)
+"""Errors after which the message is certainly not in the log. After any other (a time-out, a broken
+connection, NOT_ENOUGH_REPLICAS_AFTER_APPEND) it may be."""
+
+
+def outcome_kind(code: int, *, was_interrupted: bool) -> OutcomeKind:
+    """What the error code of a delivery report says about the message."""
+    if code == KafkaError.NO_ERROR:
+        return OutcomeKind.CONFIRMED
+    if code == KafkaError._PURGE_QUEUE:
+        # Taken out of the queue by ourselves. After an interruption it may wait there for a second
+        # try while the first one has reached the log.
+        return OutcomeKind.UNKNOWN if was_interrupted else OutcomeKind.REFUSED
+    return OutcomeKind.REFUSED if code in _NEVER_WRITTEN else OutcomeKind.UNKNOWN
+
+
+def _kinds(*, was_interrupted: bool) -> U8:
+    """By error code, from FIRST_ERROR on; the last is that of codes beyond."""
+    codes = range(FIRST_ERROR, FIRST_ERROR + ERRORS + 1)
+    return np.array([outcome_kind(code, was_interrupted=was_interrupted) for code in codes], "u1")
+
+
+class DeliveryReports:
+    """Outcomes that nobody has asked for yet, of all clients of an agent."""
+
+    def __init__(self, kept: KeptHeads) -> None:
+        self._kept = kept
+        self._kinds = (_kinds(was_interrupted=False), _kinds(was_interrupted=True))
+        self._make_addresses(_FIRST_REPORTS)
+        self._rows: Rows = np.zeros(_FIRST_REPORTS, OUTCOME_DTYPE)
+        self._spare: Rows = np.zeros(_FIRST_REPORTS, OUTCOME_DTYPE)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _make_room(self, rows: int) -> None:
+        wanted = self._count + rows
+        if wanted > len(self._rows):
+            grown = np.zeros(2 * wanted, OUTCOME_DTYPE)
+            grown[: self._count] = self._rows[: self._count]
+            self._rows = grown
+
+    def addresses(self, count: int) -> int:
+        """Where so many addresses of messages are to be written; `read` reads them."""
+        if count > len(self._addresses):
+            self._make_addresses(2 * count)
+        return self._address
+
+    def _make_addresses(self, count: int) -> None:
+        self._addresses: I64 = np.zeros(count, np.int64)
+        self._address: int = self._addresses.ctypes.data
+
+    def read(self, count: int, at_ns: int, health: Health) -> None:
+        self._make_room(count)
+        rows = self._rows[self._count : self._count + count]
+        kinds, kept = self._kinds[health.was_interrupted], self._kept
+        read_reports(self._addresses, at_ns, kept.state, kept.places, kinds, rows)
+        self._count += count
+        if health.is_lost and rows["kind"][-1] == OutcomeKind.CONFIRMED:
+            health.alive(at_ns)
+
+    def refuse(self, batch: Batch, places: I64, at_ns: int) -> None:
+        """Messages that the library itself will not take: their outcome is known at once."""
+        self._make_room(len(places))
+        end = self._count + len(places)
+        rows = self._rows[self._count : end]
+        rows["at_ns"], rows["kind"] = at_ns, OutcomeKind.REFUSED
+        rows["lane"], rows["head"] = batch.lane[places], batch.head[places]
+        self._count = end
+
+    def take(self) -> Outcomes:
+        """What was collected; its rows are written over after the next call."""
+        if not self._count:
+            return no_outcomes()
+        rows = self._rows[: self._count]
+        self._rows, self._spare, self._count = self._spare, self._rows, 0
+        return Outcomes(rows)
