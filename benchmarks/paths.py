@@ -20,7 +20,7 @@ import pika.spec
 from hdrh.histogram import HdrHistogram
 
 from bench_spark.agent.carrying import Carrying
-from bench_spark.agent.dealing import RoundRobin
+from bench_spark.agent.flow import RoundRobinFlow, stamp_due, stamp_sent
 from bench_spark.agent.payload import Padding, head_bytes
 from bench_spark.agent.recorder import Recorder
 from bench_spark.agent.recorder_setup import RecorderSetup
@@ -138,16 +138,15 @@ def settle_confirms(batch: int) -> AbstractContextManager[Work]:
 
 def stamp_heads(batch: int) -> AbstractContextManager[Work]:
     """Deal lanes and numbers to a batch and fill in its measurement data, as the loop does."""
-    dealer, member_of_lane = RoundRobin(1), np.zeros(1, np.uint32)
+    flow = RoundRobinFlow((0,), owes=True)
+    heads, lanes = empty_envelopes(batch), np.zeros(batch, np.uint32)
 
     def stamp() -> None:
-        lane, sequence = dealer.deal(batch)
-        head = empty_envelopes(batch)
-        head["sequence"] = sequence
-        head["producer"] = member_of_lane[lane]
-        head["run_tag"] = 1
-        head["sent_ns"] = head["intended_ns"] = time.monotonic_ns()
-        dealer.accepted(lane)
+        first = flow.next_number or 0
+        flow.next_batch(heads, lanes, batch)
+        stamp_due(heads, first, 0.0, 100.0, 0, batch)
+        stamp_sent(heads, time.monotonic_ns(), False, batch)
+        flow.accepted(lanes, heads)
 
     return nullcontext(stamp)
 
@@ -227,7 +226,7 @@ def record_by_hdrhistogram(batch: int) -> AbstractContextManager[Work]:
 
 def record_both_ends(batch: int) -> AbstractContextManager[Work]:
     """All that the recorder does for a message: sent, received, accounted for, its latency."""
-    timeline = Timeline(0, 0, 10**12, 10**9)
+    timeline = Timeline(1_700_000_000 * 10**9, 0, 10**12, 10**9)
     setup = RecorderSetup(
         shape=shape_for(HIGHEST_US),
         run_tag=1,
@@ -238,25 +237,27 @@ def record_both_ends(batch: int) -> AbstractContextManager[Work]:
         destinations_by_producer=("bench-0",),
         sizes=BodySizes(BODY_BYTES),
         has_schedule=True,
+        own_producers=(0,),
     )
     recorder = Recorder(setup, timeline)
-    lane, subscription = np.zeros(batch, np.uint32), np.zeros(batch, np.int64)
-    head, first = empty_envelopes(batch), 0
+    lane, head, first = np.zeros(batch, np.uint32), empty_envelopes(batch), 0
     head["run_tag"] = 1
-    received = Received.of_columns(
-        received_ns=_latencies_ns(batch),
+    head["sent_ns"] = head["intended_ns"] = timeline.start_ns
+    rows = Received.of_columns(
+        received_ns=timeline.start_ns + _latencies_ns(batch),
         lane=lane,
         route=np.zeros(batch, np.uint16),
         head=head,
         size=np.full(batch, BODY_BYTES, np.uint32),
         redelivered=np.zeros(batch, np.bool_),
-    )
+    ).rows
+    sequence = rows["head"]["sequence"]
 
     def record() -> None:
         nonlocal first
-        head["sequence"] = np.arange(first, first + batch)
         recorder.sent(lane, head)
-        recorder.received(received, subscription)
+        sequence[:] = np.arange(first, first + batch)
+        recorder.received(rows)
         first += batch
 
     return nullcontext(record)

@@ -18,6 +18,7 @@ from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.closing import closing_report
 from bench_spark.agent.deliveries import Deliveries
 from bench_spark.agent.ends import EndsTransport, EndTransport, make_room_for_lanes, open_ends
+from bench_spark.agent.flow import load_flow_kernels
 from bench_spark.agent.host import host_facts, is_this_host
 from bench_spark.agent.inspecting import depths_left
 from bench_spark.agent.instruments import make_recorder, make_sampler, make_tracer
@@ -25,12 +26,13 @@ from bench_spark.agent.lanes import Lanes
 from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import LoadLoop
 from bench_spark.agent.opening import EarlySignals, OpeningNews, pace_of
-from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
+from bench_spark.agent.recorder import Recorder, load_recorder_kernels
 from bench_spark.agent.records import carrying_for
 from bench_spark.agent.rows import EventRow
 from bench_spark.agent.serving import Serving
 from bench_spark.agent.sizes import body_sizes
 from bench_spark.agent.time_slice import short_time_slice
+from bench_spark.agent.timeline import CONSUMER, PRODUCER
 from bench_spark.agent.tracing import MakeMessageWriter, MessageFile, Tracer
 from bench_spark.agent.undisturbed import undisturbed
 from bench_spark.agent.waiting import Waiting
@@ -194,6 +196,8 @@ class _Agent:
 
     def _prepare(self, slice_ns: int | None) -> dict[int, Destination]:
         make_room_for_lanes(self._ends, self._assignment)
+        load_recorder_kernels()
+        load_flow_kernels()
         brokers = [_probed(one) for one in self._ends]
         host = host_facts() | {
             "shares_host_with_broker": any(is_this_host(one.end.broker.host) for one in self._ends),

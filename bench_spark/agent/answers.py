@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bench_spark.agent.carrying import Carrying
-from bench_spark.agent.dealing import Dealer
+from bench_spark.agent.flow import Flow
 from bench_spark.agent.recorder import Recorder
 from bench_spark.agent.releasing import Releasing
 from bench_spark.agent.tally import Tally
@@ -17,7 +17,7 @@ class Answers:
     def __init__(
         self,
         producers: Producers,
-        dealer: Dealer,
+        flow: Flow,
         recorder: Recorder,
         tally: Tally,
         releasing: Releasing | None = None,
@@ -26,7 +26,7 @@ class Answers:
     ) -> None:
         self._producers = producers
         self.descriptor = producers.descriptor
-        self._dealer = dealer
+        self._flow = flow
         self._recorder = recorder
         self._tally = tally
         self._releasing = releasing
@@ -46,7 +46,7 @@ class Answers:
         if failed.any():
             # A message that came back frees its place in the backlog and in the window.
             self._tally.freed += int(np.count_nonzero(failed))
-            self._dealer.consumed(outcomes.head["producer"][failed])
+            self._flow.consumed(outcomes.head["producer"][failed])
             if self._releasing is not None:
                 head = outcomes.head[failed]
                 self._releasing.arrived(head["producer"], head["sequence"])

@@ -25,7 +25,6 @@ def closing_report(
     Numbers of groups are made global here: subscription and stream for what was received, the
     producer for the rest.
     """
-    recorder.fold()
     producers = serving.assignment.producers
     streams = serving.assignment.scenario.wiring.streams
     subscriptions = np.array(serving.subscriptions or [0], dtype=np.int64)

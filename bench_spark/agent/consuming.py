@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+import numpy as np
+
 from bench_spark.agent.carrying import Carrying
-from bench_spark.agent.dealing import Dealer
+from bench_spark.agent.classification import fill_subscriptions
 from bench_spark.agent.due_times import DueTimes
+from bench_spark.agent.flow import Flow
 from bench_spark.agent.lanes import SubscriptionTable
 from bench_spark.agent.link import Link, report
 from bench_spark.agent.payload import head_bytes
@@ -34,7 +37,7 @@ class Consuming:
         timeline: Timeline,
         consumers: Consumers,
         subscription_of: SubscriptionTable,
-        dealer: Dealer,
+        flow: Flow,
         recorder: Recorder,
         link: Link,
         tally: Tally,
@@ -44,12 +47,13 @@ class Consuming:
         sampler: Sampler | None = None,
         tracer: Tracer | None = None,
     ) -> None:
-        """`dealer`: who may send again when messages of this agent arrive. `sampler`: what ends the
+        """`flow`: who may send again when messages of this agent arrive. `sampler`: what ends the
         measured phase once it is complete."""
         scenario = assignment.scenario
         self._consumers = consumers
         self._subscription_of = subscription_of
-        self._dealer = dealer
+        self._has_several_subscriptions = bool(subscription_of.any())
+        self._flow = flow
         self._recorder = recorder
         self._link = link
         self._tally = tally
@@ -132,23 +136,26 @@ class Consuming:
     def _record(self, received: Received) -> None:
         if not len(received):
             return
-        subscription = self._subscription_of[received.lane, received.route]
-        self._recorder.received(received, subscription)
+        if not received.rows.flags.c_contiguous:  # kernels are compiled for rows without gaps
+            received = received.kept()
+        rows = received.rows
+        if self._has_several_subscriptions:
+            fill_subscriptions(rows, self._subscription_of)
+        self._recorder.received(rows)
         if self._tracer is not None:
-            self._tracer.received(received, subscription)
-        head, received_ns = received.head, received.received_ns
+            self._tracer.received(received, rows["subscription"])
         if self._tells_runs_apart:
             # What another run left behind gives back no credit.
-            is_ours = head["run_tag"] == self._run_tag
+            is_ours = rows["head"]["run_tag"] == self._run_tag
             if not is_ours.all():
-                head, received_ns = head[is_ours], received_ns[is_ours]
-                subscription = subscription[is_ours]
-        self._tally.received += len(head)
-        self._dealer.consumed(head["producer"])
+                rows = rows[is_ours]
+        self._tally.received += len(rows)
+        head = rows["head"]
+        self._flow.consumed(head["producer"])
         if self._releasing is not None:
             self._releasing.arrived(head["producer"], head["sequence"])
         if self._sampler is not None:
-            self._sample(self._sampler, subscription, received_ns)
+            self._sample(self._sampler, rows["subscription"].astype(np.int64), rows["received_ns"])
 
     def _sample(self, sampler: Sampler, subscription: I64, received_ns: I64) -> None:
         """The load goes on until all agents have their samples: each would else lighten the load

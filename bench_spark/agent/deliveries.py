@@ -54,7 +54,6 @@ class Deliveries:
         self._received = np.zeros(len(self._subscriptions), np.int64)
 
     def report(self, now_ns: int) -> None:
-        """To be called when the recorder has folded what it has."""
         confirmed = np.zeros_like(self._confirmed)
         by_lane = self._recorder.confirmed_by_lane if self._confirms else self._recorder.under_way
         np.add.at(confirmed, self._group_of_lane, by_lane[: len(self._group_of_lane)])

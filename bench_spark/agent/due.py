@@ -46,7 +46,6 @@ class DueBook:
             self._booked = due
 
     def _book_by_sending(self, schedule: Pacing, at_ns: int) -> None:
-        self._recorder.fold()
         of_warmup = int(self._recorder.sent_by_lane[WARMUP].sum())
         self._book_phase(WARMUP, at_ns, of_warmup)
         if at_ns >= self._timeline.measure_start_ns:
@@ -54,7 +53,6 @@ class DueBook:
             self._book_phase(MEASURE, at_ns, due - of_warmup)
 
     def _book_what_was_sent(self, at_ns: int) -> None:
-        self._recorder.fold()
         for phase, lanes in self._recorder.sent_by_lane.items():
             self._book_phase(phase, at_ns, int(lanes.sum()))
 

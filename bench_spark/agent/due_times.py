@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.agent.pacer import Pacing
+from bench_spark.agent.pacer import Pacing, Stretch
 from bench_spark.core.envelope import Envelopes
 
 I64 = npt.NDArray[np.int64]
@@ -49,6 +49,19 @@ class DueTimes:
         sequence = head["sequence"][places].astype(np.int64)
         due_ns, is_known = self.of(head["producer"][places], sequence)
         head["intended_ns"][places[is_known]] = due_ns[is_known]
+
+    def place_of(self, producer: int) -> tuple[int, int] | None:
+        """Its place among the producers that share its schedule, and how many these are; None where
+        it has none that is known."""
+        if producer >= len(self._stream_of) or self._stream_of[producer] < 0:
+            return None
+        return int(self._lane_of[producer]), int(self._lanes[self._stream_of[producer]])
+
+    def stretch_of(self, producer: int, sequence: int) -> Stretch:
+        """The part of its producer's schedule around a message, in numbers of the schedule."""
+        stream = int(self._stream_of[producer])
+        message = sequence * int(self._lanes[stream]) + int(self._lane_of[producer])
+        return self._schedules[stream].stretch_of(message)
 
     def of(self, producer: npt.NDArray[np.uint32], sequence: I64) -> tuple[I64, Bool]:
         """When these messages of the run are due, and of which of them that is known."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench_spark.agent.backlog import Backlog
-from bench_spark.agent.dealing import Dealer, Windows
+from bench_spark.agent.flow import Flow, WindowFlow
 from bench_spark.agent.lanes import Lanes
 from bench_spark.agent.outages import Outages
-from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
+from bench_spark.agent.recorder import Recorder
 from bench_spark.agent.setting_aside import SetAside
 from bench_spark.agent.tally import Tally
-from bench_spark.agent.timeline import Timeline
+from bench_spark.agent.timeline import CONSUMER, PRODUCER, Timeline
 from bench_spark.errors import BenchError, LaneLost
 from bench_spark.plan import Assignment
 from bench_spark.transports.base import Signal, SignalKind
@@ -26,7 +26,7 @@ class Heeding:
         assignment: Assignment,
         timeline: Timeline,
         lanes: Lanes,
-        dealer: Dealer,
+        flow: Flow,
         aside: SetAside | None,
         backlog: Backlog | None,
         recorder: Recorder,
@@ -37,7 +37,7 @@ class Heeding:
         self._assignment = assignment
         self._timeline = timeline
         self._lanes = lanes
-        self._dealer = dealer
+        self._flow = flow
         self._aside = aside
         self._backlog = backlog
         self._recorder = recorder
@@ -90,7 +90,7 @@ class Heeding:
         if role == PRODUCER:
             if self._aside is not None:
                 self._aside.forget(lane)
-            self._dealer.suspend(lane)
+            self._flow.suspend(lane)
 
     def _lost(self, signal: Signal, role: str) -> LaneLost:
         address = self._lanes.addresses[role]
@@ -106,9 +106,9 @@ class Heeding:
         if self._backlog is not None:
             self._backlog.reopened()
         if role == PRODUCER:
-            self._dealer.resume(lane)
-        elif isinstance(self._dealer, Windows):
-            self._dealer.settle_all()
+            self._flow.resume(lane)
+        elif isinstance(self._flow, WindowFlow):
+            self._flow.settle_all()
 
     # -- what lasts ------------------------------------------------------------------------------
 

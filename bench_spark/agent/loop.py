@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from bench_spark.agent.consuming import Consuming
-from bench_spark.agent.dealing import Windows
 from bench_spark.agent.deliveries import Deliveries
 from bench_spark.agent.due import DueBook
+from bench_spark.agent.flow import WindowFlow
 from bench_spark.agent.lanes import Lanes
 from bench_spark.agent.link import Link, report
 from bench_spark.agent.parts import make_parts, messages_scheduled
@@ -37,8 +37,6 @@ from bench_spark.load_course import has_open_end
 from bench_spark.plan import Assignment
 from bench_spark.transports.base import Producers
 
-SPARE_TIME_NS = 250_000
-"""With so much time before the next batch is due, some of what was recorded can be folded."""
 HOUSEKEEPING_NS = 50_000_000
 PROGRESS_NS = 100_000_000
 """How often the driver is told of the progress, unless many tell it."""
@@ -88,7 +86,7 @@ class LoadLoop:
             assignment, timeline, lanes, recorder, link, now_ns, sizes, self._fail, sampler, tracer
         )
         self._tally = parts.tally
-        self._dealer = parts.dealer
+        self._flow = parts.flow
         self._aside = parts.aside
         self._backlog = parts.backlog
         self._heeding = parts.heeding
@@ -99,8 +97,8 @@ class LoadLoop:
         self._attached = None if lanes.fills_first else parts.consuming
         self.outages = parts.heeding.outages
         self._window_watch = (
-            WindowWatch(parts.dealer, self.outages, parts.tally)
-            if isinstance(parts.dealer, Windows)
+            WindowWatch(parts.flow, self.outages, parts.tally)
+            if isinstance(parts.flow, WindowFlow)
             else None
         )
         self._is_paced = assignment.schedule is not None
@@ -212,8 +210,8 @@ class LoadLoop:
     def _fill(self, producers: Producers, producing: Producing) -> None:
         """Send every window in full. A transaction that is left open needs no commit: the window
         holds at least one whole transaction, and what is consumed of it goes on with the next."""
-        assert isinstance(self._dealer, Windows)
-        while not self._stopping and self._dealer.credit > 0:
+        assert isinstance(self._flow, WindowFlow)
+        while not self._stopping and self._flow.credit > 0:
             now = self._now_ns()
             if self._is_production_over(producing, now):
                 return
@@ -306,9 +304,6 @@ class LoadLoop:
         if consuming is not None:
             wake_ns = min(wake_ns, consuming.wake_ns)
         wait_ns = max(0, wake_ns - self._now_ns())
-        if wait_ns > SPARE_TIME_NS and self._is_paced:
-            self._recorder.fold_some()
-            wait_ns = max(0, wake_ns - self._now_ns())
         ready = self._waiting.wait(min(wait_ns, LONGEST_WAIT_NS) / NANOSECONDS)
         now = self._now_ns()
         if now - self._last_turn_ns > STALL_NS:
@@ -358,9 +353,8 @@ class LoadLoop:
         now, timeline = self._now_ns(), self._timeline
         begins_ns = max(at_ns, min(now, timeline.measure_start_ns))
         self._late_ns = begins_ns - at_ns
-        if self._late_ns:
-            self._recorder.fold()
         timeline.measure_from(begins_ns)
+        self._recorder.measured_phase_moved()
         self._tick_rows.look_at_time(now)
         if self._sampler is not None:
             self._sampler.sample_from(begins_ns)
@@ -391,10 +385,6 @@ class LoadLoop:
             self._releasing.give_up(now)
 
     def _send_progress(self) -> None:
-        # On a schedule the last rows may wait for a quiet moment: nobody's backlog depends on them,
-        # and the driver needs to know of them only when all has been sent.
-        if not self._is_paced or self._has_ended_production:
-            self._recorder.fold()
         producers = self._lanes.producers
         self._link.send(
             {

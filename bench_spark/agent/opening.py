@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from bench_spark.agent.link import Link
-from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.agent.timeline import CONSUMER, PRODUCER
 from bench_spark.plan import Assignment
 from bench_spark.transports.base import Consumers, Producers, Signal
 from bench_spark.transports.pace import OpeningPace

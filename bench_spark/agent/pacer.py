@@ -17,7 +17,18 @@ from bench_spark.core.clock import NANOSECONDS
 BATCH_NS = 500_000
 """Longest stretch of schedule sent in one go: the resolution of the intended send times."""
 
+NO_END = 1 << 62
+
 _F64 = npt.NDArray[np.float64]
+
+
+class Stretch(NamedTuple):
+    """Messages [first, end) of a schedule, due `first_ns` after the start and every `period_ns`."""
+
+    first: int
+    end: int
+    first_ns: float
+    period_ns: float
 
 
 class Pacing(Protocol):
@@ -34,6 +45,9 @@ class Pacing(Protocol):
     def intended_ns(self, message: int) -> int: ...
 
     def intended_of_ns(self, messages: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
+
+    def stretch_of(self, message: int) -> Stretch:
+        """The messages around that one which are due at one rate."""
 
     def messages_before(self, elapsed_ns: int) -> int:
         """How many messages are due strictly before that moment."""
@@ -113,6 +127,13 @@ class Schedule:
     def resolution_ns(self) -> float:
         """How long the first message of a batch waits for the last: what batching adds at most."""
         return max((one.batch_messages - 1) * one.period_ns for one in self._stretches)
+
+    def stretch_of(self, message: int) -> Stretch:
+        number = self._stretch_of(message)
+        _, first, first_ns, period_ns = self._stretches[number]
+        following = self._stretches[number + 1 : number + 2]
+        end = following[0].first if following else NO_END
+        return Stretch(first, end, float(first_ns), float(period_ns))
 
     def intended_ns(self, message: int) -> int:
         _, first, first_ns, period_ns = self._stretches[self._stretch_of(message)]

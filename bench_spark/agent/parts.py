@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from bench_spark.agent.answers import Answers
 from bench_spark.agent.backlog import Backlog
 from bench_spark.agent.consuming import Consuming
-from bench_spark.agent.dealing import Dealer, RoundRobin, Windows
+from bench_spark.agent.flow import Flow, RequestFlow, RoundRobinFlow, WindowFlow
 from bench_spark.agent.heeding import Heeding
 from bench_spark.agent.lanes import Lanes
 from bench_spark.agent.link import Link
 from bench_spark.agent.producing import Producing
 from bench_spark.agent.recorder import Recorder
 from bench_spark.agent.releasing import Releasing
-from bench_spark.agent.requests import Requests
 from bench_spark.agent.sampling import Sampler
 from bench_spark.agent.sending import Paced, Sending
 from bench_spark.agent.setting_aside import SetAside
@@ -34,7 +33,7 @@ class Parts:
     """None: this load has no use for it, or the agent has no lanes of that role."""
 
     tally: Tally
-    dealer: Dealer
+    flow: Flow
     aside: SetAside | None
     backlog: Backlog | None
     heeding: Heeding
@@ -58,18 +57,18 @@ def make_parts(
 ) -> Parts:
     """`fail`: called with the reason why the load cannot go on."""
     tally = Tally()
-    dealer = _dealer_for(assignment)
-    aside = _aside_for(assignment, lanes.producers, dealer)
+    flow = _flow_for(assignment)
+    aside = _aside_for(assignment, lanes.producers, flow)
     backlog = _backlog_for(assignment, lanes, tally)
-    heeding = Heeding(assignment, timeline, lanes, dealer, aside, backlog, recorder, tally, fail)
+    heeding = Heeding(assignment, timeline, lanes, flow, aside, backlog, recorder, tally, fail)
     producing = None
     if lanes.producers is not None:
-        paced = _paced(assignment, dealer)
+        paced = _paced(assignment, flow)
         sending = Sending(
             assignment,
             timeline,
             lanes.producers,
-            dealer,
+            flow,
             paced=paced,
             aside=aside,
             sizes=sizes,
@@ -94,7 +93,7 @@ def make_parts(
     releasing = None
     if assignment.scenario.load.mode == "request":
         releasing = Releasing(
-            dealer if isinstance(dealer, Requests) else None,
+            flow if isinstance(flow, RequestFlow) else None,
             recorder,
             link,
             now_ns,
@@ -103,9 +102,7 @@ def make_parts(
         )
     answers = None
     if lanes.producers is not None:
-        answers = Answers(
-            lanes.producers, dealer, recorder, tally, releasing, lanes.carrying, tracer
-        )
+        answers = Answers(lanes.producers, flow, recorder, tally, releasing, lanes.carrying, tracer)
     consuming = None
     if lanes.consumers is not None:
         consuming = Consuming(
@@ -113,7 +110,7 @@ def make_parts(
             timeline,
             lanes.consumers,
             lanes.subscription_of,
-            dealer,
+            flow,
             recorder=recorder,
             link=link,
             tally=tally,
@@ -125,7 +122,7 @@ def make_parts(
         )
     return Parts(
         tally=tally,
-        dealer=dealer,
+        flow=flow,
         aside=aside,
         backlog=backlog,
         heeding=heeding,
@@ -144,32 +141,30 @@ def messages_scheduled(assignment: Assignment, timeline: Timeline) -> int:
     return warmup + (assignment.expected_messages or 0)
 
 
-def _dealer_for(assignment: Assignment) -> Dealer:
+def _flow_for(assignment: Assignment) -> Flow:
     load = assignment.scenario.load
     members = tuple(member.index for member in assignment.producers)
     if load.mode == "request" and members:
-        return Requests(members)
+        return RequestFlow(members)
     if load.mode == "window":
-        return Windows(members, load.in_flight)
-    return RoundRobin(max(1, len(members)), owes=assignment.schedule is not None)
+        return WindowFlow(members, load.in_flight)
+    return RoundRobinFlow(members or (0,), owes=assignment.schedule is not None)
 
 
-def _paced(assignment: Assignment, dealer: Dealer) -> Paced | None:
+def _paced(assignment: Assignment, flow: Flow) -> Paced | None:
     if assignment.schedule is None:
         return None
-    assert isinstance(dealer, RoundRobin | Requests)
-    return assignment.schedule, dealer
+    assert isinstance(flow, RoundRobinFlow | RequestFlow)
+    return assignment.schedule, flow
 
 
-def _aside_for(
-    assignment: Assignment, producers: Producers | None, dealer: Dealer
-) -> SetAside | None:
+def _aside_for(assignment: Assignment, producers: Producers | None, flow: Flow) -> SetAside | None:
     """On a schedule, a lane that is full must not make the others late."""
     is_needed = assignment.schedule is not None and len(assignment.producers) > 1
     if not is_needed or not isinstance(producers, Skippable):
         return None
     # With one message on its way at most, no lane of a request/response load is ever full.
-    return SetAside(producers, dealer) if isinstance(dealer, RoundRobin) else None
+    return SetAside(producers, flow) if isinstance(flow, RoundRobinFlow) else None
 
 
 def _backlog_for(assignment: Assignment, lanes: Lanes, tally: Tally) -> Backlog | None:

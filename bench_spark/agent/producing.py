@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench_spark.agent.backlog import Backlog
-from bench_spark.agent.dealing import Stream
+from bench_spark.agent.flow import ScheduledFlow
 from bench_spark.agent.heeding import Heeding
 from bench_spark.agent.pacer import Pacing
 from bench_spark.agent.recorder import Recorder
@@ -64,7 +64,7 @@ class Producing:
             return now + REFUSED_WAIT_NS
         return now if sending.send(wanted) else self._refused(now)
 
-    def _produce_on_schedule(self, schedule: Pacing, stream: Stream, now: int) -> int:
+    def _produce_on_schedule(self, schedule: Pacing, stream: ScheduledFlow, now: int) -> int:
         if now >= self._batch_complete_ns:
             due = min(schedule.messages_due(now - self._timeline.start_ns), self.scheduled_total)
             behind = stream.ready(due)
@@ -123,6 +123,5 @@ class Producing:
             # No more than that at once: the phase may change before the batch is stamped.
             return min(self._sending.batch_messages, messages)
         if self._sent_before_measure is None:
-            self._recorder.fold()
             self._sent_before_measure = int(self._recorder.sent_by_lane[WARMUP].sum())
         return messages - (self._tally.sent - self._sent_before_measure)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.agent.pacer import BATCH_NS
+from bench_spark.agent.pacer import BATCH_NS, Stretch
 from bench_spark.datasets.column_records import DUE, RowFacts
 from bench_spark.datasets.index import mapped
 
@@ -83,6 +83,15 @@ class RecordedSchedule:
     @property
     def resolution_ns(self) -> float:
         return float(BATCH_NS)
+
+    def stretch_of(self, message: int) -> Stretch:
+        """Every message is due at a time of its own."""
+        turn, place = divmod(message, len(self.members))
+        lap, within = divmod(
+            turn * self.producers + self.members[place], len(self.recording.due_ns)
+        )
+        due_ns = lap * self.recording.lap_ns + int(self.recording.due_ns[within])
+        return Stretch(message, message + 1, float(due_ns), 0.0)
 
     def intended_ns(self, message: int) -> int:
         return int(self.intended_of_ns(np.array([message]))[0])

@@ -11,16 +11,16 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from bench_spark.agent.flow import RequestFlow
 from bench_spark.agent.link import Link
 from bench_spark.agent.recorder import Recorder
-from bench_spark.agent.requests import Requests
 from bench_spark.core.clock import NowNs
 
 
 class Releasing:
     def __init__(
         self,
-        requests: Requests | None,
+        requests: RequestFlow | None,
         recorder: Recorder,
         link: Link,
         now_ns: NowNs,

@@ -1,26 +1,27 @@
 """Batches made and handed to the transport: the innermost part of the loop.
 
-Which messages are next is the dealer's business, how many and when is the caller's (`producing`).
+Which messages are next is the flow's business, how many and when is the caller's (`producing`).
 Here they get their numbers and times, go out, and are recorded as far as they were accepted.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from bench_spark.agent.carrying import Carrying
-from bench_spark.agent.dealing import Dealer, Stream
-from bench_spark.agent.pacer import Pacing
+from bench_spark.agent.flow import Flow, ScheduledFlow, stamp_due, stamp_sent
+from bench_spark.agent.pacer import Pacing, Stretch
 from bench_spark.agent.payload import Padding, head_bytes
 from bench_spark.agent.recorder import Recorder
-from bench_spark.agent.requests import Requests
 from bench_spark.agent.setting_aside import SetAside
 from bench_spark.agent.sizes import BodySizes
-from bench_spark.agent.stamping import HeadBuffer
 from bench_spark.agent.tally import Tally
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracing import Tracer
 from bench_spark.core.clock import NowNs
+from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.plan import Assignment
-from bench_spark.transports.base import Batch, Producers
+from bench_spark.transports.base import U32, Batch, Producers
 
 REFUSED_WAIT_NS = 5_000_000
 """How long to wait, at most, for a full socket or a full backlog: both wake the loop when they have
@@ -28,8 +29,8 @@ room again, and trying in vain takes CPU from the broker."""
 BATCH_BYTES = 256 * 1024
 BATCH_MESSAGES = 1024
 
-Paced = tuple[Pacing, Stream]
-"""A schedule, and the dealer of the messages that it is for."""
+Paced = tuple[Pacing, ScheduledFlow]
+"""A schedule, and the flow of the messages that it is for."""
 
 
 class Sending:
@@ -38,7 +39,7 @@ class Sending:
         assignment: Assignment,
         timeline: Timeline,
         producers: Producers,
-        dealer: Dealer,
+        flow: Flow,
         paced: Paced | None,
         aside: SetAside | None,
         sizes: BodySizes,
@@ -48,11 +49,10 @@ class Sending:
         carrying: Carrying | None = None,
         tracer: Tracer | None = None,
     ) -> None:
-        """`paced`: with a schedule, that and the same dealer."""
+        """`paced`: with a schedule, that and the same flow."""
         self._start_ns = timeline.start_ns
         self._producers = producers
-        self._dealer = dealer
-        self._requests = dealer if isinstance(dealer, Requests) else None
+        self._flow = flow
         self._paced = paced
         self._aside = aside
         self._sizes = sizes
@@ -64,11 +64,14 @@ class Sending:
         message = assignment.scenario.message
         self._head_bytes = head_bytes(message)
         self._padding = Padding(message, seed=assignment.run_tag + assignment.agent)
-        self._heads = HeadBuffer(
-            assignment.run_tag,
-            tuple(member.index for member in assignment.producers),
-            _batch_messages(sizes.smallest_bytes),
-        )
+        most = _batch_messages(sizes.smallest_bytes)
+        self._heads = empty_envelopes(most)
+        self._heads["run_tag"] = assignment.run_tag
+        self._lanes = np.zeros(most, np.uint32)
+        # The only destination of every producer.
+        self._routes = np.zeros(most, np.uint16)
+        self._stretch = Stretch(0, 0, 0.0, 0.0)
+        """The part of the schedule that is looked at."""
         self.refused_until_ns = 0
         """Until then it is not worth while to try again, unless the producers' descriptor is
         readable: whoever sees that sets it to 0."""
@@ -92,30 +95,26 @@ class Sending:
     def _stamp_and_send(self, messages: int) -> tuple[int, bool]:
         """How many were accepted, and whether others may be if it is tried again at once. Without a
         schedule, intended is when sent."""
-        lane, sequence = self._dealer.deal(messages)
-        if not len(lane):
+        messages = self._flow.next_batch(self._heads, self._lanes, messages)
+        if not messages:
             return 0, False
-        head = self._heads.numbered(lane, sequence)
+        lane, head = self._lanes[:messages], self._heads[:messages]
         batch = Batch(
             lane=lane,
             head=head,
-            tail=b"" if self._carrying is not None else self._padding.of(len(lane)),
-            route=self._heads.routes(len(lane)),
+            tail=b"" if self._carrying is not None else self._padding.of(messages),
+            route=self._routes[:messages],
             head_bytes=self._head_bytes,
         )
         if self._carrying is not None:
             self._carrying.prepare(batch)
         if self._paced is not None:
-            schedule, stream = self._paced
-            offsets = schedule.intended_of_ns(stream.numbers(lane, sequence))
-            head["intended_ns"] = offsets + self._start_ns
+            self._stamp_due(*self._paced, lane, head)
         sent_ns = self._now_ns()
         if sent_ns >= self._next_size_ns:
             self.set_size(sent_ns)
             return self._stamp_and_send(min(messages, self.batch_messages))
-        head["sent_ns"] = sent_ns
-        if self._paced is None:
-            head["intended_ns"] = sent_ns
+        stamp_sent(head, sent_ns, self._paced is None, messages)
         accepted = self._producers.send(batch)
         makes_way = False
         if accepted < len(batch) and self._aside is not None:
@@ -127,6 +126,22 @@ class Sending:
             self._note_accepted(batch, accepted, sent_ns, self._now_ns() - sent_ns)
         return accepted, makes_way
 
+    def _stamp_due(self, schedule: Pacing, flow: ScheduledFlow, lane: U32, head: Envelopes) -> None:
+        first, messages = flow.next_number, len(head)
+        if first is not None:
+            if not self._stretch.first <= first < self._stretch.end:
+                self._stretch = schedule.stretch_of(first)
+            stretch = self._stretch
+            if first + messages <= stretch.end:
+                place = first - stretch.first
+                stamp_due(
+                    head, place, stretch.first_ns, stretch.period_ns, self._start_ns, messages
+                )
+                return
+        # Lanes out of step, a change of rate within the batch, or a recorded schedule.
+        numbers = flow.numbers(lane, head["sequence"])
+        head["intended_ns"] = schedule.intended_of_ns(numbers) + self._start_ns
+
     def _note_accepted(self, batch: Batch, accepted: int, sent_ns: int, insert_ns: int) -> None:
         lane, head = batch.lane[:accepted], batch.head[:accepted]
         self._recorder.insert_duration(sent_ns, insert_ns, accepted)
@@ -136,9 +151,7 @@ class Sending:
         if self._tracer is not None:
             self._trace(self._tracer, batch, accepted, insert_ns)
         self._padding.sent(accepted)
-        self._dealer.accepted(lane)
-        if self._requests is not None:
-            self._requests.sent(lane, head)
+        self._flow.accepted(lane, head)
         self._tally.sent += accepted
 
     def _trace(self, tracer: Tracer, batch: Batch, accepted: int, insert_ns: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.agent.dealing import RoundRobin
+from bench_spark.agent.flow import RoundRobinFlow
 from bench_spark.transports.base import Skippable
 
 LOOK_NS = 5_000_000
@@ -18,9 +18,9 @@ LOOK_NS = 5_000_000
 
 
 class SetAside:
-    def __init__(self, producers: Skippable, dealer: RoundRobin) -> None:
+    def __init__(self, producers: Skippable, flow: RoundRobinFlow) -> None:
         self._producers = producers
-        self._dealer = dealer
+        self._flow = flow
         self._lanes: set[int] = set()
         self._next_look_ns = 0
 
@@ -31,7 +31,7 @@ class SetAside:
         """
         full = self._producers.full_among(np.unique(refused).tolist())
         for lane in full:
-            self._dealer.suspend(lane)
+            self._flow.suspend(lane)
         if full and not self._lanes:
             self._next_look_ns = now_ns + LOOK_NS
         self._lanes |= full
@@ -44,7 +44,7 @@ class SetAside:
         self._next_look_ns = now_ns + LOOK_NS
         still_full = self._producers.full_among(self._lanes)
         for lane in self._lanes - still_full:
-            self._dealer.resume(lane)
+            self._flow.resume(lane)
         self._lanes = still_full
 
     def forget(self, lane: int) -> None:

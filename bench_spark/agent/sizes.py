@@ -45,13 +45,11 @@ class BodySizes:
         size = changes[passed - 1][1] if passed else self.first_bytes
         return size, changes[passed][0] if passed < len(changes) else NEVER_NS
 
-    def total_bytes(self, sent_ns: npt.NDArray[np.int64]) -> int:
+    def of(self, sent_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
         """Of the bodies sent at these moments."""
-        if not self.steps:
-            return len(sent_ns) * self.first_bytes
         moments = np.array([at_ns for at_ns, _ in self.changes], np.int64)
-        sizes = np.array([self.first_bytes, *(size for _, size in self.steps)], np.int64)
-        return int(sizes[np.searchsorted(moments, sent_ns, side="right")].sum())
+        sizes = np.array([self.first_bytes, *(size for _, size in self.steps)], np.uint32)
+        return sizes[np.searchsorted(moments, sent_ns, side="right")]
 
 
 def body_sizes(message: Message, timeline: Timeline) -> BodySizes:

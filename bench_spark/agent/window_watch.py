@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bench_spark.agent.dealing import Windows
+from bench_spark.agent.flow import WindowFlow
 from bench_spark.agent.outages import QUIET_NS, Outages, Quiet
-from bench_spark.agent.recorder import CONSUMER
 from bench_spark.agent.tally import Tally
+from bench_spark.agent.timeline import CONSUMER
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import RunError
 
@@ -15,7 +15,7 @@ STALL_NS = 5 * NANOSECONDS
 class WindowWatch:
     """Pure: the caller owns the clock."""
 
-    def __init__(self, windows: Windows, outages: Outages, tally: Tally) -> None:
+    def __init__(self, windows: WindowFlow, outages: Outages, tally: Tally) -> None:
         self._windows = windows
         self._outages = outages
         self._tally = tally

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+from unit.flows import NO_HEADS, deal, round_robin
 
-from bench_spark.agent.dealing import RoundRobin
+from bench_spark.agent.flow import RoundRobinFlow
 from bench_spark.agent.setting_aside import LOOK_NS, SetAside
 
 
@@ -18,10 +19,10 @@ class Crowd:
         return self.full & set(lanes)
 
 
-def dealt(dealer: RoundRobin, due: int) -> list[int]:
-    """The lanes of all that can be dealt, and the dealer takes it for sent."""
-    lane, _ = dealer.deal(dealer.ready(due))
-    dealer.accepted(lane)
+def dealt(flow: RoundRobinFlow, due: int) -> list[int]:
+    """The lanes of all that can be dealt, and the flow takes it for sent."""
+    lane, _ = deal(flow, flow.ready(due))
+    flow.accepted(lane, NO_HEADS)
     return lane.tolist()
 
 
@@ -30,40 +31,40 @@ def refused(*lanes: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
 
 
 def test_the_others_go_on_and_the_full_lane_catches_up_when_it_has_room() -> None:
-    dealer, crowd = RoundRobin(3, owes=True), Crowd(1)
-    aside = SetAside(crowd, dealer)
+    flow, crowd = round_robin(3, owes=True), Crowd(1)
+    aside = SetAside(crowd, flow)
     assert aside.put(refused(1, 2, 0), now_ns=0)
-    assert dealt(dealer, 6) == [0, 2, 0, 2]
+    assert dealt(flow, 6) == [0, 2, 0, 2]
     crowd.full.clear()
     aside.take_back(now_ns=LOOK_NS - 1)
-    assert dealt(dealer, 6) == [], "nobody looks all the time"
+    assert dealt(flow, 6) == [], "nobody looks all the time"
     aside.take_back(now_ns=LOOK_NS)
-    assert dealt(dealer, 9) == [0, 2, 1, 1, 1], "late messages after those in time"
-    assert dealt(dealer, 12) == [0, 1, 2]
+    assert dealt(flow, 9) == [0, 2, 1, 1, 1], "late messages after those in time"
+    assert dealt(flow, 12) == [0, 1, 2]
 
 
 def test_a_lane_that_has_room_after_all_is_not_set_aside() -> None:
-    dealer = RoundRobin(2, owes=True)
-    assert not SetAside(Crowd(), dealer).put(refused(0, 1), now_ns=0)
-    assert dealt(dealer, 4) == [0, 1, 0, 1]
+    flow = round_robin(2, owes=True)
+    assert not SetAside(Crowd(), flow).put(refused(0, 1), now_ns=0)
+    assert dealt(flow, 4) == [0, 1, 0, 1]
 
 
 def test_a_lane_that_is_down_is_not_taken_back() -> None:
-    dealer, crowd = RoundRobin(2, owes=True), Crowd(0)
-    aside = SetAside(crowd, dealer)
+    flow, crowd = round_robin(2, owes=True), Crowd(0)
+    aside = SetAside(crowd, flow)
     aside.put(refused(0), now_ns=0)
     aside.forget(0)
-    dealer.suspend(0)
+    flow.suspend(0)
     crowd.full.clear()
     aside.take_back(now_ns=LOOK_NS)
-    assert dealt(dealer, 4) == [1, 1]
+    assert dealt(flow, 4) == [1, 1]
 
 
 def test_when_all_are_full_nothing_is_dealt_until_one_has_room() -> None:
-    dealer, crowd = RoundRobin(2, owes=True), Crowd(0, 1)
-    aside = SetAside(crowd, dealer)
+    flow, crowd = round_robin(2, owes=True), Crowd(0, 1)
+    aside = SetAside(crowd, flow)
     aside.put(refused(0, 1), now_ns=0)
-    assert dealt(dealer, 4) == []
+    assert dealt(flow, 4) == []
     crowd.full = {0}
     aside.take_back(now_ns=LOOK_NS)
-    assert dealt(dealer, 4) == [1, 1]
+    assert dealt(flow, 4) == [1, 1]
