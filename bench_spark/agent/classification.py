@@ -471,7 +471,7 @@ def record_outcomes(
     confirm_latency, round_trip = interval[FIRST_HISTOGRAM:], interval[interval[SECOND_HISTOGRAM] :]
     for at in range(first, len(rows)):
         row = rows[at]
-        head, lane, kind = row["head"], row["lane"], row["kind"]
+        head, lane, kind = row["head"], int(np.int64(row["lane"])), row["kind"]
         is_measured = is_measured_by(interval, head)
         if not belongs(interval, row["at_ns"], is_measured, parties[lane]["destination"]):
             return at

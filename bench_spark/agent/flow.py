@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.core.kernels import kernel
+from bench_spark.core.random_bytes import RandomBytes
 
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
@@ -159,6 +160,7 @@ def load_flow_kernels() -> None:
         flow.consumed(lanes)
     stamp_due(heads, 0, 0.0, 1.0, 0, 1)
     stamp_sent(heads, 0, False, 1)
+    RandomBytes(1).rows(1, 1)
 
 
 # -- at a rate, and as fast as possible ------------------------------------------------------------

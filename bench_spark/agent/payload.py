@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from bench_spark.core.envelope import ENVELOPE_BYTES
-from bench_spark.core.random_bytes import RandomBytes
+from bench_spark.core.random_bytes import RandomBytes, RandomRows
 from bench_spark.scenario.load_sections import Message
 from bench_spark.transports.base import U8
 
@@ -27,7 +25,7 @@ class Padding:
     def __init__(self, message: Message, seed: int) -> None:
         self._random = None if message.padding == "zero" else RandomBytes(seed)
         self._zeros = b""
-        self._rows: U8 = np.zeros((0, 0), np.uint8)
+        self._rows: RandomRows | None = None
         self._used = 0
         """Rows at the front that have gone out."""
 
@@ -36,17 +34,17 @@ class Padding:
         if self._random is None:
             self._zeros = bytes(padding_bytes)
         else:
-            self._rows = self._random.rows(messages, padding_bytes)
+            self._rows = RandomRows(self._random, messages, padding_bytes)
             self._used = 0
 
     def of(self, messages: int) -> bytes | U8:
         """One for all, or a row for each of the messages; valid until the next call."""
-        if self._random is None:
+        if self._rows is None:
             return self._zeros
         if self._used:
-            self._rows[: self._used] = self._random.rows(self._used, self._rows.shape[1])
+            self._rows.renew(self._used)
             self._used = 0
-        return self._rows[:messages]
+        return self._rows.rows[:messages]
 
     def sent(self, messages: int) -> None:
         """The first of the batch that asked last have gone out."""
