@@ -19,13 +19,10 @@ import numpy.typing as npt
 import pika.spec
 from hdrh.histogram import HdrHistogram
 
-from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.flow import RoundRobinFlow, stamp_due, stamp_sent
-from bench_spark.agent.payload import Padding, head_bytes
-from bench_spark.agent.recorder import Recorder
-from bench_spark.agent.recorder_setup import RecorderSetup
-from bench_spark.agent.sent_ring import SentRing
-from bench_spark.agent.sizes import BodySizes
+from bench_spark.agent.payload import BodySizes, Padding, head_bytes
+from bench_spark.agent.recorder import Recorder, RecorderSetup
+from bench_spark.agent.records import RecordCodec, SentRing
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
 from bench_spark.core.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shape_for
@@ -173,7 +170,7 @@ def carry_records(batch: int) -> Iterator[Work]:
         carrier = carrier_named("prefix", Identity())
         with closing(RecordFiles(dataset)) as records:
             ordering = ordering_of(dataset, records.count, producers=1)
-            carrying = Carrying(carrier, records, ordering, SentRing((0,)))
+            codec = RecordCodec(carrier, records, ordering, SentRing((0,)))
             lane, route = np.zeros(batch, np.uint32), np.zeros(batch, np.uint16)
             received_ns, redelivered = np.zeros(batch, np.int64), np.zeros(batch, np.bool_)
             head, first = empty_envelopes(batch), 0
@@ -183,14 +180,14 @@ def carry_records(batch: int) -> Iterator[Work]:
                 nonlocal first
                 head["sequence"] = np.arange(first, first + batch)
                 made = Batch(lane, head, b"", route)
-                carrying.prepare(made)
-                carrying.accepted(made, batch)
+                codec.prepare(made)
+                codec.accepted(made, batch)
                 assert made.sizes is not None
                 arrived = Received.of_columns(
                     received_ns, lane, route, head, made.sizes, redelivered
                 )
                 arrived.bodies = list(each_tail(made.tail))
-                carrying.identify(arrived)
+                codec.identify(arrived)
                 first += batch
 
             yield carry

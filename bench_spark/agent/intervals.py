@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bench_spark.agent.rows import EventRow
+from bench_spark.agent.protocol import EventRow
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.core.hdr import Histogram, HistogramShape, record_value_ns
 from bench_spark.core.kernels import kernel

@@ -22,18 +22,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from bench_spark.agent.rows import EventRow, encode_rows
-from bench_spark.agent.tracing import MessageFile
-from bench_spark.agent.wire import (
+from bench_spark.agent.protocol import (
     CHALLENGE_BYTES,
+    EventRow,
     FrameReader,
     Message,
     WireError,
     answer,
     encode_frame,
+    encode_rows,
     is_right_answer,
     new_challenge,
 )
+from bench_spark.agent.tracer import MessageFile
 from bench_spark.core.clock import Clock, ClockOffset, best_offset, boot_id
 from bench_spark.errors import RunError
 from bench_spark.threads import watched

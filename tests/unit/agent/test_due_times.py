@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from unit.flows import deal, round_robin
 
-from bench_spark.agent.due_times import DueTimes
+from bench_spark.agent.pacing import DueTimes
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.plan import make_plan

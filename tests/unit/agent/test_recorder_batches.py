@@ -27,6 +27,12 @@ from bench_spark.agent.timeline import MEASURE, WARMUP
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.transports.base import OutcomeKind
+from bench_spark.transports.batches import (
+    OUTCOME_DTYPE,
+    RECEIVED_DTYPE,
+    Outcomes,
+    joined_outcomes,
+)
 
 MANY = 4096
 
@@ -142,3 +148,13 @@ def test_the_sum_over_all_rows_is_what_went_in(
     assert one.received_once == len(known)
     assert merged(rows, "latency") == recorded(latencies_us)
     assert [row.row_number for row in rows] == list(range(len(rows)))
+
+
+def test_rows_keep_their_layout_when_they_are_joined_or_chosen() -> None:
+    """Kernels are compiled for one layout: another would stall a load while it is compiled."""
+    for dtype in (RECEIVED_DTYPE, OUTCOME_DTYPE):
+        rows = np.zeros(3, dtype)
+        assert np.concatenate([rows, rows]).dtype == dtype
+        assert rows[[2, 0]].dtype == dtype
+    outcomes = Outcomes(np.zeros(3, OUTCOME_DTYPE))
+    assert joined_outcomes([outcomes, outcomes]).rows.dtype == OUTCOME_DTYPE

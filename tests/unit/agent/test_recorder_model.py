@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.recordings import RUN_TAG, START_NS, TIMELINE, at, merged, recorded, recorder, total
 
-from bench_spark.agent.due_times import DueTimes, Stream
-from bench_spark.agent.pacer import Schedule
+from bench_spark.agent.pacing import DueTimes, Schedule, Stream
 from bench_spark.agent.timeline import MEASURE, WARMUP
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import empty_envelopes

@@ -12,7 +12,7 @@ import pytest
 from agents import Load, run_load
 from unit.loopbacks import Watch
 
-from bench_spark.agent import ends as ends_module
+from bench_spark.agent import endpoints as ends_module
 from bench_spark.agent import loop as loop_module
 from bench_spark.agent.timeline import CONSUMER, PRODUCER
 from bench_spark.core.clock import NANOSECONDS

@@ -1,30 +1,142 @@
-"""What arrives: taken, recorded, acknowledged, and told to those who wait for it."""
+"""Receives messages: records them, acknowledges them, and tells those who wait for them.
+
+Consumers that are slow on purpose take messages one by one, in order: each as soon as it has
+arrived, is free and the rate allows. *Received* is when it is taken, wherever it waited until then.
+It is acknowledged when it has been processed. Nothing sleeps: messages wait here, and other lanes
+are not disturbed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import heapq
+import itertools
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 
-from bench_spark.agent.carrying import Carrying
 from bench_spark.agent.classification import fill_subscriptions
-from bench_spark.agent.due_times import DueTimes
+from bench_spark.agent.connections import Tally
+from bench_spark.agent.endpoints import SubscriptionTable
 from bench_spark.agent.flow import Flow
-from bench_spark.agent.lanes import SubscriptionTable
 from bench_spark.agent.link import Link, report
+from bench_spark.agent.pacing import DueTimes
 from bench_spark.agent.payload import head_bytes
+from bench_spark.agent.producer import Releasing
 from bench_spark.agent.recorder import Recorder
-from bench_spark.agent.releasing import Releasing
-from bench_spark.agent.sampling import Sampler
-from bench_spark.agent.taking import NEVER_NS, Taking
-from bench_spark.agent.tally import Tally
+from bench_spark.agent.records import RecordCodec
+from bench_spark.agent.sampler import Sampler
 from bench_spark.agent.timeline import Timeline
-from bench_spark.agent.tracing import Tracer
-from bench_spark.core.clock import NowNs
+from bench_spark.agent.tracer import Tracer
+from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.errors import RunError
 from bench_spark.plan import Assignment
-from bench_spark.transports.base import I64, Consumers, Holdable, Received
+from bench_spark.scenario.load_sections import Consumer
+from bench_spark.transports.base import I64, Consumers, Holdable, Received, joined
+
+NEVER_NS = 2**62
+
+
+class Taking:
+    def __init__(self, consumer: Consumer, lanes: int) -> None:
+        self._processing_ns = consumer.processing_us * 1000
+        rate = consumer.rate_per_second
+        self.interval_ns = max(self._processing_ns, round(NANOSECONDS / rate) if rate else 0)
+        """Between two messages of one consumer, at least."""
+        self._free_ns = np.zeros(lanes, np.int64)
+        """By lane: when its consumer can take the next message that arrives."""
+        self._waiting = _Line(lanes)
+        self._in_process = _Line(lanes)
+
+    def arrived(self, received: Received) -> None:
+        for lane, part in _by_lane(received):
+            taken_ns = self._turns(lane, part.received_ns)
+            part.rows["received_ns"] = taken_ns
+            self._waiting.add(lane, taken_ns, part)
+
+    def _turns(self, lane: int, arrived_ns: I64) -> I64:
+        """When messages that arrived then are taken, each no earlier than one interval after the
+        last: t[i] = max(arrived[i], t[i - 1] + interval), without a loop."""
+        steps = np.arange(len(arrived_ns), dtype=np.int64) * self.interval_ns
+        earliest = arrived_ns - steps
+        earliest[0] = max(int(earliest[0]), int(self._free_ns[lane]))
+        turns: I64 = np.maximum.accumulate(earliest) + steps
+        self._free_ns[lane] = turns[-1] + self.interval_ns
+        return turns
+
+    def taken(self, now_ns: int) -> Received:
+        """Messages whose turn has come, each received at that moment."""
+        taken = joined([part for _, part in self._waiting.until(now_ns)])
+        self._process(taken)
+        return taken
+
+    def _process(self, taken: Received) -> None:
+        for lane, part in _by_lane(taken):
+            self._in_process.add(lane, part.received_ns + self._processing_ns, part)
+
+    def processed(self, now_ns: int) -> Received:
+        """Messages that were taken and are to be acknowledged now."""
+        return joined([part for _, part in self._in_process.until(now_ns)])
+
+    def all_at_once(self, now_ns: int) -> Received:
+        """What is still waiting, taken at the end of a run without further ado."""
+        left = joined([part for _, part in self._waiting.until(NEVER_NS)])
+        left.rows["received_ns"] = now_ns
+        self._process(left)
+        return left
+
+    @property
+    def busy_lanes(self) -> frozenset[int]:
+        """Lanes with messages that were not taken yet: no more need be fetched for them."""
+        return frozenset(np.flatnonzero(self._waiting.counts).tolist())
+
+    @property
+    def wake_ns(self) -> int:
+        """When there is something to do next."""
+        return min(self._waiting.first_ns, self._in_process.first_ns)
+
+
+class _Line:
+    """Messages with a time each, which rises within a lane; the earliest ones come out first."""
+
+    def __init__(self, lanes: int) -> None:
+        self._parts: list[tuple[int, int, int, I64, Received]] = []
+        """A heap by the time of each part's first message."""
+        self._order = itertools.count()
+        self.counts = np.zeros(lanes, np.int64)
+
+    @property
+    def first_ns(self) -> int:
+        return self._parts[0][0] if self._parts else NEVER_NS
+
+    def add(self, lane: int, times_ns: I64, part: Received) -> None:
+        self.counts[lane] += len(part)
+        self._push(lane, times_ns, part)
+
+    def _push(self, lane: int, times_ns: I64, part: Received) -> None:
+        entry = (int(times_ns[0]), next(self._order), lane, times_ns, part)
+        heapq.heappush(self._parts, entry)
+
+    def until(self, now_ns: int) -> Iterator[tuple[int, Received]]:
+        while self._parts and self.first_ns <= now_ns:
+            _, _, lane, times_ns, part = heapq.heappop(self._parts)
+            count = int(np.searchsorted(times_ns, now_ns, side="right"))
+            if count < len(part):
+                self._push(lane, times_ns[count:], part.at(slice(count, None)))
+                part = part.at(slice(count))
+            self.counts[lane] -= count
+            yield lane, part
+
+
+def _by_lane(received: Received) -> Iterator[tuple[int, Received]]:
+    if not len(received):
+        return
+    order = np.argsort(received.lane, kind="stable")
+    lanes = received.lane[order]
+    bounds = [0, *(np.flatnonzero(np.diff(lanes)) + 1).tolist(), len(lanes)]
+    for start, end in itertools.pairwise(bounds):
+        yield int(lanes[start]), received.at(order[start:end])
+
 
 SHORTEST_TAKING_NS = 200_000
 """How often to look whether slow consumers may take another message."""
@@ -43,7 +155,7 @@ class Consuming:
         tally: Tally,
         now_ns: NowNs,
         releasing: Releasing | None = None,
-        carrying: Carrying | None = None,
+        codec: RecordCodec | None = None,
         sampler: Sampler | None = None,
         tracer: Tracer | None = None,
     ) -> None:
@@ -59,11 +171,11 @@ class Consuming:
         self._tally = tally
         self._now_ns = now_ns
         self._releasing = releasing
-        self._carrying = carrying
+        self._codec = codec
         self._sampler = sampler
         self._tracer = tracer
         self._run_tag = assignment.run_tag
-        is_numbered = carrying is not None or head_bytes(scenario.message) == ENVELOPE_BYTES
+        is_numbered = codec is not None or head_bytes(scenario.message) == ENVELOPE_BYTES
         self._tells_runs_apart = is_numbered and not scenario.only_consumes
         self._due_times = (
             DueTimes(assignment.streams, assignment.run_tag, timeline.start_ns)
@@ -98,8 +210,8 @@ class Consuming:
 
     def consume(self) -> None:
         received = self._consumers.receive(0.0)
-        if self._carrying is not None:
-            received = self._carrying.identify(received)
+        if self._codec is not None:
+            received = self._codec.identify(received)
             if self._due_times is not None:
                 self._due_times.fill(received.head)
         if self._taking is not None:
