@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from bench_spark.agent.due_times import Stream
-from bench_spark.agent.pacer import Pacing, Schedule
-from bench_spark.agent.recorded import RecordedSchedule, recording_at
+from bench_spark.agent.pacing import Pacing, RecordedSchedule, Schedule, Stream, recording_at
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES, run_tag
 from bench_spark.errors import ConfigurationError

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench_spark.agent.recorded import recording_at
+from bench_spark.agent.pacing import recording_at
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan, make_plan, with_phases_by_number

@@ -21,8 +21,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bench_spark.agent.rows import encode_rows
-from bench_spark.agent.wire import encode_frame, new_token
+from bench_spark.agent.protocol import encode_frame, encode_rows, new_token
 from bench_spark.collector.committer import Committer
 from bench_spark.collector.control import RunControl
 from bench_spark.collector.server import CollectorServer

@@ -20,15 +20,16 @@ from typing import Any
 import numpy as np
 
 from bench_spark.agent.loop import MOST_REPORTS_PER_SECOND, PROGRESS_NS
-from bench_spark.agent.rows import EventRow, encode_rows
-from bench_spark.agent.timeline import MEASURE, Timeline
-from bench_spark.agent.wire import (
+from bench_spark.agent.protocol import (
     CHALLENGE_BYTES,
+    EventRow,
     FrameReader,
     answer,
     encode_frame,
+    encode_rows,
     new_challenge,
 )
+from bench_spark.agent.timeline import MEASURE, Timeline
 from bench_spark.core.clock import NANOSECONDS, Clock
 from bench_spark.core.hdr import Histogram, SparseHistogram, shape_for
 from bench_spark.tables import COUNTERS

@@ -19,13 +19,10 @@ import numpy.typing as npt
 import pika.spec
 from hdrh.histogram import HdrHistogram
 
-from bench_spark.agent.carrying import Carrying
-from bench_spark.agent.dealing import RoundRobin
-from bench_spark.agent.payload import Padding, head_bytes
-from bench_spark.agent.recorder import Recorder
-from bench_spark.agent.recorder_setup import RecorderSetup
-from bench_spark.agent.sent_ring import SentRing
-from bench_spark.agent.sizes import BodySizes
+from bench_spark.agent.flow import RoundRobinFlow, stamp_due, stamp_sent
+from bench_spark.agent.payload import BodySizes, Padding, head_bytes
+from bench_spark.agent.recorder import Recorder, RecorderSetup
+from bench_spark.agent.records import RecordCodec, SentRing
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
 from bench_spark.core.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shape_for
@@ -143,16 +140,15 @@ def settle_confirms(batch: int) -> AbstractContextManager[Work]:
 
 def stamp_heads(batch: int) -> AbstractContextManager[Work]:
     """Deal lanes and numbers to a batch and fill in its measurement data, as the loop does."""
-    dealer, member_of_lane = RoundRobin(1), np.zeros(1, np.uint32)
+    flow = RoundRobinFlow((0,), owes=True)
+    heads, lanes = empty_envelopes(batch), np.zeros(batch, np.uint32)
 
     def stamp() -> None:
-        lane, sequence = dealer.deal(batch)
-        head = empty_envelopes(batch)
-        head["sequence"] = sequence
-        head["producer"] = member_of_lane[lane]
-        head["run_tag"] = 1
-        head["sent_ns"] = head["intended_ns"] = time.monotonic_ns()
-        dealer.accepted(lane)
+        first = flow.next_number or 0
+        flow.next_batch(heads, lanes, batch)
+        stamp_due(heads, first, 0.0, 100.0, 0, batch)
+        stamp_sent(heads, time.monotonic_ns(), False, batch)
+        flow.accepted(lanes, heads)
 
     return nullcontext(stamp)
 
@@ -179,7 +175,7 @@ def carry_records(batch: int) -> Iterator[Work]:
         carrier = carrier_named("prefix", Identity())
         with closing(RecordFiles(dataset)) as records:
             ordering = ordering_of(dataset, records.count, producers=1)
-            carrying = Carrying(carrier, records, ordering, SentRing((0,)))
+            codec = RecordCodec(carrier, records, ordering, SentRing((0,)))
             lane, route = np.zeros(batch, np.uint32), np.zeros(batch, np.uint16)
             received_ns, redelivered = np.zeros(batch, np.int64), np.zeros(batch, np.bool_)
             head, first = empty_envelopes(batch), 0
@@ -189,14 +185,14 @@ def carry_records(batch: int) -> Iterator[Work]:
                 nonlocal first
                 head["sequence"] = np.arange(first, first + batch)
                 made = Batch(lane, head, b"", route)
-                carrying.prepare(made)
-                carrying.accepted(made, batch)
+                codec.prepare(made)
+                codec.accepted(made, batch)
                 assert made.sizes is not None
                 arrived = Received.of_columns(
                     received_ns, lane, route, head, made.sizes, redelivered
                 )
                 arrived.bodies = list(each_tail(made.tail))
-                carrying.identify(arrived)
+                codec.identify(arrived)
                 first += batch
 
             yield carry
@@ -232,7 +228,7 @@ def record_by_hdrhistogram(batch: int) -> AbstractContextManager[Work]:
 
 def record_both_ends(batch: int) -> AbstractContextManager[Work]:
     """All that the recorder does for a message: sent, received, accounted for, its latency."""
-    timeline = Timeline(0, 0, 10**12, 10**9)
+    timeline = Timeline(1_700_000_000 * 10**9, 0, 10**12, 10**9)
     setup = RecorderSetup(
         shape=shape_for(HIGHEST_US),
         run_tag=1,
@@ -243,25 +239,27 @@ def record_both_ends(batch: int) -> AbstractContextManager[Work]:
         destinations_by_producer=("bench-0",),
         sizes=BodySizes(BODY_BYTES),
         has_schedule=True,
+        own_producers=(0,),
     )
     recorder = Recorder(setup, timeline)
-    lane, subscription = np.zeros(batch, np.uint32), np.zeros(batch, np.int64)
-    head, first = empty_envelopes(batch), 0
+    lane, head, first = np.zeros(batch, np.uint32), empty_envelopes(batch), 0
     head["run_tag"] = 1
-    received = Received.of_columns(
-        received_ns=_latencies_ns(batch),
+    head["sent_ns"] = head["intended_ns"] = timeline.start_ns
+    rows = Received.of_columns(
+        received_ns=timeline.start_ns + _latencies_ns(batch),
         lane=lane,
         route=np.zeros(batch, np.uint16),
         head=head,
         size=np.full(batch, BODY_BYTES, np.uint32),
         redelivered=np.zeros(batch, np.bool_),
-    )
+    ).rows
+    sequence = rows["head"]["sequence"]
 
     def record() -> None:
         nonlocal first
-        head["sequence"] = np.arange(first, first + batch)
         recorder.sent(lane, head)
-        recorder.received(received, subscription)
+        sequence[:] = np.arange(first, first + batch)
+        recorder.received(rows)
         first += batch
 
     return nullcontext(record)

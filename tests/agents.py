@@ -12,9 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
-from bench_spark.agent.rows import EventRow
-from bench_spark.agent.tracing import MakeMessageWriter, MessageFile
-from bench_spark.agent.wire import new_token
+from bench_spark.agent.protocol import EventRow, new_token
+from bench_spark.agent.tracer import MakeMessageWriter, MessageFile
 from bench_spark.collector.accounts import Accounts
 from bench_spark.collector.control import RunControl
 from bench_spark.collector.evidence import accounts_of

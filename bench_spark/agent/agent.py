@@ -9,32 +9,42 @@ inspected. **It never raises**: in a barrier stage one exception kills every oth
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from bench_spark.agent.carrying import Carrying
-from bench_spark.agent.closing import closing_report
-from bench_spark.agent.deliveries import Deliveries
-from bench_spark.agent.ends import EndsTransport, EndTransport, make_room_for_lanes, open_ends
-from bench_spark.agent.host import host_facts, is_this_host
-from bench_spark.agent.inspecting import depths_left
+import numpy as np
+
+from bench_spark.agent.endpoints import (
+    EndsTransport,
+    EndTransport,
+    Lanes,
+    Serving,
+    make_room_for_lanes,
+    open_ends,
+)
+from bench_spark.agent.host import (
+    Waiting,
+    host_facts,
+    is_this_host,
+    short_time_slice,
+    without_interruptions,
+)
 from bench_spark.agent.instruments import make_recorder, make_sampler, make_tracer
-from bench_spark.agent.lanes import Lanes
 from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import LoadLoop
-from bench_spark.agent.opening import EarlySignals, OpeningNews, pace_of
-from bench_spark.agent.recorder import CONSUMER, PRODUCER, Recorder
-from bench_spark.agent.records import carrying_for
-from bench_spark.agent.rows import EventRow
-from bench_spark.agent.serving import Serving
-from bench_spark.agent.sizes import body_sizes
-from bench_spark.agent.time_slice import short_time_slice
-from bench_spark.agent.tracing import MakeMessageWriter, MessageFile, Tracer
-from bench_spark.agent.undisturbed import undisturbed
-from bench_spark.agent.waiting import Waiting
+from bench_spark.agent.payload import body_sizes
+from bench_spark.agent.protocol import EventRow
+from bench_spark.agent.recorder import Recorder
+from bench_spark.agent.records import RecordCodec, record_codec_for
+from bench_spark.agent.sampler import Sampler
+from bench_spark.agent.ticks import Deliveries
+from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER, WARMUP
+from bench_spark.agent.tracer import MakeMessageWriter, MessageFile, Tracer
 from bench_spark.core.kernel_cache import WarmUp, only_compiled
+from bench_spark.core.sequences import SequencePages, SequenceSets
 from bench_spark.errors import BenchError
 from bench_spark.load_course import timeline_of
 from bench_spark.plan import Assignment
@@ -42,14 +52,135 @@ from bench_spark.scenario.ends import Ends
 from bench_spark.threads import ThreadErrors, own_thread_errors, unexpected
 from bench_spark.transports.base import (
     HEAD_ONLY,
+    I64,
     Answering,
     Consumers,
     Destination,
     OverClients,
     Parting,
     Producers,
+    Signal,
+    Subscription,
     Transport,
+    Wired,
 )
+from bench_spark.transports.pace import OpeningPace
+
+
+def closing_report(
+    serving: Serving, recorder: Recorder, sampler: Sampler | None, tracer: Tracer | None
+) -> tuple[dict[str, Any], bytes]:
+    """Per producer what was sent, and which sequence numbers arrived, were confirmed, failed;
+    last come the samples.
+
+    Numbers of groups are made global here: subscription and stream for what was received, the
+    producer for the rest.
+    """
+    producers = serving.assignment.producers
+    streams = serving.assignment.scenario.wiring.streams
+    subscriptions = np.array(serving.subscriptions or [0], dtype=np.int64)
+    members = np.array([member.index for member in producers] or [0], dtype=np.int64)
+    blobs = [
+        _relabelled(
+            recorder.received_sets,
+            lambda group: subscriptions[group // streams] * streams + group % streams,
+        ),
+        _relabelled(recorder.confirmed_sets, lambda group: members[group]),
+        _relabelled(recorder.failed_sets, lambda group: members[group]),
+        sampler.samples(subscriptions).tobytes() if sampler is not None else b"",
+    ]
+    totals = {
+        "sent_by_producer": [
+            [
+                member.index,
+                int(recorder.sent_by_lane[WARMUP][lane]),
+                int(recorder.sent_by_lane[MEASURE][lane]),
+            ]
+            for lane, member in enumerate(producers)
+        ],
+        "page_bytes": [len(blob) for blob in blobs],
+        "received_span_ns": recorder.received_span_ns,
+        "trace": tracer.report() if tracer is not None else None,
+    }
+    return totals, b"".join(blobs)
+
+
+def _relabelled(sets: SequenceSets, label: Callable[[I64], I64]) -> bytes:
+    pages = sets.export()
+    return SequencePages(group=label(pages.group), page=pages.page, bits=pages.bits).to_bytes()
+
+
+def depths_left(
+    assignment: Assignment,
+    declared: Sequence[Destination],
+    transport: Transport | EndsTransport,
+) -> dict[int, int | None]:
+    """By subscription to the destinations that this agent has declared; None where unknown."""
+    wiring = assignment.scenario.wiring
+    if wiring.is_plain:
+        assert not isinstance(transport, EndsTransport), "ends that are apart are never plain"
+        found = transport.depths(declared)
+        return {one.index: depth for one, depth in zip(declared, found, strict=True)}
+    assert isinstance(transport, Wired), "the registry has checked"
+    by_index = {destination.index: destination for destination in declared}
+    subscriptions = [
+        Subscription(
+            index,
+            tuple(
+                by_index[one]
+                for one in wiring.destinations_of_group(wiring.group_of_subscription(index))
+            ),
+        )
+        for index in assignment.inspects
+    ]
+    left = transport.left_in(subscriptions)
+    return dict(zip(assignment.inspects, left, strict=True))
+
+
+OPENING_NEWS_SECONDS = 0.25
+
+
+def pace_of(assignment: Assignment) -> OpeningPace:
+    """This agent's share of the rate at which connections are opened."""
+    asked = assignment.scenario.connections_per_second
+    return OpeningPace(None if asked is None else asked / assignment.agents)
+
+
+class OpeningNews:
+    """Tells the driver how many lanes are open, now and then."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._opened = 0
+        self._next_seconds = 0.0
+
+    def opened(self, lanes: int) -> None:
+        self._opened += lanes
+        now_seconds = time.monotonic()
+        if now_seconds >= self._next_seconds:
+            self._next_seconds = now_seconds + OPENING_NEWS_SECONDS
+            self._link.send({"type": "opening", "opened": self._opened})
+
+
+class EarlySignals:
+    """What happens to open lanes before the load begins.
+
+    Others may take minutes to open theirs, and lanes live only while they are served: unanswered
+    heartbeats end a connection.
+    """
+
+    def __init__(self, producers: Producers | None, consumers: Consumers | None) -> None:
+        self._ends = [
+            (role, end)
+            for role, end in ((PRODUCER, producers), (CONSUMER, consumers))
+            if end is not None
+        ]
+        self.collected: list[tuple[str, Signal]] = []
+
+    def collect(self) -> None:
+        for role, end in self._ends:
+            self.collected += [(role, signal) for signal in end.signals()]
+
 
 STEP_TIMEOUT_SECONDS = 120.0
 START_TIMEOUT_SECONDS = 3600.0
@@ -180,12 +311,12 @@ class _Agent:
         with (
             contextlib.closing(self._transport),
             contextlib.closing(self._waiting),
-            carrying_for(self._assignment, self._link.clock.now_ns) as carrying,
+            record_codec_for(self._assignment, self._link.clock.now_ns) as codec,
             short_time_slice() as slice_ns,
         ):
             try:
                 destinations = self._prepare(slice_ns)
-                self._carry_load(destinations, carrying, result)
+                self._carry_load(destinations, codec, result)
             except Exception:
                 self._leave_nothing_behind()
                 raise
@@ -242,7 +373,7 @@ class _Agent:
     def _carry_load(
         self,
         destinations: dict[int, Destination],
-        carrying: Carrying | None,
+        codec: RecordCodec | None,
         result: AgentResult,
     ) -> None:
         now_ns = self._link.clock.now_ns
@@ -253,7 +384,7 @@ class _Agent:
             if self._assignment.consumers:
                 lanes = self._serving.consumer_lanes(destinations)
                 consumers = self._transport.open_consumers(
-                    lanes, now_ns, HEAD_ONLY if carrying is None else carrying.wants
+                    lanes, now_ns, HEAD_ONLY if codec is None else codec.wants
                 )
             if self._assignment.producers:
                 lanes = self._serving.producer_lanes(destinations)
@@ -289,7 +420,7 @@ class _Agent:
                 fills_first=fills_first,
                 are_self_limiting=any(one.has_length_limit for one in self._ends),
                 early_signals=early.collected,
-                carrying=carrying,
+                codec=codec,
             )
             loop = LoadLoop(
                 self._assignment,
@@ -304,7 +435,7 @@ class _Agent:
                 tracer,
                 self._deliveries(recorder, confirms),
             )
-            with undisturbed(), only_compiled():
+            with without_interruptions(), only_compiled():
                 loop.run()
             if loop.failure is not None:
                 result.failure = (loop.failure.kind, str(loop.failure))

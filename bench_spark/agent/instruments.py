@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from bench_spark.agent.due_times import DueTimes, Stream
-from bench_spark.agent.pacer import Schedule
-from bench_spark.agent.recorder import Recorder
-from bench_spark.agent.recorder_setup import RecorderSetup
-from bench_spark.agent.sampling import Sampler, SamplingRule
-from bench_spark.agent.serving import Serving
-from bench_spark.agent.sizes import BodySizes
+from bench_spark.agent.endpoints import Serving
+from bench_spark.agent.pacing import DueTimes, Schedule, Stream
+from bench_spark.agent.payload import BodySizes
+from bench_spark.agent.recorder import Recorder, RecorderSetup
+from bench_spark.agent.sampler import Sampler, SamplingRule
 from bench_spark.agent.timeline import Timeline
-from bench_spark.agent.tracing import (
+from bench_spark.agent.tracer import (
     HasPossibleTimes,
     MakeMessageWriter,
     MessageFile,

@@ -1,7 +1,9 @@
 """An agent's connection to the driver: commands in, reports and event rows out.
 
-A thread of its own does the sending and receiving, so that the agent's loop never waits for the
-driver. The loop learns of commands through `descriptor`, which it waits on beside its lanes.
+What the socket takes at once is sent by whoever has something to say; a thread of its own does the
+rest and all receiving, so that the agent's loop never waits for the driver, and the thread sleeps
+while the loop only reports. The loop learns of commands through `descriptor`, which it waits on
+beside its lanes.
 
 Event rows, and names of files of messages, stay here until the driver has acknowledged them; what
 was not acknowledged when the agent ends goes back as the result of its Spark task, so none depends
@@ -20,18 +22,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from bench_spark.agent.rows import EventRow, encode_rows
-from bench_spark.agent.tracing import MessageFile
-from bench_spark.agent.wire import (
+from bench_spark.agent.protocol import (
     CHALLENGE_BYTES,
+    EventRow,
     FrameReader,
     Message,
     WireError,
     answer,
     encode_frame,
+    encode_rows,
     is_right_answer,
     new_challenge,
 )
+from bench_spark.agent.tracer import MessageFile
 from bench_spark.core.clock import Clock, ClockOffset, best_offset, boot_id
 from bench_spark.errors import RunError
 from bench_spark.threads import watched
@@ -43,6 +46,8 @@ JOIN_PAUSE_SECONDS = 0.1
 CLOCK_EXCHANGES = 32
 CLOCK_CHECK_SECONDS = 1.0
 _RECEIVE_BYTES = 65536
+_CLOSING_WAIT_SECONDS = 0.25
+_IDLE_WAIT_SECONDS = 5.0
 
 
 class LinkLost(RunError):
@@ -56,6 +61,10 @@ class _HungUp(LinkLost):
 class Link:
     def __init__(self, address: tuple[str, int], token: str, agent: int, attempt: int) -> None:
         self._outgoing: deque[bytes] = deque()
+        self._pending = b""
+        """What the thread is sending."""
+        self._sending = threading.Lock()
+        """Held by whoever sends, so that frames stay whole and in order."""
         self._commands: deque[tuple[Message, bytes]] = deque()
         self._unacknowledged: dict[int, EventRow] = {}
         self._untaken_files: dict[int, MessageFile] = {}
@@ -161,8 +170,21 @@ class Link:
         return self._lost.is_set()
 
     def send(self, message: Message, payload: bytes = b"") -> None:
-        self._outgoing.append(encode_frame(message, payload))
+        frame = encode_frame(message, payload)
+        with self._sending:
+            if not self._pending and not self._outgoing:
+                frame = frame[self._send_some(frame) :]
+            if not frame:
+                return
+            self._outgoing.append(frame)
         self._ring(self._wake_in)
+
+    def _send_some(self, data: bytes) -> int:
+        """How many bytes the socket took at once."""
+        try:
+            return self._socket.send(data)
+        except OSError:  # full, or broken, which the thread finds out
+            return 0
 
     def send_rows(self, rows: list[EventRow]) -> None:
         if not rows:
@@ -240,24 +262,23 @@ class Link:
         selector = selectors.DefaultSelector()
         selector.register(self._wake_out, selectors.EVENT_READ)
         selector.register(self._socket, selectors.EVENT_READ)
-        pending = b""
         has_said_all = False
         next_check = time.monotonic() + CLOCK_CHECK_SECONDS
         while not self._closing or time.monotonic() < self._closing_deadline:
-            if not pending and not has_said_all:
-                pending = self._next_outgoing()
-            if self._closing and not pending and not has_said_all:
+            if not has_said_all:
+                self._take_outgoing()
+            if self._closing and not self._pending and not has_said_all:
                 # Only this direction, and then on to the driver's own end: a socket that is closed
                 # with something unread throws away what it has accepted and not yet sent.
                 self._socket.shutdown(socket.SHUT_WR)
                 has_said_all = True
             if not self._shares_clock and not has_said_all and time.monotonic() >= next_check:
                 next_check += CLOCK_CHECK_SECONDS
-                self._outgoing.append(encode_frame({"type": "ping", "asked": self.clock.now_ns()}))
+                self.send({"type": "ping", "asked": self.clock.now_ns()})
                 continue
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if pending else 0)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._pending else 0)
             selector.modify(self._socket, events)
-            for key, ready in selector.select(0.25):
+            for key, ready in selector.select(self._longest_wait(next_check)):
                 if key.fd == self._wake_out:
                     os.read(self._wake_out, 4096)
                     continue
@@ -268,13 +289,22 @@ class Link:
                         return
                     self._handle(data, heard_ns)
                 if ready & selectors.EVENT_WRITE:
-                    pending = pending[self._socket.send(pending) :]
+                    with self._sending:
+                        self._pending = self._pending[self._socket.send(self._pending) :]
 
-    def _next_outgoing(self) -> bytes:
-        frames = []
-        while self._outgoing:
-            frames.append(self._outgoing.popleft())
-        return b"".join(frames)
+    def _longest_wait(self, next_check: float) -> float:
+        """Whoever has something for the thread wakes it; else only the clock does."""
+        if self._closing:
+            return _CLOSING_WAIT_SECONDS
+        if self._shares_clock:
+            return _IDLE_WAIT_SECONDS
+        return max(0.0, next_check - time.monotonic())
+
+    def _take_outgoing(self) -> None:
+        with self._sending:
+            if not self._pending:
+                self._pending = b"".join(self._outgoing)
+                self._outgoing.clear()
 
     def _handle(self, data: bytes, heard_ns: int) -> None:
         for message, payload in self._reader.feed(data):

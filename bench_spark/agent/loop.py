@@ -4,41 +4,205 @@ Everything happens in one thread: in the lab one thread for both ends beat two p
 waits in a single place for lanes, link and the schedule at once.
 
 Here is the course of a run: what comes after what, when each part is over, and what is done in
-every turn. How messages are sent, received and settled, and what becomes of lanes that are lost, is
-in the modules that it is put together from (`parts.py`).
+every turn. How messages are sent and settled is in `producer.py`, how they are received in
+`consumer.py`, and what becomes of lanes that are lost in `connections.py`; `make_parts` puts them
+together.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
-from bench_spark.agent.consuming import Consuming
-from bench_spark.agent.dealing import Windows
-from bench_spark.agent.deliveries import Deliveries
-from bench_spark.agent.due import DueBook
-from bench_spark.agent.lanes import Lanes
+from bench_spark.agent.connections import (
+    Backlog,
+    Backpressure,
+    ConnectionEvents,
+    Tally,
+    WindowWatch,
+)
+from bench_spark.agent.consumer import Consuming
+from bench_spark.agent.endpoints import Lanes
+from bench_spark.agent.flow import Flow, RequestFlow, RoundRobinFlow, WindowFlow
+from bench_spark.agent.host import LONGEST_WAIT_NS, Waiting
 from bench_spark.agent.link import Link, report
-from bench_spark.agent.parts import make_parts, messages_scheduled
-from bench_spark.agent.producing import Producing
+from bench_spark.agent.payload import BodySizes
+from bench_spark.agent.producer import Answers, Paced, Producing, Releasing, Sending
 from bench_spark.agent.recorder import Recorder
-from bench_spark.agent.sampling import Sampler
-from bench_spark.agent.sizes import BodySizes
-from bench_spark.agent.tick_rows import TickRows
+from bench_spark.agent.sampler import Sampler
+from bench_spark.agent.ticks import Deliveries, DueBook, TickRows
 from bench_spark.agent.timeline import MEASURE, Timeline
-from bench_spark.agent.tracing import Tracer
-from bench_spark.agent.waiting import LONGEST_WAIT_NS, Waiting
-from bench_spark.agent.window_watch import WindowWatch
+from bench_spark.agent.tracer import Tracer
 from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.errors import BenchError
 from bench_spark.load_course import has_open_end
 from bench_spark.plan import Assignment
-from bench_spark.transports.base import Producers
+from bench_spark.transports.base import Producers, Skippable
 
-SPARE_TIME_NS = 250_000
-"""With so much time before the next batch is due, some of what was recorded can be folded."""
+
+@dataclass(frozen=True)
+class Parts:
+    """None: this load has no use for it, or the agent has no lanes of that role."""
+
+    tally: Tally
+    flow: Flow
+    backpressure: Backpressure | None
+    backlog: Backlog | None
+    events: ConnectionEvents
+    releasing: Releasing | None
+    producing: Producing | None
+    answers: Answers | None
+    consuming: Consuming | None
+
+
+def make_parts(
+    assignment: Assignment,
+    timeline: Timeline,
+    lanes: Lanes,
+    recorder: Recorder,
+    link: Link,
+    now_ns: NowNs,
+    sizes: BodySizes,
+    fail: Callable[[BenchError], None],
+    sampler: Sampler | None,
+    tracer: Tracer | None,
+) -> Parts:
+    """`fail`: called with the reason why the load cannot go on."""
+    tally = Tally()
+    flow = _flow_for(assignment)
+    backpressure = _backpressure_for(assignment, lanes.producers, flow)
+    backlog = _backlog_for(assignment, lanes, tally)
+    events = ConnectionEvents(
+        assignment, timeline, lanes, flow, backpressure, backlog, recorder, tally, fail
+    )
+    producing = None
+    if lanes.producers is not None:
+        paced = _paced(assignment, flow)
+        sending = Sending(
+            assignment,
+            timeline,
+            lanes.producers,
+            flow,
+            paced=paced,
+            backpressure=backpressure,
+            sizes=sizes,
+            recorder=recorder,
+            tally=tally,
+            now_ns=now_ns,
+            codec=lanes.codec,
+            tracer=tracer,
+        )
+        producing = Producing(
+            timeline,
+            sending,
+            paced=paced,
+            scheduled_total=messages_scheduled(assignment, timeline),
+            messages=assignment.messages,
+            backlog=backlog,
+            events=events,
+            recorder=recorder,
+            tally=tally,
+            now_ns=now_ns,
+        )
+    releasing = None
+    if assignment.scenario.load.mode == "request":
+        releasing = Releasing(
+            flow if isinstance(flow, RequestFlow) else None,
+            recorder,
+            link,
+            now_ns,
+            patience_ns=round(assignment.scenario.load.patience_seconds * NANOSECONDS),
+            on_release=producing.send_at_once if producing is not None else _nobody_waits,
+        )
+    answers = None
+    if lanes.producers is not None:
+        answers = Answers(lanes.producers, flow, recorder, tally, releasing, lanes.codec, tracer)
+    consuming = None
+    if lanes.consumers is not None:
+        consuming = Consuming(
+            assignment,
+            timeline,
+            lanes.consumers,
+            lanes.subscription_of,
+            flow,
+            recorder=recorder,
+            link=link,
+            tally=tally,
+            now_ns=now_ns,
+            releasing=releasing,
+            codec=lanes.codec,
+            sampler=sampler,
+            tracer=tracer,
+        )
+    return Parts(
+        tally=tally,
+        flow=flow,
+        backpressure=backpressure,
+        backlog=backlog,
+        events=events,
+        releasing=releasing,
+        producing=producing,
+        answers=answers,
+        consuming=consuming,
+    )
+
+
+def messages_scheduled(assignment: Assignment, timeline: Timeline) -> int:
+    """Messages of warm-up and measured phase together, of a load with a schedule."""
+    if assignment.schedule is None:
+        return 0
+    warmup = assignment.schedule.messages_before(timeline.warmup_ns)
+    return warmup + (assignment.expected_messages or 0)
+
+
+def _flow_for(assignment: Assignment) -> Flow:
+    load = assignment.scenario.load
+    members = tuple(member.index for member in assignment.producers)
+    if load.mode == "request" and members:
+        return RequestFlow(members)
+    if load.mode == "window":
+        return WindowFlow(members, load.in_flight)
+    return RoundRobinFlow(members or (0,), owes=assignment.schedule is not None)
+
+
+def _paced(assignment: Assignment, flow: Flow) -> Paced | None:
+    if assignment.schedule is None:
+        return None
+    assert isinstance(flow, RoundRobinFlow | RequestFlow)
+    return assignment.schedule, flow
+
+
+def _backpressure_for(
+    assignment: Assignment, producers: Producers | None, flow: Flow
+) -> Backpressure | None:
+    """On a schedule, a lane that is full must not make the others late."""
+    is_needed = assignment.schedule is not None and len(assignment.producers) > 1
+    if not is_needed or not isinstance(producers, Skippable):
+        return None
+    # With one message on its way at most, no lane of a request/response load is ever full.
+    return Backpressure(producers, flow) if isinstance(flow, RoundRobinFlow) else None
+
+
+def _backlog_for(assignment: Assignment, lanes: Lanes, tally: Tally) -> Backlog | None:
+    scenario = assignment.scenario
+    # Without consumers there is no backlog to watch: the scenario bounds the load otherwise.
+    is_bounded = lanes.are_self_limiting or scenario.only_publishes
+    if scenario.load.mode != "maximum" or is_bounded:
+        return None
+    return Backlog(
+        tally,
+        scenario.load.backlog_limit_bytes,
+        copies=scenario.wiring.copies,
+        is_shared=assignment.shares_destinations,
+    )
+
+
+def _nobody_waits() -> None:
+    """An agent that sends nothing has nothing to hurry with."""
+
+
 HOUSEKEEPING_NS = 50_000_000
 PROGRESS_NS = 100_000_000
 """How often the driver is told of the progress, unless many tell it."""
@@ -88,19 +252,19 @@ class LoadLoop:
             assignment, timeline, lanes, recorder, link, now_ns, sizes, self._fail, sampler, tracer
         )
         self._tally = parts.tally
-        self._dealer = parts.dealer
-        self._aside = parts.aside
+        self._flow = parts.flow
+        self._backpressure = parts.backpressure
         self._backlog = parts.backlog
-        self._heeding = parts.heeding
+        self._events = parts.events
         self._producing = parts.producing
         self._answers = parts.answers
         self._releasing = parts.releasing
         self._consuming = parts.consuming
         self._attached = None if lanes.fills_first else parts.consuming
-        self.outages = parts.heeding.outages
+        self.outages = parts.events.outages
         self._window_watch = (
-            WindowWatch(parts.dealer, self.outages, parts.tally)
-            if isinstance(parts.dealer, Windows)
+            WindowWatch(parts.flow, self.outages, parts.tally)
+            if isinstance(parts.flow, WindowFlow)
             else None
         )
         self._is_paced = assignment.schedule is not None
@@ -141,7 +305,7 @@ class LoadLoop:
         self._began_ns = self._now_ns()
         for role, signal in self._lanes.early_signals:
             # For the load it happened as it began.
-            self._heeding.heed(replace(signal, at_ns=self._began_ns), role)
+            self._events.handle(replace(signal, at_ns=self._began_ns), role)
         producers = self._lanes.producers
         if producers is not None and self._producing is not None:
             with self._keeping_what_was_measured():
@@ -212,8 +376,8 @@ class LoadLoop:
     def _fill(self, producers: Producers, producing: Producing) -> None:
         """Send every window in full. A transaction that is left open needs no commit: the window
         holds at least one whole transaction, and what is consumed of it goes on with the next."""
-        assert isinstance(self._dealer, Windows)
-        while not self._stopping and self._dealer.credit > 0:
+        assert isinstance(self._flow, WindowFlow)
+        while not self._stopping and self._flow.credit > 0:
             now = self._now_ns()
             if self._is_production_over(producing, now):
                 return
@@ -306,9 +470,6 @@ class LoadLoop:
         if consuming is not None:
             wake_ns = min(wake_ns, consuming.wake_ns)
         wait_ns = max(0, wake_ns - self._now_ns())
-        if wait_ns > SPARE_TIME_NS and self._is_paced:
-            self._recorder.fold_some()
-            wait_ns = max(0, wake_ns - self._now_ns())
         ready = self._waiting.wait(min(wait_ns, LONGEST_WAIT_NS) / NANOSECONDS)
         now = self._now_ns()
         if now - self._last_turn_ns > STALL_NS:
@@ -319,8 +480,8 @@ class LoadLoop:
             is_housekeeping_due or consuming.descriptor in ready or now >= consuming.wake_ns
         ):
             consuming.consume()
-        if self._aside is not None:
-            self._aside.take_back(now)
+        if self._backpressure is not None:
+            self._backpressure.take_back(now)
         if (producing is not None and answers is not None) and (
             is_housekeeping_due or answers.descriptor in ready
         ):
@@ -358,9 +519,8 @@ class LoadLoop:
         now, timeline = self._now_ns(), self._timeline
         begins_ns = max(at_ns, min(now, timeline.measure_start_ns))
         self._late_ns = begins_ns - at_ns
-        if self._late_ns:
-            self._recorder.fold()
         timeline.measure_from(begins_ns)
+        self._recorder.measured_phase_moved()
         self._tick_rows.look_at_time(now)
         if self._sampler is not None:
             self._sampler.sample_from(begins_ns)
@@ -370,7 +530,7 @@ class LoadLoop:
     # -- house-keeping ---------------------------------------------------------------------------
 
     def _keep_house(self, now: int) -> None:
-        self._heeding.heed_all()
+        self._events.handle_all()
         if now >= self._next_progress_ns:
             self._next_progress_ns = now + self._progress_ns
             self._send_progress()
@@ -391,10 +551,6 @@ class LoadLoop:
             self._releasing.give_up(now)
 
     def _send_progress(self) -> None:
-        # On a schedule the last rows may wait for a quiet moment: nobody's backlog depends on them,
-        # and the driver needs to know of them only when all has been sent.
-        if not self._is_paced or self._has_ended_production:
-            self._recorder.fold()
         producers = self._lanes.producers
         self._link.send(
             {
@@ -410,7 +566,7 @@ class LoadLoop:
 
     def _close_ticks(self, now: int) -> None:
         self._book_due(now)
-        self._heeding.book_ongoing(now)
+        self._events.book_ongoing(now)
         self._tick_rows.send_until(now)
         if self._deliveries is not None and not self._is_filling:
             self._deliveries.report(now)

@@ -1,13 +1,66 @@
-"""Bodies: measurement data in front, padding behind."""
+"""Bodies: measurement data in front, padding behind, and how large they are over time. Pure.
+
+A message has the size of the moment at which it is sent, so that its size is known from its send
+time alone: nobody needs to keep it.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+import bisect
+from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
+from bench_spark.agent.timeline import Timeline
+from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES
-from bench_spark.core.random_bytes import RandomBytes
+from bench_spark.core.random_bytes import RandomBytes, RandomRows
 from bench_spark.scenario.load_sections import Message
 from bench_spark.transports.base import U8
+
+NEVER_NS = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class BodySizes:
+    first_bytes: int
+    steps: tuple[tuple[int, int], ...] = ()
+    """How long after the measured phase began bodies have which size, in order of time."""
+    timeline: Timeline | None = None
+    """None: the measured phase began at 0."""
+
+    @property
+    def changes(self) -> list[tuple[int, int]]:
+        """From when on bodies have which size: it is known only as soon as the beginning of the
+        measured phase is."""
+        began_ns = 0 if self.timeline is None else self.timeline.measure_start_ns
+        return [(began_ns + after_ns, size) for after_ns, size in self.steps]
+
+    @property
+    def smallest_bytes(self) -> int:
+        return min([self.first_bytes, *(size for _, size in self.steps)])
+
+    def at(self, at_ns: int) -> tuple[int, int]:
+        """The size at a moment, and when it ends."""
+        changes = self.changes
+        passed = bisect.bisect_right(changes, at_ns, key=lambda change: change[0])
+        size = changes[passed - 1][1] if passed else self.first_bytes
+        return size, changes[passed][0] if passed < len(changes) else NEVER_NS
+
+    def of(self, sent_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+        """Of the bodies sent at these moments."""
+        moments = np.array([at_ns for at_ns, _ in self.changes], np.int64)
+        sizes = np.array([self.first_bytes, *(size for _, size in self.steps)], np.uint32)
+        return sizes[np.searchsorted(moments, sent_ns, side="right")]
+
+
+def body_sizes(message: Message, timeline: Timeline) -> BodySizes:
+    after_seconds, steps = 0.0, []
+    for step in message.steps:
+        steps.append((round(after_seconds * NANOSECONDS), step.bytes))
+        after_seconds += step.seconds
+    return BodySizes(message.bytes, tuple(steps), timeline)
 
 
 def head_bytes(message: Message) -> int:
@@ -27,7 +80,7 @@ class Padding:
     def __init__(self, message: Message, seed: int) -> None:
         self._random = None if message.padding == "zero" else RandomBytes(seed)
         self._zeros = b""
-        self._rows: U8 = np.zeros((0, 0), np.uint8)
+        self._rows: RandomRows | None = None
         self._used = 0
         """Rows at the front that have gone out."""
 
@@ -36,17 +89,17 @@ class Padding:
         if self._random is None:
             self._zeros = bytes(padding_bytes)
         else:
-            self._rows = self._random.rows(messages, padding_bytes)
+            self._rows = RandomRows(self._random, messages, padding_bytes)
             self._used = 0
 
     def of(self, messages: int) -> bytes | U8:
         """One for all, or a row for each of the messages; valid until the next call."""
-        if self._random is None:
+        if self._rows is None:
             return self._zeros
         if self._used:
-            self._rows[: self._used] = self._random.rows(self._used, self._rows.shape[1])
+            self._rows.renew(self._used)
             self._used = 0
-        return self._rows[:messages]
+        return self._rows.rows[:messages]
 
     def sent(self, messages: int) -> None:
         """The first of the batch that asked last have gone out."""

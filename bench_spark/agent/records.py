@@ -1,27 +1,230 @@
-"""What an agent sends, where that is real records, and how it knows them again."""
+"""What an agent sends, where that is real records, and how it knows them again by their IDs.
+
+IDs do not say when a message was sent. A ring per producer remembers that of the messages that are
+on their way, so that memory does not grow. A message that comes back after so many others were sent
+that its place was taken is still counted; only its times are not known here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from bench_spark.agent.carrying import Carrying
-from bench_spark.agent.given_ids import GivenIds
-from bench_spark.agent.sent_ring import SentRing
-from bench_spark.core.clock import NowNs
+import numpy as np
+import numpy.typing as npt
+
+from bench_spark.core.clock import NANOSECONDS, NowNs
+from bench_spark.core.envelope import Envelopes, empty_envelopes, envelopes_from_bytes
+from bench_spark.core.identity import content_hashes, decode_ids, encode_ids, id_rows, id_texts
 from bench_spark.datasets.column_records import ColumnRecords
 from bench_spark.datasets.made_records import MadeRecords
-from bench_spark.datasets.ordering import ordering_of
+from bench_spark.datasets.ordering import RecordOrdering, ordering_of
 from bench_spark.datasets.record_files import RecordFiles
 from bench_spark.datasets.source import RecordSource
-from bench_spark.identity.base import Carrier
+from bench_spark.errors import RunError
+from bench_spark.identity.base import Carrier, NoPlace
 from bench_spark.identity.registry import ACKNOWLEDGEMENT, make_carrier
 from bench_spark.plan import Assignment
+from bench_spark.transports.base import (
+    I64,
+    U32,
+    Batch,
+    Bool,
+    Outcomes,
+    Part,
+    Received,
+    joined,
+    nothing_received,
+)
+
+MOST_IDS = 1 << 18
+LONGEST_WAIT_NS = 5 * NANOSECONDS
+
+
+class GivenIds:
+    def __init__(self, now_ns: NowNs, most_ids: int = MOST_IDS) -> None:
+        self._now_ns = now_ns
+        self._most_ids = most_ids
+        self._head_of: OrderedDict[bytes, bytes] = OrderedDict()
+        """The envelope of each message by the ID it was given, the oldest first."""
+        self._backpressure: Received = nothing_received()
+        self._texts_aside: list[bytes] = []
+
+    def learn(self, outcomes: Outcomes) -> None:
+        if outcomes.answers is None:
+            return
+        for answer, head in zip(outcomes.answers, outcomes.head, strict=True):
+            if answer:
+                self._head_of[bytes(answer)] = head.tobytes()
+        while len(self._head_of) > self._most_ids:
+            self._head_of.popitem(last=False)
+
+    def recognise(self, received: Received, texts: Sequence[bytes]) -> tuple[Received, Envelopes]:
+        """Messages that are known now, or that have waited for too long, with their heads; those
+        without an ID, or whose ID nobody has given, have a head of zeros."""
+        received = replace(received, bodies=None, keys=None, headers=None)
+        waiting = [part for part in (self._backpressure, received) if len(part)]
+        everything = joined(waiting)
+        names = [*self._texts_aside, *texts]
+        heads = [self._head_of.get(name) for name in names]
+        latest_ns = self._now_ns() - LONGEST_WAIT_NS
+        stays = np.array(
+            [head is None and bool(name) for head, name in zip(heads, names, strict=True)], np.bool_
+        )
+        stays &= everything.received_ns > latest_ns
+        self._texts_aside = [name for name, stay in zip(names, stays, strict=True) if stay]
+        self._backpressure = everything.at(np.flatnonzero(stays))
+        known = [head for head, stay in zip(heads, stays, strict=True) if not stay]
+        return everything.at(np.flatnonzero(~stays)), _envelopes(known)
+
+
+def _envelopes(heads: Sequence[bytes | None]) -> Envelopes:
+    if not heads:
+        return empty_envelopes(0)
+    nothing = bytes(empty_envelopes(1).nbytes)
+    rows = np.frombuffer(b"".join([head or nothing for head in heads]), np.uint8)
+    return envelopes_from_bytes(rows.reshape(len(heads), len(nothing)).copy())
+
+
+MOST_MESSAGES = 1 << 20
+FEWEST_MESSAGES_EACH = 256
+
+_SLOT_DTYPE = np.dtype(
+    [("number", "<u8"), ("sent_ns", "<u8"), ("intended_ns", "<u8"), ("content", "<i8")]
+)
+"""`number` is the sequence plus one: an empty slot is no message."""
+
+
+class Known(NamedTuple):
+    """What is known of messages that came back; times are 0 where nothing is."""
+
+    is_known: Bool
+    sent_ns: npt.NDArray[np.uint64]
+    intended_ns: npt.NDArray[np.uint64]
+    content: I64
+
+
+class SentRing:
+    def __init__(self, members: tuple[int, ...], most_messages: int = MOST_MESSAGES) -> None:
+        """`members`: the producers by lane."""
+        each = max(FEWEST_MESSAGES_EACH, most_messages // max(1, len(members)))
+        self._each = np.uint64(each)
+        self._slots = np.zeros((max(1, len(members)), each), _SLOT_DTYPE)
+        self._members = np.array(sorted(members), np.int64)
+        self._lane_of_member = np.argsort(np.array(members, np.int64))
+
+    def add(self, lane: U32, head: Envelopes, hashes: I64 | None) -> None:
+        place = head["sequence"] % self._each
+        slots = np.empty(len(head), _SLOT_DTYPE)
+        slots["number"] = head["sequence"] + np.uint64(1)
+        slots["sent_ns"] = head["sent_ns"]
+        slots["intended_ns"] = head["intended_ns"]
+        slots["content"] = 0 if hashes is None else hashes
+        self._slots[lane, place] = slots
+
+    def find(self, head: Envelopes) -> Known:
+        """Of heads with this run's tag; whatever they say, nothing is found that was not sent."""
+        if not len(self._members):
+            nothing = np.zeros(len(head), np.uint64)
+            return Known(np.zeros(len(head), np.bool_), nothing, nothing, nothing.view(np.int64))
+        producer = head["producer"].astype(np.int64)
+        at = np.minimum(np.searchsorted(self._members, producer), len(self._members) - 1)
+        slots = self._slots[self._lane_of_member[at], head["sequence"] % self._each]
+        is_known = (self._members[at] == producer) & (
+            slots["number"] == head["sequence"] + np.uint64(1)
+        )
+        sent_ns, intended_ns = slots["sent_ns"] * is_known, slots["intended_ns"] * is_known
+        return Known(is_known, sent_ns, intended_ns, slots["content"])
+
+
+class RecordCodec:
+    def __init__(
+        self,
+        carrier: Carrier,
+        records: RecordSource | None,
+        ordering: RecordOrdering | None,
+        ring: SentRing,
+        hashes_contents: bool = False,
+        given_ids: GivenIds | None = None,
+    ) -> None:
+        """`records` and their `ordering` are for agents that send. `given_ids`: where it is the
+        system that gives IDs."""
+        self._carrier = carrier
+        self._records = records
+        self._ordering = ordering
+        self._ring = ring
+        self._hashes_contents = hashes_contents
+        self._given_ids = given_ids
+
+    @property
+    def wants(self) -> frozenset[Part]:
+        """What must be received of a message."""
+        return self._carrier.wants | ({Part.BODY} if self._hashes_contents else set())
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def prepare(self, batch: Batch) -> None:
+        """Turn heads into messages; their times need not be known yet."""
+        assert self._records is not None
+        assert self._ordering is not None
+        numbers = self._ordering.numbers(batch.head["producer"], batch.head["sequence"])
+        records = self._records.read(numbers)
+        try:
+            carried = self._carrier.put(id_texts(encode_ids(batch.head)), records)
+        except NoPlace as nowhere:
+            place = self._records.place(int(numbers[nowhere.place]))
+            raise RunError(f"{place}: {nowhere}, and the record cannot be sent") from nowhere
+        batch.head_bytes = 0
+        batch.tail = carried.bodies
+        batch.keys = carried.keys
+        batch.headers = carried.headers
+        batch.sizes = np.fromiter(map(len, carried.bodies), np.uint32, len(batch))
+        if self._hashes_contents:
+            batch.hashes = content_hashes(records.bodies)
+
+    def accepted(self, batch: Batch, count: int) -> None:
+        """The first of these messages are out."""
+        hashes = None if batch.hashes is None else batch.hashes[:count]
+        self._ring.add(batch.lane[:count], batch.head[:count], hashes)
+
+    def answered(self, outcomes: Outcomes) -> None:
+        """What became of messages; answers may name their IDs."""
+        if self._given_ids is not None:
+            self._given_ids.learn(outcomes)
+
+    # -- receiving -------------------------------------------------------------------------------
+
+    def identify(self, received: Received) -> Received:
+        """The same messages, with the heads they were sent with as far as they are known here."""
+        hashes = None
+        if self._hashes_contents and len(received):
+            hashes = content_hashes(self._carrier.contents(received))
+        if self._given_ids is not None:
+            texts = self._carrier.find(received) if len(received) else []
+            received.hashes = hashes
+            received, head = self._given_ids.recognise(received, texts)
+            hashes = received.hashes
+        elif not len(received):
+            return received
+        else:
+            head, _ = decode_ids(id_rows(self._carrier.find(received)))
+        known = self._ring.find(head)
+        head["sent_ns"] = known.sent_ns
+        head["intended_ns"] = known.intended_ns
+        received.rows["head"] = head
+        received.bodies = received.keys = received.headers = None
+        if hashes is not None:
+            received.hashes = hashes
+            received.rows["corrupted"] = known.is_known & (hashes != known.content)
+        return received
 
 
 @contextmanager
-def carrying_for(assignment: Assignment, now_ns: NowNs) -> Iterator[Carrying | None]:
+def record_codec_for(assignment: Assignment, now_ns: NowNs) -> Iterator[RecordCodec | None]:
     """None where bodies have envelopes. Reads the data set once through, to know where records
     are: raises ConfigurationError if it is not on this machine."""
     scenario = assignment.scenario
@@ -33,11 +236,11 @@ def carrying_for(assignment: Assignment, now_ns: NowNs) -> Iterator[Carrying | N
     given = GivenIds(now_ns) if scenario.carrier == ACKNOWLEDGEMENT else None
     is_hashed = scenario.identity.content_hash
     if not assignment.producers:
-        yield Carrying(carrier, None, None, ring, is_hashed, given)
+        yield RecordCodec(carrier, None, None, ring, is_hashed, given)
         return
     with closing(_open_records(assignment, carrier)) as records:
         ordering = ordering_of(scenario.dataset, records.count, scenario.producers)
-        yield Carrying(carrier, records, ordering, ring, is_hashed, given)
+        yield RecordCodec(carrier, records, ordering, ring, is_hashed, given)
 
 
 def _open_records(assignment: Assignment, carrier: Carrier) -> RecordSource:

@@ -22,6 +22,9 @@ WARMUP = "warmup"
 MEASURE = "measure"
 PHASES = (WARMUP, MEASURE)
 
+PRODUCER = "producer"
+CONSUMER = "consumer"
+
 I64 = npt.NDArray[np.int64]
 
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bench_spark.agent.rows import EventRow
-from bench_spark.agent.sampling import seconds_of
-from bench_spark.agent.tracing import MessageFile
+from bench_spark.agent.protocol import EventRow
+from bench_spark.agent.sampler import seconds_of
+from bench_spark.agent.tracer import MessageFile
 from bench_spark.collector.evidence import AgentSamples
 from bench_spark.errors import BenchError
 from bench_spark.histogram_column import histogram_array

@@ -13,12 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench_spark.agent.deliveries import Delivered
-from bench_spark.agent.outages import WriteOff
-from bench_spark.agent.rows import EventRow, decode_rows
+from bench_spark.agent.connections import WriteOff
+from bench_spark.agent.protocol import EventRow, Message, decode_rows
+from bench_spark.agent.ticks import Delivered
 from bench_spark.agent.timeline import Timeline
-from bench_spark.agent.tracing import MessageFile
-from bench_spark.agent.wire import Message
+from bench_spark.agent.tracer import MessageFile
 from bench_spark.collector.settling import Settling
 from bench_spark.collector.silence import SilenceWatch
 from bench_spark.core.clock import NANOSECONDS, NowNs

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench_spark.agent.sampling import SAMPLE_DTYPE, Samples
+from bench_spark.agent.sampler import SAMPLE_DTYPE, Samples
 from bench_spark.collector.accounts import Accounts, Ledger, Sent
 from bench_spark.collector.control import RunControl
 from bench_spark.collector.health import AgentHealth

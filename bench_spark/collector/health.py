@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bench_spark.agent.rows import EventRow
+from bench_spark.agent.protocol import EventRow
 from bench_spark.agent.timeline import MEASURE
 
 SHORTEST_TICK_SECONDS = 0.5

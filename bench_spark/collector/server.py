@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bench_spark.agent.wire import (
+from bench_spark.agent.protocol import (
     FrameReader,
     Message,
     answer,

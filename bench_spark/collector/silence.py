@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench_spark.agent.deliveries import Delivered
+from bench_spark.agent.ticks import Delivered
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.plan import Plan
 

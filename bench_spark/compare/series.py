@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bench_spark.agent.recorder import CONSUMER, PRODUCER
-from bench_spark.agent.timeline import MEASURE
+from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER
 from bench_spark.compare.estimates import Resampled
 from bench_spark.compare.metrics import COUNTED, RATES
 from bench_spark.compare.resampling import (

@@ -1,4 +1,4 @@
-"""Latency histograms: HdrHistogram's buckets, filled thousands of values at a time.
+"""Latency histograms: HdrHistogram's buckets, filled by a kernel.
 
 Bucket for bucket the same as the `hdrhistogram` package with a lowest value of 1 us and 3
 significant figures, whose `record_value` costs a microsecond a value; here it is a few nanoseconds.
@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from hdrh.histogram import HdrHistogram
 
+from bench_spark.core.kernels import kernel
+
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 
@@ -30,7 +32,6 @@ TOTALS = ("min_us", "max_us", "sum_us", "negative", "overflow")
 HIGHEST_LIMIT_US = 2**31 - 1
 """Bucket values are stored as 32-bit numbers, so no range may end above this (35 minutes)."""
 
-_NANOSECONDS_PER_MICROSECOND = 1000
 _SUM_LIMIT_US = 2**63 - 1
 
 # Three significant figures need 2048 steps: values below 2048 have a bucket each, and from there on
@@ -52,6 +53,11 @@ class HistogramShape:
     size: int
     highest_equivalent_us: I64
     """Per bucket the largest value that falls into it."""
+
+    @property
+    def words(self) -> int:
+        """Of a histogram that is being filled."""
+        return HISTOGRAM_HEADER + self.size
 
     def index_of(self, values_us: I64) -> I64:
         """The bucket of each value; the values must lie in 0 .. `highest_us`."""
@@ -93,22 +99,104 @@ def _lowest_equivalent_us(value_us: int) -> int:
     return value_us >> shift << shift
 
 
+# -- recording -------------------------------------------------------------------------------------
+
+# A histogram that is being filled is a run of 64-bit words: these, and the counts of its buckets.
+# Several of them may lie one behind the other in an array that a kernel takes.
+_HIGHEST = 0
+_RECORDED = 1
+_NEGATIVE = 2
+_OVERFLOW = 3
+_SUM = 4
+_SUM_CARRY = 5
+"""How often the sum has been cut by 2^62: a garbled send time may be centuries off."""
+_MIN = 6
+_MAX = 7
+HISTOGRAM_HEADER = 8
+
+_SUM_STEP = 1 << 62
+
+
+@kernel
+def bucket_of(value_us: int) -> int:
+    """The bucket of a value that is not negative."""
+    shift = 0
+    while value_us >> shift >= 2 * _HALF:
+        shift += 1
+    return shift * _HALF + (value_us >> shift)
+
+
+@kernel
+def add_to_sum(words: I64, value_us: int) -> None:
+    """Add to a sum of two words."""
+    words[_SUM] += value_us
+    if words[_SUM] >= _SUM_STEP:
+        words[_SUM] -= _SUM_STEP
+        words[_SUM_CARRY] += 1
+
+
+@kernel
+def record_value_ns(words: I64, value_ns: int, times: int) -> None:
+    """Record a duration so many times in the histogram that begins with these words."""
+    value_us = value_ns // 1000
+    if value_us < 0:
+        words[_NEGATIVE] += times
+        value_us = 0
+    if value_us < words[_MIN] or words[_RECORDED] + words[_OVERFLOW] == 0:
+        words[_MIN] = value_us
+    if value_us > words[_MAX]:
+        words[_MAX] = value_us
+    if value_us > words[_HIGHEST]:
+        words[_OVERFLOW] += times
+        for _ in range(times):
+            add_to_sum(words, value_us)
+    else:
+        words[_RECORDED] += times
+        words[HISTOGRAM_HEADER + bucket_of(value_us)] += times
+        add_to_sum(words, value_us * times)
+
+
+@kernel
+def record_values_ns(words: I64, values_ns: I64) -> None:
+    """Record durations in one histogram."""
+    for place in range(len(values_ns)):
+        record_value_ns(words, values_ns[place], 1)
+
+
 class Histogram:
     """Adds up values of one measure. Mutable and single-threaded: one owner, merged by `merge`."""
 
-    def __init__(self, shape: HistogramShape) -> None:
+    def __init__(self, shape: HistogramShape, words: I64 | None = None) -> None:
+        """`words`: where it lies, `shape.words` of them; somewhere of its own without."""
         self.shape = shape
-        self.counts: I64 = np.zeros(shape.size, dtype=np.int64)
-        self._forget_totals()
+        self._words: I64 = np.zeros(shape.words, np.int64) if words is None else words
+        self._words[_HIGHEST] = shape.highest_us
+        self.counts: I64 = self._words[HISTOGRAM_HEADER:]
 
-    def _forget_totals(self) -> None:
-        self.recorded = 0
+    @property
+    def recorded(self) -> int:
         """Values in `counts`: everything but the overflow."""
-        self.negative = 0
-        self.overflow = 0
-        self.sum_us = 0
-        self.min_us = 0
-        self.max_us = 0
+        return int(self._words[_RECORDED])
+
+    @property
+    def negative(self) -> int:
+        return int(self._words[_NEGATIVE])
+
+    @property
+    def overflow(self) -> int:
+        return int(self._words[_OVERFLOW])
+
+    @property
+    def sum_us(self) -> int:
+        return int(self._words[_SUM]) + int(self._words[_SUM_CARRY]) * _SUM_STEP
+
+    @property
+    def min_us(self) -> int:
+        return int(self._words[_MIN])
+
+    @property
+    def max_us(self) -> int:
+        return int(self._words[_MAX])
 
     @property
     def count(self) -> int:
@@ -117,37 +205,7 @@ class Histogram:
 
     def record_ns(self, values_ns: I64) -> None:
         """Record durations, rounded down to microseconds."""
-        if not len(values_ns):
-            return
-        values_us = values_ns // _NANOSECONDS_PER_MICROSECOND
-        lowest, highest = int(values_us.min()), int(values_us.max())
-        if lowest < 0:
-            self.negative += int(np.count_nonzero(values_us < 0))
-            values_us = np.maximum(values_us, 0)
-            lowest = 0
-        self._widen(lowest, highest)
-        if highest > self.shape.highest_us:
-            values_us = self._without_overflow(values_us)
-        self.recorded += len(values_us)
-        self.sum_us += int(values_us.sum())
-        # Measured with 15 360 buckets, ns a value in batches of 100 / 1 000 / 10 000: add.at
-        # 13 / 2 / 2, bincount cut to the highest bucket 84 / 5 / 2, bincount with minlength
-        # 149 / 8 / 3.
-        np.add.at(self.counts, self.shape.index_of(values_us), 1)
-
-    def _without_overflow(self, values_us: I64) -> I64:
-        is_over = values_us > self.shape.highest_us
-        # A garbled send time may be centuries off, and a thousand of those exceed 64 bits: these
-        # few are added up as Python integers.
-        over_us = values_us[is_over].tolist()
-        self.overflow += len(over_us)
-        self.sum_us += sum(over_us)
-        return values_us[~is_over]
-
-    def _widen(self, lowest_us: int, highest_us: int) -> None:
-        """Take new extremes into account; to be called before anything is counted."""
-        self.min_us = min(self.min_us, lowest_us) if self.count else lowest_us
-        self.max_us = max(self.max_us, highest_us)
+        record_values_ns(self._words, np.ascontiguousarray(values_ns, np.int64))
 
     def merge(self, other: Histogram) -> None:
         """Add everything that `other` has recorded; it must have the same range."""
@@ -158,16 +216,20 @@ class Histogram:
             )
         if not other.count:
             return
-        self._widen(other.min_us, other.max_us)
+        words, others = self._words, other._words
+        if self.count:
+            words[_MIN] = min(words[_MIN], others[_MIN])
+            words[_MAX] = max(words[_MAX], others[_MAX])
+        else:
+            words[_MIN], words[_MAX] = others[_MIN], others[_MAX]
+        sum_us = self.sum_us + other.sum_us
+        words[_SUM_CARRY], words[_SUM] = divmod(sum_us, _SUM_STEP)
+        for word in (_RECORDED, _NEGATIVE, _OVERFLOW):
+            words[word] += others[word]
         self.counts += other.counts
-        self.recorded += other.recorded
-        self.negative += other.negative
-        self.overflow += other.overflow
-        self.sum_us += other.sum_us
 
     def clear(self) -> None:
-        self.counts.fill(0)
-        self._forget_totals()
+        self._words[_HIGHEST + 1 :] = 0
 
     def sparse(self) -> SparseHistogram:
         """The present state, independent of what is recorded afterwards."""

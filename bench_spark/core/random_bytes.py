@@ -5,18 +5,66 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from bench_spark.core.kernels import kernel
+
+U8 = npt.NDArray[np.uint8]
+U64 = npt.NDArray[np.uint64]
+
 _WORD_BYTES = 8
+_STREAMS = 4
+"""Side by side: the next word of a generator waits for the one before it."""
+
+
+@kernel
+def fill_random(words: U64, state: U64) -> None:
+    """Write the next words of Marsaglia's xorshift generators."""
+    a, b, c, d = state[0], state[1], state[2], state[3]
+    left, right, again = np.uint64(13), np.uint64(7), np.uint64(17)
+    for at in range(0, len(words), _STREAMS):
+        a ^= a << left
+        b ^= b << left
+        c ^= c << left
+        d ^= d << left
+        a ^= a >> right
+        b ^= b >> right
+        c ^= c >> right
+        d ^= d >> right
+        a ^= a << again
+        b ^= b << again
+        c ^= c << again
+        d ^= d << again
+        words[at] = a
+        words[at + 1] = b
+        words[at + 2] = c
+        words[at + 3] = d
+    state[0], state[1], state[2], state[3] = a, b, c, d
 
 
 class RandomBytes:
-    """A stream of random bytes, the same for the same seed. Some gigabytes a second: whole words
-    straight from the generator, without the detours of `Generator.bytes`."""
+    """A stream of random bytes, the same for the same seed. Some gigabytes a second."""
 
     def __init__(self, seed: int) -> None:
-        self._source = np.random.SFC64(seed)
+        self._state: U64 = np.random.SFC64(seed).random_raw(_STREAMS) | np.uint64(1)
 
-    def rows(self, count: int, width: int) -> npt.NDArray[np.uint8]:
+    def rows(self, count: int, width: int) -> U8:
         """The next bytes of the stream, so many in each row."""
-        words = -(-width // _WORD_BYTES)
-        drawn: npt.NDArray[np.uint8] = self._source.random_raw(count * words).view(np.uint8)
-        return drawn.reshape(count, words * _WORD_BYTES)[:, :width]
+        return RandomRows(self, count, width).rows
+
+    def fill(self, words: U64) -> None:
+        """Write the next bytes; the number of words must be divisible by four."""
+        fill_random(words, self._state)
+
+
+class RandomRows:
+    """Rows of random bytes that can be drawn anew in place."""
+
+    def __init__(self, source: RandomBytes, count: int, width: int) -> None:
+        self._source = source
+        words = -(-width // (_WORD_BYTES * _STREAMS)) * _STREAMS
+        self._words: U64 = np.empty((count, words), np.uint64)
+        self.rows: U8 = self._words.view(np.uint8)[:, :width]
+        self.renew(count)
+
+    def renew(self, count: int) -> None:
+        """Draw the first rows anew."""
+        self._source.fill(self._words[:count].reshape(-1))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from bench_spark.agent.time_slice import SLICE_NS, short_time_slice
+from bench_spark.agent.host import SLICE_NS, short_time_slice
 from bench_spark.doctor.examining import Check
 from bench_spark.doctor.finding import Finding, failing, ok, warning
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from bench_spark.agent.timeline import PHASES
-from bench_spark.agent.tracing import MessageEvent, MessageFile, Rows, TraceSetup
+from bench_spark.agent.tracer import MessageEvent, MessageFile, Rows, TraceSetup
 from bench_spark.errors import StoreError
 from bench_spark.tables import MESSAGES
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bench_spark.agent.timeline import Timeline
-from bench_spark.agent.tracing import MessageEvent
+from bench_spark.agent.tracer import MessageEvent
 from bench_spark.core.hdr import TOTALS, Histogram, SparseHistogram, merge_sparse, shape_for
 from bench_spark.histogram_column import histogram_array
 from bench_spark.tables import HISTOGRAM

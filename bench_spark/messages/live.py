@@ -21,9 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from bench_spark.agent.recorder import CONSUMER
-from bench_spark.agent.rows import EventRow
-from bench_spark.agent.timeline import MEASURE, WARMUP
+from bench_spark.agent.protocol import EventRow
+from bench_spark.agent.timeline import CONSUMER, MEASURE, WARMUP
 from bench_spark.core.hdr import Histogram, shape_for
 from bench_spark.messages.joining import JoinRule
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench_spark.agent.timeline import MEASURE
-from bench_spark.agent.tracing import MessageEvent
+from bench_spark.agent.tracer import MessageEvent
 from bench_spark.messages.joining import BLOCK_MESSAGES, ROWS
 
 ROWS_AT_ONCE = 256 * 1024

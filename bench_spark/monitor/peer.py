@@ -11,7 +11,7 @@ import socket
 import time
 from typing import Literal
 
-from bench_spark.agent.wire import (
+from bench_spark.agent.protocol import (
     CHALLENGE_BYTES,
     FrameReader,
     Message,

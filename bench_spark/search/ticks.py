@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bench_spark.agent.recorder import CONSUMER, PRODUCER
-from bench_spark.agent.timeline import MEASURE
+from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER
 from bench_spark.summary.totals import Tick
 
 

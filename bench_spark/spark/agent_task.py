@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pyspark import BarrierTaskContext
 
 from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
-from bench_spark.agent.tracing import MakeMessageWriter
+from bench_spark.agent.tracer import MakeMessageWriter
 from bench_spark.spark.marker import StoreMarker
 
 

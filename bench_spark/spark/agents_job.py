@@ -8,7 +8,7 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from bench_spark.agent.agent import AgentResult, AgentTask
-from bench_spark.agent.tracing import MakeMessageWriter
+from bench_spark.agent.tracer import MakeMessageWriter
 from bench_spark.spark.agent_task import in_task
 from bench_spark.spark.marker import StoreMarker
 from bench_spark.spark.session import JVM_GONE

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from bench_spark import __version__
-from bench_spark.agent.rows import EventRow
+from bench_spark.agent.protocol import EventRow
 from bench_spark.agent.timeline import Timeline
 from bench_spark.collector.control import RunControl
 from bench_spark.collector.evidence import (

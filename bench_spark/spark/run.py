@@ -21,9 +21,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from bench_spark.agent.agent import AgentTask
-from bench_spark.agent.rows import EventRow
+from bench_spark.agent.protocol import EventRow, new_token
 from bench_spark.agent.timeline import Timeline
-from bench_spark.agent.wire import new_token
 from bench_spark.collector.committer import Committer, commit_samples, events_table
 from bench_spark.collector.control import DRIVER, Failure, RunControl
 from bench_spark.collector.evidence import measured_span

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench_spark.agent.rows import EventRow
+from bench_spark.agent.protocol import EventRow
 from bench_spark.collector.committer import Committer
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import BenchError, StoreError

@@ -7,7 +7,7 @@ brought: what was left of the warm-up counts, and what the drain brings does not
 
 from __future__ import annotations
 
-from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.agent.timeline import CONSUMER, PRODUCER
 from bench_spark.collector.accounts import Accounts, completed
 from bench_spark.summary.facts import RunFacts
 from bench_spark.summary.totals import TickTotals

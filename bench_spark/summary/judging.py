@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.agent.timeline import CONSUMER, PRODUCER
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import EXIT_DATA_LOST, EXIT_DEGRADED, EXIT_VALID
 from bench_spark.load_course import mean_rate_per_second

@@ -135,11 +135,15 @@ class OutcomeKind(IntEnum):
 
 
 OUTCOME_DTYPE = np.dtype(
-    {
-        "names": ["at_ns", "head", "lane", "kind"],
-        "formats": ["<i8", ENVELOPE_DTYPE, "<u4", "u1"],
-        "itemsize": 48,
-    }
+    [
+        ("at_ns", "<i8"),
+        ("head", ENVELOPE_DTYPE),
+        ("lane", "<u4"),
+        ("kind", "u1"),
+        # A field, and no gap: numpy leaves gaps out where it joins arrays, and kernels are compiled
+        # for one layout.
+        ("unused", "u1", (3,)),
+    ]
 )
 """What became of a message sent earlier, with the head it was sent with; kind: OutcomeKind."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bench_spark.core.envelope import ENVELOPE_BYTES
-from bench_spark.core.kernels import kernel
+from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.transports.base import I64, U8, U16
 
 Int = Any
@@ -206,3 +206,11 @@ def _of_one_type(rows: U8) -> U8:
     if rows.flags.c_contiguous and rows.flags.writeable:
         return rows
     return rows.copy()
+
+
+@warm_up
+def _compile() -> None:
+    block, template = MessageBlock(), Template.of(b"", ENVELOPE_BYTES, b"")
+    heads = np.zeros((1, ENVELOPE_BYTES), np.uint8)
+    block.messages(template, heads)
+    block.mixed(Templates([template]), np.zeros(1, np.uint16), heads, None, NO_IDENTIFIERS)

@@ -20,12 +20,17 @@ import pytest
 from fault_records import Seen
 from fuzzed_streams import FUZZED, SEED, spoiled
 
-from bench_spark.agent.recorder import CONSUMER, Recorder
-from bench_spark.agent.recorder_setup import RecorderSetup
-from bench_spark.agent.rows import EventRow, decode_rows, encode_rows
-from bench_spark.agent.sizes import BodySizes
+from bench_spark.agent.payload import BodySizes
+from bench_spark.agent.protocol import (
+    EventRow,
+    FrameReader,
+    WireError,
+    decode_rows,
+    encode_frame,
+    encode_rows,
+)
+from bench_spark.agent.recorder import CONSUMER, Recorder, RecorderSetup
 from bench_spark.agent.timeline import Timeline
-from bench_spark.agent.wire import FrameReader, WireError, encode_frame
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
 from bench_spark.core.hdr import shape_for

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from patience import eventually
 
-from bench_spark.agent.wire import Message, new_token
+from bench_spark.agent.protocol import Message, new_token
 from bench_spark.collector.server import CollectorServer
 from bench_spark.core.clock import Clock
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from agents import Load
 
-from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.agent.timeline import CONSUMER, PRODUCER
 from bench_spark.core.clock import NowNs
 from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.broker import Broker

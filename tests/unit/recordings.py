@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bench_spark.agent.recorder import (
-    Recorder,
-)
-from bench_spark.agent.recorder_setup import RecorderSetup
-from bench_spark.agent.rows import EventRow
-from bench_spark.agent.sizes import BodySizes
+from bench_spark.agent.payload import BodySizes
+from bench_spark.agent.protocol import EventRow
+from bench_spark.agent.recorder import Recorder, RecorderSetup
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import Envelopes, empty_envelopes
@@ -79,17 +76,16 @@ def receive(
         return np.broadcast_to(np.asarray(value, dtype=dtype), count).copy()
 
     moments = np.broadcast_to(np.asarray(received, dtype=np.float64), count).tolist()
-    into.received(
-        Received.of_columns(
-            received_ns=np.array([at(moment) for moment in moments], dtype=np.int64),
-            lane=np.zeros(count, np.uint32),
-            route=np.zeros(count, np.uint16),
-            head=head,
-            size=column(size, np.uint32),
-            redelivered=column(redelivered, np.bool_),
-        ),
-        column(subscription, np.int64),
-    )
+    rows = Received.of_columns(
+        received_ns=np.array([at(moment) for moment in moments], dtype=np.int64),
+        lane=np.zeros(count, np.uint32),
+        route=np.zeros(count, np.uint16),
+        head=head,
+        size=column(size, np.uint32),
+        redelivered=column(redelivered, np.bool_),
+    ).rows
+    rows["subscription"] = column(subscription, np.int64)
+    into.received(rows)
 
 
 def sent(into: Recorder, head: Envelopes, lane: int | Sequence[int] = 0) -> None:

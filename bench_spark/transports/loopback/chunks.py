@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bench_spark.core.envelope import (
     ENVELOPE_BYTES,
     Envelopes,
+    empty_envelopes,
     envelope_bytes,
     leading_envelopes,
 )
+from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.transports.base import (
     I64,
+    RECEIVED_DTYPE,
     U32,
     Batch,
     Headers,
@@ -24,6 +25,7 @@ from bench_spark.transports.base import (
     common_tail_bytes,
     each_tail,
 )
+from bench_spark.transports.batches import Rows
 
 
 @dataclass
@@ -49,9 +51,9 @@ class Chunk:
         ]
 
 
-def chunk_of(batch: Batch, places: slice | I64) -> Chunk:
+def chunk_of(batch: Batch, places: slice | I64, keeps_tails: bool = True) -> Chunk:
     """These messages, copied where the sender uses its memory again; heads are cut as they would be
-    in a body."""
+    in a body. Tails of random bytes are left out where no consumer will look at bodies."""
     head = np.array(batch.head[places])
     if 0 < batch.head_bytes < ENVELOPE_BYTES:
         envelope_bytes(head)[:, batch.head_bytes :] = 0
@@ -60,7 +62,9 @@ def chunk_of(batch: Batch, places: slice | I64) -> Chunk:
     if tail_bytes is not None and batch.head_bytes and has_body_only:
         size = np.full(len(head), batch.head_bytes + tail_bytes, np.uint32)
         tail = batch.tail
-        return Chunk(head, size, np.array(tail[places]) if isinstance(tail, np.ndarray) else tail)
+        if isinstance(tail, np.ndarray):
+            tail = np.array(tail[places]) if keeps_tails else b""
+        return Chunk(head, size, tail)
     own = batch.at(np.arange(len(batch))[places])
     tails = [tail for tail, _ in zip(each_tail(own.tail), own.head, strict=False)]
     lengths = np.fromiter(map(len, tails), np.uint32, len(tails))
@@ -70,5 +74,32 @@ def chunk_of(batch: Batch, places: slice | I64) -> Chunk:
     return Chunk(head, size, own.tail, own.keys, own.headers)
 
 
-def joined_columns(columns: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    return columns[0] if len(columns) == 1 else np.concatenate(columns)
+@kernel
+def deliver(heads: Envelopes, sizes: U32, rows: Rows, turns: I64, first: int, at_ns: int) -> None:
+    """Write the messages of a chunk as received ones: the `first` goes to that lane and route of
+    `turns`, the others follow in turn."""
+    turn = first % len(turns)
+    for at in range(len(heads)):
+        row, sent = rows[at], heads[at]
+        head = row["head"]
+        head["sent_ns"] = sent["sent_ns"]
+        head["intended_ns"] = sent["intended_ns"]
+        head["sequence"] = sent["sequence"]
+        head["producer"] = sent["producer"]
+        head["run_tag"] = sent["run_tag"]
+        row["received_ns"] = at_ns
+        row["lane"] = turns[turn, 0]
+        row["route"] = turns[turn, 1]
+        row["size"] = sizes[at]
+        row["subscription"] = 0
+        row["redelivered"] = False
+        row["corrupted"] = False
+        turn += 1
+        if turn == len(turns):
+            turn = 0
+
+
+@warm_up
+def _compile() -> None:
+    rows, turns = np.zeros(1, RECEIVED_DTYPE), np.zeros((1, 2), np.int64)
+    deliver(empty_envelopes(1), np.zeros(1, np.uint32), rows, turns, 0, 0)

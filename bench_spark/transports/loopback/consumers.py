@@ -11,9 +11,13 @@ from typing import Any
 import numpy as np
 
 from bench_spark.core.clock import NowNs
-from bench_spark.transports.base import Lane, Part, Received, Signal, joined, nothing_received
-from bench_spark.transports.loopback.chunks import joined_columns
+from bench_spark.transports.base import I64, Lane, Part, Received, Signal, nothing_received
+from bench_spark.transports.batches import RECEIVED_DTYPE
+from bench_spark.transports.loopback.chunks import Chunk, deliver
 from bench_spark.transports.loopback.memory import Bell, MemoryBroker, Queue
+
+FIRST_ROWS = 4096
+"""Of the buffer for received messages, which grows as it must."""
 
 
 @dataclass
@@ -24,6 +28,16 @@ class _Inlet:
     lanes: list[int] = field(default_factory=list)
     routes: list[int] = field(default_factory=list)
     dealt: int = 0
+    _turns: tuple[frozenset[int], I64] | None = None
+    """Of the lanes that are not held back, with those that are."""
+
+    def turns(self, held: frozenset[int]) -> I64:
+        """Lane and route of each that takes its turn."""
+        if self._turns is None or self._turns[0] != held:
+            both = zip(self.lanes, self.routes, strict=True)
+            free = [(lane, route) for lane, route in both if lane not in held]
+            self._turns = (held, np.array(free, np.int64).reshape(-1, 2))
+        return self._turns[1]
 
 
 class LoopbackConsumers:
@@ -39,10 +53,12 @@ class LoopbackConsumers:
         self._bell = Bell()
         self._is_attached = False
         self._held: frozenset[int] = frozenset()
+        self._rows = np.zeros(FIRST_ROWS, RECEIVED_DTYPE)
         inlets: dict[str, _Inlet] = {}
         for place, lane in enumerate(lanes):
             for route, queue in enumerate(broker.read_by(lane)):
                 inlet = inlets.setdefault(queue.name, _Inlet(queue))
+                queue.wants_bodies.append(Part.BODY in want)
                 inlet.lanes.append(place)
                 inlet.routes.append(route)
         self._inlets = list(inlets.values())
@@ -76,35 +92,38 @@ class LoopbackConsumers:
         received_ns = self._now_ns()
         self._bell.set(False)
         inlets = filter(self._has_something, self._inlets)
-        parts = [self._deal(inlet, received_ns) for inlet in inlets]
-        received = joined(parts)
-        if len(parts) > 1:
-            received.bodies = self._wanted(Part.BODY, [part.bodies or () for part in parts])
-            received.keys = self._wanted(Part.KEY, [part.keys or () for part in parts])
-            received.headers = self._wanted(Part.HEADERS, [part.headers or () for part in parts])
+        count, taken = 0, []
+        for inlet in inlets:
+            chunks = inlet.queue.take_all()
+            count = self._deal(inlet, chunks, count, received_ns)
+            taken += chunks
+        received = Received(self._rows[:count])
+        if self._want:
+            received.bodies = self._wanted(Part.BODY, (one.bodies() for one in taken))
+            received.keys = self._wanted(Part.KEY, (one.keys or [None] * len(one) for one in taken))
+            received.headers = self._wanted(
+                Part.HEADERS, (one.headers or [{}] * len(one) for one in taken)
+            )
         return received
 
     def _wanted(self, part: Part, columns: Iterable[Sequence[Any]]) -> list[Any] | None:
         """One behind the other; None where nobody wants them."""
         return list(chain.from_iterable(columns)) if part in self._want else None
 
-    def _deal(self, inlet: _Inlet, received_ns: int) -> Received:
-        chunks = inlet.queue.take_all()
-        count = sum(len(chunk) for chunk in chunks)
-        free = [place for place, lane in enumerate(inlet.lanes) if lane not in self._held]
-        turns = np.array(free)[(inlet.dealt + np.arange(count)) % len(free)]
-        inlet.dealt += count
-        return Received.of_columns(
-            received_ns=np.full(count, received_ns, np.int64),
-            lane=np.array(inlet.lanes, np.uint32)[turns],
-            route=np.array(inlet.routes, np.uint16)[turns],
-            head=joined_columns([chunk.head for chunk in chunks]),
-            size=joined_columns([chunk.size for chunk in chunks]),
-            redelivered=np.zeros(count, np.bool_),
-            bodies=self._wanted(Part.BODY, (chunk.bodies() for chunk in chunks)),
-            keys=self._wanted(Part.KEY, (one.keys or [None] * len(one) for one in chunks)),
-            headers=self._wanted(Part.HEADERS, (one.headers or [{}] * len(one) for one in chunks)),
-        )
+    def _deal(self, inlet: _Inlet, chunks: list[Chunk], count: int, received_ns: int) -> int:
+        """Write messages into rows from `count` on, in turn to the lanes that are not held back;
+        how many rows there are now."""
+        turns = inlet.turns(self._held)
+        for chunk in chunks:
+            end = count + len(chunk)
+            if end > len(self._rows):
+                grown = np.zeros(2 * end, RECEIVED_DTYPE)
+                grown[:count] = self._rows[:count]
+                self._rows = grown
+            deliver(chunk.head, chunk.size, self._rows[count:end], turns, inlet.dealt, received_ns)
+            inlet.dealt += len(chunk)
+            count = end
+        return count
 
     def acknowledge(self, received: Received) -> int:
         """Taken is gone: there is nothing to acknowledge."""

@@ -46,6 +46,13 @@ class Queue:
     readers: list[Bell] = field(default_factory=list)
     refused: list[Bell] = field(default_factory=list)
     """Of producers that wait for room."""
+    wants_bodies: list[bool] = field(default_factory=list)
+    """Of the lanes that read from it."""
+
+    @property
+    def keeps_bodies(self) -> bool:
+        """Whether anybody may look at them: unknown before there are consumers."""
+        return not self.wants_bodies or any(self.wants_bodies)
 
     @property
     def room(self) -> int:

@@ -56,7 +56,8 @@ class LoopbackProducers:
         [outlet] = self._outlets
         accepted = min(len(batch), self._room_for(len(batch), outlet))
         if accepted:
-            chunk = chunk_of(batch, slice(accepted))
+            keeps_tails = any(queue.keeps_bodies for queue in outlet)
+            chunk = chunk_of(batch, slice(accepted), keeps_tails)
             for queue in outlet:
                 queue.put(chunk)
         return accepted
@@ -80,8 +81,9 @@ class LoopbackProducers:
         for target in used:
             places = np.flatnonzero(targets[:accepted] == target)
             if len(places):
-                chunk = chunk_of(batch, places)
-                for queue in self._outlets[target]:
+                outlet = self._outlets[target]
+                chunk = chunk_of(batch, places, any(queue.keeps_bodies for queue in outlet))
+                for queue in outlet:
                     queue.put(chunk)
         return accepted
 

@@ -8,9 +8,20 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bench_spark.core.clock import NowNs
+from bench_spark.core.kernels import warm_up
 from bench_spark.errors import BenchError
 from bench_spark.scenario.mqtt_section import Mqtt
-from bench_spark.transports.base import I64, U8, Headers, Lane, Part, Received, Signal, SignalKind
+from bench_spark.transports.base import (
+    HEAD_ONLY,
+    I64,
+    U8,
+    Headers,
+    Lane,
+    Part,
+    Received,
+    Signal,
+    SignalKind,
+)
 from bench_spark.transports.batches import Rows
 from bench_spark.transports.mqtt import codec, packets
 from bench_spark.transports.mqtt.connection import (
@@ -415,3 +426,10 @@ def _end_sessions(protocol: MqttProtocol, count: int) -> None:
         pass  # the broker is gone, and all was measured: its sessions are its own affair now
     finally:
         loop.close()
+
+
+@warm_up
+def _compile() -> None:
+    arrivals = Arrivals(HEAD_ONLY)
+    MessageReader("5", 0, Routes(["topic"]), arrivals).parse(ReadBuffer(1), 0, 0)
+    codec.encode_acks(arrivals.rows[:1], 0, np.zeros(1, np.int64), np.zeros(8, np.uint8))

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bench_spark.core.clock import NowNs
+from bench_spark.core.envelope import ENVELOPE_BYTES
+from bench_spark.core.kernels import warm_up
 from bench_spark.errors import BrokerRefused
 from bench_spark.scenario.mqtt_section import Mqtt
 from bench_spark.transports.base import U8, U16, Headers, Lane, Outcomes, no_outcomes
@@ -378,3 +380,11 @@ class MqttProducers(SendingLanes[ProducerLane, MqttConnection, MqttConnection]):
 
     def _has_news(self) -> bool:
         return self._outcomes.count > 0
+
+
+@warm_up
+def _compile() -> None:
+    in_flight = InFlight(0, 1, OutcomeRows())
+    in_flight.sent(np.zeros((1, ENVELOPE_BYTES), np.uint8))
+    in_flight.parse(ReadBuffer(1), 0, 0)
+    in_flight.abandon(0)

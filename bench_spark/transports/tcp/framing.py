@@ -11,10 +11,10 @@ from typing import Final, Protocol
 import numpy as np
 
 from bench_spark.core.envelope import ENVELOPE_BYTES, leading_envelopes
-from bench_spark.core.kernels import kernel
+from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.tcp_section import Tcp
-from bench_spark.transports.base import U8, Received
+from bench_spark.transports.base import HEAD_ONLY, U8, Received
 from bench_spark.transports.batches import RECEIVED_DTYPE, Rows
 from bench_spark.transports.message_block import Int, MessageBlock, Template, read_envelope
 from bench_spark.transports.sockets.arrivals import NO_HEADERS, Arrivals, too_large
@@ -284,3 +284,8 @@ class LineParser:
                 tag=np.zeros(count, np.uint64),
             )
         )
+
+
+@warm_up
+def _compile() -> None:
+    LengthParser(Tcp(), 0, Arrivals(HEAD_ONLY)).parse(ReadBuffer(1), 0, 0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from unit.loopbacks import Watch
 
-from bench_spark.agent import ends as ends_module
+from bench_spark.agent import endpoints as ends_module
 from bench_spark.agent import loop as loop_module
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.transports.loopback import transport as loopback

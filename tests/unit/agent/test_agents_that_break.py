@@ -22,10 +22,10 @@ from unit.loopbacks import (
     plan,
 )
 
-from bench_spark.agent import ends as ends_module
+from bench_spark.agent import endpoints as ends_module
 from bench_spark.agent.agent import AgentTask, run_agent
-from bench_spark.agent.tracing import MessageFile
-from bench_spark.agent.wire import new_token
+from bench_spark.agent.protocol import new_token
+from bench_spark.agent.tracer import MessageFile
 from bench_spark.collector.control import Failure
 from bench_spark.errors import BrokerRefused, EnvironmentNotReady, StoreNotReady
 from bench_spark.scenario.broker import Broker

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from unit.flows import deal, round_robin
 
-from bench_spark.agent.dealing import RoundRobin
-from bench_spark.agent.due_times import DueTimes
+from bench_spark.agent.pacing import DueTimes
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.plan import make_plan
@@ -35,15 +35,15 @@ def test_it_is_what_the_sending_agent_had_in_its_schedule(steps: list[dict[str, 
     senders = [one for one in plan.assignments if one.producers]
     assert len(senders) > 1
     for sender in senders:
-        dealer = RoundRobin(len(sender.producers), owes=True)
-        lane, sequence = dealer.deal(200)
+        flow = round_robin(len(sender.producers), owes=True)
+        lane, sequence = deal(flow, 200)
         assert sender.schedule is not None
         head = empty_envelopes(200)
         head["producer"] = np.array([member.index for member in sender.producers])[lane]
         head["sequence"] = sequence
         head["run_tag"] = receiver.run_tag
         due_times.fill(head)
-        expected = sender.schedule.intended_of_ns(dealer.numbers(lane, sequence)) + START_NS
+        expected = sender.schedule.intended_of_ns(flow.numbers(lane, sequence)) + START_NS
         assert head["intended_ns"].tolist() == expected.tolist()
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.agent.rows import EventRow, decode_rows, encode_rows
+from bench_spark.agent.protocol import EventRow, decode_rows, encode_rows
 from bench_spark.core.hdr import SparseHistogram
 from bench_spark.tables import COUNTERS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench_spark.agent.given_ids import LONGEST_WAIT_NS, GivenIds
+from bench_spark.agent.records import LONGEST_WAIT_NS, GivenIds
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.transports.base import OUTCOME_DTYPE, Outcomes, Received, nothing_received
 

@@ -13,8 +13,14 @@ from unit.listening import Collector, collecting
 
 from bench_spark.agent import link as link_module
 from bench_spark.agent.link import Link, LinkLost, report
-from bench_spark.agent.rows import EventRow, decode_rows
-from bench_spark.agent.wire import Message, answer, encode_frame, new_token
+from bench_spark.agent.protocol import (
+    EventRow,
+    Message,
+    answer,
+    decode_rows,
+    encode_frame,
+    new_token,
+)
 from bench_spark.core.clock import NANOSECONDS, Clock, ClockOffset
 
 

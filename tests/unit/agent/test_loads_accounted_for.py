@@ -20,9 +20,8 @@ from unit.loopbacks import (
 )
 from unit.summary.hand_ticks import facts
 
-from bench_spark.agent.recorder import CONSUMER, PRODUCER
-from bench_spark.agent.rows import EventRow
-from bench_spark.agent.wire import Message
+from bench_spark.agent.protocol import EventRow, Message
+from bench_spark.agent.timeline import CONSUMER, PRODUCER
 from bench_spark.collector.control import RunControl
 from bench_spark.collector.evidence import (
     accounts_of,

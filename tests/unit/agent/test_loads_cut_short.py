@@ -20,7 +20,7 @@ from unit.loopbacks import (
 )
 
 from bench_spark.agent.agent import AgentResult
-from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.agent.timeline import CONSUMER, PRODUCER
 from bench_spark.errors import LaneLost
 from bench_spark.transports.base import Signal, SignalKind
 

@@ -14,8 +14,8 @@ from unit.loopbacks import (
     sent,
 )
 
-from bench_spark.agent import window_watch
-from bench_spark.agent.recorder import CONSUMER
+from bench_spark.agent import connections as window_watch
+from bench_spark.agent.timeline import CONSUMER
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import BrokerRefused
 from bench_spark.transports.base import Received

@@ -19,9 +19,8 @@ from unit.loopbacks import (
 
 from bench_spark.agent import loop as loop_module
 from bench_spark.agent.agent import AgentTask, run_agent
-from bench_spark.agent.recorder import CONSUMER, PRODUCER
-from bench_spark.agent.rows import EventRow
-from bench_spark.agent.wire import new_token
+from bench_spark.agent.protocol import EventRow, new_token
+from bench_spark.agent.timeline import CONSUMER, PRODUCER
 from bench_spark.collector.control import RunControl
 from bench_spark.collector.server import CollectorServer
 from bench_spark.core.clock import NANOSECONDS, Clock

@@ -16,8 +16,8 @@ from unit.loopbacks import (
     sent,
 )
 
-from bench_spark.agent.recorder import CONSUMER
-from bench_spark.agent.sampling import seconds_of
+from bench_spark.agent.sampler import seconds_of
+from bench_spark.agent.timeline import CONSUMER
 from bench_spark.collector.evidence import (
     counted_while_measured,
     measured_span,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench_spark.agent.outages import QUIET_NS, Outages, Quiet, WriteOff
-from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.agent.connections import QUIET_NS, Outages, Quiet, WriteOff
+from bench_spark.agent.timeline import CONSUMER, PRODUCER
 
 SECOND = 1_000_000_000
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bench_spark.agent.pacer import BATCH_NS, Schedule
+from bench_spark.agent.pacing import BATCH_NS, Schedule
 from bench_spark.core.clock import NANOSECONDS
 
 rates = st.floats(0.01, 5_000_000) | st.integers(1, 1_000_000).map(float)

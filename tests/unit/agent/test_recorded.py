@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.agent.pacer import BATCH_NS
-from bench_spark.agent.recorded import RecordedSchedule, Recording
+from bench_spark.agent.pacing import BATCH_NS, RecordedSchedule, Recording
 
 
 @st.composite

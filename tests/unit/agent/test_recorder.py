@@ -15,11 +15,7 @@ from unit.recordings import (
     total,
 )
 
-from bench_spark.agent.recorder import (
-    CONSUMER,
-    PRODUCER,
-)
-from bench_spark.agent.timeline import MEASURE, WARMUP
+from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER, WARMUP
 from bench_spark.transports.base import OutcomeKind
 
 # -- phases and ticks ------------------------------------------------------------------------------
@@ -172,7 +168,6 @@ def test_other_counters_go_to_the_tick_and_phase_of_their_moment() -> None:
 def test_what_was_sent_is_known_per_lane_and_phase() -> None:
     one = recorder()
     sent(one, heads(intended=[0.5, 0.6, 1.5, 1.6]), lane=[0, 3, 3, 3])
-    one.fold()
     assert one.sent_by_lane[WARMUP].tolist() == [1, 0, 0, 1]
     assert one.sent_by_lane[MEASURE].tolist() == [0, 0, 0, 2]
 

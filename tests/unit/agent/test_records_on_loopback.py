@@ -12,9 +12,9 @@ import pytest
 from agents import Load, run_load
 from unit.loopbacks import Watch
 
-from bench_spark.agent import ends as ends_module
+from bench_spark.agent import endpoints as ends_module
 from bench_spark.agent import loop as loop_module
-from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.agent.timeline import CONSUMER, PRODUCER
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import ConfigurationError
 from bench_spark.identity.preparing import with_records

@@ -9,7 +9,7 @@ import pytest
 from agents import Load, run_load
 from unit.loopbacks import Watch
 
-from bench_spark.agent import ends as ends_module
+from bench_spark.agent import endpoints as ends_module
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker

@@ -5,23 +5,23 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.flows import deal
 
-from bench_spark.agent.requests import Requests
+from bench_spark.agent.flow import RequestFlow
 from bench_spark.core.envelope import empty_envelopes
 
 
-def send(requests: Requests, messages: int, at_ns: int = 0) -> list[tuple[int, int]]:
+def send(requests: RequestFlow, messages: int, at_ns: int = 0) -> list[tuple[int, int]]:
     """Deal so many, as if all were accepted; lane and sequence of each."""
-    lane, sequence = requests.deal(messages)
+    lane, sequence = deal(requests, messages)
     head = empty_envelopes(len(lane))
     head["sent_ns"] = at_ns
-    requests.accepted(lane)
-    requests.sent(lane, head)
+    requests.accepted(lane, head)
     return list(zip(lane.tolist(), sequence.tolist(), strict=True))
 
 
 def test_what_is_due_goes_to_whoever_has_been_free_longest() -> None:
-    requests = Requests((4, 7, 9))
+    requests = RequestFlow((4, 7, 9))
     assert send(requests, 2) == [(0, 0), (1, 0)]
     requests.arrived([7], [0])
     assert send(requests, 5) == [(2, 0), (1, 1)]
@@ -31,7 +31,7 @@ def test_what_is_due_goes_to_whoever_has_been_free_longest() -> None:
 
 def test_producers_need_not_be_in_order() -> None:
     """Several destinations: the producers of each are together."""
-    requests = Requests((0, 2, 4, 1, 3))
+    requests = RequestFlow((0, 2, 4, 1, 3))
     send(requests, 5)
     lane, _ = requests.arrived([3, 1, 5], [0, 0, 0])
     assert lane.tolist() == [3, 4]
@@ -39,7 +39,7 @@ def test_producers_need_not_be_in_order() -> None:
 
 
 def test_when_all_wait_nothing_is_ready_until_one_is_free() -> None:
-    requests = Requests((0, 1))
+    requests = RequestFlow((0, 1))
     assert requests.ready(3) == 2
     assert requests.are_all_waiting
     send(requests, 2)
@@ -51,18 +51,18 @@ def test_when_all_wait_nothing_is_ready_until_one_is_free() -> None:
 
 
 def test_messages_keep_their_place_in_the_stream_whoever_sends_them() -> None:
-    requests = Requests((0, 1))
-    lane, sequence = requests.deal(2)
+    requests = RequestFlow((0, 1))
+    lane, sequence = deal(requests, 2)
     assert requests.numbers(lane, sequence).tolist() == [0, 1]
     send(requests, 2)
     requests.arrived([1], [0])
-    lane, sequence = requests.deal(2)
+    lane, sequence = deal(requests, 2)
     assert (lane.tolist(), sequence.tolist()) == ([1], [1])
     assert requests.numbers(lane, sequence).tolist() == [2]
 
 
 def test_only_the_message_waited_for_frees_its_sender() -> None:
-    requests = Requests((0, 1))
+    requests = RequestFlow((0, 1))
     send(requests, 2, at_ns=5)
     requests.arrived([0], [0])
     send(requests, 1, at_ns=6)
@@ -75,7 +75,7 @@ def test_only_the_message_waited_for_frees_its_sender() -> None:
 
 
 def test_a_sender_goes_on_without_a_message_that_does_not_come() -> None:
-    requests = Requests((0, 1))
+    requests = RequestFlow((0, 1))
     send(requests, 1, at_ns=100)
     send(requests, 1, at_ns=200)
     assert requests.give_up(before_ns=100)["sent_ns"].tolist() == []
@@ -86,7 +86,7 @@ def test_a_sender_goes_on_without_a_message_that_does_not_come() -> None:
 
 
 def test_a_lane_that_is_down_gets_nothing_until_it_is_back() -> None:
-    requests = Requests((0, 1, 2))
+    requests = RequestFlow((0, 1, 2))
     send(requests, 1)
     requests.suspend(0)
     requests.suspend(1)
@@ -102,7 +102,7 @@ def test_a_lane_that_is_down_gets_nothing_until_it_is_back() -> None:
 def test_a_sender_has_one_message_on_its_way_and_skips_no_number(
     turns: list[tuple[int, int]],
 ) -> None:
-    requests = Requests((0, 1, 2, 3))
+    requests = RequestFlow((0, 1, 2, 3))
     out: dict[int, int] = {}
     following = dict.fromkeys(range(4), 0)
     for messages, arriving in turns:

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.agent.sampling import Sampler, SamplingRule, seconds_of
+from bench_spark.agent.sampler import Sampler, SamplingRule, seconds_of
 
 Sample = tuple[int, int, int]
 """Messages, start, end."""

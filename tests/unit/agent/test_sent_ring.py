@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench_spark.agent.sent_ring import FEWEST_MESSAGES_EACH, SentRing
+from bench_spark.agent.records import FEWEST_MESSAGES_EACH, SentRing
 from bench_spark.core.envelope import Envelopes, empty_envelopes
 
 

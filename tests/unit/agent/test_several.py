@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.agent.several import Part, SeveralConsumers, SeveralProducers
+from bench_spark.agent.endpoints import Part, SeveralConsumers, SeveralProducers
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.errors import RunError
 from bench_spark.transports.base import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.agent.sizes import NEVER_NS, BodySizes, body_sizes
+from bench_spark.agent.payload import NEVER_NS, BodySizes, body_sizes
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.scenario.load_sections import Message
@@ -46,5 +46,5 @@ def test_many_bodies_are_as_large_as_each_of_them(
 ) -> None:
     sizes = BodySizes(7, tuple(sorted(changes.items())))
     expected = sum(sizes.at(at_ns)[0] for at_ns in sent_ns)
-    assert sizes.total_bytes(np.array(sent_ns, np.int64)) == expected
+    assert sizes.of(np.array(sent_ns, np.int64)).sum() == expected
     assert sizes.smallest_bytes == min([7, *changes.values()])

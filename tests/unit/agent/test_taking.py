@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.agent.taking import NEVER_NS, Taking
+from bench_spark.agent.consumer import NEVER_NS, Taking
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.scenario.load_sections import Consumer
 from bench_spark.transports.base import Received

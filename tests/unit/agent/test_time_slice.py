@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from bench_spark.agent import time_slice
-from bench_spark.agent.time_slice import SLICE_NS, short_time_slice
+from bench_spark.agent import host as time_slice
+from bench_spark.agent.host import SLICE_NS, short_time_slice
 
 
 def slice_in_force_ns() -> int | None:

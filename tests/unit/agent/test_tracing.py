@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from bench_spark.agent import tracing
+from bench_spark.agent import tracer as tracing
 from bench_spark.agent.timeline import Timeline
-from bench_spark.agent.tracing import MessageEvent, MessageFile, Rows, Tracer, TraceSetup
+from bench_spark.agent.tracer import MessageEvent, MessageFile, Rows, Tracer, TraceSetup
 from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.errors import StoreError
 from bench_spark.transports.base import OutcomeKind, Outcomes, Received

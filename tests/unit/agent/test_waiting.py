@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench_spark.agent.waiting import Waiting
+from bench_spark.agent.host import Waiting
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from agents import Load, run_load
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.agent.timeline import CONSUMER, PRODUCER
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario

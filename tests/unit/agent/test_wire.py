@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.agent.wire import (
+from bench_spark.agent.protocol import (
     CHALLENGE_BYTES,
     MAX_HEADER_BYTES,
     MAX_PAYLOAD_BYTES,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench_spark.agent.rows import EventRow
-from bench_spark.agent.wire import Message
+from bench_spark.agent.protocol import EventRow, Message
 from bench_spark.collector.control import (
     RunControl,
 )

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from patience import eventually
 
-from bench_spark.agent.rows import EventRow
-from bench_spark.agent.sampling import SAMPLE_DTYPE
+from bench_spark.agent.protocol import EventRow
+from bench_spark.agent.sampler import SAMPLE_DTYPE
 from bench_spark.collector import committer as committer_module
 from bench_spark.collector.committer import (
     Committer,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from played_runs import DRAIN_SECONDS, Play, to_all
 
-from bench_spark.agent.rows import EventRow, encode_rows
+from bench_spark.agent.protocol import EventRow, encode_rows
 from bench_spark.collector.control import BACKLOG_NEWS_NS, START_DELAY_NS
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.hdr import SparseHistogram

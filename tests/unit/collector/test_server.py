@@ -13,7 +13,7 @@ from unit.listening import Collector, collecting
 
 from bench_spark.agent import link as link_module
 from bench_spark.agent.link import Link
-from bench_spark.agent.wire import (
+from bench_spark.agent.protocol import (
     CHALLENGE_BYTES,
     FrameReader,
     Message,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.agent.timeline import Timeline
-from bench_spark.agent.tracing import MessageEvent
+from bench_spark.agent.tracer import MessageEvent
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.hdr import Histogram, shape_for
 from bench_spark.messages.joining import ROWS, JoinedMessages, JoinRule, join_parts, unite

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench_spark.agent.timeline import Timeline
-from bench_spark.agent.tracing import TRACE_DTYPE, MessageEvent, MessageFile, Rows, TraceSetup
+from bench_spark.agent.tracer import TRACE_DTYPE, MessageEvent, MessageFile, Rows, TraceSetup
 from bench_spark.collector.committer import Committer
 from bench_spark.errors import StoreError
 from bench_spark.messages.files import MessageDirectory, ParquetMessages, message_table

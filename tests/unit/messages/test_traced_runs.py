@@ -10,9 +10,9 @@ import pytest
 from agents import Load, start_load
 from pyarrow import fs
 
-from bench_spark.agent.rows import EventRow
-from bench_spark.agent.sent_ring import SentRing
-from bench_spark.agent.tracing import MessageEvent
+from bench_spark.agent.protocol import EventRow
+from bench_spark.agent.records import SentRing
+from bench_spark.agent.tracer import MessageEvent
 from bench_spark.collector.committer import Committer
 from bench_spark.core.hdr import merge_sparse
 from bench_spark.identity.preparing import with_records

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench_spark.agent.rows import EventRow
+from bench_spark.agent.protocol import EventRow
 from bench_spark.collector.committer import events_table
 from bench_spark.core.hdr import SparseHistogram
 from bench_spark.spark.event_files import merge_event_files

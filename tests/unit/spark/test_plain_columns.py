@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from agents import run_load
 
-from bench_spark.agent.recorded import recording_at
+from bench_spark.agent.pacing import recording_at
 from bench_spark.datasets.column_records import ColumnRecords
 from bench_spark.errors import ConfigurationError
 from bench_spark.identity.preparing import found_in, with_found

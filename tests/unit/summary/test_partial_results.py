@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from bench_spark.agent.rows import EventRow
+from bench_spark.agent.protocol import EventRow
 from bench_spark.cli.durations import duration_overrides, parse_duration, refuse_other_end
 from bench_spark.cli.stored import shown_run
 from bench_spark.collector.committer import events_table

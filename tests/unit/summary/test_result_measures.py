@@ -19,7 +19,7 @@ from hand_ticks import (
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bench_spark.agent.sampling import SAMPLE_DTYPE
+from bench_spark.agent.sampler import SAMPLE_DTYPE
 from bench_spark.collector.accounts import Accounts
 from bench_spark.collector.evidence import AgentSamples
 from bench_spark.plan import Plan, make_plan

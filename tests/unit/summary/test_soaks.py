@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from bench_spark import store as store_module
 from bench_spark import tables
-from bench_spark.agent.rows import EventRow
+from bench_spark.agent.protocol import EventRow
 from bench_spark.collector.committer import events_table
 from bench_spark.core.hdr import Histogram, SparseHistogram, shape_for
 from bench_spark.spark.housekeeping import compact_overdue

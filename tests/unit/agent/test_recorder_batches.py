@@ -1,4 +1,4 @@
-"""Everything that goes into a recorder comes out, however it is divided into folds."""
+"""Everything that goes into a recorder comes out, however it is divided into batches."""
 
 from __future__ import annotations
 
@@ -23,20 +23,24 @@ from unit.recordings import (
     total,
 )
 
-from bench_spark.agent.recorder import (
-    FOLD_ROWS,
-    SPARE_TIME_ROWS,
-)
 from bench_spark.agent.timeline import MEASURE, WARMUP
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.transports.base import OutcomeKind
+from bench_spark.transports.batches import (
+    OUTCOME_DTYPE,
+    RECEIVED_DTYPE,
+    Outcomes,
+    joined_outcomes,
+)
+
+MANY = 4096
 
 
-@pytest.mark.parametrize("at_once", [1, 7, FOLD_ROWS + 1])
+@pytest.mark.parametrize("at_once", [1, 7, MANY + 1])
 def test_outcomes_are_the_same_however_many_come_at_once(at_once: int) -> None:
     one = recorder()
-    count = FOLD_ROWS + 5
+    count = MANY + 5
     head = heads(intended=[1.1] * count)
     kinds = [
         OutcomeKind.REFUSED if place % 3 == 0 else OutcomeKind.CONFIRMED for place in range(count)
@@ -52,8 +56,8 @@ def test_outcomes_are_the_same_however_many_come_at_once(at_once: int) -> None:
     assert one.confirmed_sets.count(1, 0, count) == count - refused
 
 
-@pytest.mark.parametrize("count", [1, FOLD_ROWS - 1, FOLD_ROWS, FOLD_ROWS + 1, 3 * FOLD_ROWS + 7])
-def test_a_batch_may_cross_any_number_of_folds(count: int) -> None:
+@pytest.mark.parametrize("count", [1, MANY - 1, MANY, MANY + 1, 3 * MANY + 7])
+def test_a_batch_may_be_of_any_size_and_span_ticks_and_phases(count: int) -> None:
     one = recorder()
     head = heads(intended=np.linspace(0.5, 2.5, count).tolist())
     sent(one, head)
@@ -65,27 +69,11 @@ def test_a_batch_may_cross_any_number_of_folds(count: int) -> None:
     assert one.all_rows() == []
 
 
-def test_spare_time_folds_the_longest_buffer_and_leaves_little_ones() -> None:
+def test_all_of_many_send_calls_are_timed() -> None:
     one = recorder()
-    head = heads(intended=np.linspace(0.5, 2.5, SPARE_TIME_ROWS).tolist())
-    sent(one, head)
-    receive(one, head[:-1], received=2.75)
-    one.fold_some()
-    assert one.sent_by_lane["measure"].sum() + one.sent_by_lane["warmup"].sum() == SPARE_TIME_ROWS
-    assert one.received_once == 0
-    one.fold_some()
-    assert one.received_once == 0, "a few rows wait"
-    receive(one, head[-1:], received=2.75)
-    one.fold_some()
-    assert one.received_once == SPARE_TIME_ROWS
-    assert total(one.all_rows(), "sent") == SPARE_TIME_ROWS
-
-
-def test_more_send_calls_than_a_fold_holds_are_all_timed() -> None:
-    one = recorder()
-    for call in range(FOLD_ROWS + 3):
+    for call in range(MANY + 3):
         one.insert_duration(at(1.0) + call, 5_000, 2)
-    assert merged(one.all_rows(), "insert_duration").count == 2 * (FOLD_ROWS + 3)
+    assert merged(one.all_rows(), "insert_duration").count == 2 * (MANY + 3)
 
 
 def test_the_caller_may_reuse_its_columns() -> None:
@@ -160,3 +148,13 @@ def test_the_sum_over_all_rows_is_what_went_in(
     assert one.received_once == len(known)
     assert merged(rows, "latency") == recorded(latencies_us)
     assert [row.row_number for row in rows] == list(range(len(rows)))
+
+
+def test_rows_keep_their_layout_when_they_are_joined_or_chosen() -> None:
+    """Kernels are compiled for one layout: another would stall a load while it is compiled."""
+    for dtype in (RECEIVED_DTYPE, OUTCOME_DTYPE):
+        rows = np.zeros(3, dtype)
+        assert np.concatenate([rows, rows]).dtype == dtype
+        assert rows[[2, 0]].dtype == dtype
+    outcomes = Outcomes(np.zeros(3, OUTCOME_DTYPE))
+    assert joined_outcomes([outcomes, outcomes]).rows.dtype == OUTCOME_DTYPE

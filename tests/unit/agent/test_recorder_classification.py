@@ -18,11 +18,8 @@ from unit.recordings import (
     total,
 )
 
-from bench_spark.agent.recorder import (
-    CONSUMER,
-)
-from bench_spark.agent.sizes import BodySizes
-from bench_spark.agent.timeline import MEASURE, WARMUP
+from bench_spark.agent.payload import BodySizes
+from bench_spark.agent.timeline import CONSUMER, MEASURE, WARMUP
 from bench_spark.core.envelope import foreign_stamps
 
 

@@ -1,0 +1,579 @@
+"""Brokers in the parts they play for an agent: opened, several of them as one transport, the open
+lanes, and which subscriptions they serve."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bench_spark.agent.records import RecordCodec
+from bench_spark.core.clock import NowNs
+from bench_spark.descriptors import make_room_for
+from bench_spark.errors import BenchError, RunError, error_of_kind
+from bench_spark.placement import Member
+from bench_spark.plan import Assignment
+from bench_spark.scenario.ends import End, Ends, scenario_at
+from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.topologies import EndSizes, ThroughSystem
+from bench_spark.transports.base import (
+    HEAD_ONLY,
+    Answering,
+    Batch,
+    Consumers,
+    Destination,
+    Holdable,
+    Lane,
+    Outcomes,
+    OverClients,
+    Parting,
+    Producers,
+    Received,
+    Signal,
+    Skippable,
+    Subscription,
+    Transport,
+    TransportContext,
+    joined,
+    joined_outcomes,
+)
+from bench_spark.transports.base import Part as MessagePart
+from bench_spark.transports.pace import OpeningPace
+from bench_spark.transports.registry import connections_of, files_of_connection, make_transport
+
+Opened = TypeVar("Opened", Producers, Consumers)
+
+_OF_LISTS = ("bodies", "keys", "headers")
+"""Columns of what was received that `joined` leaves out, because a slow consumer needs none."""
+KEPT_WAIT_SECONDS = 0.005
+
+
+@dataclass
+class Part(Generic[Opened]):
+    """The lanes of one end: `lanes` many from `first` on."""
+
+    opened: Opened
+    first: int
+    lanes: int
+    address: str
+    """Host and port, for messages to people."""
+
+    @property
+    def end(self) -> int:
+        return self.first + self.lanes
+
+    def holds(self, lane: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+        found: npt.NDArray[np.bool_] = (lane >= self.first) & (lane < self.end)
+        return found
+
+    def own(self, lanes: Iterable[int]) -> list[int]:
+        """Those of these lanes that are of this part, by its own numbers."""
+        return [lane - self.first for lane in lanes if self.first <= lane < self.end]
+
+
+class _Several(Generic[Opened]):
+    def __init__(self, parts: Sequence[Part[Opened]]) -> None:
+        self._parts: list[Part[Opened]] = list(parts)
+        self._epoll = select.epoll()
+        for descriptor in {part.opened.descriptor for part in parts}:
+            self._epoll.register(descriptor, select.EPOLLIN)
+
+    @property
+    def descriptor(self) -> int:
+        return self._epoll.fileno()
+
+    @property
+    def clients(self) -> int:
+        return sum(
+            part.opened.clients if isinstance(part.opened, OverClients) else part.lanes
+            for part in self._parts
+        )
+
+    def signals(self) -> list[Signal]:
+        return [
+            replace(signal, lane=signal.lane + part.first, reason=_named(signal.reason, part))
+            for part in self._parts
+            for signal in part.opened.signals()
+        ]
+
+    def close(self) -> None:
+        """All of them, whatever becomes of one; the last error is raised."""
+        with ExitStack() as stack:
+            stack.callback(self._epoll.close)
+            for part in self._parts:
+                stack.callback(part.opened.close)
+
+
+def _named(reason: str, part: Part[Opened]) -> str:
+    return reason if not reason or part.address in reason else f"{part.address}: {reason}"
+
+
+class SeveralProducers(_Several[Producers]):
+    """A batch is accepted from its front, so the parts must stop at the same message.
+
+    The part that refused last is asked first, and the others get only what comes before the message
+    that it refuses. Where yet another refuses an earlier one, what lies between is kept here and
+    sent first thing: those messages count as accepted, and their wait as latency.
+    """
+
+    def __init__(self, parts: Sequence[Part[Producers]]) -> None:
+        super().__init__(parts)
+        self._order = list(range(len(parts)))
+        self._kept: dict[int, Batch] = {}
+        """By part: accepted, and still to be handed over."""
+
+    def send(self, batch: Batch) -> int:
+        self._send_kept()
+        accepted = len(batch)
+        places = [np.flatnonzero(part.holds(batch.lane)) for part in self._parts]
+        for number in self._kept:
+            accepted = min([accepted, *places[number][:1].tolist()])
+        handed_over: dict[int, int] = {}
+        for number in tuple(self._order):
+            own = places[number][places[number] < accepted]
+            handed_over[number] = sent = self._hand_over(number, batch, own)
+            if sent < len(own):
+                accepted = int(own[sent])
+                self._order.remove(number)
+                self._order.insert(0, number)
+        # Whoever was asked early may have taken what comes after the message refused at last.
+        furthest = max(
+            (int(places[n][sent - 1]) + 1 for n, sent in handed_over.items() if sent), default=0
+        )
+        if furthest <= accepted:
+            return accepted
+        for number, sent in handed_over.items():
+            left = places[number][sent:]
+            left = left[left < furthest]
+            if len(left):
+                self._kept[number] = self._own_batch(number, batch, left)
+        return furthest
+
+    def _hand_over(self, number: int, batch: Batch, places: npt.NDArray[np.intp]) -> int:
+        if not len(places):
+            return 0
+        sent: int = self._parts[number].opened.send(self._own_batch(number, batch, places))
+        return sent
+
+    def _own_batch(self, number: int, batch: Batch, places: npt.NDArray[np.intp]) -> Batch:
+        own = batch.at(places)
+        own.lane -= np.uint32(self._parts[number].first)
+        return own
+
+    def _send_kept(self) -> None:
+        for number, batch in tuple(self._kept.items()):
+            sent = self._parts[number].opened.send(batch)
+            if sent < len(batch):
+                self._kept[number] = batch.starting_at(sent)
+            else:
+                del self._kept[number]
+
+    def commit(self) -> None:
+        self._send_kept()
+        for part in self._parts:
+            part.opened.commit()
+
+    def outcomes(self) -> Outcomes:
+        self._send_kept()
+        found = []
+        for part in self._parts:
+            outcomes = part.opened.outcomes()
+            if len(outcomes):
+                outcomes.rows["lane"] += np.uint32(part.first)
+                found.append(outcomes)
+        return joined_outcomes(found)
+
+    def in_flight(self) -> int:
+        kept = sum(map(len, self._kept.values()))
+        unsettled = [part.opened.in_flight() for part in self._parts]
+        return kept + sum(unsettled)
+
+    def flush(self, timeout_seconds: float) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        self._send_kept()
+        while self._kept and time.monotonic() < deadline:
+            self._epoll.poll(KEPT_WAIT_SECONDS)
+            self._send_kept()
+        for part in self._parts:
+            part.opened.flush(max(0.0, deadline - time.monotonic()))
+
+    def full_among(self, lanes: Iterable[int]) -> set[int]:
+        asked = list(lanes)
+        full: set[int] = set()
+        for number, part in enumerate(self._parts):
+            own = part.own(asked)
+            if number in self._kept:
+                full.update(lane + part.first for lane in own)
+            elif isinstance(part.opened, Skippable):
+                full.update(lane + part.first for lane in part.opened.full_among(own))
+        return full
+
+    @property
+    def has_closed_in_order(self) -> bool:
+        has_all = not self._kept
+        return has_all and all(
+            part.opened.has_closed_in_order
+            for part in self._parts
+            if isinstance(part.opened, Parting)
+        )
+
+    @property
+    def answers_by_status(self) -> Mapping[str, int]:
+        counted: Counter[str] = Counter()
+        for part in self._parts:
+            if isinstance(part.opened, Answering):
+                counted.update(part.opened.answers_by_status)
+        return counted
+
+
+class SeveralConsumers(_Several[Consumers]):
+    def attach(self) -> None:
+        for part in self._parts:
+            part.opened.attach()
+
+    def detach(self) -> bool:
+        # Every one of them, also after one that could not await its messages.
+        have_arrived = [part.opened.detach() for part in self._parts]
+        return all(have_arrived)
+
+    def receive(self, timeout_seconds: float) -> Received:
+        if timeout_seconds > 0:
+            self._epoll.poll(timeout_seconds)
+        found = []
+        for part in self._parts:
+            received = part.opened.receive(0.0)
+            if len(received):
+                received.rows["lane"] += np.uint32(part.first)
+                found.append(received)
+        whole = joined(found)
+        for column in _OF_LISTS:
+            columns = [getattr(received, column) for received in found]
+            if len(found) > 1 and columns[0] is not None:
+                setattr(whole, column, [each for one in columns for each in one])
+        return whole
+
+    def acknowledge(self, received: Received) -> int:
+        """Every part is called, also with nothing: some has been left over from the last time."""
+        acknowledged = 0
+        for part in self._parts:
+            own = received.at(np.flatnonzero(part.holds(received.lane)))
+            own.rows["lane"] -= np.uint32(part.first)
+            acknowledged += part.opened.acknowledge(own)
+        return acknowledged
+
+    def hold(self, lanes: Collection[int]) -> None:
+        for part in self._parts:
+            if not isinstance(part.opened, Holdable):
+                raise RunError(f"consumer: consumers at {part.address} cannot be slowed down")
+            part.opened.hold(part.own(lanes))
+
+
+@dataclass(frozen=True)
+class EndTransport:
+    """One end with its transport, and which members and destinations of the run are its own."""
+
+    end: End
+    scenario: Scenario
+    transport: Transport
+    first_member: int = 0
+    first_destination: int = 0
+    sizes: EndSizes | None = None
+    """None where one broker is both ends: then everything is its own."""
+
+    def destinations(self, destinations: Sequence[Destination]) -> list[Destination]:
+        """Those of these that are here, by the numbers that this end knows them by."""
+        if self.sizes is None:
+            return list(destinations)
+        numbers = range(self.first_destination, self.first_destination + self.sizes.destinations)
+        return [
+            replace(one, index=one.index - self.first_destination)
+            for one in destinations
+            if one.index in numbers
+        ]
+
+    def numbered_through(self, destinations: Sequence[Destination]) -> list[Destination]:
+        first = self.first_destination
+        return [replace(one, index=one.index + first) for one in destinations]
+
+    def lanes(self, lanes: Sequence[Lane]) -> list[Lane]:
+        return [self._own_lane(lane) for lane in lanes if self._has(lane.member)]
+
+    def members(self, members: Sequence[Member]) -> int:
+        """How many of these are here."""
+        return sum(self._has(member.index) for member in members)
+
+    def _has(self, member: int) -> bool:
+        if self.sizes is None:
+            return True
+        return self.first_member <= member < self.first_member + self.sizes.members
+
+    def _own_lane(self, lane: Lane) -> Lane:
+        destinations = tuple(self.destinations(lane.destinations))
+        # Each end is wired plainly: a destination is a subscription of the same number.
+        subscriptions = tuple(one.index for one in destinations)
+        return Lane(lane.member - self.first_member, destinations, subscriptions)
+
+    @property
+    def returns_what_nobody_takes(self) -> bool:
+        """At once, instead of keeping it for a consumer that comes later."""
+        return self.end.broker.kind == "amqp" and self.scenario.amqp.immediate
+
+    @property
+    def has_length_limit(self) -> bool:
+        """Whether its destinations drop what is too much for them."""
+        limits = ("x-max-length", "x-max-length-bytes")
+        return self.end.broker.kind == "amqp" and any(
+            name in self.scenario.amqp.queue.arguments for name in limits
+        )
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Errors say which end they are about."""
+        try:
+            yield
+        except BenchError as error:
+            if self.sizes is None:
+                raise
+            raise error_of_kind(error.kind, f"{self.end.label}: {error}") from error
+
+
+def open_ends(
+    assignment: Assignment,
+    ends: Ends,
+    attempt: int,
+    pace: OpeningPace,
+    on_opened: Callable[[int], None],
+) -> tuple[EndTransport, ...]:
+    """A transport for every end; connects to nothing yet."""
+    opened = []
+    for end, (first_member, first_destination, sizes) in _placed(assignment.scenario, ends):
+        scenario = scenario_at(assignment.scenario, end)
+        context = TransportContext(
+            end.run_id(assignment.run_id),
+            scenario,
+            end.broker,
+            end.credentials,
+            attempt,
+            pace=pace,
+            on_opened=on_opened,
+        )
+        transport = make_transport(context)
+        opened.append(
+            EndTransport(end, scenario, transport, first_member, first_destination, sizes)
+        )
+    return tuple(opened)
+
+
+def _placed(
+    scenario: Scenario, ends: Ends
+) -> Iterator[tuple[End, tuple[int, int, EndSizes | None]]]:
+    """Every end with its first member, its first destination, and how many it has of both."""
+    if not ends.are_apart:
+        yield ends.ingress[0], (0, 0, None)
+        return
+    wiring = scenario.wiring
+    assert isinstance(wiring, ThroughSystem)
+    first_destination = 0
+    for side, all_sizes in ((ends.ingress, wiring.ingress), (ends.egress, wiring.egress)):
+        first_member = 0
+        for end, sizes in zip(side, all_sizes, strict=True):
+            yield end, (first_member, first_destination, sizes)
+            first_member += sizes.members
+            first_destination += sizes.destinations
+
+
+def make_room_for_lanes(ends: Sequence[EndTransport], assignment: Assignment) -> None:
+    """Refuses more connections than this process may have, before the first is opened."""
+    connections, files = 0, 1
+    for one in ends:
+        producers = one.members(assignment.producers) if one.end.role != "egress" else 0
+        consumers = one.members(assignment.consumers) if one.end.role != "ingress" else 0
+        connections += connections_of(one.scenario, one.end.broker, producers, consumers)
+        files = max(files, files_of_connection(one.end.broker))
+    if connections:
+        make_room_for(connections, files)
+
+
+class EndsTransport:
+    """What an agent needs of a transport while it carries its load, from all ends together; see
+    `bench_spark.transports.base.Transport` and `Wired`."""
+
+    def __init__(self, ends: Sequence[EndTransport]) -> None:
+        self._ends = list(ends)
+        self._ingress = [one for one in ends if one.end.role == "ingress"]
+        self._egress = [one for one in ends if one.end.role == "egress"]
+
+    @property
+    def confirms(self) -> bool:
+        return all(one.transport.confirms for one in self._ingress)
+
+    def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        made: list[Destination] = []
+        try:
+            for one in self._ends:
+                own = one.destinations(destinations)
+                if own:
+                    with one.named():
+                        made += one.numbered_through(one.transport.declare(own))
+        except BenchError:
+            self.delete(made)
+            raise
+        return tuple(made)
+
+    def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers:
+        def opened(one: EndTransport, own: list[Lane]) -> Producers:
+            return one.transport.open_producers(own, now_ns)
+
+        parts = _opened(self._ingress, lanes, opened)
+        return parts[0].opened if len(parts) == 1 else SeveralProducers(parts)
+
+    def open_consumers(
+        self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[MessagePart] = HEAD_ONLY
+    ) -> Consumers:
+        def opened(one: EndTransport, own: list[Lane]) -> Consumers:
+            return one.transport.open_consumers(own, now_ns, want)
+
+        parts = _opened(self._egress, lanes, opened)
+        return parts[0].opened if len(parts) == 1 else SeveralConsumers(parts)
+
+    def left_in(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
+        """There is one subscription, to everything: what is left at all ends.
+
+        An ingress of Kafka cannot tell: what is left there is what the system has not read, and
+        nobody here knows by what group it reads. For whoever waits at the other end a message that
+        the system has not taken is as lost as one that it has dropped.
+        """
+        return tuple(self._left_in(one.destinations) for one in subscriptions)
+
+    def _left_in(self, destinations: Sequence[Destination]) -> int | None:
+        left = 0
+        for one in self._ends:
+            own = one.destinations(destinations)
+            if not own or (one.end.role == "ingress" and one.end.broker.kind == "kafka"):
+                continue
+            with one.named():
+                depths = one.transport.depths(own)
+            if one.end.role == "egress" and None in depths:
+                return None
+            left += sum(depth or 0 for depth in depths)
+        return left
+
+    def delete(self, destinations: Sequence[Destination]) -> None:
+        with ExitStack() as stack:
+            for one in self._ends:
+                own = one.destinations(destinations)
+                if own:
+                    stack.callback(one.transport.delete, own)
+
+    def close(self) -> None:
+        with ExitStack() as stack:
+            for one in self._ends:
+                stack.callback(one.transport.close)
+
+
+def _opened(
+    ends: Sequence[EndTransport],
+    lanes: Sequence[Lane],
+    open_lanes: Callable[[EndTransport, list[Lane]], Opened],
+) -> list[Part[Opened]]:
+    """The lanes of each end that has some in this agent; all are closed again if one fails."""
+    parts: list[Part[Opened]] = []
+    first = 0
+    with ExitStack() as stack:
+        for one in ends:
+            own = one.lanes(lanes)
+            if not own:
+                continue
+            with one.named():
+                opened = open_lanes(one, own)
+            stack.callback(opened.close)
+            parts.append(Part(opened, first, len(own), one.end.address))
+            first += len(own)
+        stack.pop_all()
+    return parts
+
+
+SubscriptionTable = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+"""[consumer lane, route] -> subscription, by its place among those that this agent serves."""
+
+
+@dataclass
+class Lanes:
+    """A role without members has None."""
+
+    producers: Producers | None
+    consumers: Consumers | None
+    subscription_of: SubscriptionTable
+    addresses: Mapping[str, str]
+    """By role the broker's host and port, for messages to people."""
+    confirms: bool = False
+    """Whether every message sent will have an outcome."""
+    fills_first: bool = False
+    """Whether the consumers are still to be attached, once the windows are full."""
+    are_self_limiting: bool = False
+    """Whether the destinations drop what is too much, so that nothing else need bound a backlog."""
+    early_signals: Sequence[tuple[str, Signal]] = ()
+    """Role and what happened to its lanes before the load began."""
+    codec: RecordCodec | None = None
+    """What makes bodies of real records and finds their IDs; None where bodies have envelopes."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    assignment: Assignment
+
+    @cached_property
+    def subscriptions(self) -> list[int]:
+        """Those that this agent serves; in its rows and sets they are known by their place."""
+        wiring = self.assignment.scenario.wiring
+        consumers = self.assignment.consumers
+        return sorted(
+            {one for member in consumers for one in wiring.subscriptions_of_consumer(member.index)}
+        )
+
+    @cached_property
+    def first_destinations(self) -> list[int]:
+        """Of each of these subscriptions."""
+        wiring = self.assignment.scenario.wiring
+        groups = map(wiring.group_of_subscription, self.subscriptions)
+        return [wiring.destinations_of_group(group)[0] for group in groups]
+
+    def subscription_of(self) -> SubscriptionTable:
+        wiring = self.assignment.scenario.wiring
+        places = {subscription: place for place, subscription in enumerate(self.subscriptions)}
+        consumers = self.assignment.consumers
+        served = [wiring.subscriptions_of_consumer(member.index) for member in consumers]
+        routes = [len(member.destinations) for member in consumers]
+        width = max([*routes, *map(len, served)], default=1)
+        table = np.zeros((max(1, len(consumers)), width), dtype=np.int64)
+        for lane, subscriptions in enumerate(served):
+            table[lane, : len(subscriptions)] = [places[one] for one in subscriptions]
+            if len(subscriptions) == 1:  # whichever of its destinations it came from
+                table[lane, :] = places[subscriptions[0]]
+        return table
+
+    def producer_lanes(self, destinations: Mapping[int, Destination]) -> list[Lane]:
+        return _lanes_of(self.assignment.producers, destinations)
+
+    def consumer_lanes(self, destinations: Mapping[int, Destination]) -> list[Lane]:
+        wiring = self.assignment.scenario.wiring
+        lanes = _lanes_of(self.assignment.consumers, destinations)
+        return [
+            replace(lane, subscriptions=tuple(wiring.subscriptions_of_consumer(lane.member)))
+            for lane in lanes
+        ]
+
+
+def _lanes_of(members: tuple[Member, ...], destinations: Mapping[int, Destination]) -> list[Lane]:
+    return [
+        Lane(member.index, tuple(destinations[index] for index in member.destinations))
+        for member in members
+    ]
