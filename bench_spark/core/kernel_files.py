@@ -33,7 +33,7 @@ ROOMS = ("core", "agent", "transports")
 """Packages that may have kernels."""
 GENERIC_CPU = "generic"
 
-_MARK = b"\n@kernel"
+_MARKS = (b"\n@kernel", b"\n@warm_up")
 _DIGEST_BYTES = 32
 _CONSTANTS = (int, float, str, bytes, tuple, np.generic, np.dtype)
 
@@ -44,9 +44,13 @@ if config.CPU_NAME is None and SHIPPED.is_dir():
 
 
 def kernel_sources() -> list[Path]:
-    """The files that define kernels."""
+    """The files that define kernels, or call them to warm them up."""
     found = (path for room in ROOMS for path in (PACKAGE / room).rglob("*.py"))
-    return sorted(path for path in found if _MARK in path.read_bytes())
+    return sorted(path for path in found if _is_marked(path.read_bytes()))
+
+
+def _is_marked(source: bytes) -> bool:
+    return any(mark in source for mark in _MARKS)
 
 
 def kernels_root() -> Path:

@@ -17,6 +17,7 @@ from bench_spark.transports.base import HEAD_ONLY, I64, OutcomeKind, Part
 from bench_spark.transports.kafka import kernels, message_reader
 from bench_spark.transports.kafka.client_pool import Health, Wakeup
 from bench_spark.transports.kafka.kernels import IN_BODY, MESSAGE_DTYPE, NOT_KEPT, PLACE_SHIFT
+from bench_spark.transports.kafka.librdkafka import library
 from bench_spark.transports.kafka.message_block import KeptHeads
 from bench_spark.transports.kafka.message_reader import (
     DeliveryReports,
@@ -70,7 +71,9 @@ class HandLibrary:
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_is_destroyed() -> Iterator[None]:
-    """These messages are our own."""
+    """These messages are our own. Kernels that name a function of librdkafka need it loaded, though
+    they are not to call it here."""
+    library()
 
     def ignore(_addresses: I64, _first: int, _end: int) -> None:
         pass
