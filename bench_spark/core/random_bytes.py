@@ -60,11 +60,15 @@ class RandomRows:
 
     def __init__(self, source: RandomBytes, count: int, width: int) -> None:
         self._source = source
-        words = -(-width // (_WORD_BYTES * _STREAMS)) * _STREAMS
-        self._words: U64 = np.empty((count, words), np.uint64)
-        self.rows: U8 = self._words.view(np.uint8)[:, :width]
+        self._width = width
+        self._words: U64 = np.empty(self._words_of(count), np.uint64)
+        # In one piece: kernels are compiled for arrays without gaps.
+        self.rows: U8 = self._words.view(np.uint8)[: count * width].reshape(count, width)
         self.renew(count)
 
     def renew(self, count: int) -> None:
         """Draw the first rows anew."""
-        self._source.fill(self._words[:count].reshape(-1))
+        self._source.fill(self._words[: self._words_of(count)])
+
+    def _words_of(self, count: int) -> int:
+        return -(-count * self._width // (_WORD_BYTES * _STREAMS)) * _STREAMS
