@@ -39,8 +39,7 @@ from bench_spark.transports.amqp.frames import Framing, body_frame, header_frame
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
 from bench_spark.transports.base import HEAD_ONLY, Batch, Received, each_tail
-from bench_spark.transports.sockets.arrivals import Arrivals
-from bench_spark.transports.sockets.runs import ReadBuffer
+from bench_spark.transports.sockets.arrivals import Arrivals, ReadBuffer
 from bench_spark.transports.sockets.sending import Load
 
 CHANNEL, FRAME_MAX = 1, 131_072

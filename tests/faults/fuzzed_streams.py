@@ -43,8 +43,7 @@ from bench_spark.transports.http.messages import BadMessage, HttpParser, read_re
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.consumers import MessageReader, Routes
 from bench_spark.transports.mqtt.packets import BadPacket
-from bench_spark.transports.sockets.arrivals import Arrivals
-from bench_spark.transports.sockets.runs import ReadBuffer
+from bench_spark.transports.sockets.arrivals import Arrivals, ReadBuffer
 from bench_spark.transports.sockets.wire import Unreadable
 from bench_spark.transports.tcp.framing import parser_of
 

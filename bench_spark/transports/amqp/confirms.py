@@ -44,7 +44,7 @@ from bench_spark.transports.amqp.message_headers import returned_head
 from bench_spark.transports.amqp.parsing import Content
 from bench_spark.transports.base import U8, OutcomeKind, Outcomes
 from bench_spark.transports.batches import OUTCOME_DTYPE, Rows, no_outcomes
-from bench_spark.transports.sockets.runs import ReadBuffer
+from bench_spark.transports.sockets.arrivals import ReadBuffer
 
 NANOSECONDS_HELD = 100_000_000
 """How long after a nack its return may come."""

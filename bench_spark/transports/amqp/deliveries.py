@@ -41,8 +41,7 @@ from bench_spark.transports.amqp.parsing import (
 )
 from bench_spark.transports.base import HEAD_ONLY, U8
 from bench_spark.transports.batches import Rows
-from bench_spark.transports.sockets.arrivals import Arrivals
-from bench_spark.transports.sockets.runs import ReadBuffer
+from bench_spark.transports.sockets.arrivals import Arrivals, ReadBuffer
 
 MOST_PIECES = 1024
 """Frames of headers and bodies that are noted at once, where these are wanted."""

@@ -15,11 +15,10 @@ from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.protocol import AmqpProtocol, OpenChannel
 from bench_spark.transports.amqp.wire import Wire, read_buffer
 from bench_spark.transports.base import Lane
-from bench_spark.transports.sockets.arrivals import MOST_BYTES
+from bench_spark.transports.sockets.arrivals import MOST_BYTES, ReadBuffer
 from bench_spark.transports.sockets.gathering import Gathering
 from bench_spark.transports.sockets.lanes import Lanes, OpenLane
 from bench_spark.transports.sockets.reopening import ReopeningRule
-from bench_spark.transports.sockets.runs import ReadBuffer
 
 
 @dataclass(frozen=True)

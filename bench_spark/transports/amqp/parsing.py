@@ -32,8 +32,7 @@ from bench_spark.transports.amqp.frames import (
     RETURN,
     Framing,
 )
-from bench_spark.transports.sockets.arrivals import MOST_BYTES, too_large
-from bench_spark.transports.sockets.runs import ReadBuffer
+from bench_spark.transports.sockets.arrivals import MOST_BYTES, ReadBuffer, too_large
 
 BASIC_CLASS: int = pika.spec.BasicProperties.INDEX
 BODY_SIZE_AT, PROPERTIES_AT = 4, 12

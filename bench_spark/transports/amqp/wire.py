@@ -16,9 +16,9 @@ from bench_spark.core.clock import NowNs
 from bench_spark.transports.amqp.connection import Handover, lost
 from bench_spark.transports.amqp.frames import HEARTBEAT_FRAME, method_frame
 from bench_spark.transports.amqp.parsing import BadFrame, Parser
+from bench_spark.transports.sockets.arrivals import ReadBuffer
 from bench_spark.transports.sockets.gathering import Gathering
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.runs import ReadBuffer
 from bench_spark.transports.sockets.wire import READ_BYTES, SocketWire, Unreadable
 
 _REPLY_SUCCESS = 200

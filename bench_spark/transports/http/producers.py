@@ -31,6 +31,7 @@ from bench_spark.transports.http.messages import (
     read_response,
     requests_of,
 )
+from bench_spark.transports.sockets.arrivals import ReadBuffer
 from bench_spark.transports.sockets.dialling import dialled
 from bench_spark.transports.sockets.errands import Errands
 from bench_spark.transports.sockets.lanes import OpenLane
@@ -38,7 +39,6 @@ from bench_spark.transports.sockets.line import Line
 from bench_spark.transports.sockets.places import Place
 from bench_spark.transports.sockets.plain import PlainProtocol, PlainWire
 from bench_spark.transports.sockets.reopening import ReopeningRule
-from bench_spark.transports.sockets.runs import ReadBuffer
 from bench_spark.transports.sockets.sending import Load, SendingLanes
 from bench_spark.transports.sockets.wire import Unreadable
 

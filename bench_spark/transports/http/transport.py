@@ -33,13 +33,12 @@ from bench_spark.transports.http.messages import (
 from bench_spark.transports.http.producers import HttpConnection, HttpProducers
 from bench_spark.transports.sockets import places
 from bench_spark.transports.sockets.addressed import AddressedTransport
-from bench_spark.transports.sockets.arrivals import NO_HEADERS, Arrivals
+from bench_spark.transports.sockets.arrivals import NO_HEADERS, Arrivals, ReadBuffer
 from bench_spark.transports.sockets.dialling import SocketAccess, dialled
 from bench_spark.transports.sockets.listening import ListeningConsumers, server_tls
 from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.places import NUMBER_MARK, Place, Places
 from bench_spark.transports.sockets.plain import PlainProtocol, PlainWire
-from bench_spark.transports.sockets.runs import ReadBuffer
 from bench_spark.transports.sockets.wire import Unreadable
 
 NAME = "HTTP"

@@ -24,13 +24,12 @@ from bench_spark.transports.base import TransportContext
 from bench_spark.transports.mqtt import codec, packets
 from bench_spark.transports.mqtt.codec import LONGEST_START_BYTES
 from bench_spark.transports.mqtt.packets import BadPacket, Connack, Login, reason
-from bench_spark.transports.sockets.arrivals import too_large
+from bench_spark.transports.sockets.arrivals import ReadBuffer, too_large
 from bench_spark.transports.sockets.dialling import SocketAccess, tls_context, tls_name
 from bench_spark.transports.sockets.gathering import Gathering
 from bench_spark.transports.sockets.line import Line
 from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.opening import ReadyAtLogin
-from bench_spark.transports.sockets.runs import ReadBuffer
 from bench_spark.transports.sockets.wire import READ_BYTES, SocketWire, Unreadable
 
 

@@ -34,7 +34,7 @@ from bench_spark.transports.mqtt.connection import (
 from bench_spark.transports.mqtt.packets import BadPacket
 from bench_spark.transports.mqtt.topics import matches
 from bench_spark.transports.sockets import generations
-from bench_spark.transports.sockets.arrivals import MOST_BYTES, NO_HEADERS, Arrivals
+from bench_spark.transports.sockets.arrivals import MOST_BYTES, NO_HEADERS, Arrivals, ReadBuffer
 from bench_spark.transports.sockets.gathering import Gathering
 from bench_spark.transports.sockets.lanes import OpenLane
 from bench_spark.transports.sockets.line import close_gracefully
@@ -42,7 +42,6 @@ from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.opening import open_connections
 from bench_spark.transports.sockets.receiving import ReceivingLanes
 from bench_spark.transports.sockets.reopening import ReopeningRule
-from bench_spark.transports.sockets.runs import ReadBuffer
 
 DETACH_SECONDS = 5.0
 """How long to wait, at the end, for the next thing that the broker has for a lane."""

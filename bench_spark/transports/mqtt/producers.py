@@ -32,9 +32,9 @@ from bench_spark.transports.mqtt.packets import (
     user_properties,
 )
 from bench_spark.transports.mqtt.topics import message_headers
+from bench_spark.transports.sockets.arrivals import ReadBuffer
 from bench_spark.transports.sockets.lanes import OpenLane
 from bench_spark.transports.sockets.reopening import ReopeningRule
-from bench_spark.transports.sockets.runs import ReadBuffer
 from bench_spark.transports.sockets.sending import Load, SendingLanes
 
 MOST_TEMPLATES = 4096

@@ -10,14 +10,12 @@ plain.py           connections without a login
 places.py          who listens where, for protocols in which either side may be the server
 listening.py       consumers that wait for others to connect
 sending.py         batches divided among lanes
-receiving.py       what has arrived, taken by column
+receiving.py       what has arrived, taken by rows
 reopening.py       the way back of lost lanes
 pauses.py          how long they wait before they are dialled again
 errands.py         blocking calls in threads, whose results come back on the loop
 generations.py     delivery tags that say of which connection of a lane they are (pure)
-runs.py            how far a run of alike frames reaches (pure)
-arrivals.py        columns put together (pure)
-crowd.py           many sockets with little each: read in a row, decoded together
+arrivals.py        what sockets are read into, and the rows that decoders write (pure)
 gathering.py       reading less often under full load
 grouping.py        rows of a batch by lane (pure)
 """

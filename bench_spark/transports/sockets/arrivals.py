@@ -13,7 +13,7 @@ from bench_spark.transports.base import (
     Received,
     nothing_received,
 )
-from bench_spark.transports.batches import Rows
+from bench_spark.transports.batches import U8, Rows
 
 Row = tuple[int, int, int, int, int, int, bytes, Headers]
 """When, lane, route, delivery tag, redelivered (a bit), size, body, headers."""
@@ -29,6 +29,15 @@ def too_large(size: int, most_bytes: int) -> str:
         f"a message announced with {size} bytes, where the largest that can arrive in this run has "
         f"{most_bytes} (twice its largest body and 64 KiB)"
     )
+
+
+class ReadBuffer:
+    """Memory that sockets are read into: as bytes to be searched, and as an array."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.raw = bytearray(capacity_bytes)
+        self.view = memoryview(self.raw)
+        self.array: U8 = np.frombuffer(self.raw, np.uint8)
 
 
 class Arrivals:

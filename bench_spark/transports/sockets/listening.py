@@ -15,11 +15,10 @@ from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused, ConfigurationError
 from bench_spark.scenario.broker import Broker
 from bench_spark.transports.base import Received, Signal, nothing_received
-from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.arrivals import Arrivals, ReadBuffer
 from bench_spark.transports.sockets.line import GOODBYE_SECONDS
 from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.plain import PlainWire, read_buffer
-from bench_spark.transports.sockets.runs import ReadBuffer
 from bench_spark.transports.sockets.wire import WOULD_BLOCK
 
 WAITING_CONNECTIONS = 4096

@@ -30,11 +30,6 @@ class Pollable(Protocol):
     def on_ready(self, events: int) -> None: ...
 
 
-class ManyAtOnce(Protocol):
-    def serve(self, ready: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Serve some of the descriptors that are ready for these events; the others."""
-
-
 class Timer:
     """A call due later; cancelled by forgetting what it should call."""
 
@@ -59,8 +54,6 @@ class Loop:
         self._order = itertools.count()
         self._soon: deque[Callable[[], object]] = deque()
         self._is_ringing = False
-        self.first_servant: ManyAtOnce | None = None
-        """Offered all that is ready, before each member is served by itself."""
 
     @property
     def descriptor(self) -> int:
@@ -123,8 +116,6 @@ class Loop:
         if timeout_seconds > 0:
             self._wait(timeout_seconds)
         ready = self._epoll.poll(0)
-        if self.first_servant is not None:
-            ready = self.first_servant.serve(ready)
         for descriptor, events in ready:
             member = self._members.get(descriptor)
             if member is not None:

@@ -12,11 +12,11 @@ from typing import TypeVar
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BenchError, BrokerUnreachable
 from bench_spark.transports.base import TransportContext
+from bench_spark.transports.sockets.arrivals import ReadBuffer
 from bench_spark.transports.sockets.dialling import SocketAccess, client_tls
 from bench_spark.transports.sockets.line import Line
 from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.opening import ReadyAtLogin
-from bench_spark.transports.sockets.runs import ReadBuffer
 from bench_spark.transports.sockets.wire import READ_BYTES, SocketWire
 
 LONGEST_REST_BYTES = 128 * 1024

@@ -11,10 +11,9 @@ import ssl
 from collections.abc import Callable
 
 from bench_spark.core.clock import NowNs
-from bench_spark.transports.sockets.crowd import Crowd
+from bench_spark.transports.sockets.arrivals import ReadBuffer
 from bench_spark.transports.sockets.gathering import Gathering
 from bench_spark.transports.sockets.loop import BROKEN, Loop, Timer
-from bench_spark.transports.sockets.runs import ReadBuffer
 
 READ_BYTES = 256 * 1024
 """Read at once: much, and yet little enough to stay in the processor's cache."""
@@ -51,7 +50,6 @@ class SocketWire:
         self._now_ns = now_ns
         self._buffer = buffer
         self._gathering = gathering
-        self._crowd: Crowd | None = None
         self._read_bytes = 0
         self._rest = unread
         """The beginning of a frame whose end was not read yet."""
@@ -192,28 +190,6 @@ class SocketWire:
         self._has_heard = True
         return count
 
-    # -- reading together with others --------------------------------------------------------------
-
-    def join(self, crowd: Crowd, lane: int) -> None:
-        """From now on this socket, of the lane of that number, may be read together with others."""
-        if not self._is_tls and self.failure is None:
-            self._crowd = crowd
-            crowd.join(self, lane)
-
-    @property
-    def may_read_ahead(self) -> bool:
-        """Whether what comes next is the beginning of a frame, and nothing is against reading."""
-        is_alone = self._gathering is not None and self._gathering.is_flowing(self)
-        return not self._rest and not self._is_held and not is_alone
-
-    def decode_own(self, data: bytes, read_ns: int) -> None:
-        """Decode what was read of this socket at that time, when there was no rest."""
-        self._is_reading = True
-        self.read_ns = read_ns
-        self._buffer.raw[: len(data)] = data
-        self._decode(len(data))
-        self._is_reading = False
-
     def _holds_decrypted(self) -> bool:
         """Whether TLS has bytes of which epoll does not know, because it has read them already."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
@@ -243,8 +219,6 @@ class SocketWire:
             self._beats.cancel()
         if self._gathering is not None:
             self._gathering.forget(self)
-        if self._crowd is not None:
-            self._crowd.leave(self)
         self._unsent.clear()
         self._loop.remove(self)
         self._socket.close()

@@ -17,8 +17,7 @@ from bench_spark.scenario.tcp_section import Tcp
 from bench_spark.transports.base import HEAD_ONLY, U8, Received
 from bench_spark.transports.batches import RECEIVED_DTYPE, Rows
 from bench_spark.transports.message_block import Int, MessageBlock, Template, read_envelope
-from bench_spark.transports.sockets.arrivals import NO_HEADERS, Arrivals, too_large
-from bench_spark.transports.sockets.runs import ReadBuffer
+from bench_spark.transports.sockets.arrivals import NO_HEADERS, Arrivals, ReadBuffer, too_large
 from bench_spark.transports.sockets.sending import Load
 from bench_spark.transports.sockets.wire import Unreadable
 

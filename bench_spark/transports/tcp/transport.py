@@ -28,7 +28,7 @@ from bench_spark.transports.base import (
 )
 from bench_spark.transports.sockets import places
 from bench_spark.transports.sockets.addressed import AddressedTransport
-from bench_spark.transports.sockets.arrivals import Arrivals
+from bench_spark.transports.sockets.arrivals import Arrivals, ReadBuffer
 from bench_spark.transports.sockets.dialling import dialled
 from bench_spark.transports.sockets.lanes import OpenLane
 from bench_spark.transports.sockets.listening import ListeningConsumers, server_tls
@@ -37,7 +37,6 @@ from bench_spark.transports.sockets.places import Places
 from bench_spark.transports.sockets.plain import PlainProtocol, PlainWire
 from bench_spark.transports.sockets.receiving import ReceivingLanes
 from bench_spark.transports.sockets.reopening import ReopeningRule
-from bench_spark.transports.sockets.runs import ReadBuffer
 from bench_spark.transports.sockets.sending import Load, SendingLanes
 from bench_spark.transports.tcp.framing import Parser, framing_of, parser_of, size_limit
 

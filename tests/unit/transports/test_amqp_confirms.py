@@ -33,7 +33,7 @@ from bench_spark.transports.amqp.frames import (
 )
 from bench_spark.transports.amqp.parsing import BadFrame, Parser
 from bench_spark.transports.base import OutcomeKind
-from bench_spark.transports.sockets.runs import ReadBuffer
+from bench_spark.transports.sockets.arrivals import ReadBuffer
 
 CHANNEL, SENT = 1, 300
 FRAMING = Framing(CHANNEL, 4096)

@@ -27,8 +27,7 @@ from bench_spark.transports.amqp.message_headers import header_bytes
 from bench_spark.transports.amqp.parsing import BadFrame, Parser
 from bench_spark.transports.base import Part, Received
 from bench_spark.transports.sockets import generations
-from bench_spark.transports.sockets.arrivals import MOST_BYTES, Arrivals
-from bench_spark.transports.sockets.runs import ReadBuffer
+from bench_spark.transports.sockets.arrivals import MOST_BYTES, Arrivals, ReadBuffer
 
 CHANNEL, FRAME_MAX, LANE = 1, 4096, 3
 FRAMING = Framing(CHANNEL, FRAME_MAX)

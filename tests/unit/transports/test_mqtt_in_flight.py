@@ -12,7 +12,7 @@ from bench_spark.core.envelope import empty_envelopes, envelope_bytes
 from bench_spark.transports.base import U8
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.producers import InFlight, OutcomeRows
-from bench_spark.transports.sockets.runs import ReadBuffer
+from bench_spark.transports.sockets.arrivals import ReadBuffer
 
 
 def heads(first: int, count: int) -> U8:

@@ -15,8 +15,7 @@ from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.tcp_section import Tcp
 from bench_spark.transports.base import HEAD_ONLY, Part
-from bench_spark.transports.sockets.arrivals import MOST_BYTES, Arrivals
-from bench_spark.transports.sockets.runs import ReadBuffer
+from bench_spark.transports.sockets.arrivals import MOST_BYTES, Arrivals, ReadBuffer
 from bench_spark.transports.sockets.sending import Load
 from bench_spark.transports.sockets.wire import Unreadable
 from bench_spark.transports.tcp.framing import LONGEST_REST_BYTES, framing_of, parser_of
