@@ -18,7 +18,7 @@ NO_QUEUE = "bench-spark-no-such-queue"
 """A routing key of the default exchange that leads nowhere."""
 
 
-CLIENT_LIBRARY = f"pika {pika.__version__} (fast plane)"
+CLIENT_LIBRARY = f"pika {pika.__version__}"
 """For the result: pika opens the connections, and messages go past it."""
 
 
