@@ -72,7 +72,7 @@ def test_capabilities_are_found_per_broker(rabbitmq_broker: Broker, qpid_broker:
 
 def test_the_probe_names_the_client_library(broker: Broker) -> None:
     facts = open_transport(broker).probe()
-    assert facts.client_library == f"pika {pika.__version__} (fast plane)"
+    assert facts.client_library == f"pika {pika.__version__}"
 
 
 def test_a_pika_that_does_not_hand_over_its_connections_is_refused_by_name(
