@@ -28,7 +28,7 @@ from bench_spark.watch.followed_run import FollowedRun
 
 LOAD = (
     *("--set", "load.rate_per_second=500", "--set", "phases.warmup_seconds=1"),
-    *("--set", "phases.measure_seconds=6", "--trigger-seconds", "1"),
+    *("--set", "phases.measure_seconds=20", "--trigger-seconds", "1"),
 )
 NARROW, WIDE = 400, 1280
 

@@ -156,6 +156,8 @@ def test_a_maximum_whose_consumer_lags_is_measured_late_and_says_so(
         *("--broker", file_of(tmp_path, rabbitmq_broker), "--store", str(store)),
         *("--format", "json", "--run-id", "lags", "--set", "consumer.rate_per_second=20"),
         *("--set", "amqp.confirms=100", "--set", "phases.warmup_seconds=0.8"),
+        # With a full backlog as little is sent as is received, and the load has settled.
+        *("--set", "load.backlog_limit_bytes=1000000000"),
         *("--set", "phases.measure_seconds=2", "--set", "phases.drain_seconds=0.5"),
     )
     # It depends on the backlog of the warm-up whether any message of the phase arrives in time.

@@ -178,6 +178,5 @@ def receive(
             head=head,
             size=size.astype(np.uint32),
             redelivered=np.zeros(count, np.bool_),
-        ),
-        np.zeros(count, np.int64),
+        ).rows
     )
