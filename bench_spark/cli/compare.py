@@ -15,8 +15,8 @@ from bench_spark.compare.gates import parse_gate
 from bench_spark.compare.series import RunSeries, run_series
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
 from bench_spark.report.comparison import write_comparison
+from bench_spark.report.formats import write_json
 from bench_spark.report.html_compare import write_comparison_html
-from bench_spark.report.json import write_json
 from bench_spark.scenario.shown import shown_value
 from bench_spark.store import Store
 

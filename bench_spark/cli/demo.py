@@ -22,7 +22,7 @@ from bench_spark.report.formatting import one_line
 from bench_spark.report.live import Steps
 from bench_spark.report.measures import Document
 from bench_spark.report.rows import RowFormat, Rows, write_rows
-from bench_spark.report.side_by_side import write_side_by_side
+from bench_spark.report.terminal import write_side_by_side
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.ends import Ends
 from bench_spark.scenario.loader import load_scenario

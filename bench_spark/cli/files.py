@@ -27,7 +27,7 @@ from bench_spark.cli.preparing import (
     refuse_idle_broker,
 )
 from bench_spark.conf_files import shipped
-from bench_spark.identity.preparing import find_doubt, with_checked_files
+from bench_spark.identity.checking import find_doubt, with_checked_files
 from bench_spark.report.descriptions import address_of, scenario_of
 from bench_spark.report.formatting import count
 from bench_spark.report.plan_text import write_plan

@@ -12,8 +12,7 @@ from bench_spark.cli.examples import epilog
 from bench_spark.cli.new_files import ForceOption, write_new_files
 from bench_spark.cli.output import to_stdout
 from bench_spark.errors import ConfigurationError
-from bench_spark.importing.draft import Draft
-from bench_spark.importing.files import files_of
+from bench_spark.importing.draft import Draft, files_of
 from bench_spark.importing.omb import import_omb
 from bench_spark.importing.perftest import import_perftest
 from bench_spark.scenario.fields import PLAIN_NAME, PLAIN_NAME_RULE

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bench_spark.errors import ConfigurationError, StoreError
-from bench_spark.importing.files import NewFile
+from bench_spark.importing.draft import NewFile
 from bench_spark.scenario.shown import shown_path
 
 ForceOption = Annotated[

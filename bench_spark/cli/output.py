@@ -14,9 +14,8 @@ from typing import Generic, TextIO, TypeVar
 from bench_spark.cli.options import default_store
 from bench_spark.cli.stored import run_report
 from bench_spark.errors import ConfigurationError, StoreError
-from bench_spark.report.csv import write_csv
+from bench_spark.report.formats import write_csv, write_json
 from bench_spark.report.html_run import write_run_html
-from bench_spark.report.json import write_json
 from bench_spark.report.measures import Document
 from bench_spark.report.parquet import parquet_of
 from bench_spark.report.terminal import write_terminal

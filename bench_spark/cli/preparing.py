@@ -17,7 +17,7 @@ from bench_spark.errors import (
     ConfigurationError,
     StoreError,
 )
-from bench_spark.identity.preparing import with_records_at
+from bench_spark.identity.checking import with_records_at
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan, make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.ends import Ends

@@ -13,8 +13,7 @@ from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.cli.stored import existing_store, listed_runs, shown_run, stored_run
 from bench_spark.errors import EXIT_DEGRADED
-from bench_spark.report.rows import RowFormat, Rows, write_rows
-from bench_spark.report.runs import write_runs
+from bench_spark.report.rows import RowFormat, Rows, write_rows, write_runs
 
 LOCAL_MASTER = "local[*]"
 

@@ -46,7 +46,7 @@ from bench_spark.cli.preparing import (
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.errors import ConfigurationError
-from bench_spark.identity.preparing import find_doubt
+from bench_spark.identity.checking import find_doubt
 from bench_spark.java import is_submitted
 from bench_spark.plan import Plan
 from bench_spark.report.live import Steps

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady
-from bench_spark.monitor.cgroup import CgroupSampler
+from bench_spark.monitor.containers import CgroupSampler
 from bench_spark.monitor.procfs import ProcessSampler, matching, one_process
 from bench_spark.monitor.reading import Sampler, Unreadable
 from bench_spark.monitor.remote import Address, SamplerServer, call_and_answer

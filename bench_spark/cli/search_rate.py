@@ -32,10 +32,10 @@ from bench_spark.cli.searching import (
     search_trials,
 )
 from bench_spark.errors import ConfigurationError, RunError
+from bench_spark.report.formats import write_json
 from bench_spark.report.formatting import rate
-from bench_spark.report.json import write_json
 from bench_spark.report.measures import Document
-from bench_spark.report.rate_search import latency_chart, write_rate_csv, write_rate_terminal
+from bench_spark.report.searches import latency_chart, write_rate_csv, write_rate_terminal
 from bench_spark.scenario.loader import load_scenario
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.objectives import parse_objective

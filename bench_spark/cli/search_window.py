@@ -32,14 +32,10 @@ from bench_spark.cli.searching import (
     search_trials,
 )
 from bench_spark.errors import EXIT_DATA_LOST, ConfigurationError
+from bench_spark.report.formats import write_json
 from bench_spark.report.formatting import count, rate
-from bench_spark.report.json import write_json
 from bench_spark.report.measures import Document
-from bench_spark.report.window_search import (
-    curve_chart,
-    write_search_csv,
-    write_search_terminal,
-)
+from bench_spark.report.searches import curve_chart, write_search_csv, write_search_terminal
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.ends import scenario_at
 from bench_spark.scenario.load_sections import Load

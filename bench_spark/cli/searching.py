@@ -18,7 +18,7 @@ from bench_spark.core.throughput import F64
 from bench_spark.errors import EXIT_INTERRUPTED, ConfigurationError
 from bench_spark.plan import make_plan
 from bench_spark.report.chart_files import DRAWN_AS, drawn
-from bench_spark.report.chart_theme import Spec
+from bench_spark.report.charts import Spec
 from bench_spark.report.formatting import seconds
 from bench_spark.report.live import Quiet, Steps, display_for_trials
 from bench_spark.scenario.models import Scenario

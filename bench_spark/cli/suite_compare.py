@@ -28,10 +28,10 @@ from bench_spark.cli.stored import existing_store
 from bench_spark.compare.comparison import Group, comparison_document
 from bench_spark.compare.gates import parse_gate
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
+from bench_spark.report.comparison import write_suite_comparison
+from bench_spark.report.formats import write_json
 from bench_spark.report.html_compare import write_suite_comparison_html
-from bench_spark.report.json import write_json
 from bench_spark.report.measures import Document
-from bench_spark.report.suite_comparison import write_suite_comparison
 from bench_spark.scenario.suite import RATE, Suite, Trial, trials_of, value_text
 from bench_spark.store import Store
 from bench_spark.suite.progress import TrialRun, is_finished, runs_of_suite

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 from bench_spark.conf_files import conf_path
 from bench_spark.errors import ConfigurationError
-from bench_spark.importing.address import take_password, take_uri
-from bench_spark.importing.draft import Draft
-from bench_spark.importing.files import NewFile
-from bench_spark.importing.writing import yaml_file
+from bench_spark.importing.draft import Draft, NewFile, take_password, take_uri, yaml_file
 
 SCENARIO_FILE, BROKER_FILE = "my-scenario.yaml", "my-broker.yaml"
 ALLOWED = (

@@ -9,13 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from bench_spark.importing.omb_keys import (
-    ANY_DRIVER,
-    KAFKA_DRIVER,
-    RABBITMQ_DRIVER,
-    WORKLOAD,
-    OmbKey,
-)
+from bench_spark.importing.omb import ANY_DRIVER, KAFKA_DRIVER, RABBITMQ_DRIVER, WORKLOAD, OmbKey
 from bench_spark.importing.perftest_flags import FLAGS, Flag
 
 

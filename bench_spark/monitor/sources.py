@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.monitor.cgroup import CgroupSampler
 from bench_spark.monitor.command import CommandSampler
-from bench_spark.monitor.docker import DockerSampler
+from bench_spark.monitor.containers import CgroupSampler, DockerSampler
 from bench_spark.monitor.flow import flow_sampler
 from bench_spark.monitor.http_client import HttpSource
 from bench_spark.monitor.procfs import FindRoots, Processes, ProcessSampler, matching, one_process

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench_spark.cache import cache_directory
-from bench_spark.report.chart_theme import PAPER, Spec, themed
+from bench_spark.report.charts import PAPER, Spec, themed
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -1,31 +1,383 @@
 """Charts as Vega-Lite specifications. Pure: from rows to a document that says what to draw.
 
 The same specification is drawn in three places: in a page by Vega itself, and as SVG and PNG files
-by vl-convert (`chart_files.py`). Colours come with `chart_theme.py`.
+by vl-convert (`chart_files.py`).
+
+`PAGE` leaves them to the page's style sheet, which knows whether the reader wants it dark; `PAPER`
+is for files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from bench_spark.report.chart_parts import (
-    TOLD_SECOND,
-    Kind,
-    Line,
-    Row,
-    chart,
-    colour,
-    line_layers,
-    outside_of,
-    plotted,
-    scaled,
-    shade,
-    time_axis,
-    tooltip_title,
-    y_encoding,
+from bench_spark.core.hdr import SparseHistogram
+
+Spec = dict[str, Any]
+"""A Vega-Lite specification."""
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+SERIES_COLOURS = 8
+
+
+@dataclass(frozen=True)
+class Palette:
+    ink: str
+    faint: str
+    grid: str
+    outside: str
+    background: str
+    series: tuple[str, ...]
+    font: str
+
+
+PAGE = Palette(
+    ink="var(--ink)",
+    faint="var(--faint)",
+    grid="var(--grid)",
+    outside="var(--outside)",
+    background="transparent",
+    series=tuple(f"var(--series-{number})" for number in range(1, SERIES_COLOURS + 1)),
+    font="system-ui, sans-serif",
 )
-from bench_spark.report.chart_theme import Spec
+PAPER = Palette(
+    ink="#1b1f24",
+    faint="#57606a",
+    grid="#e3e6ea",
+    outside="#f1f3f5",
+    background="white",
+    series=(
+        *("#0b63a5", "#bf4a0a", "#0a7550", "#8a4fbf"),
+        *("#8a6a00", "#b02a68", "#4f5d6b", "#007a87"),
+    ),
+    font="sans-serif",
+)
+
+
+def themed(spec: Spec, palette: Palette) -> Spec:
+    """The chart in these colours."""
+    return {"$schema": SCHEMA, **spec, "config": _config(palette)}
+
+
+def _config(palette: Palette) -> Spec:
+    axis = {
+        "labelColor": palette.ink,
+        "titleColor": palette.ink,
+        "gridColor": palette.grid,
+        "domainColor": palette.faint,
+        "tickColor": palette.faint,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+    }
+    legend = {
+        "orient": "top",
+        "title": None,
+        "labelColor": palette.ink,
+        "labelFontSize": 12,
+        "labelLimit": 320,
+        "symbolType": "stroke",
+        "symbolStrokeWidth": 3,
+        "symbolOpacity": 1,
+    }
+    return {
+        "background": palette.background,
+        "font": palette.font,
+        "view": {"stroke": None},
+        "axis": axis,
+        "legend": legend,
+        "title": {"color": palette.ink, "anchor": "start", "fontSize": 14},
+        "range": {"category": list(palette.series)},
+        "mark": {"color": palette.series[0]},
+        "rule": {"color": palette.series[0]},
+        "style": {
+            "outside": {"color": palette.outside},
+            "cursor": {"color": palette.faint},
+            "mark-name": {"color": palette.ink},
+        },
+    }
+
+
+Row = Mapping[str, Any]
+Kind = Literal["duration", "rate", "share", "bytes", "bytes_per_second", "number"]
+
+HEIGHT = 220
+Y_AXIS_WIDTH = 66
+"""The same in all charts: their time axes are to lie under each other."""
+MOST_LOG_TICKS = 8
+
+UNITS: Mapping[Kind, str] = {
+    "duration": "",
+    "rate": "msg/s",
+    "share": "%",
+    "bytes": "MB",
+    "bytes_per_second": "MB/s",
+    "number": "",
+}
+_SCALES: Mapping[Kind, float] = {"share": 100.0, "bytes": 1e-6, "bytes_per_second": 1e-6}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart: a field of its rows, and what the legend calls it."""
+
+    field: str
+    label: str
+
+
+def chart(title: str, layers: Sequence[Spec]) -> Spec:
+    labels = next(
+        (layer["usermeta"]["legend"] for layer in layers if "usermeta" in layer), list[str]()
+    )
+    return {
+        "width": "container",
+        "height": HEIGHT,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "padding": {"left": 0, "right": 12, "top": 4, "bottom": 4},
+        "description": title,
+        "usermeta": {"legend": labels},
+        "layer": [
+            {key: value for key, value in layer.items() if key != "usermeta"} for layer in layers
+        ],
+    }
+
+
+def keys_of(lines: Sequence[Line]) -> list[str]:
+    """Fields of the rows that are drawn.
+
+    Not the labels: to Vega, `p99.9` is the field `9` of the field `p99`.
+    """
+    return [f"y{number}" for number in range(len(lines))]
+
+
+def plotted(
+    rows: Iterable[Row], lines: Sequence[Line], told_by_x: Sequence[str], kind: Kind
+) -> list[dict[str, Any]]:
+    """The rows as they are drawn: where on the axis, and a value for each line."""
+    keys = keys_of(lines)
+    return [
+        {name: row[name] for name in told_by_x}
+        | {key: scaled(row.get(line.field), kind) for key, line in zip(keys, lines, strict=True)}
+        for row in rows
+    ]
+
+
+def line_layers(
+    data: Spec,
+    lines: Sequence[Line],
+    x: Spec,
+    y: Spec,
+    kind: Kind,
+    tooltip_of_x: Spec,
+    points: str,
+) -> list[Spec]:
+    """The lines, and a cursor that tells the values of all of them.
+
+    `data` holds rows of `plotted`, and `points` is how many they are: a Vega expression.
+    """
+    labels = [line.label for line in lines]
+    keys = keys_of(lines)
+    label_of = ", ".join(
+        f"{key}: {_quoted(label)}" for key, label in zip(keys, labels, strict=True)
+    )
+    drawn = {
+        "data": data,
+        "usermeta": {"legend": labels},
+        "transform": [
+            {"fold": keys, "as": ["key", "value"]},
+            {"filter": "isValid(datum.value)"},
+            {"calculate": f"{{{label_of}}}[datum.key]", "as": "line"},
+        ],
+        "mark": {"type": "line", "strokeWidth": 1.75, "clip": True},
+        "encoding": {"x": x, "y": y, "color": colour("line", labels)},
+    }
+    texts = [
+        {"calculate": _text_expression(f"datum.{key}", kind), "as": f"{key}_text"} for key in keys
+    ]
+    tooltip = [{"title": x["axis"]["title"], **tooltip_of_x, "type": "quantitative"}]
+    tooltip += [
+        {"field": f"{key}_text", "type": "nominal", "title": tooltip_title(label)}
+        for key, label in zip(keys, labels, strict=True)
+    ]
+    # What the pointer meets: bands side by side, unseen. (Of Vega-Lite's own search for the nearest
+    # point the tooltip loses all fields that are texts.)
+    band = {"type": "rule", "opacity": 0, "aria": False}
+    hover = {
+        "data": data,
+        "transform": texts,
+        "mark": band | {"strokeWidth": {"expr": f"max(3, width / max(1, {points}))"}},
+        "params": [{"name": "cursor", "select": _pointed_at(x["field"])}],
+        "encoding": {"x": x, "tooltip": tooltip},
+    }
+    shown = {"condition": {"param": "cursor", "empty": False, "value": 0.7}, "value": 0}
+    cursor = {
+        "data": data,
+        "mark": {"type": "rule", "style": "cursor", "aria": False},
+        "encoding": {"x": x, "opacity": shown},
+    }
+    return [drawn, cursor, hover]
+
+
+def time_axis(scale: Spec) -> Spec:
+    return {
+        "field": "second",
+        "type": "quantitative",
+        "scale": {**scale, "nice": False},
+        "axis": {"title": "seconds of the measured phase", "grid": False, "tickCount": 8},
+    }
+
+
+TOLD_SECOND = {"field": "second", "format": ".1f"}
+
+
+def outside_of(span: tuple[float, float], measured: tuple[float, float]) -> list[Row]:
+    """What of the time axis is not the measured phase."""
+    return [
+        {"from": start, "to": end}
+        for start, end in (
+            (span[0], min(measured[0], span[1])),
+            (max(measured[1], span[0]), span[1]),
+        )
+        if end > start
+    ]
+
+
+def shade(data: Spec, x: Spec) -> Spec:
+    return {
+        "data": data,
+        "mark": {"type": "rect", "style": "outside", "aria": False},
+        "encoding": {"x": x | {"field": "from"}, "x2": {"field": "to"}},
+    }
+
+
+def _pointed_at(field: str) -> Spec:
+    select: Spec = {"type": "point", "fields": [field]}
+    return select | {"on": "pointerover", "clear": "pointerout"}
+
+
+def colour(field: str, names: Sequence[str]) -> Spec:
+    return {"field": field, "type": "nominal", "scale": {"domain": list(names)}, "sort": None}
+
+
+def y_encoding(field: str, kind: Kind, values: Iterable[float | None]) -> Spec:
+    """Without a title: what is drawn is in the caption, where it can be read without turning."""
+    if kind == "duration":
+        domain, ticks = log_axis(values)
+        scale = {"type": "log", "domain": domain, "nice": False}
+        return duration_encoding(field, scale, {"values": ticks, "tickCount": len(ticks)})
+    return number_encoding(field, kind)
+
+
+def duration_encoding(field: str, scale: Spec, ticks: Spec) -> Spec:
+    label = {"labelExpr": _duration_expression("datum.value")}
+    return _on_y(field, scale, {**ticks, **label})
+
+
+def number_encoding(field: str, kind: Kind) -> Spec:
+    label = "format(datum.value, '~s')" if kind == "rate" else "datum.label"
+    scale = {"zero": True, "domainMin": 0, "nice": True}
+    return _on_y(field, scale, {"tickCount": 5, "labelExpr": label, "format": ",.4~r"})
+
+
+def _on_y(field: str, scale: Spec, axis: Spec) -> Spec:
+    room = {"title": None, "minExtent": Y_AXIS_WIDTH, "maxExtent": Y_AXIS_WIDTH}
+    return {"field": field, "type": "quantitative", "scale": scale, "axis": {**room, **axis}}
+
+
+def log_axis(values: Iterable[float | None]) -> tuple[list[float], list[float]]:
+    """From where to where, and the ticks: not too many of them."""
+    ticks = log_ticks(value for value in values if value is not None)
+    shown = ticks if len(ticks) <= MOST_LOG_TICKS else [tick for tick in ticks if _is_power(tick)]
+    return [ticks[0], ticks[-1]], shown
+
+
+def log_ticks(values: Iterable[float]) -> list[float]:
+    """1, 2, 5, 10, 20 ... from the last that is not above the values to the first not below."""
+    known = [max(1.0, value) for value in values]
+    low, high = min(known, default=1.0), max(known, default=10.0)
+    # One more at each end: logarithms of numbers just below a power are rounded to it.
+    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    steps = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
+    first = max(place for place, step in enumerate(steps) if step <= low)
+    last = next(place for place, step in enumerate(steps) if step >= high)
+    return steps[first : max(last, first + 1) + 1]
+
+
+def _is_power(tick: float) -> bool:
+    return math.log10(tick).is_integer()
+
+
+def scaled(value: float | None, kind: Kind) -> float | None:
+    if value is None:
+        return None
+    if kind == "duration":
+        return max(1.0, value)  # the axis is logarithmic, and clocks tell whole microseconds
+    return float(f"{value * _SCALES.get(kind, 1.0):.6g}")
+
+
+def _text_expression(value: str, kind: Kind) -> str:
+    if kind == "duration":
+        told = _duration_expression(value)
+    else:
+        told = f"format({value}, ',.4~r') + {_quoted(' ' + UNITS[kind] if UNITS[kind] else '')}"
+    return f"isValid({value}) ? {told} : '-'"
+
+
+def _duration_expression(value: str) -> str:
+    return (
+        f"{value} >= 1e6 ? format({value} / 1e6, '.3~r') + ' s' : "
+        f"{value} >= 1e3 ? format({value} / 1e3, '.3~r') + ' ms' : "
+        f"format({value}, '.3~r') + ' us'"
+    )
+
+
+def tooltip_title(text: str) -> str:
+    """Vega-Lite writes titles of tooltips into an expression, and escapes only some of them."""
+    return " ".join(text.split()).replace("\\", "/").replace('"', "'")
+
+
+def _quoted(text: str) -> str:
+    """A text inside a Vega expression, whose strings are JavaScript's."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return f"'{escaped}'"
+
+
+MOST_DECADES = 4.0
+"""99.99 %."""
+POINTS_PER_DECADE = 40
+
+
+def percentile_of(decades: float) -> float:
+    """0, 1, 2, 3 and 4 decades are 0 %, 90 %, 99 %, 99.9 % and 99.99 %."""
+    return 100.0 * (1.0 - math.pow(10.0, -decades))
+
+
+def told_decades(count: int) -> float:
+    """As far as so many values tell: beyond, less than one of them is above the percentile."""
+    return min(MOST_DECADES, math.log10(count)) if count > 1 else 0.0
+
+
+def distribution_rows(
+    histograms: Mapping[str, SparseHistogram], highest_us: int
+) -> Sequence[dict[str, Any]]:
+    """Rows of `decades`, `percentile` and a value per measure; a measure may end before others."""
+    told = {name: told_decades(found.count) for name, found in histograms.items() if found.count}
+    most = max(told.values(), default=0.0)
+    steps = [step / POINTS_PER_DECADE for step in range(math.ceil(most * POINTS_PER_DECADE))]
+    rows = []
+    for decades in [*steps, most] if told else []:
+        percentile = percentile_of(decades)
+        values = {
+            name: histograms[name].percentile(percentile, highest_us).value_us
+            for name, end in told.items()
+            if decades <= end
+        }
+        rows.append({"decades": round(decades, 5), "percentile": round(percentile, 5), **values})
+    return rows
+
 
 _DISTRIBUTION_TICKS = {0.0: "0 %", 0.30103: "50 %", 1.0: "90 %", 2.0: "99 %"} | {
     3.0: "99.9 %",

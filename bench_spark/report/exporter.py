@@ -6,14 +6,107 @@ them, and it hands everything on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.plan import Plan
-from bench_spark.report.exposition import CONTENT_TYPE, Trial, exposition
 from bench_spark.report.live import Steps, Window, progress_of
 from bench_spark.report.serving import Answer, Question, Served
+from bench_spark.tables import PERCENTILES
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PREFIX = "bench_spark"
+
+Labels = Mapping[str, str]
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]")
+_MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is known of a run at one moment."""
+
+    run_id: str
+    scenario: str
+    broker: str
+    tags: Labels = field(default_factory=dict)
+    phase: str = "setup"
+    totals: Mapping[str, int] = field(default_factory=dict)
+    window: Window | None = None
+    """The newest rolling window; None before the first and without live metrics."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Tags are told apart by a prefix, and cannot hide a label of ours."""
+        own = {"run": self.run_id, "scenario": self.scenario, "broker": self.broker}
+        tags = {f"tag_{_NOT_IN_A_NAME.sub('_', key)}": value for key, value in self.tags.items()}
+        return own | tags
+
+
+def exposition(trial: Trial | None) -> str:
+    """All metrics; before the first run and after the last only that nothing runs."""
+    lines = [
+        *_metric("running", "gauge", "Whether a trial runs now.", [({}, int(trial is not None))])
+    ]
+    if trial is not None:
+        lines += _trial_lines(trial)
+    return "\n".join(lines) + "\n"
+
+
+def _trial_lines(trial: Trial) -> Iterator[str]:
+    labels = trial.labels
+    yield from _metric(
+        "phase",
+        "gauge",
+        "1 for the phase that the trial is in.",
+        [({**labels, "phase": trial.phase}, 1)],
+    )
+    for total, name, meaning in (
+        ("sent", "messages_sent_total", "Messages sent since the start, warm-up included."),
+        ("received_once", "messages_received_total", "Messages received, each counted once."),
+    ):
+        if total in trial.totals:
+            yield from _metric(name, "counter", meaning, [(labels, trial.totals[total])])
+    window = trial.window
+    if window is None:
+        return
+    for name, value in (
+        ("sent_per_second", window.sent_per_second),
+        ("received_per_second", window.received_per_second),
+    ):
+        yield from _metric(name, "gauge", "Rate over the newest 10 s window.", [(labels, value)])
+    yield from _metric(
+        "duration_seconds",
+        "gauge",
+        "Percentiles of each measure over the newest 10 s window.",
+        [
+            (
+                {**labels, "measure": measure, "quantile": f"{percentile / 100:g}"},
+                found[name] / _MICROSECONDS,
+            )
+            for measure, found in window.measures.items()
+            for name, percentile in PERCENTILES
+            if found.get(name) is not None
+        ],
+    )
+
+
+def _metric(
+    name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, float]]
+) -> Iterator[str]:
+    yield f"# HELP {PREFIX}_{name} {meaning}"
+    yield f"# TYPE {PREFIX}_{name} {kind}"
+    for labels, value in samples:
+        inside = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
+        yield f"{PREFIX}_{name}{{{inside}}} {value}" if inside else f"{PREFIX}_{name} {value}"
+
+
+def escaped(text: str) -> str:
+    """A label's value: backslash, quote and newline are the three that the format escapes."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 class Exporter:

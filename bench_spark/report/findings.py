@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from bench_spark.doctor.finding import Finding, Level
-from bench_spark.report.colours import COLOURS, coloured, has_colours
-from bench_spark.report.formatting import one_line
+from bench_spark.report.formatting import COLOURS, coloured, has_colours, one_line
 
 _COLOUR_OF = {
     Level.OK: COLOURS["green"],

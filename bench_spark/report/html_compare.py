@@ -5,28 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from bench_spark.report import charts
+from bench_spark.report import charts as charts
 from bench_spark.report.comparison import (
     HEADINGS,
+    LEGEND,
     gate_text,
+    incomparable,
     interval,
     metric_cells,
     metric_text,
     notes_of,
+    notes_of_suite,
+    summary_of,
     times,
     title_of,
     why_not_comparable,
 )
 from bench_spark.report.formatting import one_line
-from bench_spark.report.html_page import Charts, Section, page
-from bench_spark.report.markup import Child, Markup, table, tag
+from bench_spark.report.html_page import Charts, Child, Markup, Section, page, table, tag
 from bench_spark.report.measures import Document
-from bench_spark.report.suite_comparison import (
-    LEGEND,
-    incomparable,
-    notes_of_suite,
-    summary_of,
-)
 
 _CLASSES = {"cannot tell": "warn", "not comparable": "fail"}
 

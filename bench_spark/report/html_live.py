@@ -17,10 +17,19 @@ from bench_spark.report.formatting import (
     seconds,
     words,
 )
-from bench_spark.report.html_page import POLICY, asset, status_badge, tiles, whole
+from bench_spark.report.html_page import (
+    POLICY,
+    Markup,
+    asset,
+    joined,
+    status_badge,
+    table,
+    tag,
+    tiles,
+    whole,
+)
 from bench_spark.report.html_run import audit, headline
 from bench_spark.report.live import Progress, Window
-from bench_spark.report.markup import Markup, joined, table, tag
 from bench_spark.report.measures import Document
 from bench_spark.report.time_charts import MEASURES_OVER_TIME
 

@@ -6,21 +6,33 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from bench_spark.report import charts, descriptions
-from bench_spark.report.chart_parts import Line
+from bench_spark.report import charts as charts
+from bench_spark.report import descriptions
+from bench_spark.report.charts import UNITS, Kind, Line
 from bench_spark.report.formatting import (
     UNKNOWN,
+    byte_size,
     count,
     dotted,
     duration,
     one_line,
+    per_cent,
     rate,
     share,
     words,
 )
-from bench_spark.report.html_over_time import over_time
-from bench_spark.report.html_page import Charts, Section, page, query_list, status_badge, tiles
-from bench_spark.report.markup import Child, Markup, table, tag
+from bench_spark.report.html_page import (
+    Charts,
+    Child,
+    Markup,
+    Section,
+    page,
+    query_list,
+    status_badge,
+    table,
+    tag,
+    tiles,
+)
 from bench_spark.report.measures import (
     AGGREGATIONS,
     COUNTS,
@@ -30,11 +42,69 @@ from bench_spark.report.measures import (
     shown_statistic,
     statistics_of,
 )
-from bench_spark.report.objectives import objective_value
 from bench_spark.report.queries import queries_of_run
-from bench_spark.report.resources import resource_lines
-from bench_spark.report.time_charts import MEASURES_OVER_TIME
-from bench_spark.report.timeline import Row, RunReport
+from bench_spark.report.terminal import objective_value, resource_lines
+from bench_spark.report.time_charts import MEASURES_OVER_TIME, TimeChart, time_charts
+from bench_spark.report.timeline import Row, RunReport, Timeline
+
+MOST_TABLE_ROWS = 60
+
+
+def over_time(timeline: Timeline, drawn: Charts) -> Iterator[Child]:
+    yield tag("p", _about_windows(timeline), class_="faint")
+    for chart in time_charts(timeline):
+        yield _figure(chart, timeline, drawn)
+
+
+def _about_windows(timeline: Timeline) -> str:
+    text = (
+        "Throughput and percentiles are of the last 10 seconds at each moment, resources of each "
+        "second. What lies outside the measured phase is shaded."
+    )
+    if timeline.windows_per_point > 1:
+        text += (
+            f" Each point stands for {timeline.windows_per_point} seconds: the worst for "
+            "durations, the mean for the rest."
+        )
+    return text
+
+
+def _figure(chart: TimeChart, timeline: Timeline, drawn: Charts) -> Markup:
+    spec = charts.over_time(
+        chart.title, chart.rows, chart.lines, chart.kind, timeline.span, timeline.measured
+    )
+    every = max(1, -(-len(chart.rows) // MOST_TABLE_ROWS))
+    shown = [
+        [
+            f"{row['second']:.1f}",
+            *(_NUMBERS[chart.kind](row.get(line.field)) for line in chart.lines),
+        ]
+        for row in chart.rows[::every]
+    ]
+    headings = ["second", *(line.label for line in chart.lines)]
+    described = f"{chart.description} (every {every} rows)" if every > 1 else chart.description
+    return drawn.figure(caption_of(chart), spec, headings, shown, described)
+
+
+def caption_of(chart: TimeChart) -> str:
+    """What stands above a chart: its name, and the unit where numbers have one."""
+    unit = UNITS[chart.kind]
+    return f"{chart.caption}, {unit}" if unit else chart.caption
+
+
+def _per_second_size(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{byte_size(value)}/s"
+
+
+_NUMBERS: Mapping[Kind, Any] = {
+    "duration": duration,
+    "rate": rate,
+    "share": per_cent,
+    "bytes": byte_size,
+    "bytes_per_second": _per_second_size,
+    "number": count,
+}
+
 
 _DISTRIBUTION_TABLE = (50.0, 90.0, 99.0, 99.9, 99.99)
 

@@ -7,9 +7,18 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from bench_spark.report.formatting import one_line, plural, words
-from bench_spark.report.html_page import Charts, Section, page, query_list, status_badge
+from bench_spark.report.html_page import (
+    Charts,
+    Child,
+    Markup,
+    Section,
+    page,
+    query_list,
+    status_badge,
+    table,
+    tag,
+)
 from bench_spark.report.html_run import flat_rows
-from bench_spark.report.markup import Child, Markup, table, tag
 from bench_spark.report.queries import queries_of_suite
 from bench_spark.report.suite_figures import suite_figures
 from bench_spark.report.suite_formats import cell_name, laid_out, surroundings_of, title_of

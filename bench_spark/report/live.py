@@ -19,9 +19,19 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.load_course import has_open_end
 from bench_spark.plan import Plan
-from bench_spark.report.colours import COLOURS, coloured, has_colours, rewrites_lines
 from bench_spark.report.descriptions import end_of
-from bench_spark.report.formatting import UNKNOWN, count, duration, one_line, rate, seconds
+from bench_spark.report.formatting import (
+    COLOURS,
+    UNKNOWN,
+    coloured,
+    count,
+    duration,
+    has_colours,
+    one_line,
+    rate,
+    rewrites_lines,
+    seconds,
+)
 
 RATE_NS = 2 * NANOSECONDS
 """How far the throughput that is shown looks back."""

@@ -1,11 +1,11 @@
-"""A result as Parquet: the rows of `csv.py`, with types."""
+"""A result as Parquet: the rows of `formats.py`, with types."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench_spark.report.csv import COLUMNS, result_rows
+from bench_spark.report.formats import COLUMNS, result_rows
 from bench_spark.report.measures import Document
 
 _TEXTS = frozenset(

@@ -1,4 +1,4 @@
-"""Rows of any kind (the answer to a query) as a table, CSV or JSON."""
+"""Rows of any kind (the answer to a query, the runs of a store) as a table, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -16,6 +16,7 @@ from typing import Any, TextIO
 import pyarrow as pa
 
 from bench_spark.errors import ConfigurationError
+from bench_spark.report.formatting import one_line, rate, share
 
 WIDEST_CELL = 60
 
@@ -119,3 +120,20 @@ def _shown(value: Any) -> str:
     )
     line = " ".join(text.split())
     return line if len(line) <= WIDEST_CELL else line[: WIDEST_CELL - 3] + "..."
+
+
+def write_runs(runs: Sequence[Mapping[str, Any]], writer: TextIO) -> None:
+    columns = ("run", "status", "started (UTC)", "received msg/s", "delivered", "why")
+    write_rows(Rows(columns, [_row(run) for run in runs]), RowFormat.TABLE, writer)
+
+
+def _row(run: Mapping[str, Any]) -> list[str]:
+    started = run["started_at"]
+    return [
+        run["run_id"],
+        run["status"],
+        started.strftime("%Y-%m-%d %H:%M:%S") if started else "",
+        rate(dict(run["rates"] or ()).get("receive_rate")),
+        share(run["delivery_rate"]),
+        one_line(next(iter(run["reasons"] or ()), "")),
+    ]

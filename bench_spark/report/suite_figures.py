@@ -11,9 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench_spark.report.chart_parts import UNITS, Kind
-from bench_spark.report.chart_theme import Spec
-from bench_spark.report.charts import against
+from bench_spark.report.charts import UNITS, Kind, Spec, against
 from bench_spark.report.suite_formats import figure_text
 from bench_spark.report.suite_table import Figure, SuiteTable, TableCell, TableColumn, Unit
 from bench_spark.scenario.suite import RATE, Value, value_text

@@ -27,6 +27,7 @@ from bench_spark.report.formatting import (
     words,
 )
 from bench_spark.report.suite_table import (
+    UNKNOWN_STATE,
     Figure,
     SuiteTable,
     TableCell,
@@ -35,7 +36,6 @@ from bench_spark.report.suite_table import (
     Warned,
     Words,
 )
-from bench_spark.report.trial_resources import UNKNOWN_STATE
 from bench_spark.scenario.suite import RATE, Value, value_text
 
 

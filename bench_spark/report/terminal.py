@@ -7,8 +7,8 @@ into 80 columns, so that a result can be pasted into an issue.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from typing import TextIO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleRenderable
@@ -17,7 +17,18 @@ from rich.table import Table
 from rich.text import Text
 
 from bench_spark.report import descriptions
-from bench_spark.report.formatting import count, one_line, rate, share, words
+from bench_spark.report.descriptions import TROUBLES
+from bench_spark.report.formatting import (
+    UNKNOWN,
+    byte_size,
+    count,
+    duration,
+    one_line,
+    per_cent,
+    rate,
+    share,
+    words,
+)
 from bench_spark.report.measures import (
     AGGREGATIONS,
     COUNTS,
@@ -27,8 +38,77 @@ from bench_spark.report.measures import (
     shown_statistic,
     statistics_of,
 )
-from bench_spark.report.objectives import objective_text
-from bench_spark.report.resources import resource_lines
+from bench_spark.scenario.result_paths import UNIT_OF_PATH
+
+
+def objective_text(one: Document) -> str:
+    """`p99 < 50ms: 12.3 ms`, and what else is to be said."""
+    note = f" ({one['note']})" if one.get("note") else ""
+    return f"{one['objective']}: {objective_value(one)}{note}"
+
+
+def objective_value(one: Document) -> str:
+    value, unit = one["value"], UNIT_OF_PATH[one["path"]]
+    if value is None:
+        return "unknown"
+    if unit == "us":
+        return duration(value)
+    if unit == "per_second":
+        return f"{rate(value)} msg/s"
+    return share(value) if unit == "share" else count(round(value))
+
+
+SHOWN_VALUES = 6
+"""More are in the result document and in the table."""
+
+
+def resource_lines(resources: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, source in (resources.get("broker") or {}).items():
+        yield "uses", f"{name}: {source_text(source)}"
+    flow = resources.get("flow") or {}
+    if flow.get("polls"):
+        yield "flow", f"{flow['state']} ({share(flow['share'])} of {count(flow['polls'])} polls)"
+
+
+def source_text(source: Mapping[str, Any]) -> str:
+    parts = [*_cpu(source), *_sizes(source), *_values(source)]
+    if not parts:
+        return f"unknown ({source.get('problem') or 'nothing was read in the measured phase'})"
+    return ", ".join(parts)
+
+
+def _cpu(source: Mapping[str, Any]) -> Iterator[str]:
+    user, system = (source.get(f"cpu_{kind}_share_of_machine") for kind in ("user", "system"))
+    if user is not None and system is not None:
+        cores = source["cpu_user_share_of_core"] + source["cpu_system_share_of_core"]
+        yield (
+            f"CPU {per_cent(user)} user + {per_cent(system)} system of the machine "
+            f"({cores:.2f} cores)"
+        )
+
+
+def _sizes(source: Mapping[str, Any]) -> Iterator[str]:
+    if source.get("rss_bytes_max") is not None:
+        yield f"RSS {byte_size(source['rss_bytes_max'])}"
+    written = source.get("written_bytes")
+    device = source.get("device_written_bytes")
+    if written is not None:
+        yield f"written {byte_size(written)}"
+    if device is not None:
+        yield f"to disk {byte_size(device)}"
+
+
+def _values(source: Mapping[str, Any]) -> Iterator[str]:
+    values = source.get("values") or {}
+    for name in list(values)[:SHOWN_VALUES]:
+        yield f"{name} {_number(values[name]['mean'])}"
+    if len(values) > SHOWN_VALUES:
+        yield f"{len(values) - SHOWN_VALUES} more values"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
 
 PLAIN_WIDTH = 80
 WIDEST = 100
@@ -323,3 +403,100 @@ def labelled(lines: Sequence[tuple[Text, str]], label_width: int = 0) -> Console
     for label, text in lines:
         table.add_row(label, Text(one_line(text)))
     return indented(table)
+
+
+_Cell = Callable[[Document], str | Text]
+
+
+def write_side_by_side(
+    documents: Sequence[Document], headings: Sequence[str], writer: TextIO
+) -> None:
+    """One column per document under its heading; `headings` and `documents` go in pairs."""
+    rows = [
+        [label, *(cell(document) for document in documents)]
+        for label, cell in _ROWS
+        if any(cell(document) != UNKNOWN for document in documents)
+    ]
+    print_block(console_for(writer), plain_table(["", *headings], rows, gap=2))
+
+
+def _status(document: Document) -> Text:
+    status = document["status"]
+    return Text(status, STATUS_STYLES.get(status, ""))
+
+
+def _rate(name: str) -> _Cell:
+    return lambda document: rate((document.get("rates") or {}).get(name))
+
+
+def _count(name: str) -> _Cell:
+    return lambda document: count((document.get("counts") or {}).get(name))
+
+
+def _statistic(measure: str, field: str) -> _Cell:
+    return lambda document: shown_statistic(
+        (document.get("measures") or {}).get(measure) or {}, field
+    )
+
+
+def _delivered(document: Document) -> str:
+    return share(document.get("delivery_rate"))
+
+
+def _busiest_agent(document: Document) -> str:
+    used = (document.get("resources") or {}).get("busiest_agent_share_of_core")
+    return UNKNOWN if used is None else f"{used:.0%}"
+
+
+_ROWS: tuple[tuple[str, _Cell], ...] = (
+    ("status", _status),
+    ("sent msg/s", _rate("send_rate")),
+    ("received msg/s", _rate("receive_rate")),
+    ("delivered", _delivered),
+    ("lost", _count("lost")),
+    ("duplicates", _count("duplicates")),
+    ("latency p50", _statistic("latency", "p50_us")),
+    ("latency p95", _statistic("latency", "p95_us")),
+    ("latency p99", _statistic("latency", "p99_us")),
+    ("latency p99.9", _statistic("latency", "p999_us")),
+    ("latency max", _statistic("latency", "max_us")),
+    ("from due time p99", _statistic("delivery_latency", "p99_us")),
+    ("busiest agent's core", _busiest_agent),
+)
+
+
+_COUNTED = ("sent", "confirmed", "received", "received_once")
+
+
+def write_trace(trace: Document, writer: TextIO) -> None:
+    console = console_for(writer)
+    for block in _blocks(trace):
+        print_block(console, block)
+
+
+def _blocks(trace: Document) -> Iterator[ConsoleRenderable]:
+    names = (*_COUNTED, *TROUBLES)
+    yield labelled(
+        [(Text(words(name), "dim"), count(trace[name])) for name in names if name in trace]
+    )
+    measures = trace["measures"]
+    if measures:
+        yield plain_table(
+            ["measure".ljust(16), *(column for _, column in PERCENTILE_COLUMNS)],
+            [
+                [name, *(shown_statistic(measures[name], field) for field, _ in PERCENTILE_COLUMNS)]
+                for name in in_order(measures)
+            ],
+        )
+    if trace["producers"]:
+        yield plain_table(
+            ["producer", *map(words, TROUBLES)],
+            [
+                [_named(entry["producer"]), *(count(entry[name]) for name in TROUBLES)]
+                for entry in trace["producers"]
+            ],
+        )
+
+
+def _named(producer: int | None) -> str:
+    return "without ID" if producer is None else str(producer)

@@ -1,11 +1,34 @@
-"""Which charts a run has over time, and what is drawn in each. Pure."""
+"""Charts of a run over time: which ones a run has, and those that grow while it goes on. Pure.
+
+A specification of `charts.py` holds its rows. Compiling one anew for every second of a run would
+cost the reader's machine, which may be the one that is measured; so here rows and axes are named
+and filled in later: `live_spec` is drawn once; rows and `Axes` are what changes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from bench_spark.report.chart_parts import Kind, Line
+from bench_spark.report.charts import (
+    PAGE,
+    TOLD_SECOND,
+    Kind,
+    Line,
+    Spec,
+    chart,
+    duration_encoding,
+    keys_of,
+    line_layers,
+    log_axis,
+    number_encoding,
+    outside_of,
+    plotted,
+    shade,
+    themed,
+    time_axis,
+)
 from bench_spark.report.formatting import words
 from bench_spark.report.measures import PERCENTILE_COLUMNS
 from bench_spark.report.timeline import Row, Timeline
@@ -34,14 +57,14 @@ class TimeChart:
 
 def time_charts(timeline: Timeline) -> Iterator[TimeChart]:
     """In the order of a page; one that would be empty is left out."""
-    for chart in _all_charts(timeline):
+    for described in _all_charts(timeline):
         known = [
             line
-            for line in chart.lines
-            if any(row.get(line.field) is not None for row in chart.rows)
+            for line in described.lines
+            if any(row.get(line.field) is not None for row in described.rows)
         ]
         if known:
-            yield TimeChart(chart.caption, chart.description, chart.kind, chart.rows, known)
+            yield replace(described, lines=known)
 
 
 def _all_charts(timeline: Timeline) -> Iterator[TimeChart]:
@@ -92,3 +115,54 @@ def _together(parts: Mapping[str, tuple[Sequence[Row], str]]) -> list[Row]:
             second = round(row["second"])
             merged.setdefault(second, {"second": second})[name] = row[field]
     return [merged[second] for second in sorted(merged)]
+
+
+ROWS, OUTSIDE = "rows", "outside"
+"""Names of the data sets that are filled in later."""
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Where the axes of a chart begin and end, and what is shaded."""
+
+    outside: tuple[Any, ...]
+    signals: dict[str, Any]
+    """Values of the specification's parameters."""
+
+
+def live_spec(described: TimeChart) -> Spec:
+    kind, lines = described.kind, described.lines
+    x = time_axis({"domain": [{"expr": "span_from"}, {"expr": "span_to"}]})
+    params: Spec = {"span_from": 0, "span_to": 1, "points": 1}
+    if kind == "duration":
+        params |= {"y_from": 1, "y_to": 10, "y_ticks": [1, 10]}
+        domain = [{"expr": "y_from"}, {"expr": "y_to"}]
+        scale = {"type": "log", "domain": domain, "nice": False}
+        y = duration_encoding("value", scale, {"values": {"expr": "y_ticks"}})
+    else:
+        y = number_encoding("value", kind)
+    layers = line_layers({"name": ROWS}, lines, x, y, kind, TOLD_SECOND, points="points")
+    drawn = chart(described.title, [shade({"name": OUTSIDE}, x), *layers])
+    drawn["params"] = [{"name": name, "value": value} for name, value in params.items()]
+    return themed(drawn, PAGE)
+
+
+def drawn_row(described: TimeChart, row: Row) -> dict[str, Any]:
+    """A row of the chart as its specification wants it."""
+    [drawn] = plotted([row], described.lines, ("second",), described.kind)
+    return drawn
+
+
+def axes_of(
+    described: TimeChart,
+    drawn: Sequence[Row],
+    span: tuple[float, float],
+    measured: tuple[float, float],
+) -> Axes:
+    """For the rows that `drawn_row` gave."""
+    signals: dict[str, Any] = {"span_from": span[0], "span_to": span[1], "points": len(drawn)}
+    if described.kind == "duration":
+        keys = keys_of(described.lines)
+        (low, high), ticks = log_axis(row[key] for row in drawn for key in keys)
+        signals |= {"y_from": low, "y_to": high, "y_ticks": ticks}
+    return Axes(tuple(outside_of(span, measured)), signals)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bench_spark.errors import RunError
 from bench_spark.report.formatting import count, per_cent, seconds
-from bench_spark.report.objectives import objective_text
+from bench_spark.report.terminal import objective_text
 from bench_spark.search.ticks import Second
 from bench_spark.summary.checks import LimitedBy
 

@@ -27,10 +27,10 @@ from pyspark.sql.types import (
 )
 
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.datasets.column_records import BODY, HEADERS, KEY, ColumnRecords
+from bench_spark.datasets.records import BODY, HEADERS, KEY, ColumnRecords
 from bench_spark.errors import ConfigurationError
-from bench_spark.identity.preparing import found_in, with_found
-from bench_spark.identity.registry import make_carrier
+from bench_spark.identity.carriers import make_carrier
+from bench_spark.identity.checking import found_in, with_found
 from bench_spark.plan import Plan
 from bench_spark.plan_of_rows import with_rows
 from bench_spark.scenario.broker import Broker

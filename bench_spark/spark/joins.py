@@ -2,7 +2,7 @@
 
 All rows of a message are brought together, numpy joins them (`messages/joining.py`), and only sums
 leave the executor. Where the store is a directory and the messages are not too many, each task
-reads the files itself and keeps its share (`messages/sharing.py`); else Spark moves the rows.
+reads the files itself and keeps its share (`messages/files.py`); else Spark moves the rows.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from bench_spark.agent.timeline import MEASURE
+from bench_spark.messages.files import KINDS, Share
 from bench_spark.messages.joining import (
     BLOCK_MESSAGES,
     PARTS,
@@ -28,7 +29,6 @@ from bench_spark.messages.joining import (
     join_parts,
     unite,
 )
-from bench_spark.messages.sharing import KINDS, Share
 from bench_spark.spark.delta import read_table
 from bench_spark.store import Store
 

@@ -12,15 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bench_spark.datasets.column_records import (
-    BODY,
-    DUE,
-    HEADERS,
-    ColumnWriter,
-    RowFacts,
-    encoded_headers,
-)
-from bench_spark.datasets.source import I64
+from bench_spark.datasets.records import BODY, DUE, HEADERS, ColumnWriter, RowFacts, encoded_headers
+from bench_spark.datasets.scanning import I64
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.dataset_section import Dataset
 

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bench_spark.report.html_over_time import caption_of
-from bench_spark.report.live_charts import Axes, axes_of, drawn_row, live_spec
-from bench_spark.report.time_charts import TimeChart
+from bench_spark.report.html_run import caption_of
+from bench_spark.report.time_charts import Axes, TimeChart, axes_of, drawn_row, live_spec
 
 NO_AXES = Axes((), {})
 

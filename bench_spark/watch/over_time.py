@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bench_spark.agent.timeline import Timeline as Phases
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.load_course import has_open_end
-from bench_spark.report.chart_parts import Line
+from bench_spark.report.charts import Line
 from bench_spark.report.time_charts import TimeChart, time_charts
 from bench_spark.report.timeline import Timeline
 from bench_spark.watch.agent_rows import CONSUMER

@@ -16,7 +16,7 @@ import pytest
 from agents import Load, run_load
 from confluent_kafka.admin import AdminClient
 
-from bench_spark.identity.preparing import with_records_at
+from bench_spark.identity.checking import with_records_at
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.ends import Ends

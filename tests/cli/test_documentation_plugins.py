@@ -12,7 +12,7 @@ from documents import blocks
 
 from bench_spark import brokers
 from bench_spark.errors import EnvironmentNotReady
-from bench_spark.identity.preparing import with_records
+from bench_spark.identity.checking import with_records
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.models import Scenario

@@ -12,7 +12,7 @@ from agents import run_load
 from pyspark.sql.functions import expr
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
-from bench_spark.datasets.column_records import ColumnRecords
+from bench_spark.datasets.records import ColumnRecords
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.broker import Broker

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.datasets import files
-from bench_spark.datasets.record_files import RecordFiles
+from bench_spark.datasets import scanning as files
+from bench_spark.datasets.records import RecordFiles
 from bench_spark.datasets.scanning import CsvScanner, LengthPrefixScanner, LineScanner, Scanner
 from bench_spark.errors import ConfigurationError, RunError
 from bench_spark.scenario.dataset_section import Dataset

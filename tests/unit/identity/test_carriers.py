@@ -12,10 +12,16 @@ from hypothesis import strategies as st
 
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.core.identity import encode_ids, id_texts
-from bench_spark.datasets.source import Records
+from bench_spark.datasets.scanning import Records
 from bench_spark.errors import ConfigurationError
-from bench_spark.identity.base import NO_ID, Carried, Carrier, NoPlace
-from bench_spark.identity.registry import make_carrier, refuse_carrier
+from bench_spark.identity.carriers import (
+    NO_ID,
+    Carried,
+    Carrier,
+    NoPlace,
+    make_carrier,
+    refuse_carrier,
+)
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import RECEIVED_DTYPE, Received

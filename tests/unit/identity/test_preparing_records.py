@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.identity import checking
-from bench_spark.identity.preparing import with_records
+from bench_spark.identity import checking as checking
+from bench_spark.identity.checking import with_records
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
 

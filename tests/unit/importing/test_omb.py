@@ -9,10 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.importing.draft import Draft
-from bench_spark.importing.files import files_of
-from bench_spark.importing.omb import import_omb
-from bench_spark.importing.omb_keys import ANY_DRIVER, KAFKA_DRIVER, RABBITMQ_DRIVER, WORKLOAD
+from bench_spark.importing.draft import Draft, files_of
+from bench_spark.importing.omb import (
+    ANY_DRIVER,
+    KAFKA_DRIVER,
+    RABBITMQ_DRIVER,
+    WORKLOAD,
+    import_omb,
+)
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.yaml_text import read_yaml

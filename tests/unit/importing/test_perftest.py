@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.importing.draft import Draft, Settings
-from bench_spark.importing.files import files_of
+from bench_spark.importing.draft import Draft, Settings, files_of
 from bench_spark.importing.perftest import import_perftest
 from bench_spark.importing.perftest_flags import BY_LONG, FLAGS, Takes
 from bench_spark.scenario.broker import Broker
@@ -305,6 +304,6 @@ values = st.recursive(
 
 @given(st.dictionaries(st.text(string.printable), values, min_size=1))
 def test_what_is_written_is_read_back_as_it_was(document: dict[str, Any]) -> None:
-    from bench_spark.importing.writing import yaml_file
+    from bench_spark.importing.draft import yaml_file
 
     assert read_yaml(yaml_file(["a heading"], Settings(document))) == document

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bench_spark.agent.tracer import MessageEvent
+from bench_spark.messages.files import Share
 from bench_spark.messages.joining import BLOCK_MESSAGES, ROWS
-from bench_spark.messages.sharing import Share
 from bench_spark.tables import MESSAGES
 
 RUN = "shared-out"

@@ -15,7 +15,7 @@ from bench_spark.agent.records import SentRing
 from bench_spark.agent.tracer import MessageEvent
 from bench_spark.collector.committer import Committer
 from bench_spark.core.hdr import merge_sparse
-from bench_spark.identity.preparing import with_records
+from bench_spark.identity.checking import with_records
 from bench_spark.load_course import timeline_of
 from bench_spark.messages.files import MessageDirectory
 from bench_spark.messages.joining import ROWS, JoinedMessages, JoinRule, join_parts, unite

@@ -6,9 +6,13 @@ import json
 
 import pytest
 
-from bench_spark.monitor.cgroup import parse_cpu_stat, parse_io_stat, parse_memory_stat
 from bench_spark.monitor.command import parse_values
-from bench_spark.monitor.docker import parse_stats
+from bench_spark.monitor.containers import (
+    parse_cpu_stat,
+    parse_io_stat,
+    parse_memory_stat,
+    parse_stats,
+)
 from bench_spark.monitor.procfs import (
     ProcessStat,
     parse_io,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.monitor.flow import flow_state, flow_values, is_held_back
+from bench_spark.monitor.monitor import SourceTotals, never_read, resources_document
 from bench_spark.monitor.reading import COLUMNS, Reading, Unreadable, usage_between
-from bench_spark.monitor.totals import SourceTotals, never_read, resources_document
 
 BEFORE = Reading(
     at_ns=1_000_000_000,

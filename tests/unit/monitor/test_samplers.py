@@ -16,9 +16,8 @@ import psutil
 import pytest
 from test_parsers import DOCKER
 
-from bench_spark.monitor.cgroup import ROOT, CgroupSampler
 from bench_spark.monitor.command import CommandSampler
-from bench_spark.monitor.docker import DockerSampler
+from bench_spark.monitor.containers import ROOT, CgroupSampler, DockerSampler
 from bench_spark.monitor.procfs import ProcessSampler, matching, one_process
 from bench_spark.monitor.reading import COUNTERS, GAUGES, Reading, Unreadable, usage_between
 from bench_spark.monitor.remote import CalledSampler, RemoteSampler, SamplerServer, call_and_answer

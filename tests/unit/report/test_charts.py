@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.report import charts
+from bench_spark.report import charts as charts
 from bench_spark.report.chart_files import browser_library, drawn
-from bench_spark.report.chart_parts import Line, log_ticks
-from bench_spark.report.chart_theme import PAGE, PAPER, Spec, themed
+from bench_spark.report.charts import PAGE, PAPER, Line, Spec, log_ticks, themed
 
 LINES = (Line("p50_us", "p50"), Line("p999_us", "p99.9"))
 ROWS = [{"second": second, "p50_us": 90 + second, "p999_us": 5000} for second in range(-2, 9)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.report.markup import Markup, data_element, joined, table, tag
+from bench_spark.report.html_page import Markup, data_element, joined, table, tag
 
 HOSTILE = "<script>alert('x')</script>&\""
 

@@ -17,8 +17,7 @@ from bench_spark.cli import main
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.monitor.prometheus import parse_text
 from bench_spark.plan import make_plan
-from bench_spark.report.exporter import Exporter, ExportingDisplay
-from bench_spark.report.exposition import Trial, exposition
+from bench_spark.report.exporter import Exporter, ExportingDisplay, Trial, exposition
 from bench_spark.report.live import LiveLog
 from bench_spark.scenario.models import Scenario
 

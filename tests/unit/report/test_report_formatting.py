@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.report import formatting
+from bench_spark.report import formatting as formatting
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import pytest
 import result_documents as documents
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.report import csv as csv_report
-from bench_spark.report.json import write_json
+from bench_spark.report import formats as csv_report
+from bench_spark.report.formats import write_json
 from bench_spark.report.rows import RowFormat, Rows, write_rows
 
 

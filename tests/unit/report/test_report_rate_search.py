@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.report.chart_files import drawn
-from bench_spark.report.curve_text import draw_latencies
-from bench_spark.report.json import write_json
-from bench_spark.report.rate_search import (
-    CSV_COLUMNS,
+from bench_spark.report.formats import write_json
+from bench_spark.report.searches import _RATE_SEARCH_CSV_COLUMNS as CSV_COLUMNS
+from bench_spark.report.searches import (
+    draw_latencies,
     latency_chart,
     write_rate_csv,
     write_rate_terminal,

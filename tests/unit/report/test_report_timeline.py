@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.core.hdr import Histogram, shape_for
-from bench_spark.report.distribution import distribution_rows, percentile_of, told_decades
+from bench_spark.report.charts import distribution_rows, percentile_of, told_decades
 from bench_spark.report.timeline import (
     GENERATOR_COLUMNS,
     MOST_POINTS,

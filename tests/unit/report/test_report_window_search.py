@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.report.chart_files import drawn
-from bench_spark.report.curve_text import draw_curve
-from bench_spark.report.json import write_json
-from bench_spark.report.window_search import (
+from bench_spark.report.formats import write_json
+from bench_spark.report.searches import (
     CSV_COLUMNS,
     curve_chart,
+    draw_curve,
     write_search_csv,
     write_search_terminal,
 )

@@ -13,10 +13,10 @@ import pytest
 from agents import run_load
 
 from bench_spark.agent.pacing import recording_at
-from bench_spark.datasets.column_records import ColumnRecords
+from bench_spark.datasets.records import ColumnRecords
 from bench_spark.errors import ConfigurationError
-from bench_spark.identity.preparing import found_in, with_found
-from bench_spark.identity.registry import carrier_named
+from bench_spark.identity.carriers import carrier_named
+from bench_spark.identity.checking import found_in, with_found
 from bench_spark.plan import make_plan
 from bench_spark.plan_of_rows import with_rows
 from bench_spark.scenario.broker import Broker

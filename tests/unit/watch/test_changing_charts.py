@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench_spark.report.chart_parts import Line
+from bench_spark.report.charts import Line
 from bench_spark.report.time_charts import TimeChart
 from bench_spark.watch.changing_charts import ChangingCharts
 

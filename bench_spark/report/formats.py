@@ -1,6 +1,7 @@
-"""A result for spreadsheets: one row per aggregation and measure.
+"""A result for programs and spreadsheets: JSON (the document as it is) and CSV.
 
-Columns, in this order (units end their names; an empty cell is an unknown value):
+CSV has one row per aggregation and measure, Parquet (`parquet.py`) the same ones. Columns, in this
+order (units end their names; an empty cell is an unknown value):
 
     run_id scenario broker status exit_code measured_seconds
     aggregation       run, interval_max or interval_mean
@@ -22,6 +23,7 @@ one row without aggregation and measure, so that its status is not lost.
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterator
 from typing import Any, TextIO
 
@@ -33,6 +35,12 @@ from bench_spark.report.measures import (
     in_order,
     statistics_of,
 )
+
+
+def write_json(document: Document, writer: TextIO) -> None:
+    # NaN is no JSON: a document that holds one is our bug, and better found here than by a reader.
+    writer.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
 
 _RUN = ("run_id", "scenario", "broker", "status", "exit_code", "measured_seconds")
 _VALUES = ("min_us", "mean_us", *(field for field, _ in PERCENTILE_COLUMNS))
