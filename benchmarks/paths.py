@@ -27,7 +27,7 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
 from bench_spark.core.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shape_for
 from bench_spark.datasets.ordering import ordering_of
-from bench_spark.datasets.record_files import RecordFiles
+from bench_spark.datasets.records import RecordFiles
 from bench_spark.identity.registry import carrier_named
 from bench_spark.scenario.dataset_section import Dataset
 from bench_spark.scenario.identity_section import Identity
