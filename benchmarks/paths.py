@@ -28,7 +28,7 @@ from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_
 from bench_spark.core.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shape_for
 from bench_spark.datasets.ordering import ordering_of
 from bench_spark.datasets.records import RecordFiles
-from bench_spark.identity.registry import carrier_named
+from bench_spark.identity.carriers import carrier_named
 from bench_spark.scenario.dataset_section import Dataset
 from bench_spark.scenario.identity_section import Identity
 from bench_spark.scenario.load_sections import Message
