@@ -100,7 +100,8 @@ def test_one_consumer_receives_the_copies_of_all_its_queues(broker: Broker) -> N
 def test_what_one_consumer_of_a_fan_out_never_got_is_lost_there_and_nowhere_else(
     broker: Broker,
 ) -> None:
-    phases = {"warmup_seconds": 0.2, "measure_seconds": 2, "drain_seconds": 2}
+    # Without a warm-up every message counts, also those that are stolen from a slow machine.
+    phases = {"warmup_seconds": 0, "measure_seconds": 2, "drain_seconds": 2}
     plan = plan_of(
         topology="fan-out", producers=2, consumers=3, phases=phases, amqp={"prefetch": 1}
     )
