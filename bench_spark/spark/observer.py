@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from bench_spark import __version__
 from bench_spark.agent.protocol import EventRow
 from bench_spark.agent.timeline import Timeline
-from bench_spark.collector.control import RunControl
-from bench_spark.collector.evidence import (
+from bench_spark.collector.accounts import (
+    AgentHealth,
     accounts_of,
     agent_entry,
     counted_while_measured,
@@ -21,7 +21,7 @@ from bench_spark.collector.evidence import (
     silences_of,
     uses_confirms,
 )
-from bench_spark.collector.health import AgentHealth
+from bench_spark.collector.control import RunControl
 from bench_spark.core.clock import NANOSECONDS, Clock, WallClockWatch, WallStep
 from bench_spark.load_course import measured_seconds
 from bench_spark.monitor.monitor import Monitor

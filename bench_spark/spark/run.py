@@ -23,9 +23,9 @@ from pyspark.sql import SparkSession
 from bench_spark.agent.agent import AgentTask
 from bench_spark.agent.protocol import EventRow, new_token
 from bench_spark.agent.timeline import Timeline
+from bench_spark.collector.accounts import measured_span
 from bench_spark.collector.committer import Committer, commit_samples, events_table
 from bench_spark.collector.control import DRIVER, Failure, RunControl
-from bench_spark.collector.evidence import measured_span
 from bench_spark.collector.server import CollectorServer
 from bench_spark.core.clock import NANOSECONDS, Clock
 from bench_spark.errors import (

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench_spark.collector.accounts import Accounts
+from bench_spark.collector.accounts import Accounts, AgentSamples, Counted
 from bench_spark.collector.control import Failure
-from bench_spark.collector.evidence import AgentSamples, Counted
 from bench_spark.plan import Plan
 from bench_spark.summary.checks import Check
 from bench_spark.summary.objectives import MissedWhileRunning

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bench_spark.agent.sampler import SAMPLE_DTYPE, seconds_of
-from bench_spark.collector.evidence import AgentSamples
+from bench_spark.collector.accounts import AgentSamples
 from bench_spark.core.throughput import throughput, throughput_of_all
 
 
