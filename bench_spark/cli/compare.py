@@ -10,8 +10,7 @@ import typer
 from bench_spark.cli.options import DEFAULT_STORE, StoreOption
 from bench_spark.cli.output import Formats, parse_formats_of
 from bench_spark.cli.stored import existing_store, stored_run
-from bench_spark.compare.comparison import Group, comparison_document
-from bench_spark.compare.gates import parse_gate
+from bench_spark.compare.comparison import Group, comparison_document, parse_gate
 from bench_spark.compare.series import RunSeries, run_series
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
 from bench_spark.report.comparison import write_comparison

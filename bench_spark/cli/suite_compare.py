@@ -25,8 +25,7 @@ from bench_spark.cli.compare import (
 from bench_spark.cli.options import DEFAULT_STORE, StoreOption
 from bench_spark.cli.output import Formats, parse_formats_of
 from bench_spark.cli.stored import existing_store
-from bench_spark.compare.comparison import Group, comparison_document
-from bench_spark.compare.gates import parse_gate
+from bench_spark.compare.comparison import Group, comparison_document, parse_gate
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
 from bench_spark.report.comparison import write_suite_comparison
 from bench_spark.report.formats import write_json

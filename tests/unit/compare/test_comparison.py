@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench_spark.compare import comparison
+from bench_spark.compare import comparison as comparison
 from bench_spark.compare.comparison import (
     BETTER,
     BOOTSTRAP,
@@ -26,9 +26,9 @@ from bench_spark.compare.comparison import (
     compare,
     comparison_document,
     differences,
+    parse_gate,
 )
 from bench_spark.compare.estimates import Estimate
-from bench_spark.compare.gates import parse_gate
 from bench_spark.compare.series import MOST_INTERVALS, RunSeries, run_series
 from bench_spark.core.hdr import Histogram, SparseHistogram, merge_sparse, shape_for
 from bench_spark.errors import ConfigurationError
