@@ -20,7 +20,8 @@ import pytest
 from restartable import kill
 
 from bench_spark import brokers
-from bench_spark.brokers import BrokerStatus, process
+from bench_spark.brokers import BrokerStatus
+from bench_spark.brokers import base as process
 from bench_spark.brokers.mosquitto import installed_program
 from bench_spark.brokers.rabbitmq import installed_programs
 from bench_spark.errors import EnvironmentNotReady
