@@ -33,7 +33,7 @@ from bench_spark.report.html_compare import write_suite_comparison_html
 from bench_spark.report.measures import Document
 from bench_spark.scenario.suite import RATE, Suite, Trial, trials_of, value_text
 from bench_spark.store import Store
-from bench_spark.suite.progress import TrialRun, is_finished, runs_of_suite
+from bench_spark.suite.runner import TrialRun, is_finished, runs_of_suite
 
 NO_VARIANT = "none"
 

@@ -24,7 +24,7 @@ from bench_spark.scenario.resources import ResourceSource
 from bench_spark.scenario.suite import hook_arguments, hook_environment, trials_of
 from bench_spark.scenario.suite_loader import load_suite
 from bench_spark.store import Store
-from bench_spark.suite.hooks import run_hook
+from bench_spark.suite.runner import run_hook
 
 SECOND = 1_000_000_000
 
