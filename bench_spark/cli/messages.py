@@ -65,7 +65,7 @@ def joined_section(
     from bench_spark.messages.joining import JoinRule
     from bench_spark.spark.joins import join_messages
     from bench_spark.spark.rebuild import windows_of_run
-    from bench_spark.summary.trace import TraceFacts, trace_section
+    from bench_spark.summary.facts import TraceFacts, trace_section
 
     scenario = stored_scenario(run_id, dumped_scenario)
     timeline = windows_of_run(store, run_id).timeline

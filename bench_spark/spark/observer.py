@@ -30,8 +30,7 @@ from bench_spark.spark.overhead import SparkOverhead, jvm_pid
 from bench_spark.spark.request import RunRequest
 from bench_spark.store import Store
 from bench_spark.summary.checks import Check
-from bench_spark.summary.facts import RunFacts
-from bench_spark.summary.objectives import MissedWhileRunning
+from bench_spark.summary.facts import MissedWhileRunning, RunFacts
 
 MOST_LATE_SHARE = 0.05
 """Of the measured phase, that an agent may miss at its beginning."""

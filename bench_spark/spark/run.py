@@ -64,7 +64,7 @@ from bench_spark.spark.windows import ROLLING_SECONDS, LiveWindow, RunWindows, e
 from bench_spark.store import Store
 from bench_spark.summary.checks import Check
 from bench_spark.summary.document import RunSummary, summarise
-from bench_spark.summary.objectives import MissedWhileRunning, missed_in_window
+from bench_spark.summary.facts import MissedWhileRunning, missed_in_window
 from bench_spark.summary.rows import summary_rows
 from bench_spark.threads import thread_errors, watched
 from bench_spark.transports.leftovers import KnownRun, delete_left_by

@@ -20,7 +20,7 @@ from bench_spark.spark.joins import join_messages
 from bench_spark.spark.session import JVM_GONE
 from bench_spark.store import Store
 from bench_spark.summary.checks import Check
-from bench_spark.summary.trace import TraceFacts
+from bench_spark.summary.facts import TraceFacts
 
 TABLE = "messages"
 

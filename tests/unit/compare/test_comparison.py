@@ -34,7 +34,7 @@ from bench_spark.core.hdr import Histogram, SparseHistogram, merge_sparse, shape
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.comparison import write_comparison
 from bench_spark.scenario.models import Scenario
-from bench_spark.summary.statistics import statistics
+from bench_spark.summary.totals import statistics
 
 STARTED = 1_700_000_000.0
 HIGHEST_US = 10_000_000
