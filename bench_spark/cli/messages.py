@@ -63,8 +63,8 @@ def joined_section(
 ) -> dict[str, Any]:
     """The section `trace` of the run's result, made anew."""
     from bench_spark.messages.joining import JoinRule
-    from bench_spark.spark.joins import join_messages
     from bench_spark.spark.rebuild import windows_of_run
+    from bench_spark.spark.run_messages import join_messages
     from bench_spark.summary.facts import TraceFacts, trace_section
 
     scenario = stored_scenario(run_id, dumped_scenario)

@@ -21,13 +21,7 @@ from bench_spark.spark.dataset_rows import DatasetRows
 from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
 from bench_spark.spark.request import Display, RunRequest
 from bench_spark.spark.run import Run
-from bench_spark.spark.session import (
-    JVM_GONE,
-    free_slots,
-    master_of,
-    start_timeout,
-    wait_for_slots,
-)
+from bench_spark.spark.session import JVM_GONE, free_slots, master_of, start_timeout, wait_for_slots
 from bench_spark.store import Store
 from bench_spark.summary.document import RunSummary
 from bench_spark.threads import watched

@@ -10,7 +10,7 @@ from whole_runs import CarryOut
 
 from bench_spark.errors import EXIT_BUG, EXIT_DEGRADED, BenchError, EnvironmentNotReady
 from bench_spark.scenario.broker import Broker
-from bench_spark.spark import agents_job
+from bench_spark.spark import run as agents_job
 from bench_spark.spark import run as run_module
 from bench_spark.spark.metrics import RollingMetrics
 from bench_spark.threads import thread_errors

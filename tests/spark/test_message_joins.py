@@ -17,8 +17,8 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.hdr import SparseHistogram
 from bench_spark.messages.joining import JoinRule
-from bench_spark.spark import joins
-from bench_spark.spark.joins import join_messages
+from bench_spark.spark import run_messages as joins
+from bench_spark.spark.run_messages import join_messages
 from bench_spark.spark.sql import run_query
 from bench_spark.store import Store, TableFile
 from bench_spark.tables import MESSAGES

@@ -22,8 +22,8 @@ from bench_spark.plan_of_rows import with_rows
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.dataset_section import Columns, Dataset, Replay
 from bench_spark.scenario.models import Scenario
-from bench_spark.spark import plain_columns
-from bench_spark.spark.plain_columns import write_columns
+from bench_spark.spark import dataset_rows as plain_columns
+from bench_spark.spark.dataset_rows import write_columns
 from bench_spark.transports.registry import SizeLimit
 
 BINARY = pa.binary()
