@@ -14,8 +14,8 @@ import psutil
 import typer
 
 from bench_spark.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError, EnvironmentNotReady
+from bench_spark.process import ENDING_SIGNALS, handled
 from bench_spark.report.live import Steps
-from bench_spark.signals import ENDING_SIGNALS, handled
 
 
 @contextmanager

@@ -26,9 +26,9 @@ from bench_spark.collector.accounts import AgentSamples
 from bench_spark.errors import BenchError
 from bench_spark.histogram_column import histogram_array
 from bench_spark.messages.live import DRIVER, LiveFiles
+from bench_spark.process import watched
 from bench_spark.store import Store, TableFile
 from bench_spark.tables import COUNTERS, EVENTS, SAMPLES
-from bench_spark.threads import watched
 
 COMMIT_SECONDS = 1.0
 """How long rows wait for others at most."""

@@ -46,8 +46,7 @@ from bench_spark.datasets.scanning import I64
 from bench_spark.errors import ConfigurationError
 from bench_spark.identity.carriers import make_carrier
 from bench_spark.identity.checking import found_in, with_found
-from bench_spark.plan import Plan
-from bench_spark.plan_of_rows import with_rows
+from bench_spark.plan import Plan, with_rows
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.dataset_section import Dataset
 from bench_spark.spark.sql import one_line

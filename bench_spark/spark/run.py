@@ -53,8 +53,8 @@ from bench_spark.errors import (
     StoreError,
     error_of_kind,
 )
+from bench_spark.process import ENDING_SIGNALS, handled, thread_errors, watched
 from bench_spark.scenario.shown import shown_value
-from bench_spark.signals import ENDING_SIGNALS, handled
 from bench_spark.spark.agent_task import StoreMarker, in_task, store_marker
 from bench_spark.spark.merge import TickRows
 from bench_spark.spark.metrics import LiveDelay, RollingMetrics, live_check
@@ -78,7 +78,6 @@ from bench_spark.summary.checks import Check
 from bench_spark.summary.document import RunSummary, summarise
 from bench_spark.summary.facts import MissedWhileRunning, missed_in_window
 from bench_spark.summary.rows import summary_rows
-from bench_spark.threads import thread_errors, watched
 from bench_spark.transports.leftovers import KnownRun, delete_left_by
 
 CLOSING_SECONDS = 10.0

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from bench_spark.agent.timeline import Timeline as Phases
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.load_course import has_open_end
+from bench_spark.process import watched
 from bench_spark.report import html_live
 from bench_spark.report.charts import Line
 from bench_spark.report.html_run import caption_of
@@ -31,7 +32,6 @@ from bench_spark.report.time_charts import (
     time_charts,
 )
 from bench_spark.report.timeline import Timeline
-from bench_spark.threads import watched
 from bench_spark.watch.followed_run import FollowedRun
 from bench_spark.watch.run_state import CONSUMER, KEPT_SECONDS, RunState
 

@@ -9,11 +9,11 @@ import pytest
 from whole_runs import CarryOut
 
 from bench_spark.errors import EXIT_BUG, EXIT_DEGRADED, BenchError, EnvironmentNotReady
+from bench_spark.process import thread_errors
 from bench_spark.scenario.broker import Broker
 from bench_spark.spark import run as agents_job
 from bench_spark.spark import run as run_module
 from bench_spark.spark.metrics import RollingMetrics
-from bench_spark.threads import thread_errors
 
 # Much longer than the run lasts once its thread is dead.
 LONG = {"phases": {"warmup_seconds": 0, "measure_seconds": 600, "drain_seconds": 2}}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench_spark.brokers.base import Command, end, spawn
-from bench_spark.descriptors import raise_limit
+from bench_spark.process import raise_limit
 
 FEW = 256
 

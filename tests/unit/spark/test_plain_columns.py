@@ -17,8 +17,7 @@ from bench_spark.datasets.records import ColumnRecords
 from bench_spark.errors import ConfigurationError
 from bench_spark.identity.carriers import carrier_named
 from bench_spark.identity.checking import found_in, with_found
-from bench_spark.plan import make_plan
-from bench_spark.plan_of_rows import with_rows
+from bench_spark.plan import make_plan, with_rows
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.dataset_section import Columns, Dataset, Replay
 from bench_spark.scenario.models import Scenario

@@ -17,9 +17,8 @@ from bench_spark.agent.protocol import EventRow
 from bench_spark.collector.committer import events_table
 from bench_spark.core.hdr import Histogram, SparseHistogram, shape_for
 from bench_spark.spark.run import compact_overdue
-from bench_spark.store import Store
+from bench_spark.store import KEPT, Store
 from bench_spark.summary.totals import TickTotals, statistics
-from bench_spark.version_checksum import KEPT
 
 HIGHEST_US = 10_000_000
 
