@@ -1,6 +1,6 @@
 """From a scenario to one Assignment per agent: who gets which producers, consumers and records.
 
-Who goes to which task is for `placement.py`, how the load goes over time for `load_course.py`.
+How the load goes over time is for `load_course.py`.
 
 The plan of a run whose data set is a table, once the table has been read: until then nobody knows
 how many records it holds and, where it is recorded traffic, when they are due.
@@ -29,8 +29,8 @@ from bench_spark.load_course import (
     rate_changes,
     total_rate_per_second,
 )
-from bench_spark.scenario.ends_section import Egress, Ingress
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.sections import Egress, Ingress
 from bench_spark.scenario.topologies import Wiring
 
 

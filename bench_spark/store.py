@@ -537,7 +537,7 @@ class Store:
         """Rewrite small files as large ones. No data changes: streaming readers do not notice.
 
         Two of these at once must not be: deltalake (1.6) lets both commit, each takes away the same
-        files and adds a copy of their rows, and all of them are there twice. See `housekeeping.py`.
+        files and adds a copy of their rows, and all of them are there twice. See `spark/run.py`.
         """
 
         def optimize(handle: DeltaTable) -> None:

@@ -43,8 +43,7 @@ from bench_spark.brokers.qpid import Qpid
 from bench_spark.brokers.rabbitmq import RabbitMQ
 from bench_spark.cache import cache_directory
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.resources import ResourceSource
+from bench_spark.scenario.broker import Broker, ResourceSource
 
 START_SECONDS = 90.0
 """A JVM or an Erlang node on a busy small machine; the usual time is under ten seconds."""

@@ -17,8 +17,8 @@ from bench_spark.cli.stored import existing_store, stored_run
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan
 from bench_spark.report.terminal import write_trace
-from bench_spark.scenario.stored import stored_scenario
-from bench_spark.scenario.trace_section import ALL
+from bench_spark.scenario.models import stored_scenario
+from bench_spark.scenario.sections import ALL
 from bench_spark.store import Store
 
 LOCAL_MASTER = "local[*]"

@@ -28,9 +28,9 @@ from bench_spark.compare.series import BY_NAME, COUNTED, Metric, RunSeries, name
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.descriptions import brokers_of, environment_of
 from bench_spark.report.formatting import dotted
-from bench_spark.scenario.conditions import FACTORS, OPERATORS, parse_condition, wrong_unit
-from bench_spark.scenario.shown import shown_value
-from bench_spark.scenario.stored import comparable_scenario
+from bench_spark.scenario.models import comparable_scenario
+from bench_spark.scenario.objectives import FACTORS, OPERATORS, parse_condition, wrong_unit
+from bench_spark.scenario.problems import shown_value
 from bench_spark.summary.document import Document
 
 RULE = (

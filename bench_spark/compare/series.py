@@ -25,9 +25,8 @@ from bench_spark.compare.estimates import (
 from bench_spark.core.hdr import SparseHistogram, merge_sparse
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.measures import Document
-from bench_spark.scenario.conditions import Unit
-from bench_spark.scenario.nearest import nearest
-from bench_spark.scenario.shown import shown_value
+from bench_spark.scenario.objectives import Unit
+from bench_spark.scenario.problems import nearest, shown_value
 from bench_spark.scenario.suite_file import MEASURES
 from bench_spark.summary.totals import Tick
 from bench_spark.tables import PERCENTILES

@@ -48,7 +48,7 @@ from bench_spark.identity.carriers import make_carrier
 from bench_spark.identity.checking import found_in, with_found
 from bench_spark.plan import Plan, with_rows
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.dataset_section import Dataset
+from bench_spark.scenario.sections import Dataset
 from bench_spark.spark.sql import one_line
 from bench_spark.store import Store
 from bench_spark.transports.registry import size_limit

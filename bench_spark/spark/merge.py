@@ -1,7 +1,7 @@
 """Event rows of many agents, merged exactly into one row per run, role, phase and tick.
 
 Runs on the executors inside `mapInArrow` and once more in the driver over the few rows that come
-back. numpy and pyarrow only: nothing here needs a JVM, and no Python statement runs per bucket
+back. numpy and pyarrow do the work: merging needs no JVM, and no Python statement runs per bucket
 (a real row has three histograms of some 3 000 buckets; they stay views of Arrow's buffers).
 
 A merged row remembers which event rows it consists of. That makes merging exactly-once: a row that

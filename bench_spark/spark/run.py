@@ -54,7 +54,7 @@ from bench_spark.errors import (
     error_of_kind,
 )
 from bench_spark.process import ENDING_SIGNALS, handled, thread_errors, watched
-from bench_spark.scenario.shown import shown_value
+from bench_spark.scenario.problems import shown_value
 from bench_spark.spark.agent_task import StoreMarker, in_task, store_marker
 from bench_spark.spark.merge import TickRows
 from bench_spark.spark.metrics import LiveDelay, RollingMetrics, live_check

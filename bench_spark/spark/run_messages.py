@@ -37,7 +37,7 @@ from bench_spark.messages.joining import (
 )
 from bench_spark.messages.live import LiveFiles, LiveJoin
 from bench_spark.plan import Plan
-from bench_spark.scenario.trace_section import ALL, traced_every
+from bench_spark.scenario.sections import ALL, traced_every
 from bench_spark.spark.session import JVM_GONE
 from bench_spark.spark.sql import read_table
 from bench_spark.store import Store

@@ -13,7 +13,7 @@ from bench_spark.core.hdr import SparseHistogram
 from bench_spark.messages.joining import JoinedMessages
 from bench_spark.plan import Plan
 from bench_spark.scenario.objectives import Judged, Objective, parse_objective
-from bench_spark.scenario.trace_section import OFF
+from bench_spark.scenario.sections import OFF
 from bench_spark.summary.checks import Check, TraceFindings
 from bench_spark.summary.totals import statistics
 

@@ -23,7 +23,7 @@ from bench_spark.load_course import has_to_settle
 from bench_spark.plan import Plan, make_plan
 from bench_spark.report.measures import Document
 from bench_spark.report.timeline import DURATION_COLUMNS, RATE_COLUMNS, ROLLING, broker_row
-from bench_spark.scenario.stored import stored_scenario
+from bench_spark.scenario.models import stored_scenario
 from bench_spark.summary.document import timeline_at
 from bench_spark.tables import PERCENTILES
 

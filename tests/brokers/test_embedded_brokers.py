@@ -31,8 +31,7 @@ from contract import (
 )
 
 from bench_spark import brokers
-from bench_spark.brokers import BrokerStatus, mosquitto, rabbitmq
-from bench_spark.brokers import lifecycle as lifecycle
+from bench_spark.brokers import BrokerStatus, lifecycle, mosquitto, rabbitmq
 from bench_spark.brokers.base import free_ports
 from bench_spark.errors import EnvironmentNotReady
 

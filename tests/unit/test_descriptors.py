@@ -17,7 +17,7 @@ FEW = 256
 
 ASKING = """
 import resource, sys
-from bench_spark.descriptors import make_room_for
+from bench_spark.process import make_room_for
 from bench_spark.errors import EnvironmentNotReady
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 300))
 make_room_for(15, files_each=10)

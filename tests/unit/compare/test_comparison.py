@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench_spark.compare import comparison as comparison
+from bench_spark.compare import comparison
 from bench_spark.compare.comparison import (
     BETTER,
     BOOTSTRAP,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.core.hdr import Histogram, SparseHistogram, merge_sparse, shape_for
-from bench_spark.spark import merge as merge
+from bench_spark.spark import merge
 from bench_spark.spark.merge import (
     TICK_ROWS,
     RowIdentity,
