@@ -1,11 +1,21 @@
-"""Splits a scenario into one Assignment per Spark task. Pure: no broker, no Spark, no clock.
+"""From a scenario to one Assignment per agent: who gets which producers, consumers and records.
 
-Who goes to which task is for `placement.py`, how the load goes over time for `load_course.py`.
+How the load goes over time is for `load_course.py`.
+
+The plan of a run whose data set is a table, once the table has been read: until then nobody knows
+how many records it holds and, where it is recorded traffic, when they are due.
+
+Which agent gets which producers and consumers of a run. Pure. Destinations tie members together, as
+`scenario/topologies.py` says. Whole groups (destinations with their producers and consumers) stay
+in one agent where they can, so that one clock measures both ends and the accounts close inside one
+process; only when there are more agents than groups are a group's members spread over several
+agents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -19,17 +29,132 @@ from bench_spark.load_course import (
     rate_changes,
     total_rate_per_second,
 )
-from bench_spark.placement import (
-    Member,
-    Placed,
-    destinations_of,
-    message_shares,
-    placed_members,
-    shared_destinations,
-    whole_groups,
-)
-from bench_spark.scenario.ends_section import Egress, Ingress
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.sections import Egress, Ingress
+from bench_spark.scenario.topologies import Wiring
+
+
+@dataclass(frozen=True)
+class Member:
+    """A producer or consumer, by its number in the whole run."""
+
+    index: int
+    destinations: tuple[int, ...]
+
+
+Placed = list[tuple[tuple[Member, ...], tuple[Member, ...]]]
+"""Producers and consumers of each agent."""
+
+
+def placed_members(scenario: Scenario) -> Placed:
+    """As `placement` says; `agents` is a number already."""
+    return _place_split(scenario) if scenario.placement == "split" else _place_paired(scenario)
+
+
+def _place_paired(scenario: Scenario) -> Placed:
+    agents, wiring = int(scenario.agents), scenario.wiring
+    groups = wiring.groups
+    producers: list[list[Member]] = [[] for _ in range(agents)]
+    consumers: list[list[Member]] = [[] for _ in range(agents)]
+    for role, members, group_of in (
+        (producers, _producers(wiring), wiring.group_of_producer),
+        (consumers, _consumers(wiring), wiring.group_of_consumer),
+    ):
+        in_group: list[list[Member]] = [[] for _ in range(groups)]
+        for member in members:
+            in_group[group_of(member.index)].append(member)
+        for group, together in enumerate(in_group):
+            hosts = (
+                range(group % agents, group % agents + 1)
+                if groups >= agents
+                else range(group, agents, groups)
+            )
+            for host, share in zip(hosts, _dealt(together, len(hosts)), strict=True):
+                role[host].extend(share)
+    if scenario.dataset.is_set:
+        # In order of their numbers, as the records are dealt.
+        producers = [sorted(made, key=lambda member: member.index) for made in producers]
+    return [(tuple(made), tuple(used)) for made, used in zip(producers, consumers, strict=True)]
+
+
+def _place_split(scenario: Scenario) -> Placed:
+    agents, wiring = int(scenario.agents), scenario.wiring
+    members = scenario.producers + scenario.consumers
+    producing = round(agents * scenario.producers / members)
+    producing = min(max(producing, 1, agents - scenario.consumers), agents - 1, scenario.producers)
+    placed: Placed = [(tuple(share), ()) for share in _dealt(_producers(wiring), producing)]
+    consuming = max(1, agents - producing)
+    placed += [((), tuple(share)) for share in _dealt(_consumers(wiring), consuming)]
+    return placed
+
+
+def _producers(wiring: Wiring) -> list[Member]:
+    return [
+        Member(index, (wiring.destination_of_producer(index),)) for index in range(wiring.producers)
+    ]
+
+
+def _consumers(wiring: Wiring) -> list[Member]:
+    numbers = [wiring.destinations_of_consumer(index) for index in range(wiring.consumers)]
+    received = {of_group: tuple(of_group) for of_group in numbers}  # one for all of a group
+    return [Member(index, received[of_group]) for index, of_group in enumerate(numbers)]
+
+
+def _dealt(members: Sequence[Member], hands: int) -> list[list[Member]]:
+    return [list(members[hand::hands]) for hand in range(hands)]
+
+
+def destinations_of(members: Iterable[Member]) -> set[int]:
+    return {index for member in members for index in member.destinations}
+
+
+def whole_groups(wiring: Wiring, destinations: Iterable[int]) -> list[int]:
+    """These destinations and all others of their groups, in order."""
+    groups = {wiring.group_of_destination(index) for index in destinations}
+    return sorted(index for group in groups for index in wiring.destinations_of_group(group))
+
+
+def shared_destinations(wiring: Wiring, placed: Placed) -> set[int]:
+    """Of groups with members in several agents."""
+    seen: set[int] = set()
+    shared: set[int] = set()
+    for producers, consumers in placed:
+        used = set(whole_groups(wiring, destinations_of(producers + consumers)))
+        shared |= used & seen
+        seen |= used
+    return shared
+
+
+def message_shares(scenario: Scenario, placed: Placed) -> list[int | None]:
+    """`load.messages` dealt over agents in proportion to their producers, adding up exactly; in
+    proportion to their consumers where nobody produces."""
+    messages = scenario.load.messages
+    if messages is None:
+        return [None] * len(placed)
+    if scenario.dataset.is_set and not scenario.dataset.repeat:
+        return [_records_of(producers, scenario) for producers, _ in placed]
+    counts = [
+        len(consumers if scenario.only_consumes else producers) for producers, consumers in placed
+    ]
+    return list(_proportional(messages, counts))
+
+
+def _records_of(producers: Sequence[Member], scenario: Scenario) -> int:
+    """How many records these producers have, of which each takes every so-manieth: together they
+    send each once."""
+    records, step = scenario.dataset.found.records, scenario.producers
+    return sum(len(range(producer.index, records, step)) for producer in producers)
+
+
+def _proportional(total: int, weights: Iterable[int]) -> Iterable[int]:
+    weights = list(weights)
+    whole, given, seen = sum(weights), 0, 0
+    for weight in weights:
+        seen += weight
+        upto = math.floor(total * seen / whole)
+        yield upto - given
+        given = upto
+
 
 MOST_DESTINATIONS_BROKEN_DOWN = 100
 """Per agent: every destination has event rows of its own, each with its histograms."""
@@ -354,3 +479,36 @@ def _what_keeps_apart(scenario: Scenario) -> str:
         return f"topology {scenario.topology} ties all together: use agents: 1"
     what = "consumers" if scenario.topology == "fan-in" else "destinations"
     return f"use at least as many {what} as agents"
+
+
+def with_rows(plan: Plan, scenario: Scenario, rows_at: str) -> Plan:
+    """The same members with the scenario as it is once its table was read, and where its rows
+    are."""
+    if scenario.dataset.is_recorded:
+        scenario = _at_the_recorded_pace(scenario, rows_at)
+    made = make_plan(scenario, plan.run_id)
+    assignments = [replace(one, rows_at=rows_at) for one in made.assignments]
+    if any(one.first_measured is not None for one in assignments):
+        assignments = with_phases_by_number(assignments)
+    return replace(made, assignments=tuple(assignments))
+
+
+def _at_the_recorded_pace(scenario: Scenario, rows_at: str) -> Scenario:
+    """Recorded traffic has its own rate, and without repeating its own length."""
+    recording = recording_at(rows_at, scenario.dataset.repeat)
+    phases = scenario.phases
+    if not scenario.dataset.repeat:
+        milliseconds = recording.last_ns // 1_000_000 + 1
+        phases = phases.model_copy(update={"measure_seconds": milliseconds / 1000})
+    start_ns = round(phases.warmup_seconds * NANOSECONDS)
+    end_ns = start_ns + round(phases.measure_seconds * NANOSECONDS)
+    rows = recording.rows_before(end_ns) - recording.rows_before(start_ns)
+    if not rows:
+        raise ConfigurationError(
+            "dataset.columns.interval: no row is due in the measured phase; lengthen "
+            "phases.measure_seconds, or raise dataset.replay.speed"
+        )
+    load = scenario.load.model_copy(
+        update={"scope": "total", "rate_per_second": rows / phases.measure_seconds}
+    )
+    return scenario.model_copy(update={"phases": phases, "load": load})

@@ -1,13 +1,23 @@
-"""A store: the Delta tables of `tables.py` under one path or URI, written by deltalake.
+"""The Delta tables of a store, written by deltalake; how they are made and brought up to date.
 
 One `Store` object is the only writer of its tables in this process: the collector appends events,
 the rolling metrics append their rows, the end of a run replaces its row in `runs`. Nothing here
 needs a JVM: a commit costs some 10 ms, against seconds for the first ones of Spark's own writer.
+
+Opening the tables of a store: made where they are missing, brought up to this program's schemas. A
+store that cannot be used is refused here, in one line that holds no credentials.
+
+Version checksums: what a Delta table consists of, told beside a commit. Spark's Delta reads schema
+and protocol of a new version from `<version>.crc` if that is there, and otherwise runs a job over
+the transaction log. A streaming reader does so for every batch: with the file a batch of the
+rolling metrics costs a third less CPU. deltalake does not write these files, so this does, next to
+the commits of one process; a reader that finds none loses only time.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import threading
@@ -23,7 +33,9 @@ import pyarrow as pa
 from deltalake import (
     CommitProperties,
     DeltaTable,
+    Field,
     QueryBuilder,
+    Schema,
     Transaction,
     WriterProperties,
     write_deltalake,
@@ -34,15 +46,180 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from bench_spark import tables
-from bench_spark.errors import StoreError
-from bench_spark.store_opening import (
-    in_one_line,
-    open_table,
-    prove_writable,
-    try_to_write,
-    without_user,
-)
-from bench_spark.version_checksum import VersionChecksums
+from bench_spark.errors import StoreError, StoreNotReady
+
+_TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_USER_INFO = re.compile(r"(://)[^/@\s]+@")
+
+
+def prove_writable(directory: Path) -> None:
+    """Try a local store with a file of its own; a remote one is tried by creating its tables."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        try_to_write(directory)
+    except OSError as error:
+        raise StoreNotReady(f"store {directory} cannot be written: {error.strerror}") from error
+
+
+def try_to_write(directory: Path, size_bytes: int = 0) -> None:
+    """Raise the OSError that a file of this size would meet. Its room is given back at once."""
+    trial = directory / f".writable-{os.getpid()}-{threading.get_ident()}"
+    with trial.open("wb") as file:
+        trial.unlink()
+        if size_bytes:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+
+
+def open_table(store: str, name: str, storage_options: Mapping[str, str] | None) -> DeltaTable:
+    """The table of this name in the store with this URI."""
+    options = dict(storage_options) if storage_options else None
+    try:
+        handle = DeltaTable.create(
+            tables.table_uri(store, name),
+            schema=tables.TABLES[name],
+            mode="ignore",
+            configuration={
+                tables.SCHEMA_PROPERTY: str(tables.SCHEMA_NUMBER),
+                **tables.PROPERTIES.get(name, {}),
+            },
+            storage_options=options,
+            raise_if_key_not_exists=False,
+        )
+        handle.update_incremental()
+    except (DeltaError, OSError) as error:
+        raise StoreNotReady(
+            f"store {without_user(store)}: table {name} cannot be opened or created: "
+            f"{in_one_line(error)}"
+        ) from error
+    _migrate(store, name, handle)
+    return handle
+
+
+def _migrate(store: str, name: str, handle: DeltaTable) -> None:
+    """The one migration step: columns that this program knows and the table lacks."""
+    configuration = handle.metadata().configuration
+    number = int(configuration.get(tables.SCHEMA_PROPERTY) or 0)
+    if number > tables.SCHEMA_NUMBER:
+        raise StoreError(
+            f"store {without_user(store)}: table {name} has schema {number}, this program knows "
+            f"{tables.SCHEMA_NUMBER}: use a newer bench-spark"
+        )
+    present = {field.name for field in handle.schema().fields}
+    known: list[Field] = Schema.from_arrow(tables.TABLES[name]).fields
+    missing = [field for field in known if field.name not in present]
+    try:
+        if missing:
+            handle.alter.add_columns(missing)
+        lacking = {
+            key: value
+            for key, value in tables.PROPERTIES.get(name, {}).items()
+            if key not in configuration
+        }
+        if number < tables.SCHEMA_NUMBER:
+            lacking[tables.SCHEMA_PROPERTY] = str(tables.SCHEMA_NUMBER)
+        if lacking:
+            handle.alter.set_table_properties(lacking, raise_if_not_exists=False)
+    except (DeltaError, OSError) as error:
+        raise StoreNotReady(
+            f"store {without_user(store)}: table {name} could not be brought to schema "
+            f"{tables.SCHEMA_NUMBER}: {in_one_line(error)}"
+        ) from error
+
+
+def without_user(uri: str) -> str:
+    return _USER_INFO.sub(r"\1", uri)
+
+
+def in_one_line(error: BaseException) -> str:
+    """deltalake draws coloured trees of causes over several lines; credentials stay out of them."""
+    text = _TERMINAL_COLOUR.sub("", str(error)).replace("↳", ":")
+    return without_user(" ".join(text.split()))[:300]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The files of a table at one version."""
+
+    version: int
+    files: int
+    size_bytes: int
+
+    def after(self, commit: str) -> Contents | None:
+        """Contents after the commit that follows; None where its actions do not tell."""
+        files, size_bytes = self.files, self.size_bytes
+        for line in commit.splitlines():
+            action = json.loads(line)
+            if added := action.get("add"):
+                files, size_bytes = files + 1, size_bytes + int(added["size"])
+            elif "remove" in action:
+                return None
+        return Contents(self.version + 1, files, size_bytes)
+
+    @classmethod
+    def of(cls, handle: DeltaTable) -> Contents:
+        sizes = handle.get_add_actions()["size_bytes"].to_pylist()
+        return cls(handle.version(), len(sizes), sum(sizes))
+
+
+KEPT = 20
+"""Readers want the newest; a log of thousands of files slows every commit down."""
+
+
+class VersionChecksums:
+    """Writes the checksum of each version that a handle commits. Local tables only."""
+
+    def __init__(self, table: Path) -> None:
+        self._log = table / "_delta_log"
+        self._known: Contents | None = None
+
+    def write(self, handle: DeltaTable) -> None:
+        """To be called after a commit, with the handle that made it."""
+        version = handle.version()
+        contents = self._next(version) or Contents.of(handle)
+        self._known = contents
+        checksum = self._log / f"{version:020d}.crc"
+        fresh = checksum.with_name(f".{checksum.name}.{os.getpid()}")
+        fresh.write_text(checksum_text(handle, contents))
+        fresh.rename(checksum)
+        (self._log / f"{version - KEPT:020d}.crc").unlink(missing_ok=True)
+
+    def _next(self, version: int) -> Contents | None:
+        """What is known, moved on by one commit: a table may have thousands of files to count."""
+        if self._known is None or self._known.version + 1 != version:
+            return None
+        return self._known.after((self._log / f"{version:020d}.json").read_text())
+
+
+def checksum_text(handle: DeltaTable, contents: Contents) -> str:
+    """As the Delta protocol describes it under "Version Checksum File"."""
+    metadata, protocol = handle.metadata(), handle.protocol()
+    described: dict[str, Any] = {
+        "id": metadata.id,
+        "name": metadata.name,
+        "description": metadata.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": handle.schema().to_json(),
+        "partitionColumns": metadata.partition_columns,
+        "configuration": metadata.configuration,
+        "createdTime": metadata.created_time,
+    }
+    versions: dict[str, Any] = {
+        "minReaderVersion": protocol.min_reader_version,
+        "minWriterVersion": protocol.min_writer_version,
+        "readerFeatures": protocol.reader_features,
+        "writerFeatures": protocol.writer_features,
+    }
+    return json.dumps(
+        {
+            "tableSizeBytes": contents.size_bytes,
+            "numFiles": contents.files,
+            "numMetadata": 1,
+            "numProtocol": 1,
+            "metadata": {key: value for key, value in described.items() if value is not None},
+            "protocol": {key: value for key, value in versions.items() if value is not None},
+        }
+    )
+
 
 COMPACT_AFTER_APPENDS = 300
 """A soak appends to its tables every second: their many small files are made one now and then, so
@@ -360,7 +537,7 @@ class Store:
         """Rewrite small files as large ones. No data changes: streaming readers do not notice.
 
         Two of these at once must not be: deltalake (1.6) lets both commit, each takes away the same
-        files and adds a copy of their rows, and all of them are there twice. See `housekeeping.py`.
+        files and adds a copy of their rows, and all of them are there twice. See `spark/run.py`.
         """
 
         def optimize(handle: DeltaTable) -> None:

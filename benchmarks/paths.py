@@ -29,9 +29,7 @@ from bench_spark.core.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shap
 from bench_spark.datasets.ordering import ordering_of
 from bench_spark.datasets.records import RecordFiles
 from bench_spark.identity.carriers import carrier_named
-from bench_spark.scenario.dataset_section import Dataset
-from bench_spark.scenario.identity_section import Identity
-from bench_spark.scenario.load_sections import Message
+from bench_spark.scenario.sections import Dataset, Identity, Message
 from bench_spark.transports.amqp.acks import AckFrames
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms, OutcomeRows
 from bench_spark.transports.amqp.deliveries import ConsumerTags, Deliveries

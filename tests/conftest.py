@@ -20,7 +20,7 @@ import pytest
 from restartable import kill
 
 from bench_spark import brokers
-from bench_spark.brokers import BrokerStatus, process
+from bench_spark.brokers import BrokerStatus, base
 from bench_spark.brokers.mosquitto import installed_program
 from bench_spark.brokers.rabbitmq import installed_programs
 from bench_spark.errors import EnvironmentNotReady
@@ -171,14 +171,14 @@ class RunningBrokers:
 def thrifty_brokers() -> Iterator[None]:
     """Brokers in Java do without its optimising compiler: those of tests do not live long enough to
     gain from it, and it takes as much of the two cores as all the rest of them."""
-    usual = process._environment
+    usual = base._environment
 
-    def thrifty(command: process.Command, directory: Path) -> dict[str, str]:
+    def thrifty(command: base.Command, directory: Path) -> dict[str, str]:
         options = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
         return options | usual(command, directory)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "_environment", thrifty)
+        patch.setattr(base, "_environment", thrifty)
         yield
 
 

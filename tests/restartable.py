@@ -11,8 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from bench_spark.brokers.base import BrokerStatus, Recipe, free_ports
-from bench_spark.brokers.process import StartedProcess, end, last_lines, spawn
+from bench_spark.brokers.base import (
+    BrokerStatus,
+    Recipe,
+    StartedProcess,
+    end,
+    free_ports,
+    last_lines,
+    spawn,
+)
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.scenario.broker import Broker
 

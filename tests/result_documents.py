@@ -6,8 +6,8 @@ import copy
 from typing import Any
 
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.load_sections import Load, Sampling
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.sections import Load, Sampling
 
 SCENARIO = Scenario(name="steady")
 BROKER = Broker(name="qpid", kind="amqp", uri="amqp://guest:guest@127.0.0.1:20672/")

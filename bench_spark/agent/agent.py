@@ -48,8 +48,8 @@ from bench_spark.core.sequences import SequencePages, SequenceSets
 from bench_spark.errors import BenchError
 from bench_spark.load_course import timeline_of
 from bench_spark.plan import Assignment
+from bench_spark.process import ThreadErrors, own_thread_errors, unexpected
 from bench_spark.scenario.ends import Ends
-from bench_spark.threads import ThreadErrors, own_thread_errors, unexpected
 from bench_spark.transports.base import (
     HEAD_ONLY,
     I64,

@@ -37,7 +37,7 @@ from bench_spark.agent.protocol import (
 from bench_spark.agent.tracer import MessageFile
 from bench_spark.core.clock import Clock, ClockOffset, best_offset, boot_id
 from bench_spark.errors import RunError
-from bench_spark.threads import watched
+from bench_spark.process import watched
 
 JOIN_SECONDS = 10.0
 """How long joining is tried again where the collector hangs up: when many connect at once, it makes

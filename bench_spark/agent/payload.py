@@ -16,7 +16,7 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.core.random_bytes import RandomBytes, RandomRows
-from bench_spark.scenario.load_sections import Message
+from bench_spark.scenario.sections import Message
 from bench_spark.transports.base import U8
 
 NEVER_NS = 2**63 - 1

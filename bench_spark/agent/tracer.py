@@ -23,7 +23,7 @@ from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_DTYPE, Envelopes
 from bench_spark.core.sequences import plausible
 from bench_spark.errors import BenchError, RunError
-from bench_spark.threads import watched
+from bench_spark.process import watched
 from bench_spark.transports.base import OutcomeKind, Outcomes, Received
 
 CHUNK_ROWS = 65_536

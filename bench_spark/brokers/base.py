@@ -1,18 +1,166 @@
-"""What an embedded broker is: how to start one program, and how to know that it answers."""
+"""What an embedded broker is: how to start one program, and how to know that it answers.
+
+Processes that outlive the command that started them: begin, recognise, end. A process id alone
+proves nothing, since the kernel hands it out again; together with the time the process began it is
+unique. Both are written down, so that a later command never signals a stranger. Linux only (/proc),
+as the agents are.
+
+Nodes of a cluster that an embedded broker is started as: their ports and directories. Pure. The
+first node's ports are named by their purpose alone, and its files are the broker's own: a single
+node is a cluster of one.
+"""
 
 from __future__ import annotations
 
 import itertools
+import logging
+import os
 import random
+import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from bench_spark.brokers.process import Command
+import pika
+import psutil
+from pika.exceptions import AMQPError
+
 from bench_spark.errors import EnvironmentNotReady
+from bench_spark.java import require_java
+from bench_spark.process import MOST_FOR_A_BROKER, raise_limit
 from bench_spark.scenario.broker import Broker
+
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program to start."""
+
+    arguments: Sequence[str | Path]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to PATH, LANG and HOME, which are all that it inherits: no secret of the user's shell,
+    and no variable that changes how a JVM or an Erlang node starts."""
+    is_ready: Callable[[], bool] | None = None
+    """What must hold before the next program is started."""
+
+
+@dataclass(frozen=True)
+class StartedProcess:
+    pid: int
+    birth_ticks: int
+    """When it began, in clock ticks since the machine did."""
+
+    @property
+    def is_alive(self) -> bool:
+        if child := _children.get(self.pid):
+            child.poll()
+        return _birth_ticks(self.pid) == self.birth_ticks
+
+
+# Children of this very interpreter have to be waited for, or they stay as zombies when they end.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+def run_to_end(command: Command, directory: Path, log: Path) -> int:
+    """For a preparing step; returns its exit code."""
+    with log.open("ab") as output:
+        return subprocess.run(
+            list(command.arguments),
+            env=_environment(command, directory),
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        ).returncode
+
+
+def spawn(command: Command, directory: Path, log: Path) -> StartedProcess:
+    """Start it in a session of its own: neither Ctrl-C nor the end of this command reaches it.
+
+    It may open as many files as the system allows it, within reason: a broker refuses connections
+    beyond that, or leaves them waiting.
+    """
+    raise_limit(MOST_FOR_A_BROKER)
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            list(command.arguments),
+            env=_environment(command, directory),
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    _children[child.pid] = child
+    # Unreaped until somebody polls it, so it has an entry in /proc even if it ended at once.
+    return StartedProcess(child.pid, _birth_ticks(child.pid, even_if_ended=True) or 0)
+
+
+def end(process: StartedProcess, patience_seconds: float) -> None:
+    """Ask it to end, insist if it does not, and return when it and all it started are gone."""
+    if not process.is_alive:
+        _reap(process)
+        return
+    descendants = psutil.Process(process.pid).children(recursive=True)
+    os.kill(process.pid, signal.SIGTERM)
+    if not _ended_within(process, patience_seconds):
+        os.kill(process.pid, signal.SIGKILL)
+        _ended_within(process, patience_seconds)
+    # Helpers of a program usually end with it; psutil knows a process id that was handed out again.
+    _, left = psutil.wait_procs(descendants, timeout=1)
+    for helper in left:
+        helper.kill()
+    psutil.wait_procs(left, timeout=patience_seconds)
+    _reap(process)
+
+
+def last_lines(log: Path, count: int = 12) -> str:
+    try:
+        return "\n".join(log.read_text(errors="replace").rstrip().splitlines()[-count:])
+    except FileNotFoundError:
+        return ""
+
+
+def _environment(command: Command, directory: Path) -> dict[str, str]:
+    inherited = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
+    return inherited | {"HOME": str(directory)} | dict(command.environment)
+
+
+def _ended_within(process: StartedProcess, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while process.is_alive:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _reap(process: StartedProcess) -> None:
+    if child := _children.pop(process.pid, None):
+        child.wait()
+
+
+def _birth_ticks(pid: int, even_if_ended: bool = False) -> int | None:
+    """From /proc/PID/stat; None if there is no such process or (a zombie) it has ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field, the program's name, may itself hold blanks and brackets.
+    fields = stat.rpartition(")")[2].split()
+    state, threads, birth_ticks = fields[0], int(fields[17]), int(fields[19])
+    # A killed JVM's first thread is a zombie while the others still hold its ports.
+    has_ended = state in "ZX" and threads <= 1
+    return None if has_ended and not even_if_ended else birth_ticks
+
 
 HOST = "127.0.0.1"
 USER = "guest"
@@ -131,3 +279,76 @@ def exchange(port: int, request: bytes, reply_starts_with: bytes) -> bool:
             return reply.startswith(reply_starts_with)
     except OSError:
         return False
+
+
+def ports_of_nodes(first: Mapping[str, int], nodes: int) -> dict[str, int]:
+    """Ports of all nodes by name; those of further nodes are free ones (0)."""
+    further = {f"{purpose}-{node}": 0 for node in range(2, nodes + 1) for purpose in first}
+    return {**first, **further}
+
+
+def ports_of_node(node: int, purposes: Iterable[str], ports: Mapping[str, int]) -> dict[str, int]:
+    """The ports of one node by their purpose."""
+    return {purpose: ports[purpose if node == 1 else f"{purpose}-{node}"] for purpose in purposes}
+
+
+def directory_of_node(node: int, directory: Path) -> Path:
+    """Where its files are; made if it is not there."""
+    own = directory if node == 1 else directory / f"node-{node}"
+    own.mkdir(exist_ok=True)
+    return own
+
+
+def java_command(jars: Iterable[Path], directory: Path, options: Iterable[str]) -> list[str | Path]:
+    """`java` with its class path; everything it may write stays in `directory`."""
+    class_path = ":".join(str(jar) for jar in jars)
+    scratch = directory / "scratch"
+    scratch.mkdir(exist_ok=True)
+    return [
+        require_java(),
+        "-XX:-UsePerfData",  # else a file in the system's temporary directory
+        f"-XX:ErrorFile={directory}/crash.log",
+        "-XX:+ExitOnOutOfMemoryError",  # a broker that limps on would spoil a measurement
+        f"-Djava.io.tmpdir={scratch}",
+        *options,
+        "-cp",
+        class_path,
+    ]
+
+
+PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
+METHOD_FRAME_ON_CHANNEL_0 = b"\x01\x00\x00"
+
+
+# Loggers are shared by all threads: brokers that start side by side take turns to quieten pika's.
+_one_at_a_time = threading.Lock()
+
+
+def accepts_login(port: int) -> bool:
+    if not exchange(port, PROTOCOL_HEADER, METHOD_FRAME_ON_CHANNEL_0):
+        return False
+    parameters = pika.ConnectionParameters(
+        host=HOST,
+        port=port,
+        credentials=pika.PlainCredentials(USER, PASSWORD),
+        socket_timeout=ANSWER_TIMEOUT_SECONDS,
+        stack_timeout=2 * ANSWER_TIMEOUT_SECONDS,
+    )
+    try:
+        with _one_at_a_time, _quiet("pika"):
+            pika.BlockingConnection(parameters).close()
+    except (AMQPError, OSError):
+        return False
+    return True
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """pika logs each failed attempt as an error; here a failure only means: not yet."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

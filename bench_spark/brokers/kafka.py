@@ -14,10 +14,19 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from bench_spark.brokers.base import ANSWER_TIMEOUT_SECONDS, HOST, Say, exchange
-from bench_spark.brokers.jvm import java_command
-from bench_spark.brokers.nodes import directory_of_node, ports_of_node, ports_of_nodes
-from bench_spark.brokers.process import Command, last_lines, run_to_end
+from bench_spark.brokers.base import (
+    ANSWER_TIMEOUT_SECONDS,
+    HOST,
+    Command,
+    Say,
+    directory_of_node,
+    exchange,
+    java_command,
+    last_lines,
+    ports_of_node,
+    ports_of_nodes,
+    run_to_end,
+)
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.jars import jar_set
 

@@ -1,4 +1,4 @@
-"""Starting, stopping and finding the embedded brokers.
+"""Starting, stopping and finding the embedded brokers, and the tools that come with them.
 
 All that a broker has is in one private directory, `<state>/<name>/`: its files, its log, and
 state.json with its ports and processes. The directory is there while the broker runs and gone after
@@ -10,12 +10,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,29 +24,26 @@ from pathlib import Path
 
 from bench_spark.brokers.base import (
     HOST,
+    POLL_SECONDS,
     BrokerStatus,
     Clusterable,
+    Command,
     Recipe,
     Say,
-    free_ports,
-    is_free,
-)
-from bench_spark.brokers.kafka import Kafka
-from bench_spark.brokers.mosquitto import Mosquitto
-from bench_spark.brokers.process import (
-    POLL_SECONDS,
-    Command,
     StartedProcess,
     end,
+    free_ports,
+    is_free,
     last_lines,
     spawn,
 )
+from bench_spark.brokers.kafka import Kafka
+from bench_spark.brokers.mosquitto import Mosquitto
 from bench_spark.brokers.qpid import Qpid
 from bench_spark.brokers.rabbitmq import RabbitMQ
 from bench_spark.cache import cache_directory
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.resources import ResourceSource
+from bench_spark.scenario.broker import Broker, ResourceSource
 
 START_SECONDS = 90.0
 """A JVM or an Erlang node on a busy small machine; the usual time is under ten seconds."""
@@ -375,3 +373,35 @@ def _status(recipe: Recipe, directory: Path) -> BrokerStatus:
 
 def _silent(_: str) -> None:
     pass
+
+
+RABBITMQCTL, RABBITMQ_PLUGINS = "rabbitmqctl", "rabbitmq-plugins"
+
+
+def rabbitmqctl_of(broker: Broker) -> list[str] | None:
+    """The command that the broker file names, else that of the broker which runs embedded; None
+    where neither knows one."""
+    if broker.rabbitmqctl:
+        return list(broker.rabbitmqctl)
+    for source in broker.resources:
+        if source.embedded is not None and (found := status(source.embedded).broker.rabbitmqctl):
+            return list(found)
+    return None
+
+
+def tools_environment(broker: Broker) -> dict[str, str]:
+    """Variables that name the tools, quoted for a shell; none where the broker has none."""
+    command = rabbitmqctl_of(broker)
+    if command is None:
+        return {}
+    named = {"RABBITMQCTL": shlex.join(command)}
+    if plugins := _beside(command):
+        named["RABBITMQ_PLUGINS"] = shlex.join(plugins)
+    return named
+
+
+def _beside(command: Sequence[str]) -> list[str] | None:
+    """The same command for rabbitmq-plugins, which is installed beside rabbitmqctl."""
+    if not command[-1].endswith(RABBITMQCTL):
+        return None
+    return [*command[:-1], command[-1].removesuffix(RABBITMQCTL) + RABBITMQ_PLUGINS]

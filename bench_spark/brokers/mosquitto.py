@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench_spark.brokers.base import HOST, Say, exchange
-from bench_spark.brokers.process import Command
+from bench_spark.brokers.base import HOST, Command, Say, exchange
 from bench_spark.errors import EnvironmentNotReady
 
 # MQTT 3.1.1, clean session, keep-alive 10 s, client id "bench-spark-probe"; and: accepted.

@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench_spark.brokers.amqp_login import accepts_login
-from bench_spark.brokers.base import HOST, PASSWORD, USER, Say
-from bench_spark.brokers.jvm import java_command
-from bench_spark.brokers.process import Command
+from bench_spark.brokers.base import HOST, PASSWORD, USER, Command, Say, accepts_login, java_command
 from bench_spark.jars import jar_set
 
 

@@ -19,10 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench_spark.brokers.amqp_login import accepts_login
-from bench_spark.brokers.base import ANSWER_TIMEOUT_SECONDS, HOST, PASSWORD, USER, Say
-from bench_spark.brokers.nodes import directory_of_node, ports_of_node, ports_of_nodes
-from bench_spark.brokers.process import Command
+from bench_spark.brokers.base import (
+    ANSWER_TIMEOUT_SECONDS,
+    HOST,
+    PASSWORD,
+    USER,
+    Command,
+    Say,
+    accepts_login,
+    directory_of_node,
+    ports_of_node,
+    ports_of_nodes,
+)
 from bench_spark.errors import EnvironmentNotReady
 
 PACKAGE_SCRIPTS = "rabbitmq_server-*/sbin/rabbitmq-server"

@@ -36,7 +36,7 @@ from bench_spark.cli import (
 from bench_spark.cli.examples import PROGRAM, epilog, epilog_of_program
 from bench_spark.cli.output import drop_buffered
 from bench_spark.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError, StoreError
-from bench_spark.signals import ENDING_SIGNALS, handled
+from bench_spark.process import ENDING_SIGNALS, handled
 
 FULL_OR_BROKEN = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 """What a disk answers that is full, may not be written, or is damaged: no bug of ours."""

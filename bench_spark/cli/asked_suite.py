@@ -11,7 +11,7 @@ from bench_spark.cli.options import BROKER_VARIABLE, DEFAULT_BROKER, complete
 from bench_spark.cli.preparing import refuse_idle_broker
 from bench_spark.identity.checking import with_records_at
 from bench_spark.scenario.ends import Ends
-from bench_spark.scenario.ends_loader import with_ends
+from bench_spark.scenario.loader import with_ends
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.suite import Suite, trials_of
 from bench_spark.scenario.suite_loader import load_suite

@@ -19,9 +19,8 @@ from bench_spark.report.rows import RowFormat, Rows, write_rows
 from bench_spark.scenario.broker import Broker, resolve_credentials
 from bench_spark.scenario.fields import PLAIN_NAME, PLAIN_NAME_RULE
 from bench_spark.scenario.loader import load_broker
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.shown import shown_value
-from bench_spark.scenario.stored import stored_scenario
+from bench_spark.scenario.models import Scenario, stored_scenario
+from bench_spark.scenario.problems import shown_value
 from bench_spark.store import Store
 from bench_spark.transports.leftovers import (
     KnownRun,

@@ -10,8 +10,7 @@ import typer
 
 from bench_spark.cli.options import BROKER_VARIABLE, DEFAULT_STORE, StoreOption
 from bench_spark.cli.output import to_stdout
-from bench_spark.doctor.examining import examine
-from bench_spark.doctor.finding import Level
+from bench_spark.doctor.finding import Level, examine
 from bench_spark.errors import EXIT_PREFLIGHT
 from bench_spark.report.findings import write_findings, write_findings_json
 
@@ -48,9 +47,7 @@ def doctor(
     changed. Ends with 3 if something is failing, else with 0.
     """
     # The client libraries of all brokers come along, which no other command should wait for.
-    from bench_spark.doctor.machine import machine_checks
-    from bench_spark.doctor.places import place_checks
-    from bench_spark.doctor.program import program_checks
+    from bench_spark.doctor.checks import machine_checks, place_checks, program_checks
 
     named = list(brokers or [])
     if not named and os.environ.get(BROKER_VARIABLE):

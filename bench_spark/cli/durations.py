@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.shown import shown_value
+from bench_spark.scenario.problems import shown_value
 
 KEY = "phases.measure_seconds"
 _OPTION = "--duration"

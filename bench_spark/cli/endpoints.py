@@ -13,8 +13,8 @@ from bench_spark.cli.options import default_store
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.exporter import Exporter, ExportingDisplay
 from bench_spark.report.live import Steps
-from bench_spark.scenario.resources import host_and_port
-from bench_spark.scenario.shown import shown_value
+from bench_spark.scenario.broker import host_and_port
+from bench_spark.scenario.problems import shown_value
 
 if TYPE_CHECKING:
     from bench_spark.watch.dashboard import Dashboard

@@ -33,8 +33,8 @@ from bench_spark.report.formatting import count
 from bench_spark.report.plan_text import write_plan
 from bench_spark.scenario.loader import load_broker, load_scenario
 from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.schema import json_schema
-from bench_spark.scenario.shown import shown_path
+from bench_spark.scenario.problems import shown_path
+from bench_spark.scenario.reference import json_schema
 
 
 def validate(

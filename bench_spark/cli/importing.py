@@ -17,7 +17,7 @@ from bench_spark.importing.omb import import_omb
 from bench_spark.importing.perftest import import_perftest
 from bench_spark.scenario.fields import PLAIN_NAME, PLAIN_NAME_RULE
 from bench_spark.scenario.loader import File, read_mapping, read_text
-from bench_spark.scenario.shown import shown_path, shown_value
+from bench_spark.scenario.problems import shown_path, shown_value
 from bench_spark.scenario.yaml_text import MAX_BYTES
 
 app = typer.Typer(

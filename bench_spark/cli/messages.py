@@ -17,8 +17,8 @@ from bench_spark.cli.stored import existing_store, stored_run
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan
 from bench_spark.report.terminal import write_trace
-from bench_spark.scenario.stored import stored_scenario
-from bench_spark.scenario.trace_section import ALL
+from bench_spark.scenario.models import stored_scenario
+from bench_spark.scenario.sections import ALL
 from bench_spark.store import Store
 
 LOCAL_MASTER = "local[*]"
@@ -63,9 +63,9 @@ def joined_section(
 ) -> dict[str, Any]:
     """The section `trace` of the run's result, made anew."""
     from bench_spark.messages.joining import JoinRule
-    from bench_spark.spark.joins import join_messages
     from bench_spark.spark.rebuild import windows_of_run
-    from bench_spark.summary.trace import TraceFacts, trace_section
+    from bench_spark.spark.run_messages import join_messages
+    from bench_spark.summary.facts import TraceFacts, trace_section
 
     scenario = stored_scenario(run_id, dumped_scenario)
     timeline = windows_of_run(store, run_id).timeline

@@ -10,7 +10,7 @@ import typer
 
 from bench_spark.errors import ConfigurationError, StoreError
 from bench_spark.importing.draft import NewFile
-from bench_spark.scenario.shown import shown_path
+from bench_spark.scenario.problems import shown_path
 
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Write over files of the same names that are there.")

@@ -19,8 +19,7 @@ from bench_spark.report.html_run import write_run_html
 from bench_spark.report.measures import Document
 from bench_spark.report.parquet import parquet_of
 from bench_spark.report.terminal import write_terminal
-from bench_spark.scenario.nearest import nearest
-from bench_spark.scenario.shown import shown_path, shown_value
+from bench_spark.scenario.problems import nearest, shown_path, shown_value
 from bench_spark.store import Store
 
 Result = TypeVar("Result")

@@ -21,7 +21,7 @@ def with_remedy(ends: Ends) -> Iterator[None]:
     try:
         yield
     except (BrokerUnreachable, LoginRefused) as error:
-        from bench_spark.doctor.places import remedy
+        from bench_spark.doctor.checks import remedy
 
         meant = [end for end in ends.once if end.address in str(error)] or ends.once
         raise type(error)(f"{error}; {remedy(error, meant[0].broker.name)}") from error

@@ -21,11 +21,10 @@ from bench_spark.identity.checking import with_records_at
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan, make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.ends import Ends
-from bench_spark.scenario.ends_loader import Given, with_ends
-from bench_spark.scenario.loader import check_run_id, load_scenario, with_tags
+from bench_spark.scenario.loader import Given, check_run_id, load_scenario, with_ends, with_tags
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.objectives import parse_objective
-from bench_spark.scenario.shown import shown_value
+from bench_spark.scenario.problems import shown_value
 from bench_spark.store import Store
 from bench_spark.summary.judging import ABORTED, FAILED
 from bench_spark.summary.rows import run_row

@@ -53,7 +53,7 @@ from bench_spark.report.live import Steps
 from bench_spark.report.plan_text import write_plan
 from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
-from bench_spark.summary.objectives import is_judged_live
+from bench_spark.summary.facts import is_judged_live
 
 if TYPE_CHECKING:
     from bench_spark.summary.document import RunSummary

@@ -13,7 +13,7 @@ from bench_spark.monitor.containers import CgroupSampler
 from bench_spark.monitor.procfs import ProcessSampler, matching, one_process
 from bench_spark.monitor.reading import Sampler, Unreadable
 from bench_spark.monitor.remote import Address, SamplerServer, call_and_answer
-from bench_spark.scenario.resources import (
+from bench_spark.scenario.broker import (
     checked_pattern,
     host_and_port,
     read_token,

@@ -37,12 +37,15 @@ from bench_spark.report.formatting import rate
 from bench_spark.report.measures import Document
 from bench_spark.report.searches import latency_chart, write_rate_csv, write_rate_terminal
 from bench_spark.scenario.loader import load_scenario
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.objectives import parse_objective
-from bench_spark.scenario.result_paths import UNIT_OF_PATH
-from bench_spark.scenario.whole_rate import at_whole_rate
-from bench_spark.search.rate_document import rate_document
-from bench_spark.search.rate_trials import RateRun, RateTrials, exit_code_of, received_per_second
+from bench_spark.scenario.models import Scenario, at_whole_rate
+from bench_spark.scenario.objectives import UNIT_OF_PATH, parse_objective
+from bench_spark.search.rate_trials import (
+    RateRun,
+    RateTrials,
+    exit_code_of,
+    rate_document,
+    received_per_second,
+)
 from bench_spark.search.sustained import CLOSE_ENOUGH, Bounds
 from bench_spark.summary.document import RunSummary
 

@@ -38,12 +38,10 @@ from bench_spark.report.measures import Document
 from bench_spark.report.searches import curve_chart, write_search_csv, write_search_terminal
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.ends import scenario_at
-from bench_spark.scenario.load_sections import Load
 from bench_spark.scenario.models import Scenario
-from bench_spark.search.throughput import Throughput, rates_of_ticks, throughput_of
-from bench_spark.search.ticks import measured_ticks
-from bench_spark.search.window import MOST_TRIALS, Limits, find_window, first_step
-from bench_spark.search.window_document import window_document
+from bench_spark.scenario.sections import Load
+from bench_spark.search.throughput import Throughput, measured_ticks, rates_of_ticks, throughput_of
+from bench_spark.search.window import MOST_TRIALS, Limits, find_window, first_step, window_document
 
 FORMATS = Formats[Document](
     {"terminal": write_search_terminal, "json": write_json, "csv": write_search_csv}

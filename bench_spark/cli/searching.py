@@ -22,9 +22,8 @@ from bench_spark.report.charts import Spec
 from bench_spark.report.formatting import seconds
 from bench_spark.report.live import Quiet, Steps, display_for_trials
 from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.shown import shown_path
-from bench_spark.search.estimate import TrialTime, estimate
-from bench_spark.search.trial_run import TrialRun
+from bench_spark.scenario.problems import shown_path
+from bench_spark.search.window import TrialRun, TrialTime, estimate
 from bench_spark.summary.rows import TrialOf
 
 if TYPE_CHECKING:

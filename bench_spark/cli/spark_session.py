@@ -14,8 +14,8 @@ import psutil
 import typer
 
 from bench_spark.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError, EnvironmentNotReady
+from bench_spark.process import ENDING_SIGNALS, handled
 from bench_spark.report.live import Steps
-from bench_spark.signals import ENDING_SIGNALS, handled
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def spark_session(master: str | None, display: Steps) -> Iterator[Any]:
 
 @contextmanager
 def _started(master: str | None, display: Steps) -> Iterator[Any]:
-    from bench_spark.spark.jvm_log import log_of_failure, log_path
+    from bench_spark.spark.session import log_of_failure, log_path
 
     before = _children()
     # PySpark puts a handler of its own in place of this one, and would leave it there.
@@ -76,8 +76,7 @@ def _stop(spark: Any) -> None:
 
 
 def _build(master: str | None) -> Any:
-    from bench_spark.spark.jvm_log import log_hint
-    from bench_spark.spark.session import build_session
+    from bench_spark.spark.session import build_session, log_hint
 
     try:
         return build_session(master, "bench-spark")

@@ -24,11 +24,10 @@ from bench_spark.report.timeline import (
     RunTimes,
     timeline_of,
 )
-from bench_spark.scenario.nearest import nearest
-from bench_spark.scenario.shown import shown_value
-from bench_spark.scenario.stored import stored_scenario
+from bench_spark.scenario.models import stored_scenario
+from bench_spark.scenario.problems import nearest, shown_value
 from bench_spark.store import Store
-from bench_spark.summary.partial import Reached, partial_document
+from bench_spark.summary.document import Reached, partial_document
 
 _LISTED = (
     "run_id",

@@ -42,16 +42,16 @@ from bench_spark.report.html_suite import write_suite_html
 from bench_spark.report.suite_figures import suite_figures
 from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
 from bench_spark.report.suite_table import Outcome, SuiteTable, suite_table
-from bench_spark.scenario.shown import shown_path
+from bench_spark.scenario.problems import shown_path
 from bench_spark.scenario.suite import estimated_seconds, suite_digest, trials_of
 from bench_spark.store import Store
-from bench_spark.suite.progress import (
+from bench_spark.suite.runner import (
+    OVERHEAD_SECONDS,
     TrialRun,
     is_finished,
     refuse_if_changed,
     runs_of_suite,
 )
-from bench_spark.suite.runner import OVERHEAD_SECONDS
 
 app = typer.Typer(
     help="Grids of trials around a scenario.", no_args_is_help=True, rich_markup_mode=None

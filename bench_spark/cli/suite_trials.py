@@ -15,8 +15,7 @@ from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.suite import Trial
 from bench_spark.search.rate_trials import received_per_second
 from bench_spark.store import Store
-from bench_spark.suite.progress import TrialRun, add_tags
-from bench_spark.suite.runner import SuiteResult, run_suite
+from bench_spark.suite.runner import SuiteResult, TrialRun, add_tags, run_suite
 from bench_spark.suite.trials import Abilities, SuiteTrials
 from bench_spark.summary.rows import TrialOf
 

@@ -22,13 +22,13 @@ import pyarrow as pa
 from bench_spark.agent.protocol import EventRow
 from bench_spark.agent.sampler import seconds_of
 from bench_spark.agent.tracer import MessageFile
-from bench_spark.collector.evidence import AgentSamples
+from bench_spark.collector.accounts import AgentSamples
 from bench_spark.errors import BenchError
 from bench_spark.histogram_column import histogram_array
 from bench_spark.messages.live import DRIVER, LiveFiles
+from bench_spark.process import watched
 from bench_spark.store import Store, TableFile
 from bench_spark.tables import COUNTERS, EVENTS, SAMPLES
-from bench_spark.threads import watched
 
 COMMIT_SECONDS = 1.0
 """How long rows wait for others at most."""

@@ -4,25 +4,212 @@ Agents report each step they have reached; when all that are still there have re
 is told to go on. A failure or an interruption only shortens the run: agents stop sending, wait
 briefly for what is on its way, and go through the same closing steps, so that what was measured is
 kept and what was declared is deleted.
+
+Whether a load without a schedule has settled: as much is received as is sent. Pure. In mode
+`maximum` producers first fill the broker. A measured phase that began then would count a backlog
+that nobody sent in it, or find that producers are held back until it has gone.
+
+Finds consumers that got nothing while messages for them were there. Once a second every agent
+reports how many messages its producers had confirmed (where confirms are not used: had sent) and
+how many its subscriptions received. The unit is the subscription, because consumers of one
+subscription may share its messages as they like. A subscription is *silent* while nothing arrives
+by it although confirmed messages are outstanding. In mode `rate` only seconds in which more was
+confirmed count, so that a pause of the schedule is no silence; in the other modes producers wait
+for what they have sent, so that a silence stops them.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from bench_spark.agent.connections import WriteOff
 from bench_spark.agent.protocol import EventRow, Message, decode_rows
 from bench_spark.agent.ticks import Delivered
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracer import MessageFile
-from bench_spark.collector.settling import Settling
-from bench_spark.collector.silence import SilenceWatch
 from bench_spark.core.clock import NANOSECONDS, NowNs
-from bench_spark.load_course import has_to_settle, timeline_of
+from bench_spark.load_course import has_to_settle, longest_warmup_seconds, timeline_of
 from bench_spark.plan import Plan
+from bench_spark.scenario.models import Scenario
+
+LOOKED_BACK_SECONDS = 2.0
+MOST_APART = 0.1
+"""Share of what was sent, every copy counted, by which what was received may differ from it."""
+ANNOUNCED_NS = 500_000_000
+"""Time for the announcement to reach every agent before the moment it names. An agent that learns
+of it later still begins to measure then, and says how late it was."""
+_STEP_NS = 1_000_000
+"""Warm-ups last whole milliseconds: times in tables are whole microseconds."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """How a load stood when its measured phase began."""
+
+    is_settled: bool
+    after_seconds: float
+    sent_per_second: float
+    """Over the last two seconds, every copy counted."""
+    received_per_second: float
+
+
+class Settling:
+    """Of one run, from its start until its measured phase has begun."""
+
+    def __init__(self, scenario: Scenario, start_ns: int) -> None:
+        warmup_seconds = scenario.phases.warmup_seconds
+        self._start_ns = start_ns
+        self._earliest_ns = start_ns + _rounded_up(round(warmup_seconds * NANOSECONDS))
+        self._latest_ns = start_ns + round(longest_warmup_seconds(scenario) * NANOSECONDS)
+        self._looked_back_ns = round(min(LOOKED_BACK_SECONDS, warmup_seconds) * NANOSECONDS)
+        self._totals: deque[tuple[int, int, int]] = deque()
+        """Moments that are looked back at, with what was sent and received until then."""
+        self.outcome: Settled | None = None
+        """None as long as nothing is decided."""
+
+    def look(self, now: int, sent: int, received: int) -> int | None:
+        """Take note of what was sent (every copy counted) and received so far. When the measured
+        phase begins, once it turns out that the load has settled."""
+        if self.outcome is not None or now < self._start_ns:
+            return None
+        self._totals.append((now, sent, received))
+        while len(self._totals) > 1 and self._totals[1][0] <= now - self._looked_back_ns:
+            self._totals.popleft()
+        begins_ns = max(
+            self._earliest_ns, self._start_ns + _rounded_up(now - self._start_ns + ANNOUNCED_NS)
+        )
+        if begins_ns >= self._latest_ns:
+            # Everyone begins at the latest moment, without being told.
+            if now >= self._latest_ns:
+                self._decide(is_settled=self._are_alike(), begins_ns=self._latest_ns)
+            return None
+        if now < self._earliest_ns - ANNOUNCED_NS or not self._are_alike():
+            return None
+        self._decide(is_settled=True, begins_ns=begins_ns)
+        return begins_ns
+
+    def _gained(self) -> tuple[int, int, int]:
+        """Over the time that is looked back at: its length, what was sent, what was received."""
+        first, last = self._totals[0], self._totals[-1]
+        return last[0] - first[0], last[1] - first[1], last[2] - first[2]
+
+    def _are_alike(self) -> bool:
+        length_ns, sent, received = self._gained()
+        return length_ns >= self._looked_back_ns and abs(sent - received) < MOST_APART * sent
+
+    def _decide(self, is_settled: bool, begins_ns: int) -> None:
+        length_ns, sent, received = self._gained()
+        seconds = max(length_ns, 1) / NANOSECONDS
+        self.outcome = Settled(
+            is_settled,
+            (begins_ns - self._start_ns) / NANOSECONDS,
+            sent / seconds,
+            received / seconds,
+        )
+
+
+def _rounded_up(length_ns: int) -> int:
+    return -(-length_ns // _STEP_NS) * _STEP_NS
+
+
+LONGEST_SILENCE_NS = 5 * NANOSECONDS
+SHORTEST_LOOK_NS = NANOSECONDS // 2
+"""Reports of a second come from all agents, one after the other."""
+
+
+@dataclass(frozen=True)
+class Silence:
+    """The longest of one subscription."""
+
+    consumers: tuple[int, ...]
+    since_ns: int
+    length_ns: int
+
+
+class SilenceWatch:
+    """Pure: reports carry their own times."""
+
+    def __init__(self, plan: Plan) -> None:
+        scenario = plan.scenario
+        self._wiring = wiring = scenario.wiring
+        self._is_watched = scenario.has_both_ends
+        self._needs_confirms_meanwhile = scenario.load.mode == "rate"
+        self._reported_ns = {
+            assignment.agent: 0 for assignment in plan.assignments if assignment.consumers
+        }
+        subscriptions = wiring.subscriptions if self._is_watched else 0
+        self._group = np.arange(subscriptions, dtype=np.int64) % max(1, wiring.groups)
+        self._confirmed = np.zeros(wiring.groups, np.int64)
+        self._received = np.zeros(subscriptions, np.int64)
+        self._seen_confirmed = self._confirmed.copy()
+        self._seen_received = self._received.copy()
+        self._was_waiting = np.zeros(subscriptions, np.bool_)
+        self._since_ns = np.zeros(subscriptions, np.int64)
+        self._silent_ns = np.zeros(subscriptions, np.int64)
+        self._longest_ns = np.zeros(subscriptions, np.int64)
+        self._longest_since_ns = np.zeros(subscriptions, np.int64)
+        self._measured_from_ns: int | None = None
+        self._looked_ns = 0
+
+    def begin(self, measured_from_ns: int) -> None:
+        """Only silences of the measured phase count, from this moment on."""
+        self._measured_from_ns = measured_from_ns
+
+    def end(self) -> None:
+        """Producers have ended: from now on nothing need arrive."""
+        self._measured_from_ns = None
+
+    def add(self, agent: int, at_ns: int, delivered: Delivered) -> None:
+        """What an agent has counted since its last report, until `at_ns`."""
+        if self._measured_from_ns is None or not self._is_watched:
+            return
+        np.add.at(self._confirmed, delivered.groups, delivered.confirmed)
+        np.add.at(self._received, delivered.subscriptions, delivered.received)
+        if agent in self._reported_ns:
+            self._reported_ns[agent] = at_ns
+        # An agent that has not reported may have received: time goes on when all have.
+        until_ns = min(self._reported_ns.values())
+        if until_ns >= max(self._looked_ns + SHORTEST_LOOK_NS, self._measured_from_ns):
+            self._look(until_ns)
+
+    def _look(self, now_ns: int) -> None:
+        passed_ns = now_ns - self._looked_ns if self._looked_ns else 0
+        confirmed = self._confirmed[self._group]
+        is_waiting = confirmed > self._received
+        is_silent = self._was_waiting & is_waiting & (self._received == self._seen_received)
+        counts = is_silent
+        if self._needs_confirms_meanwhile:
+            counts = is_silent & (confirmed > self._seen_confirmed[self._group])
+        self._since_ns[~is_silent] = now_ns
+        self._silent_ns[~is_silent] = 0
+        self._silent_ns[counts] += passed_ns
+        is_longest = self._silent_ns > self._longest_ns
+        self._longest_ns[is_longest] = self._silent_ns[is_longest]
+        self._longest_since_ns[is_longest] = self._since_ns[is_longest]
+        self._was_waiting = is_waiting
+        self._seen_confirmed = self._confirmed.copy()
+        self._seen_received = self._received.copy()
+        self._looked_ns = now_ns
+
+    def silences(self) -> list[Silence]:
+        """Those that were too long, the longest first."""
+        found = np.flatnonzero(self._longest_ns >= LONGEST_SILENCE_NS)
+        order = found[np.argsort(-self._longest_ns[found], kind="stable")]
+        return [
+            Silence(
+                consumers=tuple(self._wiring.consumers_of_subscription(int(one))),
+                since_ns=int(self._longest_since_ns[one]),
+                length_ns=int(self._longest_ns[one]),
+            )
+            for one in order
+        ]
+
 
 START_DELAY_NS = 100_000_000
 """Time for the start command to reach every agent before the moment it names."""

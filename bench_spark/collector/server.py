@@ -30,7 +30,7 @@ from bench_spark.agent.protocol import (
 )
 from bench_spark.core.clock import Clock, boot_id
 from bench_spark.errors import EnvironmentNotReady
-from bench_spark.threads import watched
+from bench_spark.process import watched
 
 HANDSHAKE_SECONDS = 5.0
 """How long a connection may take to authenticate."""

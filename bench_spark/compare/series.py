@@ -1,4 +1,4 @@
-"""A run cut into intervals: what a bootstrap draws from, and the numbers that it becomes.
+"""What is compared: metrics by name, and a run cut into intervals that a bootstrap draws from.
 
 An interval is a second of the run, or several where it has more of them than are needed.
 """
@@ -14,19 +14,82 @@ from typing import Any
 import numpy as np
 
 from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER
-from bench_spark.compare.estimates import Resampled
-from bench_spark.compare.metrics import COUNTED, RATES
-from bench_spark.compare.resampling import (
+from bench_spark.compare.estimates import (
     F64,
     IntervalHistograms,
+    Resampled,
     block_length,
     block_weights,
     ratios,
 )
 from bench_spark.core.hdr import SparseHistogram, merge_sparse
+from bench_spark.errors import ConfigurationError
 from bench_spark.report.measures import Document
+from bench_spark.scenario.objectives import Unit
+from bench_spark.scenario.problems import nearest, shown_value
+from bench_spark.scenario.suite_file import MEASURES
 from bench_spark.summary.totals import Tick
 from bench_spark.tables import PERCENTILES
+
+STATISTICS = (*(name.removesuffix("_us") for name, _ in PERCENTILES), "mean")
+"""Not the maximum: one message decides it, and no resample of a run has a larger one."""
+_HEADLINE = ("latency", "confirm_latency")
+"""Measures that a statistic without one is about: the first that the runs have."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str
+    unit: Unit
+    higher_is_better: bool = False
+    practical: float = 1.5
+    """A change by this factor, up or down, is one that people would act on: an interval that holds
+    both it and no change at all tells nothing."""
+
+
+RATES = (
+    Metric("receive_rate", "per_second", higher_is_better=True, practical=1.1),
+    Metric("send_rate", "per_second", higher_is_better=True, practical=1.1),
+)
+COUNTED = (
+    Metric("delivery_rate", "share", higher_is_better=True),
+    Metric("lost", "count"),
+    Metric("duplicates", "count"),
+)
+"""Counted message by message: there is nothing to be unsure of."""
+BROKER = (
+    Metric("broker_cpu", "cpu_share"),
+    Metric("broker_written", "bytes_per_second"),
+    Metric("broker_device_written", "bytes_per_second"),
+)
+DURATIONS = tuple(
+    Metric(f"{measure}.{statistic}", "us") for measure in MEASURES for statistic in STATISTICS
+)
+BY_NAME = {metric.name: metric for metric in (*RATES, *COUNTED, *DURATIONS, *BROKER)}
+
+
+def named(name: str, where: str) -> tuple[Metric, ...]:
+    """The metrics that a name may mean, the first that is there counts."""
+    statistic = name.replace("99.9", "999")
+    if statistic in STATISTICS:
+        return tuple(BY_NAME[f"{measure}.{statistic}"] for measure in _HEADLINE)
+    if statistic in BY_NAME:
+        return (BY_NAME[statistic],)
+    guess = nearest(name, [*BY_NAME, *STATISTICS])
+    rates = ", ".join(metric.name for metric in (*RATES, *COUNTED, *BROKER))
+    raise ConfigurationError(
+        f"{where}: {shown_value(name)} is not compared; allowed: {rates}, a statistic "
+        f"({', '.join(STATISTICS)}), or MEASURE.STATISTIC with a measure of {', '.join(MEASURES)}"
+        + (f"; did you mean {guess}?" if guess else "")
+    )
+
+
+def shown_metrics(available: Iterable[str]) -> list[str]:
+    """In the order of this module; of durations the percentiles that people ask for."""
+    known = set(available)
+    usual = {"p50", "p95", "p99", "p999", "mean"}
+    return [name for name in BY_NAME if name in known and name.partition(".")[2] in usual | {""}]
+
 
 MOST_INTERVALS = 600
 RESAMPLES = 2_000

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.scenario.dataset_section import Dataset, RecordOrder
+from bench_spark.scenario.sections import Dataset, RecordOrder
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]

@@ -42,8 +42,7 @@ from bench_spark.datasets.scanning import (
     scanner_for,
 )
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady, RunError, StoreNotReady
-from bench_spark.scenario.dataset_section import Dataset
-from bench_spark.scenario.load_sections import Message
+from bench_spark.scenario.sections import Dataset, Message
 
 
 def stretch_of(numbers: I64) -> slice | None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.dataset_section import Dataset, RecordFormat
+from bench_spark.scenario.sections import Dataset, RecordFormat
 
 I64 = npt.NDArray[np.int64]
 

@@ -1,9 +1,14 @@
-"""What a check has found."""
+"""What a check has found, and carrying checks out side by side, each for a limited time."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+from bench_spark.errors import BenchError
 
 
 class Level(StrEnum):
@@ -34,3 +39,56 @@ def warning(check: str, text: str, mend: str) -> Finding:
 
 def failing(check: str, text: str, mend: str) -> Finding:
     return Finding(check, Level.FAILING, text, mend)
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    look: Callable[[], Finding]
+
+
+def examine(checks: Sequence[Check], timeout_seconds: float) -> list[Finding]:
+    """What each check has found, in their order; what takes too long has failed.
+
+    The threads are daemons: one that hangs in a system call does not keep the program from ending.
+    """
+    found: list[Finding | None] = [None] * len(checks)
+
+    def look(place: int) -> None:
+        found[place] = _looked(checks[place])
+
+    threads = [
+        threading.Thread(target=look, args=(place,), name=check.name, daemon=True)
+        for place, check in enumerate(checks)
+    ]
+    deadline = time.monotonic() + timeout_seconds
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    # Copied first: a thread may still answer while this is read.
+    return [
+        finding or _no_answer(check, timeout_seconds)
+        for finding, check in zip(tuple(found), checks, strict=True)
+    ]
+
+
+def _looked(check: Check) -> Finding:
+    try:
+        return check.look()
+    except BenchError as error:
+        return failing(check.name, str(error), "see above")
+    except Exception as error:  # a check that breaks must not hide what the others found
+        return failing(
+            check.name,
+            f"could not be checked: {type(error).__name__}",
+            "this is a bug in bench-spark: report it",
+        )
+
+
+def _no_answer(check: Check, timeout_seconds: float) -> Finding:
+    return failing(
+        check.name,
+        f"no answer within {timeout_seconds:g} s",
+        "try it by hand: something on the way neither answers nor refuses; or give --timeout",
+    )

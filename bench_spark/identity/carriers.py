@@ -19,10 +19,10 @@ from bench_spark.core.identity import ID_BYTES
 from bench_spark.datasets.scanning import Records
 from bench_spark.errors import ConfigurationError, RunError
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.identity_section import ANY_ID, Identity, compiled
+from bench_spark.scenario.fields import Pattern, TooSlow
 from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.nearest import nearest
-from bench_spark.scenario.pattern import Pattern, TooSlow
+from bench_spark.scenario.problems import nearest
+from bench_spark.scenario.sections import ANY_ID, Identity, compiled
 from bench_spark.transports.base import HEAD_ONLY, Part, Received
 from bench_spark.transports.registry import parts_of
 

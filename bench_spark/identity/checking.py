@@ -24,11 +24,9 @@ from bench_spark.identity.carriers import (
     refuse_carrier_to_find,
 )
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.dataset_section import Dataset, Found
 from bench_spark.scenario.ends import Ends, scenario_at
-from bench_spark.scenario.identity_section import Identity
-from bench_spark.scenario.load_sections import LARGEST_BODY_BYTES
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.sections import LARGEST_BODY_BYTES, Dataset, Found, Identity
 from bench_spark.transports.registry import SizeLimit, size_limit
 
 MOST_RECORDS_CHECKED = 100_000

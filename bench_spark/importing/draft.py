@@ -15,11 +15,9 @@ from pydantic import ValidationError
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.fields import PLAIN_NAME, Section
+from bench_spark.scenario.fields import PLAIN_NAME, Section, uri_problem
 from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.problems import problems_of
-from bench_spark.scenario.secrets import uri_problem
-from bench_spark.scenario.shown import shown_text, shown_value
+from bench_spark.scenario.problems import problems_of, shown_text, shown_value
 from bench_spark.scenario.yaml_text import plain_scalar
 
 Path = tuple[str, ...]

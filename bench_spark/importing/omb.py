@@ -14,10 +14,8 @@ from typing import Any
 from bench_spark.errors import ConfigurationError
 from bench_spark.importing.draft import Draft, plain_name, take_password, take_uri
 from bench_spark.importing.perftest import UNLIMITED_CONFIRMS
-from bench_spark.scenario.fields import ClientProperties
-from bench_spark.scenario.nearest import nearest
-from bench_spark.scenario.secrets import is_secret_key
-from bench_spark.scenario.shown import shown_text, shown_value
+from bench_spark.scenario.fields import ClientProperties, is_secret_key
+from bench_spark.scenario.problems import nearest, shown_text, shown_value
 from bench_spark.scenario.yaml_text import plain_scalar
 
 

@@ -23,7 +23,7 @@ from bench_spark.importing.draft import (
     truth,
 )
 from bench_spark.importing.perftest_flags import Given, read_words
-from bench_spark.scenario.load_sections import Load
+from bench_spark.scenario.sections import Load
 
 
 @dataclass(frozen=True)

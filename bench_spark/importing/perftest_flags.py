@@ -23,9 +23,8 @@ from pathlib import PurePosixPath
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.importing.draft import number, whole_number
-from bench_spark.scenario.nearest import nearest
-from bench_spark.scenario.secrets import mask_uri
-from bench_spark.scenario.shown import shown_text
+from bench_spark.scenario.fields import mask_uri
+from bench_spark.scenario.problems import nearest, shown_text
 
 PERFTEST_VERSION = "2.22"
 

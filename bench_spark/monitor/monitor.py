@@ -33,11 +33,11 @@ from bench_spark.monitor.reading import (
     usage_between,
 )
 from bench_spark.monitor.sources import samplers_of
+from bench_spark.process import watched
 from bench_spark.scenario.broker import FLOW_SOURCE
 from bench_spark.scenario.ends import Ends
 from bench_spark.store import Store
 from bench_spark.tables import RESOURCES
-from bench_spark.threads import watched
 
 BROKER_MARK = "/"
 """Between a broker's name and a source of its, where there are several brokers; no name has it."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench_spark.monitor.reading import COUNTERS, GAUGES, Reading, Unreadable
-from bench_spark.scenario.pattern import Pattern, TooSlow
+from bench_spark.scenario.fields import Pattern, TooSlow
 
 PROC = Path("/proc")
 

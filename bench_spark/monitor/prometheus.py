@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bench_spark.monitor.http_client import HttpSource
 from bench_spark.monitor.reading import Reading
-from bench_spark.scenario.resources import LABEL, METRIC
+from bench_spark.scenario.broker import LABEL, METRIC
 
 _SAMPLE = re.compile(
     r"(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)"

@@ -25,7 +25,7 @@ from bench_spark.agent.protocol import (
     new_challenge,
 )
 from bench_spark.monitor.reading import Reading, Sampler, Unreadable
-from bench_spark.threads import watched
+from bench_spark.process import watched
 
 Role = Literal["monitor", "sampler"]
 

@@ -13,8 +13,14 @@ from bench_spark.monitor.procfs import FindRoots, Processes, ProcessSampler, mat
 from bench_spark.monitor.prometheus import PrometheusSampler
 from bench_spark.monitor.reading import Reading, Sampler, Unreadable
 from bench_spark.monitor.remote import CalledSampler, RemoteSampler
-from bench_spark.scenario.broker import FLOW_SOURCE, Broker, Credentials
-from bench_spark.scenario.resources import ResourceSource, host_and_port, named_sources
+from bench_spark.scenario.broker import (
+    FLOW_SOURCE,
+    Broker,
+    Credentials,
+    ResourceSource,
+    host_and_port,
+    named_sources,
+)
 
 FLOW_TIMEOUT_SECONDS = 5.0
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bench_spark.report import formatting as formatting
-from bench_spark.scenario.result_paths import COUNTS
+from bench_spark.scenario.objectives import COUNTS
 from bench_spark.scenario.suite_file import MEASURES
 
 __all__ = [

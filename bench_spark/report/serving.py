@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from bench_spark.errors import EnvironmentNotReady
-from bench_spark.threads import watched
+from bench_spark.process import watched
 
 REQUEST_SECONDS = 5.0
 CLOSING_SECONDS = 0.1

@@ -38,7 +38,7 @@ from bench_spark.report.measures import (
     shown_statistic,
     statistics_of,
 )
-from bench_spark.scenario.result_paths import UNIT_OF_PATH
+from bench_spark.scenario.objectives import UNIT_OF_PATH
 
 
 def objective_text(one: Document) -> str:

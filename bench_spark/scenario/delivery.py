@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.fields import ClientProperties
-from bench_spark.scenario.merging import merged
+from bench_spark.scenario.keys import merged
 from bench_spark.scenario.models import Scenario
 
 AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE = "at_most_once", "at_least_once", "exactly_once"

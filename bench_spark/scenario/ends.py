@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker, Credentials, resolve_credentials
-from bench_spark.scenario.merging import merged
+from bench_spark.scenario.keys import merged
 from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.problems import problems_of
 from bench_spark.scenario.topologies import ThroughSystem

@@ -1,12 +1,21 @@
-"""What the sections of all files are made of: names, values, and how contradictions are refused."""
+"""What the sections of all files are made of: names, values, secrets, patterns, contradictions.
+
+Regular expressions that files bring along, with an end to every search. They have Python's syntax
+and meet data of any kind: bodies, records, command lines. Some patterns take a time that grows
+exponentially with the text ("(x+x+)+y" in Python's own engine), so the engine is that of the
+package `regex`, which can give up.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, NamedTuple
+import urllib.parse
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, AnyStr, ClassVar, Generic, NamedTuple
 
+import regex
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
@@ -95,3 +104,106 @@ class Section(BaseModel):
     )
     removed_keys: ClassVar[Mapping[str, str]] = {}
     """Keys that earlier versions had, and why they are refused now."""
+
+
+MASK = "***"
+
+_SECRET_WORDS = ("password", "passwd", "passphrase", "secret", "token", "jaas", "key.pem")
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+
+
+def is_secret_key(key: str) -> bool:
+    """Whether values under this name are kept out of whatever is printed."""
+    return any(word in key.lower() for word in _SECRET_WORDS)
+
+
+def mask_uri(uri: str) -> str:
+    """The URI without its password. One that cannot be read is masked as far as one may lie."""
+    try:
+        parts = urllib.parse.urlsplit(uri)
+        if parts.password is not None:
+            host = parts.netloc.rpartition("@")[2]
+            return parts._replace(netloc=f"{parts.username}:{MASK}@{host}").geturl()
+    except ValueError:
+        return MASK
+    before, at, after = uri.rpartition("@")
+    scheme, colon, user_info = before.partition("://")
+    if not at or ":" not in (user_info if colon else scheme):
+        return uri
+    # A raw '/', '#' or '?' in a password hides it from urlsplit.
+    return f"{scheme}{colon}{MASK}@{after}" if colon else f"{MASK}@{after}"
+
+
+def environment_name(value: str) -> str:
+    if not _ENVIRONMENT_NAME.fullmatch(value):
+        raise ValueError("allowed: the name of an environment variable, not the password itself")
+    return value
+
+
+def uri_problem(
+    uri: str,
+    schemes: Iterable[str],
+    *,
+    allows_query: bool = False,
+    allows_port_0: bool = False,
+    needs_port: bool = False,
+) -> str | None:
+    """What is wrong with a URI, in words that hold nothing of it: it may contain a password."""
+    try:
+        parts = urllib.parse.urlsplit(uri)
+        port = parts.port
+    except ValueError:
+        return "is no valid URI; escape special characters of user and password, as in %40 for @"
+    if parts.scheme not in schemes:
+        return "must start with " + " or ".join(f"{scheme}://" for scheme in schemes)
+    if not parts.hostname:
+        return f"names no host; write {parts.scheme}://HOST:PORT"
+    if port is None and needs_port:
+        return f"names no port; write {parts.scheme}://HOST:PORT"
+    if port == 0 and not allows_port_0:
+        return "has port 0; allowed: 1 to 65535"
+    if parts.fragment or (parts.query and not allows_query):
+        return "has a '?' or '#' part, which is not supported; in a password write %3F or %23"
+    return None
+
+
+SEARCH_SECONDS = 0.1
+"""CPU time that a search may take, and as much again for every so many bytes:"""
+_BYTES_PER_SEARCH_SECONDS = 1_000_000
+
+
+class TooSlow(Exception):
+    """A search that was given up; the text names the pattern."""
+
+
+class Pattern(Generic[AnyStr]):
+    def __init__(self, text: AnyStr) -> None:
+        """Raises ValueError where the text is no regular expression."""
+        try:
+            with warnings.catch_warnings(action="ignore", category=FutureWarning):
+                self._compiled: regex.Pattern[AnyStr] = regex.compile(text)
+        except (regex.error, OverflowError, RecursionError, MemoryError) as error:
+            raise ValueError(f"is no regular expression: {error}") from None
+        self._text: AnyStr = text
+        self.groups = self._compiled.groups
+
+    def search(self, data: AnyStr) -> regex.Match[AnyStr] | None:
+        try:
+            return self._compiled.search(data, timeout=_seconds_for(data))
+        except TimeoutError:
+            raise self._too_slow(data) from None
+
+    def all_in(self, data: AnyStr) -> list[regex.Match[AnyStr]]:
+        """All matches that do not overlap."""
+        try:
+            return list(self._compiled.finditer(data, timeout=_seconds_for(data)))
+        except TimeoutError:
+            raise self._too_slow(data) from None
+
+    def _too_slow(self, data: AnyStr) -> TooSlow:
+        text = self._text if isinstance(self._text, str) else self._text.decode()
+        return TooSlow(f"{text} takes longer than {_seconds_for(data):.1f} s")
+
+
+def _seconds_for(data: AnyStr) -> float:
+    return SEARCH_SECONDS * (1 + len(data) / _BYTES_PER_SEARCH_SECONDS)

@@ -7,7 +7,7 @@ One reading serves the overrides (where does `kafka.producer.linger.ms` lead?), 
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from bench_spark.scenario.fields import Section
 
-Path = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 _UNIONS = (Union, types.UnionType)  # `Optional[X]` and `X | None` differ at run time
 
@@ -43,7 +43,7 @@ class Key:
     A list's entries are keys too, named by their number: `item` describes them.
     """
 
-    path: Path
+    path: KeyPath
     field: FieldInfo
 
     @property
@@ -95,7 +95,7 @@ class Key:
         return all(kind is str or _are_texts(_choices(kind)) for kind, _ in self._alternatives())
 
     @property
-    def choices(self) -> Path:
+    def choices(self) -> KeyPath:
         return tuple(choice for kind, _ in self._alternatives() for choice in _choices(kind))
 
     @property
@@ -149,11 +149,11 @@ class Key:
         ]
 
 
-def keys_of(section: type[Section], path: Path = ()) -> dict[str, Key]:
+def keys_of(section: type[Section], path: KeyPath = ()) -> dict[str, Key]:
     return {name: Key((*path, name), field) for name, field in section.model_fields.items()}
 
 
-def all_keys(section: type[Section], path: Path = ()) -> Iterator[Key]:
+def all_keys(section: type[Section], path: KeyPath = ()) -> Iterator[Key]:
     """Every key in the order of the model, sections before what is inside them."""
     for key in keys_of(section, path).values():
         yield key
@@ -162,7 +162,7 @@ def all_keys(section: type[Section], path: Path = ()) -> Iterator[Key]:
             yield from all_keys(inside.section, inside.path)
 
 
-def follow(model: type[Section], path: Path) -> Key | None:
+def follow(model: type[Section], path: KeyPath) -> Key | None:
     """The key that a path of names leads to; inside a map, the map's values. None if nowhere."""
     key = keys_of(model).get(path[0]) if path else None
     for name in path[1:]:
@@ -199,11 +199,11 @@ def _flat(metadata: Sequence[Any]) -> Iterator[Any]:
             yield item
 
 
-def _choices(kind: Any) -> Path:
+def _choices(kind: Any) -> KeyPath:
     return tuple(map(str, get_args(kind))) if get_origin(kind) is Literal else ()
 
 
-def _are_texts(choices: Path) -> bool:
+def _are_texts(choices: KeyPath) -> bool:
     return bool(choices) and all(isinstance(choice, str) for choice in choices)
 
 
@@ -249,3 +249,15 @@ def _range(kind: Any, limits: Sequence[Any]) -> str:
     if least is None:
         return ""
     return f"{number(least)} to {number(most)}" if most is not None else f"{number(least)} or more"
+
+
+def merged(given: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Section by section; whatever is no section is replaced."""
+    result = dict(given)
+    for key, value in over.items():
+        if isinstance(value, Mapping):
+            below = result.get(key)
+            result[key] = merged(below if isinstance(below, Mapping) else {}, value)
+        else:
+            result[key] = value
+    return result

@@ -1,12 +1,18 @@
 """Scenario and broker files: found by path or shipped name, read, overridden, validated.
 
 Whatever is wrong ends in one ConfigurationError with a line per problem, so that a file is mended
-in one go. The error never holds a password; see `shown.py`.
+in one go. The error never holds a password; see `problems.py`.
+
+`--set KEY=VALUE`: where a dotted key leads and what its value means. Keys follow the model. Once
+they enter a free map the rest is one name, dots included, because that is how clients name their
+properties: `kafka.producer.linger.ms=5`. Values are YAML, except where a key only takes text: there
+`no`, `5` or `#` mean themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,21 +20,114 @@ from pydantic import ValidationError
 
 from bench_spark.conf_files import conf_path, shipped
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario import keys
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.fields import (
-    PLAIN_NAME,
-    PLAIN_NAME_RULE,
-    Section,
-    plain_name,
-    tag_value,
-)
+from bench_spark.scenario.ends import Ends
+from bench_spark.scenario.fields import PLAIN_NAME, PLAIN_NAME_RULE, Section, plain_name, tag_value
+from bench_spark.scenario.keys import Key, KeyPath, keys_of
 from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.nearest import nearest
-from bench_spark.scenario.overrides import Override, apply_overrides, parse_overrides
-from bench_spark.scenario.problems import Problem, problems_of
-from bench_spark.scenario.shown import shown_path, shown_text, shown_value
-from bench_spark.scenario.yaml_text import MAX_BYTES, YamlTextError, read_yaml
+from bench_spark.scenario.problems import (
+    Problem,
+    nearest,
+    problems_of,
+    shown_override,
+    shown_path,
+    shown_text,
+    shown_value,
+    unknown_key,
+)
+from bench_spark.scenario.sections import Egress, Ingress
+from bench_spark.scenario.yaml_text import MAX_BYTES, YamlTextError, read_yaml, refuse_unprintable
+
+
+@dataclass(frozen=True)
+class Override:
+    path: KeyPath
+    value: Any
+    source: str
+    """What an error text calls it: the option as typed, secrets masked."""
+
+
+def parse_overrides(
+    model: type[Section], texts: Sequence[str]
+) -> tuple[list[Override], list[Problem]]:
+    overrides: list[Override] = []
+    problems: list[Problem] = []
+    for text in texts:
+        parsed = _parse(model, text)
+        if isinstance(parsed, Override):
+            overrides.append(parsed)
+        else:
+            problems.append(parsed)
+    return overrides, problems
+
+
+def apply_overrides(document: dict[str, Any], overrides: Sequence[Override]) -> None:
+    """Later overrides win. Where the document has no section to descend into, it is left as it
+    is: validation then names the document's own mistake."""
+    for override in overrides:
+        target: Any = document
+        for name in override.path[:-1]:
+            if isinstance(target, dict):
+                if target.get(name) is None:
+                    target[name] = {}
+                target = target[name]
+        if isinstance(target, dict):
+            target[override.path[-1]] = override.value
+
+
+def _parse(model: type[Section], text: str) -> Override | Problem:
+    source = shown_override(text)
+    dotted, equals, value_text = text.partition("=")
+    dotted = dotted.strip()
+    if not equals or not dotted:
+        return Problem(source, "", "is not of the form KEY=VALUE")
+    found = find_key(model, dotted, source)
+    if isinstance(found, Problem):
+        return found
+    path, key = found
+    try:
+        value = _value(key, value_text)
+    except YamlTextError as error:
+        return Problem(source, dotted, f"the value {error.flaws[0].problem}; try it in quotes")
+    if key.section and not isinstance(value, dict) and not (value is None and key.is_optional):
+        return Problem(source, dotted, is_a_section(key.section, dotted))
+    return Override(path, value, source)
+
+
+def is_a_section(section: type[Section], dotted: str) -> str:
+    """Why a section cannot be set as if it were a key."""
+    inside = ", ".join(f"{dotted}.{name}" for name in section.model_fields)
+    return f"is a section; set a key inside it: {inside}"
+
+
+def find_key(model: type[Section], dotted: str, source: str) -> tuple[KeyPath, Key] | Problem:
+    """The path into the document, and the key that says what the value may be."""
+    names = dotted.split(".")
+    section = model
+    for depth, name in enumerate(names):
+        before, rest = tuple(names[:depth]), names[depth + 1 :]
+        key = keys_of(section, before).get(name)
+        if key is None:
+            return Problem(source, dotted, unknown_key(model, section, before, name))
+        if not rest:
+            return key.path, key
+        if key.is_map:
+            return (*key.path, ".".join(rest)), key.member
+        if key.section is None:
+            return Problem(source, dotted, f"nothing is inside {key.dotted}")
+        section = key.section
+    raise AssertionError("a split text has at least one part")
+
+
+def _value(key: Key, text: str) -> Any:
+    is_quoted = text.startswith(("'", '"'))
+    if not key.is_text or is_quoted:
+        return read_yaml(text)
+    if key.is_optional and text in ("null", "~"):
+        return None
+    refuse_unprintable(text)
+    return text
+
 
 _SUFFIXES = (".yaml", ".yml")
 _HERE = Path()
@@ -145,7 +244,7 @@ def load_file(model: type[_Model], file: File, override_texts: Sequence[str] = (
     overrides, problems = parse_overrides(model, override_texts)
     apply_overrides(document, overrides)
 
-    def source_of(paths: Sequence[keys.Path]) -> str:
+    def source_of(paths: Sequence[KeyPath]) -> str:
         return last_source(file, overrides, paths)
 
     try:
@@ -177,7 +276,7 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def last_source(file: File, overrides: Sequence[Override], paths: Sequence[keys.Path]) -> str:
+def last_source(file: File, overrides: Sequence[Override], paths: Sequence[KeyPath]) -> str:
     """The option that last set one of these keys, else the file."""
     for path in paths:
         for override in reversed(overrides):
@@ -221,3 +320,64 @@ def read_text(file: File) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigurationError(f"{file.shown}: is not UTF-8 text") from None
+
+
+Given = str | Broker
+"""A broker, or the reference of its file."""
+
+
+def with_ends(
+    scenario: Scenario,
+    broker: Given | None,
+    ingress: Sequence[Given] = (),
+    egress: Sequence[Given] = (),
+) -> tuple[Scenario, Ends]:
+    """The scenario with both ends named, or with none, and the brokers that these names mean.
+
+    `ingress` and `egress` go before what the scenario says; `broker` is whatever nobody has named.
+    """
+    named = _named(_named(scenario, "ingress", ingress), "egress", egress)
+    if not named.has_ends_apart:
+        return named, Ends.of(_broker(_needed(broker, "broker")))
+    sides = {
+        "ingress": list(ingress) or [end.broker for end in named.ingress],
+        "egress": list(egress) or [end.broker for end in named.egress],
+    }
+    for role, brokers in sides.items():
+        if not brokers:
+            brokers.append(_needed(broker, role))
+            named = _named(named, role, brokers)
+    return named, Ends.apart(*(list(map(_broker, brokers)) for brokers in sides.values()))
+
+
+def _needed(broker: Given | None, role: str) -> Given:
+    if broker is None:
+        raise ConfigurationError(f"{role}: missing; no broker is named")
+    return broker
+
+
+def _broker(given: Given) -> Broker:
+    return given if isinstance(given, Broker) else load_broker(given)
+
+
+def _named(scenario: Scenario, role: str, given: Sequence[Given]) -> Scenario:
+    """With these brokers at the ends of that role."""
+    if not given:
+        return scenario
+    known: Sequence[Ingress | Egress] = getattr(scenario, role)
+    if known and len(known) != len(given):
+        raise ConfigurationError(
+            f"--{role}: {len(given)} given, but the scenario has {len(known)} entries of {role}; "
+            "name a broker for each of them"
+        )
+    references = [one.name if isinstance(one, Broker) else one for one in given]
+    document = scenario.model_dump(exclude_unset=True)
+    entries = document.get(role) or [{} for _ in given]
+    document[role] = [
+        entry | {"broker": name} for entry, name in zip(entries, references, strict=True)
+    ]
+    try:
+        return Scenario.model_validate(document)
+    except ValidationError as error:
+        problems = problems_of(error, Scenario, lambda paths: f"--{role}")
+    raise ConfigurationError("\n".join(map(str, problems)))

@@ -5,37 +5,46 @@ load, so any scenario runs on any broker. The sections `amqp`, `kafka`, `mqtt`, 
 tune one protocol and are ignored by the others. Which keys do not go together is for
 `conflicts.py`; reading files, overrides and error texts live in `loader.py` and the modules it
 uses; the docstring below each key is its explanation in docs/reference.md.
+
+Scenarios of stored runs, which outlive the keys that they were written with. A store keeps a run's
+scenario as it was dumped by the version that ran it. A key that this version no longer has is
+listed in REMOVED_KEYS, with the value that describes what is done without it: such scenarios are
+still read, and still compare equal to those of newer runs.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from bench_spark.core.envelope import ENVELOPE_BYTES
-from bench_spark.scenario.amqp_section import Amqp
+from bench_spark.errors import ConfigurationError, StoreError
 from bench_spark.scenario.conflicts import conflicts_of
-from bench_spark.scenario.dataset_section import Dataset
-from bench_spark.scenario.ends_section import MOST_ENDS, Egress, Ingress, sizes_of
 from bench_spark.scenario.fields import Name, Rate, Section, TagValue, refuse
-from bench_spark.scenario.http_section import Http
-from bench_spark.scenario.identity_section import ENVELOPE, Identity
-from bench_spark.scenario.kafka_section import Kafka
-from bench_spark.scenario.load_sections import (
+from bench_spark.scenario.objectives import Objectives
+from bench_spark.scenario.protocols import Amqp, Http, Kafka, Mqtt, Tcp
+from bench_spark.scenario.sections import (
+    ENVELOPE,
     LARGEST_BODY_BYTES,
+    MOST_ENDS,
+    OFF,
     Audit,
     Consumer,
+    Dataset,
+    Egress,
     HistogramRange,
+    Identity,
+    Ingress,
     Load,
     Message,
     Phases,
     Sampling,
+    Trace,
+    sizes_of,
 )
-from bench_spark.scenario.mqtt_section import Mqtt
-from bench_spark.scenario.objectives import Objectives
-from bench_spark.scenario.tcp_section import Tcp
 from bench_spark.scenario.topologies import (
     Topology,
     Wiring,
@@ -45,7 +54,6 @@ from bench_spark.scenario.topologies import (
     through_system,
     wiring_for,
 )
-from bench_spark.scenario.trace_section import OFF, Trace
 
 _SKIPPED_WINDOWS = 2
 
@@ -215,3 +223,77 @@ class Scenario(Section):
 
     def dump(self) -> dict[str, Any]:
         return self.model_dump(mode="json")
+
+
+REMOVED_KEYS: dict[tuple[str, ...], Any] = {
+    ("amqp", "plane"): "fast",
+    ("kafka", "plane"): "fast",
+}
+"""Keys that scenarios of older versions may have, and the value that each of them stands at now."""
+
+_LISTS_OF_ENDS = ("ingress", "egress")
+"""Their entries repeat sections of the scenario."""
+
+
+def stored_scenario(run_id: str, dumped: Mapping[str, Any]) -> Scenario:
+    """The scenario of a stored run. Raises StoreError if this version cannot read it."""
+    scenario = dict(dumped)
+    for path in REMOVED_KEYS:
+        scenario = _everywhere_without(scenario, path)
+    try:
+        return Scenario.model_validate(scenario)
+    except ValidationError as error:
+        raise StoreError(
+            f"run {run_id} has a scenario of another version of bench-spark: "
+            f"{error.errors()[0]['msg']}"
+        ) from error
+
+
+def comparable_scenario(dumped: Mapping[str, Any]) -> dict[str, Any]:
+    """A dumped scenario without removed keys, except those that asked for something else than what
+    is done now."""
+    scenario = dict(dumped)
+    for path, value in REMOVED_KEYS.items():
+        scenario = _everywhere_without(scenario, path, value)
+    return scenario
+
+
+_ANY = object()
+
+
+def _everywhere_without(
+    scenario: Mapping[str, Any], path: tuple[str, ...], value: Any = _ANY
+) -> dict[str, Any]:
+    left = _without(scenario, path, value)
+    for name in _LISTS_OF_ENDS:
+        if name in left:
+            left[name] = [_without(end, path, value) for end in left[name]]
+    return left
+
+
+def _without(section: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """A copy without the key at `path`, if it is there and has this value."""
+    left = dict(section)
+    name, *below = path
+    if below:
+        if isinstance(left.get(name), Mapping):
+            left[name] = _without(left[name], tuple(below), value)
+    elif name in left and (value is _ANY or left[name] == value):
+        del left[name]
+    return left
+
+
+def at_whole_rate(scenario: Scenario, rate_per_second: float) -> Scenario:
+    """On a schedule of so many messages per second, all producers and agents together."""
+    load = scenario.load
+    update: dict[str, object] = {"mode": "rate", "rate_per_second": float(rate_per_second)}
+    if load.scope == "per_producer":
+        update["scope"] = "total"
+    elif load.scope == "per_agent":
+        if scenario.agents == "auto":
+            raise ConfigurationError(
+                "load.scope: per_agent with agents auto has no rate of the whole run; give a "
+                "number of agents"
+            )
+        update["rate_per_second"] = rate_per_second / scenario.agents
+    return scenario.model_copy(update={"load": load.model_copy(update=update)})

@@ -2,17 +2,150 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from bench_spark.scenario.conditions import FACTORS, OPERATORS, parse_condition, wrong_unit
 from bench_spark.scenario.keys import Described
-from bench_spark.scenario.nearest import nearest
-from bench_spark.scenario.result_paths import SHORT_NAMES, UNIT_OF_PATH, paths_named, value_at
-from bench_spark.scenario.shown import shown_value
+from bench_spark.scenario.problems import nearest, shown_value
+from bench_spark.scenario.suite_file import MEASURES, STATISTICS
+
+Unit = Literal["us", "per_second", "share", "cpu_share", "count", "bytes_per_second"]
+
+OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+FACTORS: Mapping[Unit, Mapping[str, float]] = {
+    "us": {"us": 1.0, "ms": 1e3, "s": 1e6},
+    "per_second": {"": 1.0, "/s": 1.0, "k": 1e3, "k/s": 1e3},
+    "share": {"%": 0.01, "": 1.0},
+    "cpu_share": {"%": 0.01, "": 1.0},
+    "count": {"": 1.0, "k": 1e3},
+    "bytes_per_second": {"": 1.0},
+}
+"""By what a number in each unit is multiplied; the first is the one that numbers are kept in."""
+
+_FORM = re.compile(
+    r"\s*(?P<name>[A-Za-z_][\w.]*)\s*(?P<operator>>=|<=|==|!=|>|<)\s*"
+    r"(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(?P<unit>[A-Za-z%/]*)\s*"
+)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """As it was written."""
+
+    text: str
+    name: str
+    operator: str
+    number: float
+    unit: str
+
+
+def parse_condition(text: str, operators: Collection[str]) -> Condition | None:
+    """None if the text is no condition with one of these operators."""
+    found = _FORM.fullmatch(text)
+    if found is None or found["operator"] not in operators:
+        return None
+    number = float(found["number"])
+    return Condition(text.strip(), found["name"], found["operator"], number, found["unit"])
+
+
+def wrong_unit(condition: Condition, factors: Mapping[str, float], others: Collection[str]) -> str:
+    """Why a condition's unit is none of these, nor of the `others` that it might have had."""
+    allowed = ", ".join([*others, *(known or "nothing" for known in factors)])
+    given = shown_value(condition.unit) if condition.unit else "a bare number"
+    return f"{given} is no unit of {condition.name}; allowed: {allowed}"
+
+
+COUNTS = (
+    "due",
+    "unsent",
+    "sent",
+    "confirmed",
+    "unconfirmed",
+    "refused",
+    "returned",
+    "received",
+    "received_once",
+    "duplicates",
+    "left_in_broker",
+    "lost",
+    "indeterminate",
+    "acked",
+    "redelivered",
+    "out_of_order",
+    "corrupted",
+    "malformed",
+    "foreign",
+    "errors",
+    "reconnects",
+    "bytes_sent",
+    "bytes_received",
+    "unexpected",
+    "repeats_dropped",
+    "given_up",
+)
+"""Every count of the document; columns of files are in this order, so new ones come last."""
+
+TRACED_COUNTS = ("missing", "duplicates", "out_of_order", "corrupted", "unexpected")
+"""Of `trace`, where every message is traced."""
+
+_RATES = ("send_rate", "receive_rate")
+_SAMPLED = ("median", "mean", "low", "high")
+_AGGREGATIONS = ("run", "interval_max", "interval_mean")
+_HEADLINE = ("latency", "confirm_latency")
+"""Measures that a statistic without one is about: the first that the run has."""
+
+UNIT_OF_PATH: Mapping[str, Unit] = {
+    **{f"measures.{name}.{one}_us": "us" for name in MEASURES for one in STATISTICS},
+    **{
+        f"percentiles.{aggregation}.{name}.{one}_us": "us"
+        for aggregation in _AGGREGATIONS
+        for name in MEASURES
+        for one in STATISTICS
+        if aggregation != "run" or one.startswith("p")
+    },
+    **{f"counts.{name}": "count" for name in COUNTS},
+    **{f"rates.{name}": "per_second" for name in _RATES},
+    **{f"throughput.{name}_per_second": "per_second" for name in _SAMPLED},
+    **{f"trace.{name}": "count" for name in TRACED_COUNTS},
+    "delivery_rate": "share",
+    "expected": "count",
+}
+
+SHORT_NAMES: Mapping[str, tuple[str, ...]] = {
+    **{name: (f"trace.{name}",) for name in TRACED_COUNTS},
+    **{name: (f"counts.{name}",) for name in COUNTS},
+    **{name: (f"rates.{name}",) for name in _RATES},
+    **{f"{name}.{one}": (f"measures.{name}.{one}_us",) for name in MEASURES for one in STATISTICS},
+    **{one: tuple(f"measures.{name}.{one}_us" for name in _HEADLINE) for one in STATISTICS},
+}
+
+
+def paths_named(name: str) -> tuple[str, ...]:
+    """The paths that a name may mean: the first that a document has counts. None: no such name."""
+    plain = name.replace("99.9", "999")
+    return (plain,) if plain in UNIT_OF_PATH else SHORT_NAMES.get(plain, ())
+
+
+def value_at(document: Mapping[str, Any], path: str) -> float | None:
+    """The number there; None if there is none."""
+    found: Any = document
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+
 
 OBJECTIVE_RULE = (
     "NAME OPERATOR NUMBER with an operator of <, <=, >, >=, ==, != and a number followed by us, ms "

@@ -1,4 +1,4 @@
-"""From what pydantic found wrong to one line per problem that names file, key and what is allowed.
+"""How errors in files are worded: a line per problem, values shown safely, words proposed.
 
     conf/scenarios/steady.yaml: load.rate_per_secnd: unknown key; did you mean rate_per_second?
     --set message.bytes=4: message.bytes: 4 is below the minimum of 8
@@ -8,19 +8,98 @@ Pydantic's own texts are for programmers, and they repeat the input, which may b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from bench_spark.scenario.fields import Section
-from bench_spark.scenario.keys import Key, Path, all_keys, follow, keys_of, number
-from bench_spark.scenario.nearest import nearest
-from bench_spark.scenario.shown import is_secret, shown_key, shown_value
+from bench_spark.scenario.fields import MASK, Section, is_secret_key, mask_uri
+from bench_spark.scenario.keys import Key, KeyPath, all_keys, follow, keys_of, number
 from bench_spark.scenario.yaml_text import plain_scalar
 
-SourceOf = Callable[[Sequence[Path]], str]
+_SIMILAR_ENOUGH = 0.65
+_LONGEST_WORD = 100
+_SHORTEST_PREFIX = 3
+
+
+def nearest(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate most like `word`, or None if a guess would rather mislead than help.
+
+    Case and the choice between '-', '_', '.' and a space do not count. A beginning that only one
+    candidate has is taken for it: `rate` for `rate_per_second`.
+    """
+    if len(word) > _LONGEST_WORD:
+        return None
+    by_plain = {_plain(candidate): candidate for candidate in candidates}
+    plain = _plain(word)
+    if len(plain) >= _SHORTEST_PREFIX:
+        completions = [known for known in by_plain if known.startswith(plain)]
+        if len(completions) == 1:
+            return by_plain[completions[0]]
+    similar = difflib.get_close_matches(plain, by_plain, n=1, cutoff=_SIMILAR_ENOUGH)
+    return by_plain[similar[0]] if similar else None
+
+
+def _plain(word: str) -> str:
+    return word.lower().translate(str.maketrans("- .", "___"))
+
+
+_LONGEST = 60
+_LONGEST_KEY = 120
+_LONGEST_PATH = 300
+
+
+def shown_text(text: str, longest: int = _LONGEST) -> str:
+    """Bounded, and with every character that could disturb a terminal escaped."""
+    cut = text if len(text) <= longest else text[: longest - 3] + "..."
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in cut
+    )
+
+
+def shown_key(dotted: str) -> str:
+    return shown_text(dotted, _LONGEST_KEY)
+
+
+def shown_path(path: str) -> str:
+    return shown_text(path, _LONGEST_PATH)
+
+
+def shown_value(value: object, key: str = "") -> str:
+    """The value of `key` as a person would write it in YAML."""
+    if is_secret(key):
+        return MASK
+    if isinstance(value, str):
+        return f"'{shown_text(mask_uri(value))}'"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and value.bit_length() >= 64:
+        return "a number beyond 64 bits"
+    return str(value)
+
+
+def shown_override(text: str) -> str:
+    """The option as it was typed, unless it was typed with a secret."""
+    key, equals, value = text.partition("=")
+    if is_secret(key):
+        return f"--set {shown_text(key)}={MASK}" if equals else f"--set {MASK}"
+    return f"--set {shown_text(key + equals + mask_uri(value))}"
+
+
+def is_secret(key: str) -> bool:
+    """Whether a value given for `key` must not be repeated: a URI may hold a password as well."""
+    return is_secret_key(key) or key.rpartition(".")[2].lower().endswith("uri")
+
+
+SourceOf = Callable[[Sequence[KeyPath]], str]
 """Which file or option gave one of these keys."""
 
 _FOLLOWS_FROM_OTHERS = "default_factory_not_called"
@@ -51,7 +130,7 @@ def problems_of(error: ValidationError, model: type[Section], source_of: SourceO
     return problems
 
 
-def unknown_key(model: type[Section], section: type[Section], path: Path, name: str) -> str:
+def unknown_key(model: type[Section], section: type[Section], path: KeyPath, name: str) -> str:
     """Why `name` is wrong inside `section`, which lies at `path` of `model`."""
     if name in section.removed_keys:
         return section.removed_keys[name]
@@ -70,9 +149,9 @@ def unknown_key(model: type[Section], section: type[Section], path: Path, name: 
     return f"unknown key; allowed: {', '.join(siblings)}"
 
 
-def _path_of(model: type[Section], location: Sequence[int | str]) -> Path:
+def _path_of(model: type[Section], location: Sequence[int | str]) -> KeyPath:
     """Pydantic's location without what is not a key: the names it gives to union members."""
-    path: Path = ()
+    path: KeyPath = ()
     for name in map(str, location):
         if path:
             key = follow(model, path)
@@ -83,7 +162,7 @@ def _path_of(model: type[Section], location: Sequence[int | str]) -> Path:
 
 
 def _problems_at(
-    model: type[Section], path: Path, details: list[Any], source_of: SourceOf
+    model: type[Section], path: KeyPath, details: list[Any], source_of: SourceOf
 ) -> list[Problem]:
     kind, context, value = details[0]["type"], details[0].get("ctx", {}), details[0]["input"]
     key = follow(model, path)
@@ -107,7 +186,7 @@ def _problems_at(
     return [Problem(source_of([path]), dotted, text)]
 
 
-def _joined(path: Path, dotted: str, in_map: bool) -> Path:
+def _joined(path: KeyPath, dotted: str, in_map: bool) -> KeyPath:
     """A map's keys are names with dots inside them; elsewhere dots lead into sections."""
     return (*path, dotted) if in_map else (*path, *dotted.split("."))
 

@@ -1,6 +1,10 @@
-"""docs/reference.md, made from the models so that it cannot fall behind.
+"""docs/reference.md and the JSON Schemas, made from the models so that they cannot fall behind.
 
-python -m bench_spark.scenario.reference > docs/reference.md
+    python -m bench_spark.scenario.reference > docs/reference.md
+
+JSON Schemas of the files, for editors: what may be written where, with the reference's texts. A
+schema knows keys, types and ranges. Rules that tie keys together (`prefetch` and `ack_every`, say)
+are beyond it; `bench-spark validate` knows them all.
 """
 
 from __future__ import annotations
@@ -8,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from pydantic_core import PydanticUndefined
 
@@ -108,6 +113,29 @@ def _explanation(key: Key) -> str:
     """The key's own docstring, else that of its section's class."""
     text = key.field.description or (key.section.__doc__ if key.section else None) or ""
     return " ".join(text.split())
+
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+MODELS: dict[str, type[Section]] = {"scenario": Scenario, "broker": Broker, "suite": SuiteFile}
+
+
+def json_schema(kind: str) -> dict[str, Any]:
+    """The schema of one kind of file: `scenario`, `broker` or `suite`."""
+    made = MODELS[kind].model_json_schema()
+    return {"$schema": DIALECT, **_one_line(made), "title": f"bench-spark {kind} file"}
+
+
+def _one_line(node: Any) -> Any:
+    """Docstrings are wrapped for the source; editors wrap for themselves."""
+    if isinstance(node, dict):
+        return {
+            name: " ".join(value.split())
+            if name == "description" and isinstance(value, str)
+            else _one_line(value)
+            for name, value in node.items()
+        }
+    return [_one_line(item) for item in node] if isinstance(node, list) else node
 
 
 if __name__ == "__main__":

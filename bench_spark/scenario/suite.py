@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench_spark.scenario.fields import PLAIN_NAME
-from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.models import Scenario, at_whole_rate
 from bench_spark.scenario.suite_file import Hooks, Report, Search
-from bench_spark.scenario.whole_rate import at_whole_rate
 from bench_spark.scenario.yaml_text import plain_scalar
 
 Value = str | int | float | bool | None

@@ -17,18 +17,18 @@ from pydantic import ValidationError
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.loader import (
     File,
+    Override,
+    apply_overrides,
     broker_reference,
     last_source,
     load_file,
     load_scenario_file,
     locate,
+    parse_overrides,
     with_brokers_located,
 )
 from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.nearest import nearest
-from bench_spark.scenario.overrides import Override, apply_overrides, parse_overrides
-from bench_spark.scenario.problems import Problem, problems_of
-from bench_spark.scenario.shown import shown_value
+from bench_spark.scenario.problems import Problem, nearest, problems_of, shown_value
 from bench_spark.scenario.suite import (
     MAX,
     RATE,
@@ -43,17 +43,20 @@ from bench_spark.scenario.suite import (
     parameters_of,
     value_text,
 )
-from bench_spark.scenario.suite_axes import Complain, axis_of, quick_axis, scenario_path
-from bench_spark.scenario.suite_file import Report, SuiteFile
-from bench_spark.scenario.suite_grid import (
+from bench_spark.scenario.suite_axes import (
+    Complain,
     Groups,
+    axis_of,
     check_keys_are_set_once,
     check_parameters,
     groups_of,
     is_known,
     key_is_varied,
+    quick_axis,
+    scenario_path,
     skip_rules,
 )
+from bench_spark.scenario.suite_file import Report, SuiteFile
 
 MOST_TRIALS = 20_000
 _MOST_PROBLEMS = 20

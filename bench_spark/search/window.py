@@ -1,4 +1,4 @@
-"""The search for the best window: how many messages in flight give the highest throughput (A6).
+"""The search for the best window: what to try next, and its document.
 
 First the powers of a base, until throughput falls; that brackets the maximum. Then a golden-section
 search on the logarithmic scale narrows the bracket down. Trials are noisy, so one throughput counts
@@ -13,9 +13,9 @@ and a few trials go into finding where it begins.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
 
 from bench_spark.search.throughput import AS_GOOD, Throughput, united
 
@@ -292,3 +292,104 @@ class _Search:
 
     def _times(self, in_flight: int) -> int:
         return sum(trial.in_flight == in_flight for trial in self._trials)
+
+
+@dataclass(frozen=True)
+class TrialRun:
+    """The run behind one trial."""
+
+    run_id: str
+    status: str
+
+
+ENDS = {
+    "narrowed": "the best window is known to 1 %",
+    "adjacent": "the best window's neighbours are worse",
+    "noise": "two steps in a row changed nothing beyond noise",
+    "plateau": "throughput no longer changes with the window",
+    "highest": "it still rose at the highest window",
+    "trials": "all trials allowed were used",
+}
+
+
+def window_document(
+    found: WindowSearch,
+    runs: Sequence[TrialRun],
+    scenario: Mapping[str, Any],
+    broker: Mapping[str, Any],
+    took_seconds: float,
+) -> dict[str, Any]:
+    """`runs` go with the trials one by one; scenario and broker as they are stored."""
+    return {
+        "in_flight": found.chosen.in_flight,
+        "smallest_in_flight": found.smallest.in_flight,
+        "median_per_second": found.chosen.median_per_second,
+        "smallest_median_per_second": found.smallest.median_per_second,
+        "end": found.end,
+        "end_text": ENDS[found.end],
+        "took_seconds": took_seconds,
+        "trials": [
+            {"trial": number, **asdict(run), **throughput.as_dict()}
+            for number, (throughput, run) in enumerate(
+                zip(found.trials, runs, strict=True), start=1
+            )
+        ],
+        "curve": [throughput.as_dict() for throughput in found.curve],
+        "scenario": scenario,
+        "broker": broker,
+    }
+
+
+USUAL_TRIALS = 10
+"""A search takes from 5 trials (a curve that is soon settled) to 20: this is within a factor of
+two of both."""
+OVERHEAD_SECONDS = 1.0
+"""Of a trial beside its load: tasks start, connections open and close, results are summed up."""
+STARTUP_SECONDS = 15.0
+"""Until Spark and its workers are there, once for all trials."""
+SAMPLE_STRETCH = 1.5
+"""A sample lasts until the first arrival after its threshold, and before the first sample come the
+messages that are skipped: so much longer is the phase than all thresholds together."""
+
+
+@dataclass(frozen=True)
+class TrialTime:
+    """What one trial takes. A drain ends when the last message has arrived, which in a closed loop
+    is at once, so its limit only counts for the longest case."""
+
+    warmup_seconds: float
+    measure_seconds: float
+    drain_seconds: float
+    sampled_seconds: float | None = None
+    """All samples' thresholds together, where complete samples end the measured phase early."""
+    overhead_seconds: float = OVERHEAD_SECONDS
+
+    @property
+    def usual_seconds(self) -> float:
+        measured = self.measure_seconds
+        if self.sampled_seconds is not None:
+            measured = min(measured, SAMPLE_STRETCH * self.sampled_seconds)
+        return self.warmup_seconds + measured + self.overhead_seconds
+
+    @property
+    def longest_seconds(self) -> float:
+        phases = self.warmup_seconds + self.measure_seconds + self.drain_seconds
+        return phases + self.overhead_seconds
+
+
+@dataclass(frozen=True)
+class Estimate:
+    trials: int
+    most_trials: int
+    seconds: float
+    most_seconds: float
+
+
+def estimate(trial: TrialTime, most_trials: int = MOST_TRIALS) -> Estimate:
+    trials = min(USUAL_TRIALS, most_trials)
+    return Estimate(
+        trials,
+        most_trials,
+        STARTUP_SECONDS + trials * trial.usual_seconds,
+        STARTUP_SECONDS + most_trials * trial.longest_seconds,
+    )

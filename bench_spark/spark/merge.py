@@ -1,12 +1,18 @@
 """Event rows of many agents, merged exactly into one row per run, role, phase and tick.
 
 Runs on the executors inside `mapInArrow` and once more in the driver over the few rows that come
-back. numpy and pyarrow only: nothing here needs a JVM, and no Python statement runs per bucket
+back. numpy and pyarrow do the work: merging needs no JVM, and no Python statement runs per bucket
 (a real row has three histograms of some 3 000 buckets; they stay views of Arrow's buffers).
 
 A merged row remembers which event rows it consists of. That makes merging exactly-once: a row that
 comes twice within a partition is dropped here, and whoever unites merged rows of several partitions
 can see an overlap (`TickRows.overlaps`) and go back to `events`.
+
+Rows of `events`, read by the executors' Python from the files that Spark names. Spark decides which
+files a batch consists of, and who reads which; it hands over their names only. By its own reader
+every bucket of every histogram would become an element of a row and then of an Arrow list, one by
+one: several times the cost of all the rest (see benchmarks/many_agents.py). Only where a store is a
+directory: for any other the JVM has the credentials, and Python has not.
 """
 
 from __future__ import annotations
@@ -15,11 +21,15 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlparse
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from bench_spark.core.hdr import TOTALS, SparseHistogram, merge_sparse
 from bench_spark.histogram_column import histogram_array
@@ -269,3 +279,42 @@ def tick_rows_batch(ticks: Sequence[TickRows]) -> pa.RecordBatch:
         ],
         schema=TICK_ROWS,
     )
+
+
+ROWS_AT_ONCE = 256
+"""An event row may have 100 kB."""
+
+
+def named_files(events: DataFrame) -> DataFrame:
+    """Per row of `events` the file it is in, and where in that the part begins that it was read
+    with: what `merge_event_files` needs, and no column of the table."""
+    return events.select(
+        f.input_file_name().alias("file"), f.input_file_block_start().alias("part_start")
+    )
+
+
+def merge_event_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: rows of `named_files` in, rows of `TICK_ROWS` out."""
+    files: dict[str, None] = {}
+    for batch in batches:
+        # Of a large file that several tasks read in parts, whoever has the first part takes all.
+        names = batch.filter(pc.equal(batch.column("part_start"), 0)).column("file")
+        files.update(dict.fromkeys(names.unique().to_pylist()))
+    yield from merge_event_batches(_rows_of(files))
+
+
+def _rows_of(files: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    for uri in files:
+        with pq.ParquetFile(unquote(urlparse(uri).path), memory_map=True) as file:
+            for batch in file.iter_batches(ROWS_AT_ONCE, columns=EVENT_COLUMNS):
+                yield _complete(batch)
+
+
+def _complete(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """With nulls for columns that an older program did not write."""
+    present = set(batch.schema.names)
+    columns = [
+        batch.column(name) if name in present else pa.nulls(batch.num_rows, EVENTS.field(name).type)
+        for name in EVENT_COLUMNS
+    ]
+    return pa.RecordBatch.from_arrays(columns, EVENT_COLUMNS)

@@ -1,18 +1,27 @@
-"""What the driver sees of a run beside its events: agents' health, clocks, machines, the broker."""
+"""What the driver sees of a run beside its events: agents' health, clocks, machines, the broker.
+
+What Spark itself costs while a load runs: the JVM and this driver, in cores. On one machine it
+competes with the broker and the agents, so the audit says how much it was.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
-from collections.abc import Iterator
+import os
+import platform
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import psutil
 from pyspark.sql import SparkSession
 
 from bench_spark import __version__
 from bench_spark.agent.protocol import EventRow
 from bench_spark.agent.timeline import Timeline
-from bench_spark.collector.control import RunControl
-from bench_spark.collector.evidence import (
+from bench_spark.collector.accounts import (
+    AgentHealth,
     accounts_of,
     agent_entry,
     counted_while_measured,
@@ -21,17 +30,73 @@ from bench_spark.collector.evidence import (
     silences_of,
     uses_confirms,
 )
-from bench_spark.collector.health import AgentHealth
+from bench_spark.collector.control import RunControl
 from bench_spark.core.clock import NANOSECONDS, Clock, WallClockWatch, WallStep
 from bench_spark.load_course import measured_seconds
 from bench_spark.monitor.monitor import Monitor
-from bench_spark.spark.environment import driver_environment
-from bench_spark.spark.overhead import SparkOverhead, jvm_pid
 from bench_spark.spark.request import RunRequest
 from bench_spark.store import Store
 from bench_spark.summary.checks import Check
-from bench_spark.summary.facts import RunFacts
-from bench_spark.summary.objectives import MissedWhileRunning
+from bench_spark.summary.facts import MissedWhileRunning, RunFacts
+
+_LIBRARIES = ("pyspark", "delta-spark", "deltalake", "pika", "confluent-kafka", "numpy")
+
+
+def driver_environment(spark: SparkSession) -> dict[str, Any]:
+    context = spark.sparkContext
+    jvm = context._jvm
+    assert jvm is not None
+    return {
+        "python": platform.python_version(),
+        "java": str(jvm.java.lang.System.getProperty("java.version")),
+        "master": context.master,
+        "application": context.applicationId,
+        "libraries": {name: importlib.metadata.version(name) for name in _LIBRARIES},
+    }
+
+
+class SparkOverhead:
+    """CPU of this process and the session's JVM, between `begin` and `end`.
+
+    Agents and other Python workers are not counted, nor other Java programs that this process has
+    started, such as embedded brokers: their CPU is theirs.
+    """
+
+    def __init__(self, jvm_pid: int) -> None:
+        self._pids = (os.getpid(), jvm_pid)
+        self._began: tuple[float, float] | None = None
+        self.cores: float | None = None
+
+    def begin(self) -> None:
+        """The first call counts; later ones change nothing."""
+        if self._began is None:
+            self._began = (time.monotonic(), _cpu_seconds(self._pids))
+
+    def end(self) -> None:
+        """The first call after `begin` counts; later ones change nothing."""
+        if self._began is None or self.cores is not None:
+            return
+        passed = time.monotonic() - self._began[0]
+        if passed > 0:
+            self.cores = max(0.0, _cpu_seconds(self._pids) - self._began[1]) / passed
+
+
+def jvm_pid(spark: SparkSession) -> int:
+    """The process of the session's JVM: a child of this one, or with spark-submit its parent."""
+    jvm: Any = spark._jvm
+    return int(jvm.java.lang.ProcessHandle.current().pid())
+
+
+def _cpu_seconds(pids: Sequence[int]) -> float:
+    total = 0.0
+    for pid in pids:
+        try:
+            times = psutil.Process(pid).cpu_times()
+        except psutil.Error:
+            continue  # It has ended meanwhile.
+        total += times.user + times.system
+    return total
+
 
 MOST_LATE_SHARE = 0.05
 """Of the measured phase, that an agent may miss at its beginning."""

@@ -2,6 +2,19 @@
 
 The main thread stays in Python and only watches, so that Ctrl-C and SIGTERM are acted on at once;
 the Spark job runs in a thread of its own, the collector and the committer in theirs.
+
+Where the driver listens for its agents, and by what name they call it. Two Spark settings, because
+a cluster's administrator knows them and spark-submit carries them:
+`spark.benchspark.collector.host` (unset: `spark.driver.host`) and `spark.benchspark.collector.port`
+(unset or 0: any free one). It listens where `spark.driver.bindAddress` says, else everywhere. On
+Kubernetes `spark.driver.host` is the driver's headless service: its name stands for the pod's own
+address, so every port of it can be reached.
+
+Tidying up a store that other applications may be using. Two applications must not compact a table
+at once (see `Store.compact`), and no lock reaches every kind of store. But whoever compacts has a
+run in `runs` that is `running`, put there long before and changed only afterwards: of two
+applications that come to compact, one at least sees the other, and whoever sees another leaves the
+files as they are. The next run will compact them.
 """
 
 from __future__ import annotations
@@ -9,9 +22,9 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -20,33 +33,31 @@ from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from bench_spark.agent.agent import AgentTask
+from bench_spark.agent.agent import AgentResult, AgentTask
 from bench_spark.agent.protocol import EventRow, new_token
 from bench_spark.agent.timeline import Timeline
+from bench_spark.agent.tracer import MakeMessageWriter
+from bench_spark.collector.accounts import measured_span
 from bench_spark.collector.committer import Committer, commit_samples, events_table
 from bench_spark.collector.control import DRIVER, Failure, RunControl
-from bench_spark.collector.evidence import measured_span
 from bench_spark.collector.server import CollectorServer
 from bench_spark.core.clock import NANOSECONDS, Clock
+from bench_spark.driver_process import COLUMNS, RUNNING, has_vanished
 from bench_spark.errors import (
     EXIT_INTERRUPTED,
     EXIT_TERMINATED,
     BenchError,
+    ConfigurationError,
     EnvironmentNotReady,
     RunError,
     StoreError,
     error_of_kind,
 )
-from bench_spark.signals import ENDING_SIGNALS, handled
-from bench_spark.spark.agents_job import CLOSING_SECONDS, AgentsJob
-from bench_spark.spark.causes import cause_of
-from bench_spark.spark.collector_address import collector_address
-from bench_spark.spark.housekeeping import compact_if_alone, compact_overdue
-from bench_spark.spark.jvm_log import log_hint
-from bench_spark.spark.live_delay import LiveDelay, live_check
-from bench_spark.spark.marker import StoreMarker, store_marker
+from bench_spark.process import ENDING_SIGNALS, handled, thread_errors, watched
+from bench_spark.scenario.problems import shown_value
+from bench_spark.spark.agent_task import StoreMarker, in_task, store_marker
 from bench_spark.spark.merge import TickRows
-from bench_spark.spark.metrics import RollingMetrics
+from bench_spark.spark.metrics import LiveDelay, RollingMetrics, live_check
 from bench_spark.spark.observer import RunObserver
 from bench_spark.spark.request import Display, RunRequest
 from bench_spark.spark.run_messages import RunMessages
@@ -54,20 +65,163 @@ from bench_spark.spark.session import (
     JVM_GONE,
     START_TIMEOUT,
     WAITING_WORD_SECONDS,
+    cause_of,
     is_alive,
+    log_hint,
     master_of,
     start_timeout,
 )
 from bench_spark.spark.ticks import merged_ticks, merged_ticks_here, ticks_and_unwritten
-from bench_spark.spark.unstored import Unstored
 from bench_spark.spark.windows import ROLLING_SECONDS, LiveWindow, RunWindows, early_end_ns
 from bench_spark.store import Store
 from bench_spark.summary.checks import Check
 from bench_spark.summary.document import RunSummary, summarise
-from bench_spark.summary.objectives import MissedWhileRunning, missed_in_window
+from bench_spark.summary.facts import MissedWhileRunning, missed_in_window
 from bench_spark.summary.rows import summary_rows
-from bench_spark.threads import thread_errors, watched
 from bench_spark.transports.leftovers import KnownRun, delete_left_by
+
+CLOSING_SECONDS = 10.0
+
+
+class AgentsJob:
+    """Started when made. Its outcome is complete once `end` has returned."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        run_id: str,
+        tasks: list[AgentTask],
+        marker: StoreMarker | None,
+        messages: MakeMessageWriter | None,
+    ) -> None:
+        self.results: list[AgentResult] = []
+        self.error: Exception | None = None
+        self._context = spark.sparkContext
+        self._run_id = run_id
+        # Credentials travel in the closure of the tasks: never in a conf value or a description.
+        stage = self._context.parallelize(range(len(tasks)), len(tasks)).barrier()
+        self._job = stage.mapPartitions(in_task(tasks, marker, messages))
+        self._thread = InheritableThread(target=watched(self._collect), name="agents", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return bool(self._thread.is_alive())
+
+    def cancel(self) -> None:
+        with suppress(*JVM_GONE):
+            self._context.cancelJobGroup(self._run_id)
+
+    def end(self) -> None:
+        """The agents have said goodbye: their tasks end by themselves, or else are ended."""
+        self._thread.join(CLOSING_SECONDS)
+        if self.is_alive:
+            self.cancel()
+            self._thread.join(CLOSING_SECONDS)
+
+    def _collect(self) -> None:
+        run_id = self._run_id
+        self._context.setJobGroup(run_id, f"bench-spark run {run_id}", interruptOnCancel=False)
+        try:
+            self.results = self._job.collect()
+        except Exception as error:  # Spark's own errors have no common type here.
+            self.error = error
+
+
+HOST_SETTING = "spark.benchspark.collector.host"
+PORT_SETTING = "spark.benchspark.collector.port"
+
+_HERE = "127.0.0.1"
+_EVERYWHERE = "0.0.0.0"  # noqa: S104 (executors are elsewhere)
+_HIGHEST_PORT = 65535
+
+
+@dataclass(frozen=True)
+class CollectorAddress:
+    listens_on: str
+    port: int
+    """0: any free one."""
+    called: str
+    """The name or address that agents connect to."""
+
+
+def collector_address(master: str, setting: Callable[[str, str], str | None]) -> CollectorAddress:
+    """`setting`: a Spark setting by its name, or else the value given."""
+    port = _port(setting(PORT_SETTING, "0") or "0")
+    if master.startswith("local"):
+        return CollectorAddress(_HERE, port, _HERE)
+    called = setting(HOST_SETTING, "") or setting("spark.driver.host", "") or ""
+    # Only the user knows by which of the driver's addresses executors come.
+    listens_on = setting("spark.driver.bindAddress", "") or _EVERYWHERE
+    return CollectorAddress(listens_on, port, called)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > _HIGHEST_PORT:
+        raise ConfigurationError(
+            f"{PORT_SETTING}: {shown_value(text)} is no port; allowed: 0 (any free one) to "
+            f"{_HIGHEST_PORT}"
+        )
+    return int(text)
+
+
+def compact_if_alone(store: Store, run_id: str, tables: Sequence[str] = ("events",)) -> bool:
+    """To be called while this run is `running`; whether its tables were compacted."""
+    running = store.read("runs", columns=list(COLUMNS), status=RUNNING).to_pylist()
+    if not all(has_vanished(row) for row in running if row["run_id"] != run_id):
+        return False
+    for name in tables:
+        store.compact(name)
+    return True
+
+
+def compact_overdue(store: Store, run_id: str) -> None:
+    """In a soak: what has grown since it was last looked at. Whatever comes of it, no row is lost
+    by it, so a failure is no reason to end the run; the next look tries again."""
+    overdue = store.overdue()
+    if overdue:
+        with suppress(StoreError):
+            compact_if_alone(store, run_id, overdue)
+
+
+class Unstored:
+    """Of one run, from when its committer is closed until its row is in `runs`."""
+
+    def __init__(self, committer: Committer) -> None:
+        self.error: BenchError | None = committer.error
+        self._first_words = None if self.error is None else str(self.error)
+        self._parts: list[str] = []
+        rows = [row for _, _, row in committer.unwritten]
+        if rows:
+            self._parts.append(f"the last {_length_seconds(rows):.0f} s of its events")
+        if committer.unwritten_files:
+            self._parts.append(f"{committer.unwritten_files} file(s) of messages")
+
+    def keep(self, part: str, write: Callable[[], object]) -> bool:
+        """Write a part of the result; whether the store took it."""
+        try:
+            write()
+        except StoreError as error:
+            self.error = self.error or error
+            self._parts.append(part)
+            return False
+        return True
+
+    def told_in(self, summary: RunSummary) -> RunSummary:
+        """The result with one sentence about all that is missing in the store, if anything is."""
+        if self.error is None:
+            return summary
+        *others, last = self._parts
+        missing = f"{', '.join(others)} and {last}" if others else last
+        reason = f"{self.error}; this result is whole, but the store lacks {missing}"
+        return summary.not_stored(reason, instead_of=self._first_words)
+
+
+def _length_seconds(rows: list[EventRow]) -> float:
+    first_ns = min(row.tick_start_ns for row in rows)
+    last_ns = max(row.tick_start_ns + round(row.tick_seconds * NANOSECONDS) for row in rows)
+    return max(1.0, (last_ns - first_ns) / NANOSECONDS)
+
 
 WATCH_SECONDS = 0.1
 ENDING_SECONDS = 60.0

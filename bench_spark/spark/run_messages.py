@@ -1,26 +1,129 @@
-"""Rows of single messages in the life of a run: where they go, what is timed late, the join."""
+"""Rows of single messages in the life of a run: where they go, what is timed late, the join.
+
+The exact join of `messages` by ID: what was sent with what was confirmed and received. All rows of
+a message are brought together, numpy joins them (`messages/joining.py`), and only sums leave the
+executor. Where the store is a directory and the messages are not too many, each task reads the
+files itself and keeps its share (`messages/files.py`); else Spark moves the rows.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
-from bench_spark.agent.timeline import Timeline
+from bench_spark.agent.timeline import MEASURE, Timeline
 from bench_spark.collector.committer import Committer
 from bench_spark.errors import StoreError
-from bench_spark.messages.files import MessageDirectory
-from bench_spark.messages.joining import JoinRule
+from bench_spark.messages.files import KINDS, MessageDirectory, Share
+from bench_spark.messages.joining import (
+    BLOCK_MESSAGES,
+    PARTS,
+    ROWS,
+    JoinedMessages,
+    JoinRule,
+    join_parts,
+    unite,
+)
 from bench_spark.messages.live import LiveFiles, LiveJoin
 from bench_spark.plan import Plan
-from bench_spark.scenario.trace_section import ALL, traced_every
-from bench_spark.spark.joins import join_messages
+from bench_spark.scenario.sections import ALL, traced_every
 from bench_spark.spark.session import JVM_GONE
+from bench_spark.spark.sql import read_table
 from bench_spark.store import Store
 from bench_spark.summary.checks import Check
-from bench_spark.summary.trace import TraceFacts
+from bench_spark.summary.facts import TraceFacts
+
+PARTITION_ROWS = 1_000_000
+"""Rows that one worker holds at a time: some 100 MB."""
+MOST_SHARES = 16
+"""Every share reads all rows, so that work grows with the square of the rows."""
+
+_PARTS_TYPE: StructType = from_arrow_schema(PARTS)
+
+# A message that overtook another makes that one late; a message that comes again is a duplicate,
+# and its order means nothing.
+_OUT_OF_ORDER = """
+SELECT producer, count(*) AS messages
+FROM (
+  SELECT producer, sequence, phase,
+         max(sequence) OVER (
+           PARTITION BY agent, attempt, subscription, producer ORDER BY number
+           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest,
+         row_number() OVER (
+           PARTITION BY agent, attempt, subscription, producer, sequence ORDER BY number) AS time
+  FROM {received})
+WHERE sequence < highest AND time = 1 AND phase = 'measure'
+GROUP BY producer
+"""
+
+
+def join_messages(spark: SparkSession, store: Store, run_id: str, rule: JoinRule) -> JoinedMessages:
+    """Every message of a run that is in `messages`."""
+    files = store.rows_by_file("messages", run_id)
+    rows = sum(files.values())
+    join: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    partitions = max(spark.sparkContext.defaultParallelism, -(-rows // PARTITION_ROWS))
+    if store.is_local and partitions <= MOST_SHARES:
+        directory = Path(store.table_uri("messages"))
+        paths = [str(directory / path) for path in files]
+        join = partial(_join_share, paths=paths, run_id=run_id, shares=partitions, rule=rule)
+        together = spark.range(0, partitions, 1, partitions)
+    else:
+        join = partial(_join, rule=rule)
+        together = _rows(_of_run(spark, store, run_id)).repartition(
+            partitions, "producer", f.expr(f"sequence div {BLOCK_MESSAGES}")
+        )
+    joined = unite(together.mapInArrow(join, _PARTS_TYPE).toArrow())
+    if joined.is_in_order:
+        return joined
+    return replace(joined, out_of_order=_out_of_order(spark, _of_run(spark, store, run_id)))
+
+
+def _of_run(spark: SparkSession, store: Store, run_id: str) -> DataFrame:
+    return read_table(spark, store, "messages").where(f.col("run_id") == run_id)
+
+
+def _join(batches: Iterator[pa.RecordBatch], rule: JoinRule) -> Iterator[pa.RecordBatch]:
+    return join_parts(batches, rule)
+
+
+def _join_share(
+    batches: Iterator[pa.RecordBatch],
+    paths: Sequence[str],
+    run_id: str,
+    shares: int,
+    rule: JoinRule,
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column("id").to_pylist():
+            yield from join_parts(Share(run_id, number, shares).rows_of(paths), rule)
+
+
+def _rows(messages: DataFrame) -> DataFrame:
+    kinds = " ".join(f"WHEN '{kind}' THEN {number}" for kind, number in KINDS.items())
+    made = {
+        "kind": f.expr(f"CAST(CASE kind {kinds} END AS TINYINT)"),
+        "is_measured": f.col("phase") == MEASURE,
+    }
+    return messages.select(*(made.get(name, f.col(name)).alias(name) for name in ROWS.names))
+
+
+def _out_of_order(spark: SparkSession, messages: DataFrame) -> dict[int, int]:
+    received = messages.where((f.col("kind") == "received") & f.col("producer").isNotNull())
+    found = spark.sql(_OUT_OF_ORDER, received=received).toArrow().to_pylist()
+    return {row["producer"]: row["messages"] for row in found}
+
 
 TABLE = "messages"
 

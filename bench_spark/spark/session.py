@@ -1,15 +1,26 @@
-"""The Spark session of every command, and how many agents it can run at once.
+"""The Spark session of every command: its slots, where its JVM logs, what its errors mean.
 
 Three ways in. A command started by hand (`bench-spark run`) launches its own JVM here, so all about
 that JVM is decided here. A job started by spark-submit finds a JVM that spark-defaults.conf and the
 submit command have already configured: then only what nobody has set is filled in. A program that
 has a session already keeps it as it is: we make one of our own on the same application.
+
+Where the messages of a JVM that we have started go: to a file instead of the terminal.
+
+Java warns of modules, Spark logs errors that it recovers from, and a query that is stopped may
+leave a thousand lines of stack. None of it is about the run, but where something has failed it may
+hold the cause. So it is kept in a file of the temporary directory, which is removed when this
+process ends, unless somebody was told of it.
+
+A JVM outlives the sessions in it, and there is one per process; so there is one log.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import re
 import sys
 import tempfile
 import time
@@ -20,14 +31,72 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from bench_spark import jars
 from bench_spark.conf_files import conf_path
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady
 from bench_spark.java import is_submitted, require_java
-from bench_spark.spark.delta import DELTA_EXTENSION, require_delta
-from bench_spark.spark.jvm_log import launch_jvm
+from bench_spark.spark.sql import DELTA_EXTENSION, require_delta
+
+_NOISE = ("WARNING: Using incubator modules",)
+"""Beginnings of lines that mean nothing."""
+
+_path: Path | None = None
+_is_named = False
+
+
+def launch_jvm(conf: SparkConf) -> None:
+    """Start the JVM of this process, with its output in the log; nothing if there is one."""
+    global _path
+    if SparkContext._gateway is not None:
+        return
+    descriptor, name = tempfile.mkstemp(prefix="bench-spark-jvm-", suffix=".log")
+    _path = Path(name)
+    # A process that was forked from this one must not remove it.
+    atexit.register(_remove_unless_named, os.getpid())
+    try:
+        output = {"stdout": descriptor, "stderr": descriptor}
+        gateway = launch_gateway(conf, output)  # type: ignore[no-untyped-call]
+    finally:
+        os.close(descriptor)
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def log_path() -> Path | None:
+    """The log, which from now on stays: whoever asks tells people of it. None where another program
+    has started the JVM, and looks after its output."""
+    global _is_named
+    _is_named = _path is not None
+    return _path
+
+
+def log_of_failure() -> Path | None:
+    """The log to be named beside an error; None where there is nothing to read in it, or where it
+    was named already."""
+    if _path is None or _is_named or not _has_content(_path):
+        return None
+    return log_path()
+
+
+def log_hint() -> str:
+    """Where to read more, behind the text of an error of Spark's."""
+    path = log_of_failure()
+    return "" if path is None else f"; Spark's log: {path}"
+
+
+def _has_content(path: Path) -> bool:
+    with suppress(OSError), path.open(errors="replace") as lines:
+        return any(line.strip() and not line.startswith(_NOISE) for line in lines)
+    return False
+
+
+def _remove_unless_named(process: int) -> None:
+    if _path is not None and not _is_named and os.getpid() == process:
+        with suppress(OSError):
+            _path.unlink()
+
 
 LOCAL_SPARE_SLOTS = 2
 """Slots beside the agents on this machine: the rolling metrics need one and use two."""
@@ -297,3 +366,55 @@ def _java_options(is_local: bool) -> list[str]:
             options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
             options += ["-Xlog:disable", "-Xlog:all=error:stderr"]
     return options
+
+
+LONGEST = 300
+
+_TRACEBACK = "Traceback (most recent call last):"
+_STACK = re.compile(r"^(\s+at |Caused by: |Driver stacktrace:|\s*\.\.\. \d+ more)", re.MULTILINE)
+_LAST_FAILURE = re.compile(r"most recent failure: (?:Lost task \S+ in stage \S+ .*?: )?(?=\S)")
+_USER_IN_URI = re.compile(r"(?<=://)[^/\s'\"]*@")
+_CLASS_BEFORE = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z]\w*(?:Exception|Error)\b)")
+
+
+def cause_of(error: BaseException) -> str:
+    """One line: the error that a Python worker ended with, else the first cause that Java names."""
+    text = _words_of(error)
+    if _TRACEBACK in text:
+        found = _last_line_of_traceback(text.rpartition(_TRACEBACK)[2])
+    elif (failure := _LAST_FAILURE.search(text)) is not None:
+        found = _first_line(text[failure.end() :])
+    else:
+        found = _first_line(text)
+    found = _USER_IN_URI.sub("***@", _CLASS_BEFORE.sub("", found))
+    return (found or type(error).__name__)[:LONGEST]
+
+
+def _words_of(error: BaseException) -> str:
+    """Of a Java error all of its chain of causes, the innermost first: that is where it began."""
+    java = error.java_exception if isinstance(error, Py4JJavaError) else None
+    if java is None:
+        return str(error) or type(error).__name__
+    texts = []
+    while java is not None:
+        texts.append(str(java.toString()))
+        java = java.getCause()
+    # Spark copies what happened on an executor into the text of its outermost error.
+    told = [text for text in texts if _TRACEBACK in text or _LAST_FAILURE.search(text)]
+    return told[0] if told else texts[-1]
+
+
+def _last_line_of_traceback(text: str) -> str:
+    """The first line that is not indented, after the frames: type and message."""
+    lines = _before_stack(text).splitlines()
+    return next((line.strip() for line in lines if line.strip() and line[0] not in " \t"), "")
+
+
+def _first_line(text: str) -> str:
+    lines = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if line), "")
+
+
+def _before_stack(text: str) -> str:
+    found = _STACK.search(text)
+    return text[: found.start()] if found else text

@@ -1,4 +1,4 @@
-"""SQL over a store: its tables and the views of views.sql, and answers to a user's query.
+"""SQL over a store: how Spark reads its tables, the views of views.sql, answers to a query.
 
 A user's statement may only read. Spark's parser decides what it is: its first word does not say so
 (`WITH a AS (...) INSERT ...`, `FROM a INSERT ...`), and some statements run while being analysed.
@@ -15,12 +15,36 @@ from typing import Any
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from bench_spark import tables
-from bench_spark.errors import ConfigurationError
-from bench_spark.spark.delta import read_table
+from bench_spark.errors import ConfigurationError, EnvironmentNotReady
 from bench_spark.store import Store
+
+DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+
+
+def require_delta(spark: SparkSession, session: str, remedy: str) -> None:
+    """Raise EnvironmentNotReady where the session has no Delta classes: Spark itself only logs a
+    warning when it starts, and fails much later. `session`: how the error calls it."""
+    jvm: Any = spark.sparkContext._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        jvm.java.lang.Class.forName(DELTA_EXTENSION, False, loader)
+    except Py4JJavaError as error:
+        raise EnvironmentNotReady(
+            f"{session} has no Delta Lake, which the tables need: {remedy}"
+        ) from error
+
+
+def spark_uri(uri: str) -> str:
+    """The same place in Hadoop's words: what deltalake calls s3:// is s3a:// there."""
+    return f"s3a://{uri[len('s3://') :]}" if uri.startswith("s3://") else uri
+
+
+def read_table(spark: SparkSession, store: Store, name: str) -> DataFrame:
+    return spark.read.format("delta").load(spark_uri(store.table_uri(name)))
+
 
 _SQL_STATE = re.compile(r"\s*SQLSTATE: \w+.*")
 

@@ -16,16 +16,17 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from bench_spark.agent.timeline import PHASES
-from bench_spark.spark.delta import read_table
-from bench_spark.spark.event_files import merge_event_files, named_files
 from bench_spark.spark.merge import (
     EVENT_COLUMNS,
     TICK_ROWS,
     TickRows,
     merge_event_batches,
+    merge_event_files,
+    named_files,
     read_tick_rows,
     unite,
 )
+from bench_spark.spark.sql import read_table
 from bench_spark.store import Store
 
 TICKS_AT_ONCE = 600

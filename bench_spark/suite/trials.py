@@ -14,8 +14,15 @@ from bench_spark.scenario.models import Scenario
 from bench_spark.scenario.suite import MAX, SUSTAINED, Suite, Trial, suite_digest, value_text
 from bench_spark.search.rate_trials import RateTrials, exit_code_of, received_per_second
 from bench_spark.search.sustained import Bounds, Sustained
-from bench_spark.suite.progress import DIGEST_TAG, KEY_TAG, NOTE_TAG, SEARCH_END_TAG, SEARCH_TAG
-from bench_spark.suite.runner import SIGNALLED, TrialEnd
+from bench_spark.suite.runner import (
+    DIGEST_TAG,
+    KEY_TAG,
+    NOTE_TAG,
+    SEARCH_END_TAG,
+    SEARCH_TAG,
+    SIGNALLED,
+    TrialEnd,
+)
 from bench_spark.summary.document import Document, RunSummary
 from bench_spark.summary.rows import TrialOf
 from bench_spark.summary.totals import Tick

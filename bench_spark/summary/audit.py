@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench_spark.summary.checks import AuditInput, Check, LimitedBy, Throughput
-from bench_spark.summary.message_checks import (
+from bench_spark.summary.checks import (
+    AuditInput,
+    Check,
+    LimitedBy,
+    Throughput,
     account_checks,
     body_checks,
     content_checks,

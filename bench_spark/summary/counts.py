@@ -1,4 +1,4 @@
-"""How many messages a run sent, received, lost, and how fast.
+"""How many messages a run sent, received, lost, how fast, and which ticks count.
 
 Counts are about messages of the measured phase whenever they arrived, and so is the rate at which
 they were sent. The rate of receiving is about the seconds of the measured phase whatever they
@@ -7,10 +7,18 @@ brought: what was left of the warm-up counts, and what the drain brings does not
 
 from __future__ import annotations
 
-from bench_spark.agent.timeline import CONSUMER, PRODUCER
-from bench_spark.collector.accounts import Accounts, completed
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bench_spark.agent.sampler import SAMPLE_DTYPE, seconds_of
+from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER
+from bench_spark.collector.accounts import Accounts, AgentSamples, completed
+from bench_spark.core.throughput import throughput, throughput_of_all
+from bench_spark.load_course import has_open_end
 from bench_spark.summary.facts import RunFacts
-from bench_spark.summary.totals import TickTotals
+from bench_spark.summary.totals import Tick, TickTotals
 
 _SENDING_COUNTS = ("due", "unsent", "sent", "refused", "returned", "bytes_sent")
 _RECEIVING_COUNTS = (
@@ -197,4 +205,67 @@ def never_seen(counts: Counts, facts: RunFacts, round_trips: int) -> dict[str, i
         "latency": on_their_way,
         "delivery_latency": on_their_way + unsent,
         "round_trip": unanswered,
+    }
+
+
+_EDGE_SECONDS = 2e-6
+"""How far apart the start of a tick and that of its phase may seem: tables cut to microseconds,
+and seconds since the epoch are exact to a quarter of one."""
+
+
+def in_window(tick: Tick, facts: RunFacts) -> bool:
+    if facts.measured_from is None or facts.measured_until is None:
+        return False
+    if _lasts_from_first_to_last(facts):
+        return tick.phase == MEASURE
+    return _starts_in_window(tick.start_seconds, facts)
+
+
+def interval_of(start_seconds: float, facts: RunFacts) -> int | None:
+    """Which interval of the measured phase a tick with its messages belongs to; None if the load
+    never started. What arrives after the phase belongs to the last interval."""
+    if facts.measured_from is None:
+        return None
+    since = max(0.0, start_seconds - facts.measured_from + _EDGE_SECONDS)
+    interval = int(since // facts.plan.scenario.interval_seconds)
+    return min(interval, intervals_of(facts) - 1)
+
+
+def intervals_of(facts: RunFacts) -> int:
+    """How many intervals the measured phase has: at least one, and a rest that is shorter than half
+    of one is part of the last."""
+    length = facts.plan.scenario.interval_seconds
+    whole, rest = divmod(facts.measured_seconds + _EDGE_SECONDS, length)
+    return max(1, int(whole) + (1 if rest >= length / 2 else 0))
+
+
+def _starts_in_window(start_seconds: float, facts: RunFacts) -> bool:
+    if facts.measured_from is None or facts.measured_until is None:
+        return False
+    if _lasts_from_first_to_last(facts):
+        return True
+    return facts.measured_from <= start_seconds + _EDGE_SECONDS < facts.measured_until
+
+
+def _lasts_from_first_to_last(facts: RunFacts) -> bool:
+    """Whether the phase lasts from the first message to the last, whatever ticks they were in."""
+    scenario = facts.plan.scenario
+    return not scenario.has_both_ends and has_open_end(scenario)
+
+
+def throughput_section(pairs: int, found: Sequence[AgentSamples] | None) -> dict[str, Any] | None:
+    """Sums over all pairs, and each pair on its own; None where nothing was to be sampled."""
+    if found is None:
+        return None
+    samples = np.concatenate([np.zeros(0, SAMPLE_DTYPE), *(one.samples for one in found)])
+    samples = samples[np.argsort(samples["pair"], kind="stable")]
+    per_second = samples["messages"] / seconds_of(samples)
+    edges = np.searchsorted(samples["pair"], np.arange(pairs + 1))
+    of_pairs = [
+        throughput(per_second[start:end])
+        for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    ]
+    return {
+        **throughput_of_all(of_pairs).as_dict(),
+        "pairs": [{"pair": pair, **figures.as_dict()} for pair, figures in enumerate(of_pairs)],
     }

@@ -11,13 +11,12 @@ from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import EXIT_DATA_LOST, EXIT_DEGRADED, EXIT_VALID
 from bench_spark.load_course import mean_rate_per_second
 from bench_spark.plan import Plan
-from bench_spark.scenario.ends_section import Egress, Ingress
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.sections import Egress, Ingress
 from bench_spark.summary.checks import AuditInput, Check, Ends, Throughput
 from bench_spark.summary.counts import Counts, Rates, expected_deliveries, per_second
-from bench_spark.summary.facts import CENSORED_MEASURES, RunFacts
+from bench_spark.summary.facts import CENSORED_MEASURES, RunFacts, trace_findings
 from bench_spark.summary.totals import TickTotals
-from bench_spark.summary.trace import trace_findings
 
 VALID, DEGRADED, FAILED, ABORTED = "valid", "degraded", "failed", "aborted"
 

@@ -16,9 +16,8 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.delivery import with_delivery
 from bench_spark.scenario.ends import Ends, scenario_at
-from bench_spark.scenario.ends_section import PROTOCOLS
-from bench_spark.scenario.load_sections import LARGEST_BODY_BYTES
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.sections import LARGEST_BODY_BYTES, PROTOCOLS
 from bench_spark.transports.base import Part, Transport, TransportContext, Wired
 
 ENTRY_POINTS = "bench_spark.transports"

@@ -6,19 +6,187 @@ nobody who looks can make the reading more frequent.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+from bench_spark.agent.timeline import Timeline as Phases
+from bench_spark.core.clock import NANOSECONDS
+from bench_spark.load_course import has_open_end
+from bench_spark.process import watched
 from bench_spark.report import html_live
+from bench_spark.report.charts import Line
+from bench_spark.report.html_run import caption_of
 from bench_spark.report.live import progress_of
 from bench_spark.report.serving import Answer, Question, Served
-from bench_spark.threads import watched
-from bench_spark.watch.changing_charts import ChangingCharts
+from bench_spark.report.time_charts import (
+    Axes,
+    TimeChart,
+    axes_of,
+    drawn_row,
+    live_spec,
+    time_charts,
+)
+from bench_spark.report.timeline import Timeline
 from bench_spark.watch.followed_run import FollowedRun
-from bench_spark.watch.over_time import charts_so_far, span_of, timeline_so_far
-from bench_spark.watch.run_state import RunState
+from bench_spark.watch.run_state import CONSUMER, KEPT_SECONDS, RunState
+
+NO_AXES = Axes((), {})
+
+
+class _Row(NamedTuple):
+    source: Mapping[str, Any]
+    """As it came: one that is the same need not be made ready for drawing again."""
+    drawn: dict[str, Any]
+    version: int
+    """In which it became as it is."""
+
+
+@dataclass
+class _Chart:
+    caption: str
+    spec: dict[str, Any]
+    rows: dict[float, _Row] = field(default_factory=dict)
+    axes: Axes = NO_AXES
+
+    def update(
+        self,
+        described: TimeChart,
+        span: tuple[float, float],
+        measured: tuple[float, float],
+        version: int,
+    ) -> None:
+        known, self.rows = self.rows, {}
+        for row in described.rows:
+            second = row["second"]
+            if span[0] <= second <= span[1]:
+                earlier = known.get(second)
+                if earlier is None or earlier.source != row:
+                    earlier = _Row(row, drawn_row(described, row), version)
+                self.rows[second] = earlier
+        self.axes = axes_of(described, [row.drawn for row in self.rows.values()], span, measured)
+
+
+class ChangingCharts:
+    """Every update has a number. A page says which one it has, and is told what came later.
+
+    A page that has drawn other charts, or other lines in them, is told everything.
+    """
+
+    def __init__(self) -> None:
+        self.layout = ""
+        self.version = 0
+        self._charts: dict[str, _Chart] = {}
+
+    def update(
+        self,
+        charts: Iterable[TimeChart],
+        span: tuple[float, float],
+        measured: tuple[float, float],
+    ) -> None:
+        listed = list(charts)
+        layout = _layout_of(listed)
+        if layout != self.layout:
+            self.layout = layout
+            self._charts = {
+                f"chart-{number}": _Chart(caption_of(chart), live_spec(chart))
+                for number, chart in enumerate(listed, start=1)
+            }
+        self.version += 1
+        for known, chart in zip(self._charts.values(), listed, strict=True):
+            known.update(chart, span, measured, self.version)
+
+    def since(self, layout: str, version: int) -> dict[str, Any]:
+        """What a page with this layout and version is to be told."""
+        is_new = layout != self.layout
+        told: dict[str, dict[str, Any]] = {}
+        for name, chart in self._charts.items():
+            rows = [row.drawn for row in chart.rows.values() if is_new or row.version > version]
+            drawn = {"caption": chart.caption, "spec": chart.spec} if is_new else {}
+            told[name] = {
+                **drawn,
+                "rows": rows,
+                "outside": chart.axes.outside,
+                "signals": chart.axes.signals,
+            }
+        return {"layout": self.layout, "version": self.version, "charts": told}
+
+
+def _layout_of(charts: Iterable[TimeChart]) -> str:
+    named = [[chart.title, chart.kind, [line.label for line in chart.lines]] for chart in charts]
+    return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16]
+
+
+_SPREAD = ("slowest", "median", "fastest")
+
+
+def timeline_so_far(state: RunState) -> Timeline | None:
+    """None before the load starts."""
+    if state.timeline is None:
+        return None
+    return Timeline(
+        throughput=list(state.throughput.values()),
+        durations={measure: list(rows.values()) for measure, rows in state.durations.items()},
+        broker={source: list(rows.values()) for source, rows in state.broker.items()},
+        generator=[
+            {"second": state.second_of(each.started_at), "busy": each.busiest_share}
+            for each in state.agents.by_tick.values()
+            if each.busiest_share is not None
+        ],
+        measured=(
+            (state.timeline.measure_start_ns - state.origin_ns) / NANOSECONDS,
+            _measured_until(state, state.timeline),
+        ),
+    )
+
+
+def _measured_until(state: RunState, phases: Phases) -> float:
+    """As the run's row tells it at the end; before, as it is planned."""
+    if state.run is not None and state.run["measured_until"] is not None:
+        return state.second_of(state.run["measured_until"])
+    ends_ns = phases.measure_end_ns
+    if state.plan is not None and has_open_end(state.plan.scenario):
+        ends_ns = max(phases.measure_start_ns, state.newest_ns)
+    return (ends_ns - state.origin_ns) / NANOSECONDS
+
+
+def charts_so_far(state: RunState, timeline: Timeline) -> Iterator[TimeChart]:
+    yield from time_charts(timeline)
+    if len(state.agents.by_number) > 1:
+        yield _agents_apart(state, timeline)
+
+
+def span_of(timeline: Timeline) -> tuple[float, float]:
+    """The time axis: the whole run if it is short, the last minutes of a long one."""
+    first, last = timeline.span
+    if last - first <= KEPT_SECONDS:
+        return first, last
+    newest = max([row["second"] for row in timeline.throughput] or [last])
+    return max(first, newest - KEPT_SECONDS), newest
+
+
+def _agents_apart(state: RunState, timeline: Timeline) -> TimeChart:
+    """How far the agents are apart: hundreds of lines could not be told from each other."""
+    assert state.timeline is not None
+    rows = []
+    for tick, each in sorted(state.agents.by_tick.items()):
+        spread = each.spread_now
+        if spread is not None:
+            second = (state.timeline.tick_end_ns(tick) - state.origin_ns) / NANOSECONDS
+            rows.append({"second": second, **dict(zip(_SPREAD, spread, strict=True))})
+    does = "received" if state.agents.counted_role == CONSUMER else "sent"
+    return TimeChart(
+        "Agents",
+        f"messages {does} per second by the slowest, the median and the fastest agent",
+        "rate",
+        rows,
+        [Line(name, name) for name in _SPREAD],
+    )
+
 
 REFRESH_SECONDS = 1.0
 VIEWER_SECONDS = 5.0

@@ -29,7 +29,7 @@ from contract import (
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.agent.sampler import seconds_of
-from bench_spark.collector.evidence import samples_of
+from bench_spark.collector.accounts import samples_of
 from bench_spark.errors import EXIT_PREFLIGHT, BrokerRefused
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker

@@ -12,9 +12,9 @@ from contract import running
 from fault_records import Seen
 
 from bench_spark.plan import make_plan
-from bench_spark.scenario.load_sections import Load as LoadModel
-from bench_spark.scenario.load_sections import Phases
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.sections import Load as LoadModel
+from bench_spark.scenario.sections import Phases
 
 MEASURED_SECONDS = 5
 

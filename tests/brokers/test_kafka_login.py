@@ -10,8 +10,8 @@ import pytest
 from contract import batch, collect, exchanging, free_port, heads, open_transport, send_all
 from tls_files import self_signed
 
+from bench_spark.brokers.base import end, last_lines, spawn
 from bench_spark.brokers.kafka import Kafka
-from bench_spark.brokers.process import end, last_lines, spawn
 from bench_spark.errors import BrokerUnreachable, LoginRefused
 from bench_spark.scenario.broker import Broker, Tls
 

@@ -21,9 +21,8 @@ from fault_records import Seen
 from restartable import restartable
 
 from bench_spark.brokers import BrokerStatus
-from bench_spark.brokers.base import Say
+from bench_spark.brokers.base import Command, Say
 from bench_spark.brokers.kafka import Kafka
-from bench_spark.brokers.process import Command
 from bench_spark.tables import TABLES
 from benchmarks.standalone import Job, Submitter, free_port
 

@@ -31,7 +31,7 @@ from bench_spark.errors import EXIT_DEGRADED, EXIT_PREFLIGHT, StoreError, StoreN
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker, resolve_credentials
 from bench_spark.scenario.models import Scenario
-from bench_spark.spark.housekeeping import compact_if_alone
+from bench_spark.spark.run import compact_if_alone
 from bench_spark.store import KEPT_FREE_BYTES, Store
 from bench_spark.summary.rows import run_row
 from bench_spark.transports.leftovers import Wanted, sweeper_of

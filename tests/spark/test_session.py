@@ -8,7 +8,7 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from bench_spark.spark.overhead import jvm_pid
+from bench_spark.spark.observer import jvm_pid
 from bench_spark.spark.session import free_slots, local_session_master, wait_for_slots
 
 

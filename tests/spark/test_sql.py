@@ -12,12 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.spark.sql import (
-    create_views,
-    refuse_unless_reading,
-    run_query,
-    view_statements,
-)
+from bench_spark.spark.sql import create_views, refuse_unless_reading, run_query, view_statements
 from bench_spark.store import Store
 from bench_spark.tables import METRICS, PERCENTILES, RESOURCES, SUMMARY, TABLES
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from bench_spark.brokers.process import Command, end, spawn
-from bench_spark.descriptors import raise_limit
+from bench_spark.brokers.base import Command, end, spawn
+from bench_spark.process import raise_limit
 
 FEW = 256
 
 ASKING = """
 import resource, sys
-from bench_spark.descriptors import make_room_for
+from bench_spark.process import make_room_for
 from bench_spark.errors import EnvironmentNotReady
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 300))
 make_room_for(15, files_each=10)

@@ -33,8 +33,6 @@ LAYERS = (
         "report",
         "summary",
         "store",
-        "store_opening",
-        "version_checksum",
         "histogram_column",
         "driver_process",
         "importing",
@@ -42,7 +40,7 @@ LAYERS = (
         "watch",
         "messages",
     },
-    {"agent", "plan", "plan_of_rows", "placement", "load_course"},
+    {"agent", "plan", "load_course"},
     {"identity", "datasets"},
     {"transports"},
     {"scenario"},
@@ -50,10 +48,7 @@ LAYERS = (
 )
 """From the top down. A room may enter its own layer and those below it."""
 
-FOUNDATION = {"__init__", "errors", "threads", "signals", "tables", "jars", "java", "cache"} | {
-    "conf_files",
-    "descriptors",
-}
+FOUNDATION = {"__init__", "errors", "process", "tables", "jars", "java", "cache", "conf_files"}
 """Usable by all rooms, and using none of them."""
 
 CORE_MAY_USE = {"core", "errors", "cache"}
@@ -63,8 +58,6 @@ NOT_IN_AN_AGENT = SPARK_ONLY | {"pyarrow", "deltalake", "pandas"}
 LIGHT_ROOMS = {
     "agent",
     "plan",
-    "plan_of_rows",
-    "placement",
     "load_course",
     "identity",
     "datasets",

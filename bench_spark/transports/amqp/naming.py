@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.scenario.fields import ClientProperties
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.protocols import Amqp
 
 NUMBER_MARK = "%d"
 

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Credentials
-from bench_spark.scenario.http_section import Http, field_name
+from bench_spark.scenario.protocols import Http, field_name
 from bench_spark.transports.base import Headers
 from bench_spark.transports.sockets.arrivals import MOST_BYTES, ReadBuffer, too_large
 from bench_spark.transports.sockets.places import Place

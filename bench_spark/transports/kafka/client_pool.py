@@ -27,7 +27,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerUnreachable
-from bench_spark.threads import watched
+from bench_spark.process import watched
 from bench_spark.transports.base import Signal, SignalKind
 from bench_spark.transports.kafka.librdkafka import reason_of
 

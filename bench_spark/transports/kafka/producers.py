@@ -24,7 +24,7 @@ import numpy as np
 from confluent_kafka import KafkaError
 
 from bench_spark.core.clock import NowNs
-from bench_spark.threads import watched
+from bench_spark.process import watched
 from bench_spark.transports.base import (
     I64,
     Batch,

@@ -27,7 +27,7 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.fields import ClientProperties, value_text
 from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.nearest import nearest
+from bench_spark.scenario.problems import nearest
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.kafka.property_names import PROPERTY_NAMES
 

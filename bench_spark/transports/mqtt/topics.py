@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.fields import value_text
 from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.mqtt_section import Mqtt
+from bench_spark.scenario.protocols import Mqtt
 from bench_spark.transports.base import Destination, Headers, Lane
 
 NUMBER_MARK = "%d"

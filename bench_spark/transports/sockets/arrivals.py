@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bench_spark.core.envelope import leading_envelopes
-from bench_spark.scenario.load_sections import LARGEST_BODY_BYTES
+from bench_spark.scenario.sections import LARGEST_BODY_BYTES
 from bench_spark.transports.base import (
     RECEIVED_DTYPE,
     Headers,

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
+from bench_spark.process import watched
 from bench_spark.scenario.broker import Broker, Tls
-from bench_spark.threads import watched
 from bench_spark.transports.pace import OpeningPace
 
 _ADDRESS_INFO = tuple[Any, ...]

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-from bench_spark.threads import watched
+from bench_spark.process import watched
 from bench_spark.transports.sockets.loop import Loop
 
 ResultT = TypeVar("ResultT")

@@ -14,7 +14,7 @@ from bench_spark.core.clock import NowNs
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.tcp_section import Tcp
+from bench_spark.scenario.protocols import Tcp
 from bench_spark.transports.base import (
     HEAD_ONLY,
     BrokerFacts,

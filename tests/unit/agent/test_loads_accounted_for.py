@@ -22,11 +22,8 @@ from unit.summary.hand_ticks import facts
 
 from bench_spark.agent.protocol import EventRow, Message
 from bench_spark.agent.timeline import CONSUMER, PRODUCER
+from bench_spark.collector.accounts import accounts_of, measured_span
 from bench_spark.collector.control import RunControl
-from bench_spark.collector.evidence import (
-    accounts_of,
-    measured_span,
-)
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.hdr import SparseHistogram
 from bench_spark.errors import BrokerRefused

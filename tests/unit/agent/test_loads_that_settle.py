@@ -10,8 +10,8 @@ from agents import Load, run_load
 from unit.loopbacks import LOOPBACK, assert_all_arrived, pairs, plan, sent
 
 from bench_spark.agent.timeline import Timeline
-from bench_spark.collector.evidence import measured_span, samples_of
-from bench_spark.collector.settling import Settled, Settling
+from bench_spark.collector.accounts import measured_span, samples_of
+from bench_spark.collector.control import Settled, Settling
 from bench_spark.core.clock import NANOSECONDS
 
 NEVER_SECONDS = 600

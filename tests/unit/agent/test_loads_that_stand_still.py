@@ -9,9 +9,8 @@ import pytest
 from agents import Load, run_load
 from unit.loopbacks import LOOPBACK, Watch, assert_all_arrived, pairs, plan
 
-from bench_spark.collector import silence as silence_module
-from bench_spark.collector.evidence import agent_entry, measured_span, silences_of
-from bench_spark.collector.health import AgentHealth
+from bench_spark.collector import control as control_module
+from bench_spark.collector.accounts import AgentHealth, agent_entry, measured_span, silences_of
 from bench_spark.core.clock import NANOSECONDS
 
 PHASES = {"warmup_seconds": 0.5, "measure_seconds": 4, "drain_seconds": 1}
@@ -37,7 +36,7 @@ def stalled_seconds(load: Load) -> list[float]:
 def test_a_consumer_that_gets_nothing_is_found(
     keys: dict[str, object], confirms: bool, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silence_module, "LONGEST_SILENCE_NS", NANOSECONDS)
+    monkeypatch.setattr(control_module, "LONGEST_SILENCE_NS", NANOSECONDS)
     watch.confirms = confirms
     watch.delay = lambda: watch.received.total() >= 20
     load = run_load(plan(phases=PHASES, **keys), LOOPBACK)
@@ -50,7 +49,7 @@ def test_a_consumer_that_gets_nothing_is_found(
 def test_consumers_that_get_their_messages_are_not_silent(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silence_module, "LONGEST_SILENCE_NS", NANOSECONDS)
+    monkeypatch.setattr(control_module, "LONGEST_SILENCE_NS", NANOSECONDS)
     load = run_load(plan(**pairs(2), load={"rate_per_second": 200}, phases=PHASES), LOOPBACK)
     assert_all_arrived(load)
     assert silences_of(load.control, measured_span(load.plan, load.control)[0]) == ()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench_spark.brokers.tools import rabbitmqctl_of, tools_environment
+from bench_spark.brokers.lifecycle import rabbitmqctl_of, tools_environment
 from bench_spark.scenario.broker import Broker
 
 

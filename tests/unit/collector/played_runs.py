@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench_spark.agent.protocol import EventRow, Message
-from bench_spark.collector.control import (
-    RunControl,
-)
+from bench_spark.collector.control import RunControl
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.plan import make_plan
 from bench_spark.scenario.models import Scenario

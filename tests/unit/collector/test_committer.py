@@ -16,13 +16,13 @@ from patience import eventually
 from bench_spark.agent.protocol import EventRow
 from bench_spark.agent.sampler import SAMPLE_DTYPE
 from bench_spark.collector import committer as committer_module
+from bench_spark.collector.accounts import AgentSamples
 from bench_spark.collector.committer import (
     Committer,
     commit_samples,
     events_table,
     timestamp,
 )
-from bench_spark.collector.evidence import AgentSamples
 from bench_spark.core.hdr import SparseHistogram
 from bench_spark.errors import StoreError
 from bench_spark.store import Store

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from unit.collector.played_runs import Play, to_all
 
-from bench_spark.collector.settling import ANNOUNCED_NS
+from bench_spark.collector.control import ANNOUNCED_NS
 from bench_spark.core.clock import NANOSECONDS
 
 WARMUP_SECONDS = 5

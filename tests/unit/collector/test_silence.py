@@ -10,7 +10,7 @@ import pytest
 from unit.collector.played_runs import Play
 
 from bench_spark.agent.ticks import Delivered
-from bench_spark.collector.evidence import silences_of
+from bench_spark.collector.accounts import silences_of
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.load_course import timeline_of
 

@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 from bench_spark.compare.estimates import (
     Estimate,
     Resampled,
+    block_length,
+    block_weights,
     exact,
     expanded_tail,
     of_repetitions,
     of_resamples,
     ratio_of_repetitions,
     ratio_of_resamples,
+    ratios,
     student_quantile,
 )
-from bench_spark.compare.resampling import block_length, block_weights, ratios
 
 TRIALS = 200
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bench_spark.compare.comparison import parse_gate
 from bench_spark.compare.estimates import Estimate, exact
-from bench_spark.compare.gates import parse_gate
 from bench_spark.errors import ConfigurationError
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.compare.resampling import (
+from bench_spark.compare.estimates import (
     FEWEST_BLOCKS,
     IntervalHistograms,
     block_length,
@@ -121,5 +121,5 @@ def test_many_buckets_are_worked_through_in_portions(monkeypatch: pytest.MonkeyP
     histograms = histograms_of([[1, 5, 9], [2, 4, 8]])
     weights = block_weights(2, 1, 50, RANDOM)
     whole = histograms.percentiles(weights, [50.0, 99.0])
-    monkeypatch.setattr("bench_spark.compare.resampling._CELLS_AT_ONCE", 13)
+    monkeypatch.setattr("bench_spark.compare.estimates._CELLS_AT_ONCE", 13)
     assert np.array_equal(histograms.percentiles(weights, [50.0, 99.0]), whole)

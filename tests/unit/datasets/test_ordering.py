@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.datasets.ordering import RecordOrdering
-from bench_spark.scenario.dataset_section import RecordOrder
+from bench_spark.scenario.sections import RecordOrder
 
 
 def numbers(ordering: RecordOrdering, messages: int) -> list[int]:

@@ -17,7 +17,7 @@ from bench_spark.datasets import scanning as files
 from bench_spark.datasets.records import RecordFiles
 from bench_spark.datasets.scanning import CsvScanner, LengthPrefixScanner, LineScanner, Scanner
 from bench_spark.errors import ConfigurationError, RunError
-from bench_spark.scenario.dataset_section import Dataset
+from bench_spark.scenario.sections import Dataset
 
 
 def opened(path: Path, **keys: Any) -> RecordFiles:

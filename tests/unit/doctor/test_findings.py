@@ -10,20 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from bench_spark.doctor.examining import Check, examine
-from bench_spark.doctor.finding import Finding, Level, failing, ok, warning
-from bench_spark.doctor.machine import (
+from bench_spark.doctor.checks import (
     ClockState,
     clock_finding,
     clock_source_finding,
     cores_finding,
     files_finding,
+    kernels_finding,
     machine_checks,
     memory_finding,
+    packages_finding,
+    python_finding,
+    store_finding,
     time_slice_finding,
 )
-from bench_spark.doctor.places import store_finding
-from bench_spark.doctor.program import kernels_finding, packages_finding, python_finding
+from bench_spark.doctor.finding import Check, Finding, Level, examine, failing, ok, warning
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.report.findings import write_findings, write_findings_json
 

@@ -22,8 +22,7 @@ from bench_spark.monitor.procfs import ProcessSampler, matching, one_process
 from bench_spark.monitor.reading import COUNTERS, GAUGES, Reading, Unreadable, usage_between
 from bench_spark.monitor.remote import CalledSampler, RemoteSampler, SamplerServer, call_and_answer
 from bench_spark.monitor.sources import make_sampler
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.resources import ResourceSource
+from bench_spark.scenario.broker import Broker, ResourceSource
 
 TOKEN = "a token of decent length"
 

@@ -21,8 +21,8 @@ from bench_spark.report.live import (
     display_for_trials,
     progress_of,
 )
-from bench_spark.scenario.load_sections import Load, Phases
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.sections import Load, Phases
 
 START_NS = 1_700_000_000 * NANOSECONDS
 PHASES = Phases(warmup_seconds=5, measure_seconds=10, drain_seconds=5)

@@ -22,10 +22,8 @@ from bench_spark.report.searches import (
     write_rate_csv,
     write_rate_terminal,
 )
-from bench_spark.search.rate_document import rate_document
-from bench_spark.search.rate_trials import RateRun
-from bench_spark.search.rate_verdict import Kept
-from bench_spark.search.sustained import Bounds, find_sustained
+from bench_spark.search.rate_trials import RateRun, rate_document
+from bench_spark.search.sustained import Bounds, Kept, find_sustained
 from bench_spark.summary.checks import LimitedBy
 from bench_spark.summary.document import RunSummary
 

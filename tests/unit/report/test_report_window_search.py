@@ -22,9 +22,7 @@ from bench_spark.report.searches import (
     write_search_terminal,
 )
 from bench_spark.search.throughput import Throughput, throughput_of
-from bench_spark.search.trial_run import TrialRun
-from bench_spark.search.window import Limits, find_window
-from bench_spark.search.window_document import window_document
+from bench_spark.search.window import Limits, TrialRun, find_window, window_document
 
 
 def throughput(in_flight: int) -> Throughput:

@@ -5,10 +5,9 @@ import pytest
 
 from bench_spark import brokers
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.broker import Broker, resolve_credentials
+from bench_spark.scenario.broker import Broker, ResourceSource, named_sources, resolve_credentials
+from bench_spark.scenario.fields import mask_uri
 from bench_spark.scenario.loader import load_broker
-from bench_spark.scenario.resources import ResourceSource, named_sources
-from bench_spark.scenario.secrets import mask_uri
 
 SECRET = "hunter2"
 

@@ -14,8 +14,7 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan
 from bench_spark.scenario.broker import Broker
 from bench_spark.scenario.ends import Ends, scenario_at
-from bench_spark.scenario.ends_loader import with_ends
-from bench_spark.scenario.loader import load_scenario
+from bench_spark.scenario.loader import load_scenario, with_ends
 from bench_spark.scenario.models import Scenario
 from bench_spark.transports.registry import fitted_to
 

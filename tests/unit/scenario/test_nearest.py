@@ -1,6 +1,6 @@
 import pytest
 
-from bench_spark.scenario.nearest import nearest
+from bench_spark.scenario.problems import nearest
 
 KEYS = ("mode", "rate_per_second", "scope", "in_flight", "messages")
 

@@ -9,8 +9,7 @@ import pytest
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.loader import load_scenario
-from bench_spark.scenario.objectives import parse_objective
-from bench_spark.scenario.result_paths import SHORT_NAMES, UNIT_OF_PATH
+from bench_spark.scenario.objectives import SHORT_NAMES, UNIT_OF_PATH, parse_objective
 
 DOCUMENT: dict[str, Any] = {
     "measures": {

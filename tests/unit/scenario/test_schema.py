@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from bench_spark.conf_files import conf_path, shipped
-from bench_spark.scenario.schema import DIALECT, MODELS, json_schema
+from bench_spark.scenario.reference import DIALECT, MODELS, json_schema
 from bench_spark.scenario.yaml_text import read_yaml
 
 SCHEMAS = {kind: json.loads(json.dumps(json_schema(kind))) for kind in MODELS}

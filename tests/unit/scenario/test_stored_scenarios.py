@@ -8,8 +8,7 @@ import pytest
 
 from bench_spark.compare.comparison import differences
 from bench_spark.errors import StoreError
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.stored import REMOVED_KEYS, comparable_scenario, stored_scenario
+from bench_spark.scenario.models import REMOVED_KEYS, Scenario, comparable_scenario, stored_scenario
 
 
 def with_key(document: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.scenario.load_sections import Load, Phases
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.sections import Load, Phases
 from bench_spark.scenario.suite import (
     Axis,
     Cell,

@@ -8,7 +8,7 @@ import pytest
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.loader import load_scenario
-from bench_spark.scenario.trace_section import traced_every
+from bench_spark.scenario.sections import traced_every
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pytest
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan, total_rate_per_second
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.whole_rate import at_whole_rate
+from bench_spark.scenario.models import Scenario, at_whole_rate
 
 
 @pytest.mark.parametrize("scope", ["total", "per_producer", "per_agent"])

@@ -12,8 +12,7 @@ from bench_spark.search.rate_trials import (
     received_per_second,
     status_of,
 )
-from bench_spark.search.rate_verdict import Kept
-from bench_spark.search.sustained import End, Sustained
+from bench_spark.search.sustained import End, Kept, Sustained
 from bench_spark.summary.document import RunSummary
 
 

@@ -9,13 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.errors import RunError
-from bench_spark.search.rate_verdict import (
-    Kept,
-    backlogs,
-    growth_per_second,
-    judge_rate,
-)
-from bench_spark.search.ticks import Second
+from bench_spark.search.sustained import Kept, backlogs, growth_per_second, judge_rate
+from bench_spark.search.throughput import Second
 from bench_spark.summary.checks import LimitedBy
 
 RATE = 1000.0

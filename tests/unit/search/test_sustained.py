@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.search.rate_verdict import Kept
 from bench_spark.search.sustained import (
     CLOSE_ENOUGH,
     LOWEST_RATE,
     MOST_TRIALS,
     Bounds,
+    Kept,
     Sustained,
     find_sustained,
 )

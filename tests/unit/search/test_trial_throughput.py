@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from bench_spark.core.hdr import SparseHistogram
-from bench_spark.search.throughput import Throughput, rates_of_ticks, throughput_of
-from bench_spark.search.ticks import Second, measured_ticks
-from bench_spark.search.trial_run import TrialRun
-from bench_spark.search.window import Limits, find_window
-from bench_spark.search.window_document import ENDS, window_document
+from bench_spark.search.throughput import (
+    Second,
+    Throughput,
+    measured_ticks,
+    rates_of_ticks,
+    throughput_of,
+)
+from bench_spark.search.window import ENDS, Limits, TrialRun, find_window, window_document
 
 
 @dataclass

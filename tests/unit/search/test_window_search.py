@@ -22,13 +22,15 @@ from curves import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.search.estimate import STARTUP_SECONDS, TrialTime, estimate
 from bench_spark.search.throughput import Throughput, throughput_of, united
 from bench_spark.search.window import (
     MOST_TRIALS,
     NARROW_ENOUGH,
+    STARTUP_SECONDS,
     Limits,
+    TrialTime,
     WindowSearch,
+    estimate,
     find_window,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_spark.spark.causes import LONGEST, cause_of
+from bench_spark.spark.session import LONGEST, cause_of
 
 STAGE = (
     "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_spark.spark.live_delay import LiveDelay, late_after, live_check
+from bench_spark.spark.metrics import LiveDelay, late_after, live_check
 
 SECOND = 1_000_000_000
 NONE = "no live metrics before the measured phase ended"

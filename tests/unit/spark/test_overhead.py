@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench_spark.spark.overhead import SparkOverhead
+from bench_spark.spark.observer import SparkOverhead
 
 BUSY, IDLE = "while True: pass", "import time; time.sleep(600)"
 

@@ -17,13 +17,12 @@ from bench_spark.datasets.records import ColumnRecords
 from bench_spark.errors import ConfigurationError
 from bench_spark.identity.carriers import carrier_named
 from bench_spark.identity.checking import found_in, with_found
-from bench_spark.plan import make_plan
-from bench_spark.plan_of_rows import with_rows
+from bench_spark.plan import make_plan, with_rows
 from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.dataset_section import Columns, Dataset, Replay
 from bench_spark.scenario.models import Scenario
-from bench_spark.spark import plain_columns
-from bench_spark.spark.plain_columns import write_columns
+from bench_spark.scenario.sections import Columns, Dataset, Replay
+from bench_spark.spark import dataset_rows
+from bench_spark.spark.dataset_rows import write_columns
 from bench_spark.transports.registry import SizeLimit
 
 BINARY = pa.binary()
@@ -32,7 +31,7 @@ HEADERS = pa.map_(pa.string(), BINARY)
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_columns, "_BATCH_ROWS", 3)
+    monkeypatch.setattr(dataset_rows, "_BATCH_ROWS", 3)
 
 
 def written(tmp_path: Path, *parts: dict[str, pa.Array], **dataset: Any) -> Path:
@@ -52,7 +51,7 @@ def bodies(*values: bytes | None) -> pa.Array:
 def intervals(*values_ns: int | None) -> dict[str, pa.Array]:
     return {
         "body": bodies(*[b"x"] * len(values_ns)),
-        plain_columns.INTERVAL: pa.array(values_ns, pa.int64()),
+        dataset_rows.INTERVAL: pa.array(values_ns, pa.int64()),
     }
 
 

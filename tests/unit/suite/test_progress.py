@@ -10,7 +10,7 @@ import pytest
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.store import Store
-from bench_spark.suite.progress import (
+from bench_spark.suite.runner import (
     DIGEST_TAG,
     KEY_TAG,
     add_tags,

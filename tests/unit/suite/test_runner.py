@@ -18,8 +18,7 @@ from bench_spark.errors import (
     BrokerUnreachable,
 )
 from bench_spark.scenario.suite import Suite, Trial, trials_of
-from bench_spark.suite.progress import TrialRun
-from bench_spark.suite.runner import SuiteResult, TrialEnd, run_suite
+from bench_spark.suite.runner import SuiteResult, TrialEnd, TrialRun, run_suite
 
 
 def known(trial: Trial, status: str = "valid") -> TrialRun:

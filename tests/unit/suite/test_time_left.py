@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_spark.suite.time_left import TimeLeft
+from bench_spark.suite.runner import TimeLeft
 
 
 def test_before_the_first_trial_the_expectation_is_all_there_is() -> None:

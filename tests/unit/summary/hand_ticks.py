@@ -14,7 +14,7 @@ from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.models import Scenario
 from bench_spark.summary.document import RunSummary, summarise
 from bench_spark.summary.facts import RunFacts
-from bench_spark.summary.statistics import IntervalStatistics, Statistics, statistics
+from bench_spark.summary.totals import IntervalStatistics, Statistics, statistics
 
 START_US = 1_700_000_000_123_456
 """Ticks are stored in whole microseconds ..."""

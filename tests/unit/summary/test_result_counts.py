@@ -17,8 +17,7 @@ from hand_ticks import (
     summary,
 )
 
-from bench_spark.collector.accounts import Accounts
-from bench_spark.collector.evidence import Counted
+from bench_spark.collector.accounts import Accounts, Counted
 from bench_spark.plan import Plan
 
 # -- counts and rates ----------------------------------------------------------------------------

@@ -20,8 +20,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench_spark.agent.sampler import SAMPLE_DTYPE
-from bench_spark.collector.accounts import Accounts
-from bench_spark.collector.evidence import AgentSamples
+from bench_spark.collector.accounts import Accounts, AgentSamples
 from bench_spark.plan import Plan, make_plan
 from bench_spark.scenario.models import Scenario
 from bench_spark.tables import PERCENTILES

@@ -16,11 +16,9 @@ from bench_spark import tables
 from bench_spark.agent.protocol import EventRow
 from bench_spark.collector.committer import events_table
 from bench_spark.core.hdr import Histogram, SparseHistogram, shape_for
-from bench_spark.spark.housekeeping import compact_overdue
-from bench_spark.store import Store
-from bench_spark.summary.statistics import statistics
-from bench_spark.summary.totals import TickTotals
-from bench_spark.version_checksum import KEPT
+from bench_spark.spark.run import compact_overdue
+from bench_spark.store import KEPT, Store
+from bench_spark.summary.totals import TickTotals, statistics
 
 HIGHEST_US = 10_000_000
 

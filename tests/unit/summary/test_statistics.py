@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.core.hdr import Histogram, SparseHistogram, shape_for
-from bench_spark.summary.statistics import statistics
+from bench_spark.summary.totals import statistics
 from bench_spark.tables import PERCENTILES
 
 HIGHEST_US = 10_000_000

@@ -20,7 +20,7 @@ from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
 from bench_spark.summary.document import RunSummary
 from bench_spark.summary.rows import TrialOf, run_row, summary_rows
-from bench_spark.summary.statistics import statistics
+from bench_spark.summary.totals import statistics
 from bench_spark.tables import SUMMARY
 
 HIGHEST_US = 10_000_000

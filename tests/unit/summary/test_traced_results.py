@@ -17,9 +17,13 @@ from bench_spark.messages.joining import COUNTS, JoinedMessages
 from bench_spark.plan import make_plan
 from bench_spark.scenario.models import Scenario
 from bench_spark.summary.document import RunSummary, summarise
-from bench_spark.summary.objectives import MissedWhileRunning, is_judged_live, missed_in_window
+from bench_spark.summary.facts import (
+    MissedWhileRunning,
+    TraceFacts,
+    is_judged_live,
+    missed_in_window,
+)
 from bench_spark.summary.totals import Tick
-from bench_spark.summary.trace import TraceFacts
 
 START_NS = 1_700_000_000 * NANOSECONDS
 TIMELINE = Timeline(START_NS, 0, 2 * NANOSECONDS, NANOSECONDS)

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.amqp_section import Amqp
 from bench_spark.scenario.models import Scenario
+from bench_spark.scenario.protocols import Amqp
 from bench_spark.transports.amqp import naming
 
 

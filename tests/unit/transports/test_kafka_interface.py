@@ -10,7 +10,7 @@ import confluent_kafka
 import numpy as np
 import pytest
 
-from bench_spark.doctor.program import program_checks
+from bench_spark.doctor.checks import program_checks
 from bench_spark.errors import EXIT_PREFLIGHT, ConfigurationError, EnvironmentNotReady
 from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.scenario.models import Scenario

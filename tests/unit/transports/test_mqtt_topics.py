@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.mqtt_section import Mqtt
+from bench_spark.scenario.protocols import Mqtt
 from bench_spark.transports.base import Destination, Lane
 from bench_spark.transports.mqtt import topics
 from bench_spark.transports.mqtt.topics import Layout

@@ -11,7 +11,7 @@ from growing_run import GrowingRun
 
 from bench_spark.errors import StoreError
 from bench_spark.store import Store
-from bench_spark.watch.added_rows import AddedRows, added_files
+from bench_spark.watch.followed_run import AddedRows, added_files
 
 
 @pytest.fixture

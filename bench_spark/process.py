@@ -1,19 +1,28 @@
-"""Threads whose unexpected errors reach whoever carries out the run.
+"""What a process of ours needs of its system: watched threads, heeded signals, open files.
 
 Python prints the error of a thread and goes on without the thread, so that a run would wait for
 ever for what it was to do. A target that is `watched` hands its error over instead: in the driver
 to the run, which ends with it; in an agent to the agent, which reports it as its failure.
+
+Room for connections: how many files a process may have open (RLIMIT_NOFILE). Every connection is an
+open file. Systems give a process few to begin with, often 1024, and let it ask for more up to a
+hard limit; whoever needs many asks here, before the first connection.
 """
 
 from __future__ import annotations
 
+import resource
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from types import FrameType
 from typing import Any
 
-from bench_spark.errors import BenchError
+import psutil
+
+from bench_spark.errors import BenchError, EnvironmentNotReady
 
 
 class ThreadErrors:
@@ -83,3 +92,66 @@ def unexpected(error: BaseException, where: str = "") -> BenchError:
     )
     found.__cause__ = error
     return found
+
+
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+"""What ends the program gently beside Ctrl-C: a terminal that is closed means the same."""
+
+Handler = Callable[[int, FrameType | None], Any]
+
+
+@contextmanager
+def handled(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
+    """Python lets only the main thread handle signals; elsewhere this does nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers if not _is_nohup(number)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def _is_nohup(number: signal.Signals) -> bool:
+    """Whoever starts a run by `nohup` wants it to outlive the terminal."""
+    return number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
+
+
+MOST_FOR_A_BROKER = 65_536
+"""Not simply the hard limit: Erlang's runtime makes tables as large as its limit, and on some
+systems that is a billion."""
+
+_SPARE = 64
+"""For what else a process opens while it is connected."""
+_UNLIMITED = 2**31
+
+
+def raise_limit(wanted: int) -> int:
+    """Be allowed so many open files, as far as the system lets us; how many are allowed now.
+
+    Programs started afterwards inherit it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = _as_number(soft)
+    if allowed < wanted:
+        allowed = min(wanted, _as_number(hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed
+
+
+def make_room_for(connections: int, files_each: int = 1) -> None:
+    """So that none of them fails half-way for want of a descriptor."""
+    files = connections * files_each
+    needed = psutil.Process().num_fds() + files + _SPARE
+    allowed = raise_limit(needed)
+    if allowed < needed:
+        raise EnvironmentNotReady(
+            f"{connections} connections of one agent need {needed} open files, and this system "
+            f"allows a process {allowed}: raise its hard limit (ulimit -Hn), or use more agents"
+        )
+
+
+def _as_number(limit: int) -> int:
+    return _UNLIMITED if limit == resource.RLIM_INFINITY else limit

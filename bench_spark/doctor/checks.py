@@ -1,0 +1,414 @@
+"""What is looked at: the program's own needs, the computer, the store and the brokers."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import os
+import re
+import resource
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from bench_spark import brokers, jars, java
+from bench_spark.agent.host import SLICE_NS, short_time_slice
+from bench_spark.core import kernel_cache, kernel_files, kernels
+from bench_spark.doctor.finding import Check, Finding, failing, ok, warning
+from bench_spark.errors import (
+    BenchError,
+    BrokerRefused,
+    BrokerUnreachable,
+    ConfigurationError,
+    EnvironmentNotReady,
+    LoginRefused,
+    WrongProtocol,
+)
+from bench_spark.scenario.broker import Broker, resolve_credentials
+from bench_spark.scenario.loader import load_broker
+from bench_spark.scenario.models import Scenario
+from bench_spark.transports.base import TransportContext
+from bench_spark.transports.peer import probed
+from bench_spark.transports.sockets.listening import listen_at
+
+FEWEST_CORES = 2
+LEAST_MEMORY_BYTES, GOOD_MEMORY_BYTES = 1_500_000_000, 3_000_000_000
+"""A local session's JVM has a heap of up to 2 GB, and agents have some 100 MB each."""
+FEW_FILES = 4096
+GOOD_CLOCK_SOURCES = {"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen"}
+MOST_CLOCK_ERROR_US = 100_000
+
+_CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+_UNSYNCHRONISED = 0x40  # STA_UNSYNC
+
+
+def machine_checks() -> list[Check]:
+    return [
+        Check("cores", lambda: cores_finding(len(os.sched_getaffinity(0)))),
+        Check("memory", lambda: memory_finding(psutil.virtual_memory().available)),
+        Check("open files", lambda: files_finding(resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
+        Check("clock", lambda: clock_finding(read_clock_state())),
+        Check("clock source", lambda: clock_source_finding(_clock_source())),
+        Check("time slice", _time_slice),
+    ]
+
+
+def cores_finding(cores: int) -> Finding:
+    if cores < FEWEST_CORES:
+        return warning(
+            "cores",
+            f"{cores} core: Spark and the load compete for it",
+            f"use a machine with {FEWEST_CORES} or more, or agents on a cluster (docs/cluster.md)",
+        )
+    return ok("cores", f"{cores} cores")
+
+
+def memory_finding(available_bytes: int) -> Finding:
+    text = f"{available_bytes / 1e9:.1f} GB available"
+    if available_bytes < LEAST_MEMORY_BYTES:
+        return failing("memory", text, "end what uses it: Spark here needs some 2 GB")
+    if available_bytes < GOOD_MEMORY_BYTES:
+        return warning("memory", text, "end what uses it: 3 GB leave room for a broker beside it")
+    return ok("memory", text)
+
+
+def files_finding(hard_limit: int) -> Finding:
+    """The soft limit is raised by whoever needs more; the hard one is the system's."""
+    if hard_limit == resource.RLIM_INFINITY:
+        return ok("open files", "as many as wanted")
+    text = f"a process may open up to {hard_limit}"
+    if hard_limit < FEW_FILES:
+        return warning(
+            "open files",
+            f"{text}: enough for some {max(0, hard_limit - 200)} connections per agent",
+            "raise the hard limit: `nofile` in /etc/security/limits.conf, or LimitNOFILE= of the "
+            "service",
+        )
+    return ok("open files", text)
+
+
+@dataclass(frozen=True)
+class ClockState:
+    """What the kernel says of its clock; offsets as NTP keeps them."""
+
+    is_synchronised: bool
+    most_error_us: int
+    frequency_ppm: float
+
+
+class _Timex(ctypes.Structure):
+    """The head of struct timex; the kernel fills all 208 bytes of it."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_byte * 512),
+    )
+
+
+def read_clock_state() -> ClockState | None:
+    """None where the system does not tell. Reading needs no privilege."""
+    if not sys.platform.startswith("linux"):
+        return None
+    asked = _Timex(modes=0)
+    if ctypes.CDLL(None).adjtimex(ctypes.byref(asked)) < 0:
+        return None
+    return ClockState(
+        is_synchronised=not asked.status & _UNSYNCHRONISED,
+        most_error_us=asked.maxerror,
+        frequency_ppm=asked.freq / 65536,
+    )
+
+
+def clock_finding(state: ClockState | None) -> Finding:
+    mend = "start chrony or systemd-timesyncd; matters where agents run on several machines"
+    if state is None:
+        return warning("clock", "the system does not say whether it is synchronised", mend)
+    if not state.is_synchronised:
+        return warning("clock", "nobody keeps it synchronised (NTP)", mend)
+    text = f"synchronised, off by at most {state.most_error_us / 1000:g} ms"
+    drift = f"{text}; corrected by {state.frequency_ppm:+.1f} ppm"
+    if state.most_error_us > MOST_CLOCK_ERROR_US:
+        return warning("clock", drift, "look whether its time server is reachable and near")
+    return ok("clock", drift)
+
+
+def _clock_source() -> str | None:
+    try:
+        return _CLOCK_SOURCE.read_text().strip()
+    except OSError:
+        return None
+
+
+def clock_source_finding(source: str | None) -> Finding:
+    check = "clock source"
+    if source is None:
+        return ok(check, "the system does not name it")
+    if source not in GOOD_CLOCK_SOURCES:
+        return warning(
+            check,
+            f"{source}: reading it takes long, and every message is stamped",
+            "boot with clocksource=tsc if the processor's counter is stable",
+        )
+    return ok(check, source)
+
+
+def _time_slice() -> Finding:
+    with short_time_slice() as granted_ns:
+        return time_slice_finding(granted_ns)
+
+
+def time_slice_finding(granted_ns: int | None) -> Finding:
+    check = "time slice"
+    if granted_ns is None:
+        return warning(
+            check,
+            "this kernel does not grant short ones: on a busy machine agents wake up late",
+            "use Linux 6.12 or newer, or keep the machine's cores idle beside the load",
+        )
+    if granted_ns > SLICE_NS:
+        return warning(
+            check,
+            f"{granted_ns / 1e6:g} ms granted, {SLICE_NS / 1e6:g} ms asked for",
+            "on a busy machine agents wake up late; keep its cores idle beside the load",
+        )
+    return ok(check, f"agents are granted {granted_ns / 1e6:g} ms")
+
+
+LEAST_DISK_BYTES, GOOD_DISK_BYTES = 200_000_000, 5_000_000_000
+"""A run writes some 100 kB per agent and second."""
+
+_MAY_LISTEN = ("http", "tcp")
+"""Kinds whose addresses may be our own consumers'."""
+_URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+
+
+def place_checks(store: str, references: Sequence[str]) -> list[Check]:
+    return [
+        Check("store", lambda: _store(store)),
+        *(
+            Check(f"broker {reference}", lambda reference=reference: _broker(reference))  # type: ignore[misc]
+            for reference in references
+        ),
+    ]
+
+
+def _store(store: str) -> Finding:
+    if _URI.match(store) and not store.startswith("file://"):
+        return ok("store", f"{store} is elsewhere; a run proves that every executor sees it")
+    path = Path(store.removeprefix("file://")).absolute()
+    there = next(place for place in (path, *path.parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        return failing("store", f"{path} cannot be written", "give --store or BENCH_SPARK_STORE")
+    return store_finding(path, shutil.disk_usage(there).free)
+
+
+def store_finding(path: Path, free_bytes: int) -> Finding:
+    text = f"{path}: {free_bytes / 1e9:.1f} GB free"
+    mend = "make room, or choose another place with --store or BENCH_SPARK_STORE"
+    if free_bytes < LEAST_DISK_BYTES:
+        return failing("store", text, mend)
+    return warning("store", text, mend) if free_bytes < GOOD_DISK_BYTES else ok("store", text)
+
+
+def _broker(reference: str) -> Finding:
+    check = f"broker {reference}"
+    try:
+        broker = load_broker(reference)
+        credentials = resolve_credentials(broker)
+        if broker.kind in _MAY_LISTEN and _can_listen(broker):
+            host, port = broker.address()
+            where = f"port {port}" if port else "a free port"
+            return ok(check, f"consumers can listen at {where} of {host}, where nobody does yet")
+        # Whoever is there already is a system that producers send to.
+        scenario = Scenario(consumers=0) if broker.kind in _MAY_LISTEN else Scenario()
+        facts = probed(TransportContext("doctor", scenario, broker, credentials))
+    except BenchError as error:
+        return failing(check, str(error), remedy(error, reference))
+    host, port = broker.address()
+    where = f"at {host}:{port}" if port else "in memory"
+    return ok(check, f"{facts.product} {facts.version} {where} lets us in")
+
+
+def _can_listen(broker: Broker) -> bool:
+    try:
+        listen_at(*broker.address()).close()
+    except BrokerRefused:
+        return False
+    return True
+
+
+def remedy(error: BenchError, broker: str) -> str:
+    """What to do about a broker, by the name of its file, that cannot be used."""
+    if isinstance(error, LoginRefused):
+        return "check username, password_env, the vhost and the user's rights (docs/brokers.md)"
+    if isinstance(error, WrongProtocol):
+        return "mend kind, port, scheme or tls in the broker file"
+    if isinstance(error, BrokerUnreachable):
+        if "certificate" in str(error):
+            return "see tls in the broker file: ca_file, server_name, insecure (docs/brokers.md)"
+        if broker in brokers.NAMES:
+            return f"to start the one of this machine: bench-spark broker start {broker}"
+        return "start it, mend its address in the broker file, or open the way to it (firewall)"
+    if isinstance(error, ConfigurationError):
+        return "mend the broker file, or set the variable that it names (docs/brokers.md)"
+    return "docs/brokers.md says what a broker must allow"
+
+
+OLDEST_PYTHON = (3, 11)
+DISTRIBUTION = "bench-spark"
+SETUP = "run `make setup` once with access to the network"
+
+_PINNED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^;\s]+)(?P<marker>.*)")
+
+
+def program_checks() -> list[Check]:
+    return [
+        Check("python", lambda: python_finding(sys.version_info[:3])),
+        Check("packages", _packages),
+        Check("kafka client", _kafka_client),
+        Check("spark", _spark),
+        Check("java", _java),
+        *(Check(f"jars {name}", lambda name=name: _jars(name)) for name in _everyday_sets()),  # type: ignore[misc]
+        Check("class archive", _class_archive),
+        Check("kernels", _kernels),
+    ]
+
+
+def python_finding(version: tuple[int, int, int]) -> Finding:
+    text = "Python " + ".".join(map(str, version))
+    if version[:2] < OLDEST_PYTHON:
+        oldest = ".".join(map(str, OLDEST_PYTHON))
+        return failing("python", text, f"install Python {oldest} or newer")
+    return ok("python", f"{text} ({sys.executable})")
+
+
+def _packages() -> Finding:
+    try:
+        required = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        return warning(
+            "packages",
+            f"{DISTRIBUTION} is not installed, so nothing says which packages it needs",
+            SETUP,
+        )
+    return packages_finding(required)
+
+
+def packages_finding(required: Iterable[str]) -> Finding:
+    """Whether what is pinned is installed, in the version that it was tested with."""
+    missing, others = [], []
+    for name, pinned in _pinned(required):
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+            continue
+        if version != pinned:
+            others.append(f"{name} {version} instead of {pinned}")
+    if missing:
+        return failing("packages", f"missing: {', '.join(missing)}", SETUP)
+    if others:
+        return warning("packages", f"not as tested: {', '.join(others)}", SETUP)
+    return ok("packages", "all as pinned")
+
+
+def _pinned(required: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for text in required:
+        match = _PINNED.match(text)
+        if match is not None and "extra" not in match["marker"]:
+            yield match["name"], match["version"]
+
+
+def _kafka_client() -> Finding:
+    """Messages of Kafka go through librdkafka's C interface, which must be the one we know."""
+    try:
+        from bench_spark.transports.kafka.interface_check import client_library, require_interface
+    except ImportError as error:
+        return failing("kafka client", f"cannot be imported: {error}", SETUP)
+    try:
+        require_interface()
+    except EnvironmentNotReady as error:
+        return failing("kafka client", str(error), SETUP)
+    return ok("kafka client", f"{client_library()}, with the C interface that runs use")
+
+
+def _spark() -> Finding:
+    try:
+        return ok("spark", f"Spark {importlib.metadata.version('pyspark')}")
+    except importlib.metadata.PackageNotFoundError:
+        return failing("spark", "pyspark is not installed", SETUP)
+
+
+def _java() -> Finding:
+    try:
+        command = java.require_java()
+    except EnvironmentNotReady as error:
+        return failing("java", str(error), java.HOW_TO_INSTALL)
+    version = java.java_version_text(command).splitlines()[:1]
+    return ok("java", f"{version[0] if version else 'Java'} ({command})")
+
+
+def _everyday_sets() -> list[str]:
+    return [name for name, each in jars.known_sets().items() if not each.for_benchmarks]
+
+
+def _jars(name: str) -> Finding:
+    """Spark's are needed by every run, those of the brokers only to start them here."""
+    check, title = f"jars {name}", jars.known_sets()[name].title
+    try:
+        found = jars.jar_set(name, fetch=False)
+    except EnvironmentNotReady as error:
+        if name == "delta":
+            return failing(check, str(error), SETUP)
+        return warning(check, str(error), f"{SETUP}; only `bench-spark broker start` needs them")
+    return ok(check, f"{title}: {len(found)} files")
+
+
+def _class_archive() -> Finding:
+    check = "class archive"
+    try:
+        jars.jar_set("delta", fetch=False)  # its path is part of the archive's name
+        archive = jars.class_data_archive()
+    except EnvironmentNotReady:
+        return warning(check, "cannot be there without Java and the jars", "see java and jars")
+    if archive is None:
+        return warning(
+            check,
+            "there is none: Spark starts some seconds later than it could",
+            "run `make setup`, or `python -m bench_spark.spark.class_archive`",
+        )
+    return ok(check, str(archive))
+
+
+def _kernels() -> Finding:
+    return kernels_finding(
+        kernels.are_compiled(),
+        kernel_cache.compiled_count(),
+        str(kernel_files.kernels_directory()),
+    )
+
+
+def kernels_finding(are_compiled: bool, files: int, directory: str) -> Finding:
+    """Whether the agents' inner loops are compiled, and where the files are."""
+    if not are_compiled:
+        return warning(
+            "kernels",
+            "not compiled: NUMBA_DISABLE_JIT is set, so agents are some hundred times slower",
+            "unset NUMBA_DISABLE_JIT",
+        )
+    if not files:
+        return warning(
+            "kernels",
+            f"none are compiled in {directory}: the first agents compile them, which takes seconds",
+            "run `make setup`, or `python -m bench_spark.core.kernel_cache`",
+        )
+    return ok("kernels", f"{files} compiled ({directory})")
