@@ -54,6 +54,7 @@ def test_a_stop_before_the_start_sends_nothing(watch: Watch) -> None:
     load = start_load(plan(phases={"measure_seconds": 60}), LOOPBACK)
     assert eventually(lambda: "declared" in load.control.agents[0].reached)
     load.stop()
+    assert eventually(lambda: load.control.stop_reason is not None)
     hold.set()
     load.wait(20)
     assert load.control.start_at_ns is None
