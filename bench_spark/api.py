@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 from bench_spark.cli.options import default_store
 from bench_spark.cli.preparing import asked_of, choose_run_id
 from bench_spark.cli.run import carried_out, launched
+from bench_spark.config import loader
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.errors import EXIT_INTERRUPTED, EXIT_VALID, ConfigurationError
 from bench_spark.report.live import Quiet, display_for
-from bench_spark.scenario import loader
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
 from bench_spark.tables import TABLES
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench_spark.agent.timeline import Timeline
+from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.scenario.models import Scenario
 
 UNBOUNDED_PHASE_SECONDS = 3600.0
 """Time limit of a measured phase that is bounded by a number of messages."""

@@ -20,6 +20,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from bench_spark.agent.pacing import Pacing, RecordedSchedule, Schedule, Stream, recording_at
+from bench_spark.config.models import Scenario
+from bench_spark.config.sections import Egress, Ingress
+from bench_spark.config.topologies import Wiring
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES, run_tag
 from bench_spark.errors import ConfigurationError
@@ -29,9 +32,6 @@ from bench_spark.load_course import (
     rate_changes,
     total_rate_per_second,
 )
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.sections import Egress, Ingress
-from bench_spark.scenario.topologies import Wiring
 
 
 @dataclass(frozen=True)

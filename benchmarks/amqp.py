@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from bench_spark import brokers
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 from benchmarks import ours, perftest, plain_pika
 from benchmarks.broker_facts import facts_of
 from benchmarks.figures import (

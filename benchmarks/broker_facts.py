@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench_spark.scenario.broker import Broker, resolve_credentials
-from bench_spark.scenario.models import Scenario
+from bench_spark.config.broker import Broker, resolve_credentials
+from bench_spark.config.models import Scenario
 from bench_spark.transports.base import BrokerFacts, TransportContext
 from bench_spark.transports.registry import make_transport
 

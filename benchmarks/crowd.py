@@ -22,13 +22,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from bench_spark.agent.protocol import encode_frame, encode_rows, new_token
-from bench_spark.collector.committer import Committer
-from bench_spark.collector.control import RunControl
-from bench_spark.collector.server import CollectorServer
+from bench_spark.config.models import Scenario
+from bench_spark.config.sections import Phases
 from bench_spark.core.clock import NANOSECONDS, Clock
+from bench_spark.driver.committer import Committer
+from bench_spark.driver.control import RunControl
+from bench_spark.driver.server import CollectorServer
 from bench_spark.plan import Plan, make_plan
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.sections import Phases
 from bench_spark.spark.metrics import RollingMetrics
 from bench_spark.spark.session import build_session, local_session_master
 from bench_spark.spark.windows import ROLLING, RunWindows, Window

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 from benchmarks import ours
 from benchmarks.figures import CLIENT_CPU, RATE, Bar, Figures, Measure
 from benchmarks.lines import Comparison, Effort, Line, Opened, Turn

@@ -13,7 +13,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from bench_spark import brokers
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 from benchmarks import kafka_tools, ours
 from benchmarks.broker_facts import facts_of
 from benchmarks.figures import CLIENT_CPU, LAG_P99, P50, P99, RATE, WHOLE_CPU, Bar, Figures

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 from benchmarks import ours
 from benchmarks.figures import CLIENT_CPU, RATE, SPARK_CORES, Bar, Figures
 from benchmarks.lines import Comparison, Effort, Line, Opened, Turn

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from bench_spark.agent.protocol import EventRow, decode_rows, encode_rows
-from bench_spark.collector.committer import events_table
+from bench_spark.driver.committer import events_table
 from bench_spark.spark.merge import EVENT_COLUMNS, merge_event_batches, read_tick_rows
 from bench_spark.spark.windows import ROLLING, RunWindows, WindowSum, metric_rows
 from bench_spark.store import Store

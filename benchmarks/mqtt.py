@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from bench_spark import brokers
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 from benchmarks import bare_sockets, ours, plain_paho
 from benchmarks.bare_sockets import BARE_SOCKETS
 from benchmarks.broker_facts import facts_of

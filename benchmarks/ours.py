@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
+from bench_spark.config.broker import Broker
 from bench_spark.errors import EXIT_DATA_LOST, EXIT_DEGRADED, EXIT_VALID
-from bench_spark.scenario.broker import Broker
 from benchmarks.figures import (
     CLIENT_CPU,
     LAG_P99,

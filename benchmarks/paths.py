@@ -24,12 +24,12 @@ from bench_spark.agent.payload import BodySizes, Padding, head_bytes
 from bench_spark.agent.recorder import Recorder, RecorderSetup
 from bench_spark.agent.records import RecordCodec, SentRing
 from bench_spark.agent.timeline import Timeline
+from bench_spark.config.sections import Dataset, Identity, Message
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
 from bench_spark.core.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shape_for
-from bench_spark.datasets.ordering import ordering_of
-from bench_spark.datasets.records import RecordFiles
-from bench_spark.identity.carriers import carrier_named
-from bench_spark.scenario.sections import Dataset, Identity, Message
+from bench_spark.data.carriers import carrier_named
+from bench_spark.data.ordering import ordering_of
+from bench_spark.data.records import RecordFiles
 from bench_spark.transports.amqp.acks import AckFrames
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms, OutcomeRows
 from bench_spark.transports.amqp.deliveries import ConsumerTags, Deliveries

@@ -8,9 +8,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bench_spark.config.broker import Broker
 from bench_spark.jars import jar_set, known_sets
 from bench_spark.java import require_java
-from bench_spark.scenario.broker import Broker
 from benchmarks.figures import P50, P99, Figures
 from benchmarks.lines import Effort
 from benchmarks.processes import START_SECONDS_AT_MOST, Printed, printed, started

@@ -15,7 +15,7 @@ from typing import Any
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 from benchmarks.counting import figures_of_counting, seconds_to_count
 from benchmarks.figures import Figures
 from benchmarks.lines import Effort

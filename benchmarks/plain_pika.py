@@ -16,7 +16,7 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import Basic, BasicProperties
 
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 from benchmarks.counting import figures_of_counting, seconds_to_count
 from benchmarks.figures import Figures
 from benchmarks.lines import Effort

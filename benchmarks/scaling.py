@@ -16,8 +16,8 @@ from tempfile import mkdtemp
 import yaml
 
 from bench_spark import brokers
+from bench_spark.config.broker import Broker
 from bench_spark.errors import EXIT_DEGRADED, EXIT_VALID
-from bench_spark.scenario.broker import Broker
 from benchmarks import ours
 from benchmarks.figures import P99, Bar, Figures, Measure
 from benchmarks.lines import Comparison, Effort, Line, Opened, Turn

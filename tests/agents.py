@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
 from bench_spark.agent.protocol import EventRow, new_token
 from bench_spark.agent.tracer import MakeMessageWriter, MessageFile
-from bench_spark.collector.accounts import Accounts, accounts_of
-from bench_spark.collector.control import RunControl
-from bench_spark.collector.server import CollectorServer
+from bench_spark.config.broker import Broker
+from bench_spark.config.ends import Ends
 from bench_spark.core.clock import Clock
 from bench_spark.core.hdr import SparseHistogram, merge_sparse
+from bench_spark.driver.accounts import Accounts, accounts_of
+from bench_spark.driver.control import RunControl
+from bench_spark.driver.server import CollectorServer
 from bench_spark.plan import Plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.ends import Ends
 
 
 @dataclass

@@ -23,8 +23,8 @@ from bench_spark import brokers
 from bench_spark.brokers import BrokerStatus, base
 from bench_spark.brokers.mosquitto import installed_program
 from bench_spark.brokers.rabbitmq import installed_programs
+from bench_spark.config.broker import Broker
 from bench_spark.errors import EnvironmentNotReady
-from bench_spark.scenario.broker import Broker
 from bench_spark.store import Store
 
 pytest_plugins = ["fault_records"]

@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from bench_spark import tables
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.driver_process import this_process
 from bench_spark.errors import BenchError
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
+from bench_spark.results.rows import run_row
 from bench_spark.store import Store
-from bench_spark.summary.rows import run_row
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 WARMUP_SECONDS = 2

@@ -10,13 +10,13 @@ from typing import Any
 
 import result_documents as documents
 
+from bench_spark.config.suite import trials_of
+from bench_spark.config.suite_loader import load_suite
 from bench_spark.report.html_compare import write_comparison_html, write_suite_comparison_html
 from bench_spark.report.html_run import write_run_html
 from bench_spark.report.html_suite import write_suite_html
 from bench_spark.report.suite_table import Outcome, suite_table
 from bench_spark.report.timeline import RunReport, RunTimes, Timeline
-from bench_spark.scenario.suite import trials_of
-from bench_spark.scenario.suite_loader import load_suite
 
 HOSTILE = "</script><script>window.hurt = true</script><img src=x onerror='window.hurt = true'>\\\""
 

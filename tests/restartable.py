@@ -20,8 +20,8 @@ from bench_spark.brokers.base import (
     last_lines,
     spawn,
 )
+from bench_spark.config.broker import Broker
 from bench_spark.errors import EnvironmentNotReady
-from bench_spark.scenario.broker import Broker
 
 START_SECONDS = 90.0
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.sections import Load, Sampling
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
+from bench_spark.config.sections import Load, Sampling
 
 SCENARIO = Scenario(name="steady")
 BROKER = Broker(name="qpid", kind="amqp", uri="amqp://guest:guest@127.0.0.1:20672/")

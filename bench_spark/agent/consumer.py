@@ -27,11 +27,11 @@ from bench_spark.agent.records import RecordCodec
 from bench_spark.agent.sampler import Sampler
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracer import Tracer
+from bench_spark.config.sections import Consumer
 from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.errors import RunError
 from bench_spark.plan import Assignment
-from bench_spark.scenario.sections import Consumer
 from bench_spark.transports.base import I64, Consumers, Holdable, Received, joined
 
 NEVER_NS = 2**62

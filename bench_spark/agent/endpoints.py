@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.agent.records import RecordCodec
+from bench_spark.config.ends import End, Ends, scenario_at
+from bench_spark.config.models import Scenario
+from bench_spark.config.topologies import EndSizes, ThroughSystem
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BenchError, RunError, error_of_kind
 from bench_spark.plan import Assignment, Member
 from bench_spark.process import make_room_for
-from bench_spark.scenario.ends import End, Ends, scenario_at
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.topologies import EndSizes, ThroughSystem
 from bench_spark.transports.base import (
     HEAD_ONLY,
     Answering,

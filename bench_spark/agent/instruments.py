@@ -20,11 +20,11 @@ from bench_spark.agent.tracer import (
     Tracer,
     TraceSetup,
 )
+from bench_spark.config.sections import traced_every
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import foreign_stamps
 from bench_spark.core.hdr import shape_for
 from bench_spark.plan import Assignment
-from bench_spark.scenario.sections import traced_every
 from bench_spark.transports.base import I64
 
 

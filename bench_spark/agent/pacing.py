@@ -25,8 +25,8 @@ import numpy.typing as npt
 
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import Envelopes
-from bench_spark.datasets.records import DUE, RowFacts
-from bench_spark.datasets.scanning import mapped
+from bench_spark.data.records import DUE, RowFacts
+from bench_spark.data.scanning import mapped
 
 BATCH_NS = 500_000
 """Longest stretch of schedule sent in one go: the resolution of the intended send times."""

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.agent.timeline import Timeline
+from bench_spark.config.sections import Message
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.core.random_bytes import RandomBytes, RandomRows
-from bench_spark.scenario.sections import Message
 from bench_spark.transports.base import U8
 
 NEVER_NS = 2**63 - 1

@@ -20,11 +20,11 @@ import numpy.typing as npt
 from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.core.envelope import Envelopes, empty_envelopes, envelopes_from_bytes
 from bench_spark.core.identity import content_hashes, decode_ids, encode_ids, id_rows, id_texts
-from bench_spark.datasets.ordering import RecordOrdering, ordering_of
-from bench_spark.datasets.records import ColumnRecords, MadeRecords, RecordFiles
-from bench_spark.datasets.scanning import RecordSource
+from bench_spark.data.carriers import ACKNOWLEDGEMENT, Carrier, NoPlace, make_carrier
+from bench_spark.data.ordering import RecordOrdering, ordering_of
+from bench_spark.data.records import ColumnRecords, MadeRecords, RecordFiles
+from bench_spark.data.scanning import RecordSource
 from bench_spark.errors import RunError
-from bench_spark.identity.carriers import ACKNOWLEDGEMENT, Carrier, NoPlace, make_carrier
 from bench_spark.plan import Assignment
 from bench_spark.transports.base import (
     I64,

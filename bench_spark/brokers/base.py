@@ -31,10 +31,10 @@ import pika
 import psutil
 from pika.exceptions import AMQPError
 
+from bench_spark.config.broker import Broker
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.java import require_java
 from bench_spark.process import MOST_FOR_A_BROKER, raise_limit
-from bench_spark.scenario.broker import Broker
 
 POLL_SECONDS = 0.05
 

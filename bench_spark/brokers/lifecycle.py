@@ -42,8 +42,8 @@ from bench_spark.brokers.mosquitto import Mosquitto
 from bench_spark.brokers.qpid import Qpid
 from bench_spark.brokers.rabbitmq import RabbitMQ
 from bench_spark.cache import cache_directory
+from bench_spark.config.broker import Broker, ResourceSource
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady
-from bench_spark.scenario.broker import Broker, ResourceSource
 
 START_SECONDS = 90.0
 """A JVM or an Erlang node on a busy small machine; the usual time is under ten seconds."""

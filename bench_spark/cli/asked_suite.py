@@ -9,12 +9,12 @@ import typer
 
 from bench_spark.cli.options import BROKER_VARIABLE, DEFAULT_BROKER, complete
 from bench_spark.cli.preparing import refuse_idle_broker
-from bench_spark.identity.checking import with_records_at
-from bench_spark.scenario.ends import Ends
-from bench_spark.scenario.loader import with_ends
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.suite import Suite, trials_of
-from bench_spark.scenario.suite_loader import load_suite
+from bench_spark.config.ends import Ends
+from bench_spark.config.loader import with_ends
+from bench_spark.config.models import Scenario
+from bench_spark.config.suite import Suite, trials_of
+from bench_spark.config.suite_loader import load_suite
+from bench_spark.data.checking import with_records_at
 from bench_spark.transports.registry import fitted_to
 
 SuiteArgument = Annotated[

@@ -13,14 +13,14 @@ import typer
 from bench_spark.cli.options import DEFAULT_BROKER, DEFAULT_STORE, BrokerOption, StoreOption
 from bench_spark.cli.output import to_stdout
 from bench_spark.cli.results import RowFormatOption
+from bench_spark.config.broker import Broker, resolve_credentials
+from bench_spark.config.fields import PLAIN_NAME, PLAIN_NAME_RULE
+from bench_spark.config.loader import load_broker
+from bench_spark.config.models import Scenario, stored_scenario
+from bench_spark.config.problems import shown_value
 from bench_spark.driver_process import end_abandoned
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.rows import RowFormat, Rows, write_rows
-from bench_spark.scenario.broker import Broker, resolve_credentials
-from bench_spark.scenario.fields import PLAIN_NAME, PLAIN_NAME_RULE
-from bench_spark.scenario.loader import load_broker
-from bench_spark.scenario.models import Scenario, stored_scenario
-from bench_spark.scenario.problems import shown_value
 from bench_spark.store import Store
 from bench_spark.transports.leftovers import (
     KnownRun,

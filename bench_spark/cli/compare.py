@@ -12,11 +12,11 @@ from bench_spark.cli.output import Formats, parse_formats_of
 from bench_spark.cli.stored import existing_store, stored_run
 from bench_spark.compare.comparison import Group, comparison_document, parse_gate
 from bench_spark.compare.series import RunSeries, run_series
+from bench_spark.config.problems import shown_value
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
 from bench_spark.report.comparison import write_comparison
 from bench_spark.report.formats import write_json
 from bench_spark.report.html_compare import write_comparison_html
-from bench_spark.scenario.problems import shown_value
 from bench_spark.store import Store
 
 FORMATS = Formats({"terminal": write_comparison, "json": write_json, "html": write_comparison_html})

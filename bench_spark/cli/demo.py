@@ -15,6 +15,10 @@ from bench_spark.cli.output import to_stdout
 from bench_spark.cli.preparing import choose_run_id, plan_for
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
+from bench_spark.config.broker import Broker
+from bench_spark.config.ends import Ends
+from bench_spark.config.loader import load_scenario
+from bench_spark.config.models import Scenario
 from bench_spark.errors import EXIT_INTERRUPTED
 from bench_spark.plan import Plan
 from bench_spark.report.descriptions import load_of
@@ -23,14 +27,10 @@ from bench_spark.report.live import Steps
 from bench_spark.report.measures import Document
 from bench_spark.report.rows import RowFormat, Rows, write_rows
 from bench_spark.report.terminal import write_side_by_side
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.ends import Ends
-from bench_spark.scenario.loader import load_scenario
-from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
 
 if TYPE_CHECKING:
-    from bench_spark.summary.document import RunSummary
+    from bench_spark.results.document import RunSummary
 
 BROKERS = ("kafka", "qpid")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from bench_spark.config.models import Scenario
+from bench_spark.config.problems import shown_value
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.problems import shown_value
 
 KEY = "phases.measure_seconds"
 _OPTION = "--duration"

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bench_spark.cli.options import default_store
+from bench_spark.config.broker import host_and_port
+from bench_spark.config.problems import shown_value
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.exporter import Exporter, ExportingDisplay
 from bench_spark.report.live import Steps
-from bench_spark.scenario.broker import host_and_port
-from bench_spark.scenario.problems import shown_value
 
 if TYPE_CHECKING:
     from bench_spark.watch.dashboard import Dashboard

@@ -27,14 +27,14 @@ from bench_spark.cli.preparing import (
     refuse_idle_broker,
 )
 from bench_spark.conf_files import shipped
-from bench_spark.identity.checking import find_doubt, with_checked_files
+from bench_spark.config.loader import load_broker, load_scenario
+from bench_spark.config.models import Scenario
+from bench_spark.config.problems import shown_path
+from bench_spark.config.reference import json_schema
+from bench_spark.data.checking import find_doubt, with_checked_files
 from bench_spark.report.descriptions import address_of, scenario_of
 from bench_spark.report.formatting import count
 from bench_spark.report.plan_text import write_plan
-from bench_spark.scenario.loader import load_broker, load_scenario
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.problems import shown_path
-from bench_spark.scenario.reference import json_schema
 
 
 def validate(

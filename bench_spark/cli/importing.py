@@ -11,14 +11,14 @@ import typer
 from bench_spark.cli.examples import epilog
 from bench_spark.cli.new_files import ForceOption, write_new_files
 from bench_spark.cli.output import to_stdout
+from bench_spark.config.fields import PLAIN_NAME, PLAIN_NAME_RULE
+from bench_spark.config.loader import File, read_mapping, read_text
+from bench_spark.config.problems import shown_path, shown_value
+from bench_spark.config.yaml_text import MAX_BYTES
 from bench_spark.errors import ConfigurationError
-from bench_spark.importing.draft import Draft, files_of
-from bench_spark.importing.omb import import_omb
-from bench_spark.importing.perftest import import_perftest
-from bench_spark.scenario.fields import PLAIN_NAME, PLAIN_NAME_RULE
-from bench_spark.scenario.loader import File, read_mapping, read_text
-from bench_spark.scenario.problems import shown_path, shown_value
-from bench_spark.scenario.yaml_text import MAX_BYTES
+from bench_spark.importers.draft import Draft, files_of
+from bench_spark.importers.omb import import_omb
+from bench_spark.importers.perftest import import_perftest
 
 app = typer.Typer(
     help="Scenarios from what other tools were told.", no_args_is_help=True, rich_markup_mode=None

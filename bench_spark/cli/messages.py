@@ -14,11 +14,11 @@ from bench_spark.cli.output import to_stdout
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.cli.stored import existing_store, stored_run
+from bench_spark.config.models import stored_scenario
+from bench_spark.config.sections import ALL
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan
 from bench_spark.report.terminal import write_trace
-from bench_spark.scenario.models import stored_scenario
-from bench_spark.scenario.sections import ALL
 from bench_spark.store import Store
 
 LOCAL_MASTER = "local[*]"
@@ -62,10 +62,10 @@ def joined_section(
     spark: Any, store: Store, run_id: str, dumped_scenario: dict[str, Any]
 ) -> dict[str, Any]:
     """The section `trace` of the run's result, made anew."""
-    from bench_spark.messages.joining import JoinRule
+    from bench_spark.results.facts import TraceFacts, trace_section
     from bench_spark.spark.rebuild import windows_of_run
     from bench_spark.spark.run_messages import join_messages
-    from bench_spark.summary.facts import TraceFacts, trace_section
+    from bench_spark.trace.joining import JoinRule
 
     scenario = stored_scenario(run_id, dumped_scenario)
     timeline = windows_of_run(store, run_id).timeline

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from bench_spark.config.problems import shown_path
 from bench_spark.errors import ConfigurationError, StoreError
-from bench_spark.importing.draft import NewFile
-from bench_spark.scenario.problems import shown_path
+from bench_spark.importers.draft import NewFile
 
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Write over files of the same names that are there.")

@@ -13,13 +13,13 @@ from typing import Generic, TextIO, TypeVar
 
 from bench_spark.cli.options import default_store
 from bench_spark.cli.stored import run_report
+from bench_spark.config.problems import nearest, shown_path, shown_value
 from bench_spark.errors import ConfigurationError, StoreError
 from bench_spark.report.formats import write_csv, write_json
 from bench_spark.report.html_run import write_run_html
 from bench_spark.report.measures import Document
 from bench_spark.report.parquet import parquet_of
 from bench_spark.report.terminal import write_terminal
-from bench_spark.scenario.problems import nearest, shown_path, shown_value
 from bench_spark.store import Store
 
 Result = TypeVar("Result")

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import product
 
+from bench_spark.config.ends import End, Ends, scenario_at
+from bench_spark.config.models import Scenario
 from bench_spark.errors import BrokerRefused, BrokerUnreachable, LoginRefused
 from bench_spark.report.live import Steps
-from bench_spark.scenario.ends import End, Ends, scenario_at
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.peer import probed
 

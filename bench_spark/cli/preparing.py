@@ -10,6 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bench_spark.cli.masters import refuse_too_few_slots, refuse_unshared_store, slots_of
+from bench_spark.config.broker import Broker
+from bench_spark.config.ends import Ends
+from bench_spark.config.loader import Given, check_run_id, load_scenario, with_ends, with_tags
+from bench_spark.config.models import Scenario
+from bench_spark.config.objectives import parse_objective
+from bench_spark.config.problems import shown_value
+from bench_spark.data.checking import with_records_at
 from bench_spark.errors import (
     EXIT_BUG,
     EXIT_INTERRUPTED,
@@ -17,17 +24,10 @@ from bench_spark.errors import (
     ConfigurationError,
     StoreError,
 )
-from bench_spark.identity.checking import with_records_at
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan, make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.ends import Ends
-from bench_spark.scenario.loader import Given, check_run_id, load_scenario, with_ends, with_tags
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.objectives import parse_objective
-from bench_spark.scenario.problems import shown_value
+from bench_spark.results.judging import ABORTED, FAILED
+from bench_spark.results.rows import run_row
 from bench_spark.store import Store
-from bench_spark.summary.judging import ABORTED, FAILED
-from bench_spark.summary.rows import run_row
 from bench_spark.transports.registry import fitted_to
 
 _LONGEST_NAME_IN_RUN_ID = 40

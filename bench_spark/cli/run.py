@@ -45,18 +45,18 @@ from bench_spark.cli.preparing import (
 )
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
+from bench_spark.config.models import Scenario
+from bench_spark.data.checking import find_doubt
 from bench_spark.errors import ConfigurationError
-from bench_spark.identity.checking import find_doubt
 from bench_spark.java import is_submitted
 from bench_spark.plan import Plan
 from bench_spark.report.live import Steps
 from bench_spark.report.plan_text import write_plan
-from bench_spark.scenario.models import Scenario
+from bench_spark.results.facts import is_judged_live
 from bench_spark.store import Store
-from bench_spark.summary.facts import is_judged_live
 
 if TYPE_CHECKING:
-    from bench_spark.summary.document import RunSummary
+    from bench_spark.results.document import RunSummary
     from bench_spark.watch.dashboard import Dashboard
 
 

@@ -8,17 +8,17 @@ from typing import Annotated
 
 import typer
 
-from bench_spark.errors import ConfigurationError, EnvironmentNotReady
-from bench_spark.monitor.containers import CgroupSampler
-from bench_spark.monitor.procfs import ProcessSampler, matching, one_process
-from bench_spark.monitor.reading import Sampler, Unreadable
-from bench_spark.monitor.remote import Address, SamplerServer, call_and_answer
-from bench_spark.scenario.broker import (
+from bench_spark.config.broker import (
     checked_pattern,
     host_and_port,
     read_token,
     refuse_weak_token,
 )
+from bench_spark.errors import ConfigurationError, EnvironmentNotReady
+from bench_spark.monitor.containers import CgroupSampler
+from bench_spark.monitor.procfs import ProcessSampler, matching, one_process
+from bench_spark.monitor.reading import Sampler, Unreadable
+from bench_spark.monitor.remote import Address, SamplerServer, call_and_answer
 
 
 def sample(

@@ -31,23 +31,23 @@ from bench_spark.cli.searching import (
     refuse_keys_of_search,
     search_trials,
 )
+from bench_spark.config.loader import load_scenario
+from bench_spark.config.models import Scenario, at_whole_rate
+from bench_spark.config.objectives import UNIT_OF_PATH, parse_objective
 from bench_spark.errors import ConfigurationError, RunError
 from bench_spark.report.formats import write_json
 from bench_spark.report.formatting import rate
 from bench_spark.report.measures import Document
 from bench_spark.report.searches import latency_chart, write_rate_csv, write_rate_terminal
-from bench_spark.scenario.loader import load_scenario
-from bench_spark.scenario.models import Scenario, at_whole_rate
-from bench_spark.scenario.objectives import UNIT_OF_PATH, parse_objective
-from bench_spark.search.rate_trials import (
+from bench_spark.results.document import RunSummary
+from bench_spark.suites.rate_trials import (
     RateRun,
     RateTrials,
     exit_code_of,
     rate_document,
     received_per_second,
 )
-from bench_spark.search.sustained import CLOSE_ENOUGH, Bounds
-from bench_spark.summary.document import RunSummary
+from bench_spark.suites.sustained import CLOSE_ENOUGH, Bounds
 
 FORMATS = Formats[Document](
     {"terminal": write_rate_terminal, "json": write_json, "csv": write_rate_csv}

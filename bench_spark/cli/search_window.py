@@ -31,17 +31,17 @@ from bench_spark.cli.searching import (
     refuse_keys_of_search,
     search_trials,
 )
+from bench_spark.config.broker import Broker
+from bench_spark.config.ends import scenario_at
+from bench_spark.config.models import Scenario
+from bench_spark.config.sections import Load
 from bench_spark.errors import EXIT_DATA_LOST, ConfigurationError
 from bench_spark.report.formats import write_json
 from bench_spark.report.formatting import count, rate
 from bench_spark.report.measures import Document
 from bench_spark.report.searches import curve_chart, write_search_csv, write_search_terminal
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.ends import scenario_at
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.sections import Load
-from bench_spark.search.throughput import Throughput, measured_ticks, rates_of_ticks, throughput_of
-from bench_spark.search.window import MOST_TRIALS, Limits, find_window, first_step, window_document
+from bench_spark.suites.throughput import Throughput, measured_ticks, rates_of_ticks, throughput_of
+from bench_spark.suites.window import MOST_TRIALS, Limits, find_window, first_step, window_document
 
 FORMATS = Formats[Document](
     {"terminal": write_search_terminal, "json": write_json, "csv": write_search_csv}

@@ -14,6 +14,8 @@ from bench_spark.cli.output import file_to_write, write_bytes
 from bench_spark.cli.preflight import with_remedy
 from bench_spark.cli.preparing import Asked, choose_run_id
 from bench_spark.cli.run import Launch, launched
+from bench_spark.config.models import Scenario
+from bench_spark.config.problems import shown_path
 from bench_spark.core.throughput import F64
 from bench_spark.errors import EXIT_INTERRUPTED, ConfigurationError
 from bench_spark.plan import make_plan
@@ -21,14 +23,12 @@ from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.charts import Spec
 from bench_spark.report.formatting import seconds
 from bench_spark.report.live import Quiet, Steps, display_for_trials
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.problems import shown_path
-from bench_spark.search.window import TrialRun, TrialTime, estimate
-from bench_spark.summary.rows import TrialOf
+from bench_spark.results.rows import TrialOf
+from bench_spark.suites.window import TrialRun, TrialTime, estimate
 
 if TYPE_CHECKING:
+    from bench_spark.results.document import RunSummary
     from bench_spark.spark.merge import TickRows
-    from bench_spark.summary.document import RunSummary
 
 SearchFormatsOption = Annotated[
     list[str] | None,

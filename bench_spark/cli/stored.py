@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from bench_spark.config.models import stored_scenario
+from bench_spark.config.problems import nearest, shown_value
 from bench_spark.core.hdr import TOTALS, SparseHistogram
 from bench_spark.driver_process import ABANDONED, AS_ABANDONED, RUNNING, has_vanished
 from bench_spark.errors import ConfigurationError, StoreNotReady
@@ -24,10 +26,8 @@ from bench_spark.report.timeline import (
     RunTimes,
     timeline_of,
 )
-from bench_spark.scenario.models import stored_scenario
-from bench_spark.scenario.problems import nearest, shown_value
+from bench_spark.results.document import Reached, partial_document
 from bench_spark.store import Store
-from bench_spark.summary.document import Reached, partial_document
 
 _LISTED = (
     "run_id",

@@ -33,6 +33,8 @@ from bench_spark.cli.progress import QuietOption, VerboseOption, suite_displays
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.cli.suite_trials import agents_of, ask_broker, run_trials
 from bench_spark.conf_files import shipped
+from bench_spark.config.problems import shown_path
+from bench_spark.config.suite import estimated_seconds, suite_digest, trials_of
 from bench_spark.driver_process import end_abandoned
 from bench_spark.errors import ConfigurationError
 from bench_spark.java import is_submitted
@@ -42,10 +44,8 @@ from bench_spark.report.html_suite import write_suite_html
 from bench_spark.report.suite_figures import suite_figures
 from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
 from bench_spark.report.suite_table import Outcome, SuiteTable, suite_table
-from bench_spark.scenario.problems import shown_path
-from bench_spark.scenario.suite import estimated_seconds, suite_digest, trials_of
 from bench_spark.store import Store
-from bench_spark.suite.runner import (
+from bench_spark.suites.runner import (
     OVERHEAD_SECONDS,
     TrialRun,
     is_finished,

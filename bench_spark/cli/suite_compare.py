@@ -26,14 +26,14 @@ from bench_spark.cli.options import DEFAULT_STORE, StoreOption
 from bench_spark.cli.output import Formats, parse_formats_of
 from bench_spark.cli.stored import existing_store
 from bench_spark.compare.comparison import Group, comparison_document, parse_gate
+from bench_spark.config.suite import RATE, Suite, Trial, trials_of, value_text
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
 from bench_spark.report.comparison import write_suite_comparison
 from bench_spark.report.formats import write_json
 from bench_spark.report.html_compare import write_suite_comparison_html
 from bench_spark.report.measures import Document
-from bench_spark.scenario.suite import RATE, Suite, Trial, trials_of, value_text
 from bench_spark.store import Store
-from bench_spark.suite.runner import TrialRun, is_finished, runs_of_suite
+from bench_spark.suites.runner import TrialRun, is_finished, runs_of_suite
 
 NO_VARIANT = "none"
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from bench_spark.cli.asked_suite import AskedSuite
 from bench_spark.cli.preflight import refuse_what_the_broker_cannot, with_remedy
 from bench_spark.cli.preparing import new_run_id, plan_for, plan_for_cluster
+from bench_spark.config.models import Scenario
+from bench_spark.config.suite import Trial
 from bench_spark.errors import BrokerUnreachable
 from bench_spark.plan import Plan
 from bench_spark.report.live import Steps
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.suite import Trial
-from bench_spark.search.rate_trials import received_per_second
+from bench_spark.results.rows import TrialOf
 from bench_spark.store import Store
-from bench_spark.suite.runner import SuiteResult, TrialRun, add_tags, run_suite
-from bench_spark.suite.trials import Abilities, SuiteTrials
-from bench_spark.summary.rows import TrialOf
+from bench_spark.suites.rate_trials import received_per_second
+from bench_spark.suites.runner import SuiteResult, TrialRun, add_tags, run_suite
+from bench_spark.suites.trials import Abilities, SuiteTrials
 
 if TYPE_CHECKING:
     from bench_spark.spark.engine import Engine

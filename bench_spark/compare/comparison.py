@@ -25,13 +25,13 @@ from bench_spark.compare.estimates import (
     ratio_of_resamples,
 )
 from bench_spark.compare.series import BY_NAME, COUNTED, Metric, RunSeries, named, shown_metrics
+from bench_spark.config.models import comparable_scenario
+from bench_spark.config.objectives import FACTORS, OPERATORS, parse_condition, wrong_unit
+from bench_spark.config.problems import shown_value
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.descriptions import brokers_of, environment_of
 from bench_spark.report.formatting import dotted
-from bench_spark.scenario.models import comparable_scenario
-from bench_spark.scenario.objectives import FACTORS, OPERATORS, parse_condition, wrong_unit
-from bench_spark.scenario.problems import shown_value
-from bench_spark.summary.document import Document
+from bench_spark.results.document import Document
 
 RULE = (
     "METRIC OPERATOR NUMBER with an operator of >, >=, <, <= and a number followed by x "

@@ -22,13 +22,13 @@ from bench_spark.compare.estimates import (
     block_weights,
     ratios,
 )
+from bench_spark.config.objectives import Unit
+from bench_spark.config.problems import nearest, shown_value
+from bench_spark.config.suite_file import MEASURES
 from bench_spark.core.hdr import SparseHistogram, merge_sparse
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.measures import Document
-from bench_spark.scenario.objectives import Unit
-from bench_spark.scenario.problems import nearest, shown_value
-from bench_spark.scenario.suite_file import MEASURES
-from bench_spark.summary.totals import Tick
+from bench_spark.results.totals import Tick
 from bench_spark.tables import PERCENTILES
 
 STATISTICS = (*(name.removesuffix("_us") for name, _ in PERCENTILES), "mean")

@@ -17,6 +17,9 @@ import psutil
 
 from bench_spark import brokers, jars, java
 from bench_spark.agent.host import SLICE_NS, short_time_slice
+from bench_spark.config.broker import Broker, resolve_credentials
+from bench_spark.config.loader import load_broker
+from bench_spark.config.models import Scenario
 from bench_spark.core import kernel_cache, kernel_files, kernels
 from bench_spark.doctor.finding import Check, Finding, failing, ok, warning
 from bench_spark.errors import (
@@ -28,9 +31,6 @@ from bench_spark.errors import (
     LoginRefused,
     WrongProtocol,
 )
-from bench_spark.scenario.broker import Broker, resolve_credentials
-from bench_spark.scenario.loader import load_broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.peer import probed
 from bench_spark.transports.sockets.listening import listen_at

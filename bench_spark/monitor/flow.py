@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from bench_spark.config.broker import Broker, Credentials
 from bench_spark.monitor.http_client import HttpSource
 from bench_spark.monitor.reading import Reading, Unreadable
-from bench_spark.scenario.broker import Broker, Credentials
 
 PERMANENT_SHARE = 0.95
 

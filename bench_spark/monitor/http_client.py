@@ -10,8 +10,8 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 
+from bench_spark.config.broker import Tls
 from bench_spark.monitor.reading import Unreadable
-from bench_spark.scenario.broker import Tls
 from bench_spark.transports.direct_http import direct_opener
 
 MOST_BYTES = 32 * 1024 * 1024

@@ -19,6 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
+from bench_spark.config.broker import FLOW_SOURCE
+from bench_spark.config.ends import Ends
 from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.errors import BenchError
 from bench_spark.monitor.flow import flow_state, is_held_back
@@ -34,8 +36,6 @@ from bench_spark.monitor.reading import (
 )
 from bench_spark.monitor.sources import samplers_of
 from bench_spark.process import watched
-from bench_spark.scenario.broker import FLOW_SOURCE
-from bench_spark.scenario.ends import Ends
 from bench_spark.store import Store
 from bench_spark.tables import RESOURCES
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench_spark.config.fields import Pattern, TooSlow
 from bench_spark.monitor.reading import COUNTERS, GAUGES, Reading, Unreadable
-from bench_spark.scenario.fields import Pattern, TooSlow
 
 PROC = Path("/proc")
 

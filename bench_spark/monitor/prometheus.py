@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from bench_spark.config.broker import LABEL, METRIC
 from bench_spark.monitor.http_client import HttpSource
 from bench_spark.monitor.reading import Reading
-from bench_spark.scenario.broker import LABEL, METRIC
 
 _SAMPLE = re.compile(
     r"(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)"

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from bench_spark.config.broker import (
+    FLOW_SOURCE,
+    Broker,
+    Credentials,
+    ResourceSource,
+    host_and_port,
+    named_sources,
+)
 from bench_spark.errors import ConfigurationError
 from bench_spark.monitor.command import CommandSampler
 from bench_spark.monitor.containers import CgroupSampler, DockerSampler
@@ -13,14 +21,6 @@ from bench_spark.monitor.procfs import FindRoots, Processes, ProcessSampler, mat
 from bench_spark.monitor.prometheus import PrometheusSampler
 from bench_spark.monitor.reading import Reading, Sampler, Unreadable
 from bench_spark.monitor.remote import CalledSampler, RemoteSampler
-from bench_spark.scenario.broker import (
-    FLOW_SOURCE,
-    Broker,
-    Credentials,
-    ResourceSource,
-    host_and_port,
-    named_sources,
-)
 
 FLOW_TIMEOUT_SECONDS = 5.0
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any, TextIO
 
-from bench_spark.scenario.problems import shown_text
+from bench_spark.config.problems import shown_text
 
 COLOURS = {
     "bold": "\x1b[1m",

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
+from bench_spark.config.suite import Suite, value_text
 from bench_spark.report.formatting import one_line, plural, words
 from bench_spark.report.html_page import (
     Charts,
@@ -23,7 +24,6 @@ from bench_spark.report.queries import queries_of_suite
 from bench_spark.report.suite_figures import suite_figures
 from bench_spark.report.suite_formats import cell_name, laid_out, surroundings_of, title_of
 from bench_spark.report.suite_table import SuiteTable
-from bench_spark.scenario.suite import Suite, value_text
 
 
 def write_suite_html(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bench_spark.config.objectives import COUNTS
+from bench_spark.config.suite_file import MEASURES
 from bench_spark.report import formatting as formatting
-from bench_spark.scenario.objectives import COUNTS
-from bench_spark.scenario.suite_file import MEASURES
 
 __all__ = [
     "AGGREGATIONS",

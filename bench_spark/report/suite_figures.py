@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench_spark.config.suite import RATE, Value, value_text
 from bench_spark.report.charts import UNITS, Kind, Spec, against
 from bench_spark.report.suite_formats import figure_text
 from bench_spark.report.suite_table import Figure, SuiteTable, TableCell, TableColumn, Unit
-from bench_spark.scenario.suite import RATE, Value, value_text
 
 MOST_SERIES = 8
 """More lines than that cannot be told from each other."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from bench_spark.config.suite import RATE, Value, value_text
 from bench_spark.report.formatting import (
     UNKNOWN,
     byte_size,
@@ -36,7 +37,6 @@ from bench_spark.report.suite_table import (
     Warned,
     Words,
 )
-from bench_spark.scenario.suite import RATE, Value, value_text
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from bench_spark.config.suite import SUSTAINED, Suite, Trial, Value, trial_key, trials_of
+from bench_spark.config.suite_file import RATES, RESOURCES, Column
 from bench_spark.monitor.monitor import SCHEDULER_PREFIX
 from bench_spark.report.descriptions import brokers_of, environment_of
 from bench_spark.report.formatting import one_line, per_cent
 from bench_spark.report.measures import Document, statistics_of
-from bench_spark.scenario.suite import SUSTAINED, Suite, Trial, Value, trial_key, trials_of
-from bench_spark.scenario.suite_file import RATES, RESOURCES, Column
-from bench_spark.search.sustained import ENDS, SETTLED
+from bench_spark.suites.sustained import ENDS, SETTLED
 
 UNKNOWN_STATE = "unknown"
 

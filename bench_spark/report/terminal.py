@@ -16,6 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from bench_spark.config.objectives import UNIT_OF_PATH
 from bench_spark.report import descriptions
 from bench_spark.report.descriptions import TROUBLES
 from bench_spark.report.formatting import (
@@ -38,7 +39,6 @@ from bench_spark.report.measures import (
     shown_statistic,
     statistics_of,
 )
-from bench_spark.scenario.objectives import UNIT_OF_PATH
 
 
 def objective_text(one: Document) -> str:

@@ -31,8 +31,12 @@ from pyspark.sql.types import (
     StringType,
 )
 
+from bench_spark.config.broker import Broker
+from bench_spark.config.sections import Dataset
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.datasets.records import (
+from bench_spark.data.carriers import make_carrier
+from bench_spark.data.checking import found_in, with_found
+from bench_spark.data.records import (
     BODY,
     DUE,
     HEADERS,
@@ -42,13 +46,9 @@ from bench_spark.datasets.records import (
     RowFacts,
     encoded_headers,
 )
-from bench_spark.datasets.scanning import I64
+from bench_spark.data.scanning import I64
 from bench_spark.errors import ConfigurationError
-from bench_spark.identity.carriers import make_carrier
-from bench_spark.identity.checking import found_in, with_found
 from bench_spark.plan import Plan, with_rows
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.sections import Dataset
 from bench_spark.spark.sql import one_line
 from bench_spark.store import Store
 from bench_spark.transports.registry import size_limit

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from bench_spark.errors import BenchError, StoreError, TooFewSlots
 from bench_spark.plan import Plan
 from bench_spark.process import watched
+from bench_spark.results.document import RunSummary
 from bench_spark.spark.agent_task import start_worker, start_workers
 from bench_spark.spark.dataset_rows import DatasetRows
 from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
@@ -24,7 +25,6 @@ from bench_spark.spark.request import Display, RunRequest
 from bench_spark.spark.run import Run
 from bench_spark.spark.session import JVM_GONE, free_slots, master_of, start_timeout, wait_for_slots
 from bench_spark.store import Store
-from bench_spark.summary.document import RunSummary
 
 MOST_EXECUTORS_SECONDS = 60.0
 """How long to wait for executors that do not take tasks: they may be busy with somebody else's."""

@@ -28,13 +28,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bench_spark import tables
 from bench_spark.core.clock import NANOSECONDS, Clock
 from bench_spark.errors import EnvironmentNotReady, RunError, StoreError, StoreNotReady
+from bench_spark.results.checks import Check
 from bench_spark.spark.merge import TickRows, read_tick_rows
 from bench_spark.spark.session import cause_of, is_alive, log_hint, master_of
 from bench_spark.spark.sql import spark_uri
 from bench_spark.spark.ticks import merge_files_on_executors, merge_on_executors, ticks_between
 from bench_spark.spark.windows import ROLLING, LiveWindow, RunWindows, TickSlots, metric_rows
 from bench_spark.store import Store
-from bench_spark.summary.checks import Check
 
 USUAL_DELAY_SECONDS = 5.0
 """A second for its rows to be committed, up to a trigger to be noticed, a batch, and as much again

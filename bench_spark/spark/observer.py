@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 from bench_spark import __version__
 from bench_spark.agent.protocol import EventRow
 from bench_spark.agent.timeline import Timeline
-from bench_spark.collector.accounts import (
+from bench_spark.core.clock import NANOSECONDS, Clock, WallClockWatch, WallStep
+from bench_spark.driver.accounts import (
     AgentHealth,
     accounts_of,
     agent_entry,
@@ -30,14 +31,13 @@ from bench_spark.collector.accounts import (
     silences_of,
     uses_confirms,
 )
-from bench_spark.collector.control import RunControl
-from bench_spark.core.clock import NANOSECONDS, Clock, WallClockWatch, WallStep
+from bench_spark.driver.control import RunControl
 from bench_spark.load_course import measured_seconds
 from bench_spark.monitor.monitor import Monitor
+from bench_spark.results.checks import Check
+from bench_spark.results.facts import MissedWhileRunning, RunFacts
 from bench_spark.spark.request import RunRequest
 from bench_spark.store import Store
-from bench_spark.summary.checks import Check
-from bench_spark.summary.facts import MissedWhileRunning, RunFacts
 
 _LIBRARIES = ("pyspark", "delta-spark", "deltalake", "pika", "confluent-kafka", "numpy")
 

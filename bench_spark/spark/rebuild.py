@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from bench_spark import tables
+from bench_spark.config.models import stored_scenario
 from bench_spark.errors import ConfigurationError, StoreError
-from bench_spark.scenario.models import stored_scenario
+from bench_spark.results.document import timeline_at
 from bench_spark.spark.ticks import events_of
 from bench_spark.spark.windows import INTERVAL, ROLLING, RunWindows, Window, early_end_ns
 from bench_spark.store import Store
-from bench_spark.summary.document import timeline_at
 
 _PERCENTILE_COLUMNS = ",\n    ".join(
     # HdrHistogram's rank rule: the first bucket that the rank reaches.

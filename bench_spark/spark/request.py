@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from bench_spark.agent.timeline import Timeline
+from bench_spark.config.ends import Ends
 from bench_spark.plan import Plan
-from bench_spark.scenario.ends import Ends
+from bench_spark.results.rows import TrialOf, run_row
 from bench_spark.spark.windows import LiveWindow
-from bench_spark.summary.rows import TrialOf, run_row
 
 
 class Display(Protocol):

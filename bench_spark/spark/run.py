@@ -37,11 +37,12 @@ from bench_spark.agent.agent import AgentResult, AgentTask
 from bench_spark.agent.protocol import EventRow, new_token
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracer import MakeMessageWriter
-from bench_spark.collector.accounts import measured_span
-from bench_spark.collector.committer import Committer, commit_samples, events_table
-from bench_spark.collector.control import DRIVER, Failure, RunControl
-from bench_spark.collector.server import CollectorServer
+from bench_spark.config.problems import shown_value
 from bench_spark.core.clock import NANOSECONDS, Clock
+from bench_spark.driver.accounts import measured_span
+from bench_spark.driver.committer import Committer, commit_samples, events_table
+from bench_spark.driver.control import DRIVER, Failure, RunControl
+from bench_spark.driver.server import CollectorServer
 from bench_spark.driver_process import COLUMNS, RUNNING, has_vanished
 from bench_spark.errors import (
     EXIT_INTERRUPTED,
@@ -54,7 +55,10 @@ from bench_spark.errors import (
     error_of_kind,
 )
 from bench_spark.process import ENDING_SIGNALS, handled, thread_errors, watched
-from bench_spark.scenario.problems import shown_value
+from bench_spark.results.checks import Check
+from bench_spark.results.document import RunSummary, summarise
+from bench_spark.results.facts import MissedWhileRunning, missed_in_window
+from bench_spark.results.rows import summary_rows
 from bench_spark.spark.agent_task import StoreMarker, in_task, store_marker
 from bench_spark.spark.merge import TickRows
 from bench_spark.spark.metrics import LiveDelay, RollingMetrics, live_check
@@ -74,10 +78,6 @@ from bench_spark.spark.session import (
 from bench_spark.spark.ticks import merged_ticks, merged_ticks_here, ticks_and_unwritten
 from bench_spark.spark.windows import ROLLING_SECONDS, LiveWindow, RunWindows, early_end_ns
 from bench_spark.store import Store
-from bench_spark.summary.checks import Check
-from bench_spark.summary.document import RunSummary, summarise
-from bench_spark.summary.facts import MissedWhileRunning, missed_in_window
-from bench_spark.summary.rows import summary_rows
 from bench_spark.transports.leftovers import KnownRun, delete_left_by
 
 CLOSING_SECONDS = 10.0

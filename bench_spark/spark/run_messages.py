@@ -23,10 +23,17 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from bench_spark.agent.timeline import MEASURE, Timeline
-from bench_spark.collector.committer import Committer
+from bench_spark.config.sections import ALL, traced_every
+from bench_spark.driver.committer import Committer
 from bench_spark.errors import StoreError
-from bench_spark.messages.files import KINDS, MessageDirectory, Share
-from bench_spark.messages.joining import (
+from bench_spark.plan import Plan
+from bench_spark.results.checks import Check
+from bench_spark.results.facts import TraceFacts
+from bench_spark.spark.session import JVM_GONE
+from bench_spark.spark.sql import read_table
+from bench_spark.store import Store
+from bench_spark.trace.files import KINDS, MessageDirectory, Share
+from bench_spark.trace.joining import (
     BLOCK_MESSAGES,
     PARTS,
     ROWS,
@@ -35,14 +42,7 @@ from bench_spark.messages.joining import (
     join_parts,
     unite,
 )
-from bench_spark.messages.live import LiveFiles, LiveJoin
-from bench_spark.plan import Plan
-from bench_spark.scenario.sections import ALL, traced_every
-from bench_spark.spark.session import JVM_GONE
-from bench_spark.spark.sql import read_table
-from bench_spark.store import Store
-from bench_spark.summary.checks import Check
-from bench_spark.summary.facts import TraceFacts
+from bench_spark.trace.live import LiveFiles, LiveJoin
 
 PARTITION_ROWS = 1_000_000
 """Rows that one worker holds at a time: some 100 MB."""

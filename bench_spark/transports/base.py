@@ -29,9 +29,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
+from bench_spark.config.broker import Broker, Credentials
+from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NowNs
-from bench_spark.scenario.broker import Broker, Credentials
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.batches import (
     HEAD_ONLY,
     I64,

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
+from bench_spark.config.broker import Broker
 from bench_spark.errors import BrokerUnreachable, WrongProtocol
-from bench_spark.scenario.broker import Broker
 from bench_spark.transports.base import BrokerFacts, TransportContext
 from bench_spark.transports.registry import make_transport
 

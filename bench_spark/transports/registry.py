@@ -12,12 +12,12 @@ from contextlib import closing
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
+from bench_spark.config.broker import Broker
+from bench_spark.config.delivery import with_delivery
+from bench_spark.config.ends import Ends, scenario_at
+from bench_spark.config.models import Scenario
+from bench_spark.config.sections import LARGEST_BODY_BYTES, PROTOCOLS
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.delivery import with_delivery
-from bench_spark.scenario.ends import Ends, scenario_at
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.sections import LARGEST_BODY_BYTES, PROTOCOLS
 from bench_spark.transports.base import Part, Transport, TransportContext, Wired
 
 ENTRY_POINTS = "bench_spark.transports"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pika
 
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import pytest
 from patience import patient_agents, punctual_agents  # noqa: F401
 from tls_files import self_signed
 
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 
 
 @pytest.fixture(params=["rabbitmq", "qpid"])

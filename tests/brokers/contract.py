@@ -18,6 +18,8 @@ from restartable import kill
 
 from bench_spark import brokers
 from bench_spark.brokers import BrokerStatus
+from bench_spark.config.broker import Broker, resolve_credentials
+from bench_spark.config.models import Scenario
 from bench_spark.core.clock import Clock
 from bench_spark.core.envelope import (
     ENVELOPE_BYTES,
@@ -27,8 +29,6 @@ from bench_spark.core.envelope import (
     run_tag,
 )
 from bench_spark.errors import EnvironmentNotReady
-from bench_spark.scenario.broker import Broker, resolve_credentials
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
     HEAD_ONLY,
     Batch,

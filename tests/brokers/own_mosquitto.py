@@ -18,10 +18,10 @@ from contract import (
 
 from bench_spark.brokers.base import free_ports
 from bench_spark.brokers.mosquitto import installed_program
+from bench_spark.config.broker import Broker
 from bench_spark.errors import (
     EnvironmentNotReady,
 )
-from bench_spark.scenario.broker import Broker
 
 
 class OwnMosquitto:

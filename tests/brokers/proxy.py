@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit, urlunsplit
 
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 
 
 class Proxy:

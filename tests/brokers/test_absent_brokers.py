@@ -27,8 +27,8 @@ from contract import (
 from dialects import AMQP, KAFKA, MOSQUITTO, dialect
 from pika import frame, spec
 
+from bench_spark.config.broker import Broker
 from bench_spark.errors import BrokerUnreachable, PreflightError
-from bench_spark.scenario.broker import Broker
 from bench_spark.transports.base import (
     Consumers,
     Destination,

@@ -14,12 +14,12 @@ from agents import Load, run_load
 from confluent_kafka import Consumer, TopicPartition
 from contract import PATIENCE_SECONDS
 
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
+from bench_spark.config.protocols import Amqp, AmqpQueue
+from bench_spark.config.sections import Load as LoadModel
+from bench_spark.config.sections import Phases
 from bench_spark.plan import Plan, make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.protocols import Amqp, AmqpQueue
-from bench_spark.scenario.sections import Load as LoadModel
-from bench_spark.scenario.sections import Phases
 
 
 def plan_of(run_id: str, **keys: Any) -> Plan:

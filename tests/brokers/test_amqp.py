@@ -28,10 +28,10 @@ from contract import (
 )
 from fault_records import Seen
 
+from bench_spark.config.broker import Broker
 from bench_spark.errors import (
     BrokerRefused,
 )
-from bench_spark.scenario.broker import Broker
 from bench_spark.transports.amqp.key_choice import KeyChoice
 from bench_spark.transports.base import (
     Consumers,

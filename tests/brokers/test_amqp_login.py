@@ -35,6 +35,7 @@ from contract import (
 from proxy import Proxy
 from tls_endpoints import Certificate, tls_endpoint
 
+from bench_spark.config.broker import Broker, Tls
 from bench_spark.errors import (
     BrokerRefused,
     BrokerUnreachable,
@@ -42,7 +43,6 @@ from bench_spark.errors import (
     EnvironmentNotReady,
     LoginRefused,
 )
-from bench_spark.scenario.broker import Broker, Tls
 from bench_spark.transports.amqp import handover
 from bench_spark.transports.base import (
     Consumers,

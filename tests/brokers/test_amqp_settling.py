@@ -33,10 +33,10 @@ from contract import (
 
 from bench_spark.brokers import BrokerStatus
 from bench_spark.brokers.rabbitmq import installed_programs
+from bench_spark.config.broker import Broker
 from bench_spark.errors import (
     BrokerRefused,
 )
-from bench_spark.scenario.broker import Broker
 from bench_spark.transports.base import (
     Batch,
     Consumers,

@@ -12,18 +12,18 @@ from patience import eventually
 from bench_spark import brokers
 from bench_spark.agent.timeline import Timeline
 from bench_spark.brokers import BrokerStatus
+from bench_spark.config.broker import Broker, Credentials, ResourceSource, resolve_credentials
+from bench_spark.config.ends import Ends
+from bench_spark.config.loader import load_broker
+from bench_spark.config.models import Scenario
+from bench_spark.config.suite import hook_arguments, hook_environment, trials_of
+from bench_spark.config.suite_loader import load_suite
 from bench_spark.core.clock import Clock
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.monitor.sources import make_sampler
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker, Credentials, ResourceSource, resolve_credentials
-from bench_spark.scenario.ends import Ends
-from bench_spark.scenario.loader import load_broker
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.suite import hook_arguments, hook_environment, trials_of
-from bench_spark.scenario.suite_loader import load_suite
 from bench_spark.store import Store
-from bench_spark.suite.runner import run_hook
+from bench_spark.suites.runner import run_hook
 
 SECOND = 1_000_000_000
 

@@ -9,9 +9,9 @@ import pytest
 from agents import run_load
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
-from bench_spark.identity.checking import with_records
+from bench_spark.config.models import Scenario
+from bench_spark.data.checking import with_records
 from bench_spark.plan import make_plan
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.registry import fitted
 
 REGEX = {"carrier": "regex", "insert": '"id": "()'}

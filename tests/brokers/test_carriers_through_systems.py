@@ -14,11 +14,11 @@ from proxy import Proxy
 from relay import Relay, relaying
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
+from bench_spark.data.checking import with_records
 from bench_spark.errors import ConfigurationError
-from bench_spark.identity.checking import with_records
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.registry import fitted
 
 LINES = {"framing": "line"}

@@ -6,9 +6,9 @@ import pytest
 from agents import run_load
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 
 # Below one frame of AMQP, several frames, and hardly more than the envelope.
 STEPS = [

@@ -29,11 +29,11 @@ from contract import (
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.agent.sampler import seconds_of
-from bench_spark.collector.accounts import samples_of
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
+from bench_spark.driver.accounts import samples_of
 from bench_spark.errors import EXIT_PREFLIGHT, BrokerRefused
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import OutcomeKind, Received
 
 

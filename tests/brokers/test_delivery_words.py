@@ -7,10 +7,10 @@ import secrets
 import pytest
 from agents import Load, run_load
 
-from bench_spark.collector.accounts import uses_confirms
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
+from bench_spark.driver.accounts import uses_confirms
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.registry import fitted
 
 

@@ -16,11 +16,11 @@ import pytest
 from agents import Load, run_load
 from confluent_kafka.admin import AdminClient
 
-from bench_spark.identity.checking import with_records_at
+from bench_spark.config.broker import Broker
+from bench_spark.config.ends import Ends
+from bench_spark.config.models import Scenario
+from bench_spark.data.checking import with_records_at
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.ends import Ends
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.registry import fitted_to
 
 BRIDGE = Path(__file__).parents[2] / "examples" / "bridge.py"

@@ -17,13 +17,13 @@ from contract import free_port
 from relay import Relay, relaying
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE
 from bench_spark.jars import jar_set
 from bench_spark.java import require_java
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 
 Change = Callable[[Any], None]
 """Of one envelope, in place."""

@@ -19,9 +19,9 @@ import pytest
 from agents import run_load
 from confluent_kafka import Consumer
 
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 
 MESSAGES = 50
 BODY_BYTES = 100

@@ -11,10 +11,10 @@ from agents import Load, run_load
 from contract import running
 from fault_records import Seen
 
+from bench_spark.config.models import Scenario
+from bench_spark.config.sections import Load as LoadModel
+from bench_spark.config.sections import Phases
 from bench_spark.plan import make_plan
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.sections import Load as LoadModel
-from bench_spark.scenario.sections import Phases
 
 MEASURED_SECONDS = 5
 

@@ -31,10 +31,10 @@ from proxy import Proxy
 from relay import Relay, relaying
 from tls_files import self_signed
 
+from bench_spark.config.broker import Broker, Tls
+from bench_spark.config.models import Scenario
 from bench_spark.errors import BrokerUnreachable, LoginRefused
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker, Tls
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import OutcomeKind, Outcomes, Part, Producers, Received, SignalKind
 from bench_spark.transports.http.producers import HttpProducers
 

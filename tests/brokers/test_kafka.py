@@ -29,9 +29,9 @@ from contract import (
     whole,
 )
 
+from bench_spark.config.broker import Broker
 from bench_spark.core.envelope import Envelopes
 from bench_spark.errors import BrokerRefused
-from bench_spark.scenario.broker import Broker
 from bench_spark.transports.base import Consumers, Destination, Headers, OutcomeKind, Part, Received
 from bench_spark.transports.kafka.consumers import KafkaConsumers
 from bench_spark.transports.kafka.producers import MOST_CLIENTS, KafkaProducers

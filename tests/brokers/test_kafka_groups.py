@@ -10,10 +10,10 @@ from agents import Load, run_load
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.registry import fitted
 
 PHASES = {"warmup_seconds": 0.3, "measure_seconds": 1, "drain_seconds": 10}

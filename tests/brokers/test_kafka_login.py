@@ -12,8 +12,8 @@ from tls_files import self_signed
 
 from bench_spark.brokers.base import end, last_lines, spawn
 from bench_spark.brokers.kafka import Kafka
+from bench_spark.config.broker import Broker, Tls
 from bench_spark.errors import BrokerUnreachable, LoginRefused
-from bench_spark.scenario.broker import Broker, Tls
 
 START_SECONDS = 60.0
 

@@ -28,10 +28,10 @@ from contract import (
 from restartable import Restartable
 
 from bench_spark.brokers.kafka import Kafka
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.errors import BrokerUnreachable
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
     Consumers,
     Destination,

@@ -32,9 +32,9 @@ from contract import (
     whole,
 )
 
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
     Destination,
     Headers,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from agents import Load, run_load
 
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 
 CONFIRMED = {"confirms": 10, "ack": "manual", "ack_every": 10}
 SPARE_DESCRIPTORS = 500

@@ -38,9 +38,9 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from proxy import proxied
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
     Destination,
     Headers,

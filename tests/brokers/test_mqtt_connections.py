@@ -30,6 +30,8 @@ from own_mosquitto import OwnMosquitto, mosquitto_with
 from proxy import Proxy, proxied
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
+from bench_spark.config.broker import Broker, Tls
+from bench_spark.config.models import Scenario
 from bench_spark.errors import (
     BenchError,
     BrokerRefused,
@@ -37,8 +39,6 @@ from bench_spark.errors import (
     LoginRefused,
 )
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker, Tls
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
     Destination,
     OutcomeKind,

@@ -14,10 +14,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from contract import CLOCK, PATIENCE_SECONDS, collect, consuming, eventually, joined, open_transport
 
-from bench_spark.collector.accounts import accounts_of, measured_span
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
+from bench_spark.driver.accounts import accounts_of, measured_span
 from bench_spark.plan import Plan, make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import Destination
 
 FILLED = 3_000

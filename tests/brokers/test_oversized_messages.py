@@ -21,7 +21,7 @@ from contract import (
     whole,
 )
 
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 from bench_spark.transports.base import Consumers, SignalKind
 
 LIMIT = 2 * 100 + 64 * 1024

@@ -8,9 +8,9 @@ import pika
 import pytest
 from agents import Load, run_load
 
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.registry import fitted
 
 PHASES = {"warmup_seconds": 0.3, "measure_seconds": 1, "drain_seconds": 5}

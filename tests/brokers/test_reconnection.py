@@ -29,7 +29,7 @@ from contract import (
 )
 from proxy import Proxy, proxied
 
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 from bench_spark.transports.base import (
     Destination,
     OutcomeKind,

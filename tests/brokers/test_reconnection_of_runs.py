@@ -19,9 +19,9 @@ from proxy import Proxy, proxied
 from bench_spark import brokers
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.brokers.base import free_ports
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.plan import Plan, make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 
 BOTH_ENDS_REOPENED = 2
 

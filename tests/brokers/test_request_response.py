@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from agents import run_load
 
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 
 
 @pytest.mark.parametrize("agents", [1, 2])

@@ -8,9 +8,9 @@ import pytest
 from agents import Load, run_load
 
 from bench_spark.agent.recorder import CONSUMER
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 
 
 @pytest.fixture(params=["rabbitmq_broker", "qpid_broker"])

@@ -30,8 +30,8 @@ from contract import (
 from proxy import Proxy
 from tls_files import self_signed
 
+from bench_spark.config.broker import Broker, Tls
 from bench_spark.errors import BrokerRefused, BrokerUnreachable, ConfigurationError
-from bench_spark.scenario.broker import Broker, Tls
 from bench_spark.transports.base import Part, SignalKind
 
 BODY = frozenset({Part.BODY})

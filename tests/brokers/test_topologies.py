@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from proxy import proxied
 
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.plan import Plan, make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 
 AT_LEAST_ONCE: dict[str, Any] = {
     "amqp": {"confirms": 100, "ack": "manual"},

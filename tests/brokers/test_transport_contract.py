@@ -35,7 +35,7 @@ from dialects import AMQP, KAFKA, MOSQUITTO, dialect
 from proxy import Proxy
 from relay import Relay, relaying
 
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 from bench_spark.transports.base import (
     Headers,
     OutcomeKind,

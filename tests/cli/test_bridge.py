@@ -15,8 +15,8 @@ import yaml
 from deltalake import DeltaTable
 
 from bench_spark.cli import main
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.loader import load_broker
+from bench_spark.config.broker import Broker
+from bench_spark.config.loader import load_broker
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,12 +16,12 @@ from growing_run import GrowingRun
 
 from bench_spark import __version__, brokers
 from bench_spark.cli import files, main
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.errors import BrokerUnreachable
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
+from bench_spark.results.rows import run_row
 from bench_spark.store import Store
-from bench_spark.summary.rows import run_row
 
 
 class Ended(NamedTuple):

@@ -18,11 +18,11 @@ from documents import COMMANDS, Command, arguments_of, blocks
 
 from bench_spark.cli import main
 from bench_spark.cli.app import Settings, app
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.loader import load_broker, load_scenario
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.suite import Suite
-from bench_spark.scenario.suite_loader import load_suite
+from bench_spark.config.broker import Broker
+from bench_spark.config.loader import load_broker, load_scenario
+from bench_spark.config.models import Scenario
+from bench_spark.config.suite import Suite
+from bench_spark.config.suite_loader import load_suite
 
 EXECUTED = {"validate", "plan", "schema", "scenarios", "brokers", "--version", "--help"}
 """Commands that start nothing and change nothing: run for real wherever they are shown."""

@@ -11,11 +11,11 @@ from agents import run_load
 from documents import blocks
 
 from bench_spark import brokers
+from bench_spark.config.broker import Broker, Credentials
+from bench_spark.config.models import Scenario
+from bench_spark.data.checking import with_records
 from bench_spark.errors import EnvironmentNotReady
-from bench_spark.identity.checking import with_records
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker, Credentials
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.registry import make_transport
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from bench_spark.cli import main
-from bench_spark.scenario.loader import load_broker, load_scenario
+from bench_spark.config.loader import load_broker, load_scenario
 
 SECRET = "s3cr3t"
 FLAGS = f"perf-test -h amqp://bob:{SECRET}@example.org -x 2 -y 2 -r 100 -z 10 --id night -jb\n"

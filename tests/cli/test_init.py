@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench_spark.cli import main
-from bench_spark.scenario.loader import load_broker, load_scenario
+from bench_spark.config.loader import load_broker, load_scenario
 
 SECRET = "s3cr3t"
 FILES = ("my-scenario.yaml", "my-broker.yaml")

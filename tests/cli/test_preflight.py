@@ -21,8 +21,8 @@ import yaml
 from tls_endpoints import Authority, tls_endpoint
 
 from bench_spark.brokers import BrokerStatus
+from bench_spark.config.broker import Broker
 from bench_spark.errors import EXIT_PREFLIGHT
-from bench_spark.scenario.broker import Broker
 
 TIMEOUT_SECONDS = 600
 CANARY = "canary-77b"

@@ -9,11 +9,11 @@ import pytest
 
 from bench_spark.cli.masters import refuse_unshared_store, slots_of
 from bench_spark.cli.preparing import choose_run_id, load, plan_for
+from bench_spark.config.broker import Broker
+from bench_spark.config.loader import check_run_id
+from bench_spark.config.models import Scenario
+from bench_spark.config.sections import Load
 from bench_spark.errors import ConfigurationError, StoreNotReady
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.loader import check_run_id
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.sections import Load
 
 CORES = os.cpu_count() or 1
 

@@ -21,8 +21,8 @@ from deltalake import DeltaTable
 
 from bench_spark import brokers
 from bench_spark.cli import main
+from bench_spark.config.broker import Broker
 from bench_spark.errors import EXIT_DEGRADED, EXIT_VALID
-from bench_spark.scenario.broker import Broker
 
 QUICK = (
     *("--set", "load.rate_per_second=1000", "--set", "phases.warmup_seconds=0.5"),
@@ -45,7 +45,7 @@ def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, spar
     Commands run in this process, on the session that all tests share.
     """
     # In a run of two seconds a pause of 20 ms, which a busy machine may make, is a rate not kept.
-    monkeypatch.setattr("bench_spark.summary.audit.LEAST_RATE", 0.5)
+    monkeypatch.setattr("bench_spark.results.audit.LEAST_RATE", 0.5)
 
     def call(*arguments: str) -> tuple[int, str, str]:
         capfd.readouterr()

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from bench_spark.cli import main
+from bench_spark.config.models import Scenario
 from bench_spark.errors import (
     EXIT_DATA_LOST,
     EXIT_DEGRADED,
@@ -21,10 +22,9 @@ from bench_spark.errors import (
     EXIT_INTERRUPTED,
     EXIT_VALID,
 )
-from bench_spark.scenario.models import Scenario
+from bench_spark.results.document import RunSummary
+from bench_spark.results.facts import judged_objectives
 from bench_spark.store import Store
-from bench_spark.summary.document import RunSummary
-from bench_spark.summary.facts import judged_objectives
 
 QUICK = (
     *("--set", "phases.warmup_seconds=0.1", "--set", "phases.measure_seconds=0.5"),

@@ -16,6 +16,9 @@ from growing_run import vanished_driver
 from bench_spark.brokers.base import BrokerStatus, free_ports
 from bench_spark.cli import main
 from bench_spark.cli.preflight import refuse_what_the_broker_cannot
+from bench_spark.config.broker import Broker
+from bench_spark.config.ends import Ends
+from bench_spark.config.models import Scenario
 from bench_spark.errors import (
     EXIT_CONFIGURATION,
     EXIT_DEGRADED,
@@ -23,9 +26,6 @@ from bench_spark.errors import (
     EXIT_VALID,
     BrokerRefused,
 )
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.ends import Ends
-from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -52,7 +52,7 @@ def suite_file(tmp_path: Path) -> Path:
 def on_shared_session(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
     """Commands find the session of this process."""
     # A busy machine may make pauses as long as such a trial, and then no rate is kept.
-    monkeypatch.setattr("bench_spark.summary.audit.LEAST_RATE", 0.0)
+    monkeypatch.setattr("bench_spark.results.audit.LEAST_RATE", 0.0)
 
 
 def suite(command: str, path: Path, *more: str) -> int:

@@ -24,8 +24,8 @@ from typing import Protocol as Interface
 
 import pika.spec
 
+from bench_spark.config.protocols import Tcp
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
-from bench_spark.scenario.protocols import Tcp
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms, OutcomeRows
 from bench_spark.transports.amqp.deliveries import ConsumerTags
 from bench_spark.transports.amqp.deliveries import Deliveries as AmqpDeliveries

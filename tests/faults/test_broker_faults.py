@@ -16,9 +16,9 @@ from whole_runs import CarryOut, Loading, Outcome
 
 from bench_spark.agent.recorder import PRODUCER
 from bench_spark.brokers.rabbitmq import RabbitMQ
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 
 RATE = 500
 """Messages a second: what is tested is what becomes of each, not how many fit."""

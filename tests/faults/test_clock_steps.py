@@ -12,10 +12,10 @@ from fault_records import Seen
 from whole_runs import CarryOut, Loading
 
 from bench_spark.agent.recorder import PRODUCER
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS, WallClockWatch
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 
 STEPS = (5, -5)
 

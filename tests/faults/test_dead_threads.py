@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 import pytest
 from whole_runs import CarryOut
 
+from bench_spark.config.broker import Broker
 from bench_spark.errors import EXIT_BUG, EXIT_DEGRADED, BenchError, EnvironmentNotReady
 from bench_spark.process import thread_errors
-from bench_spark.scenario.broker import Broker
 from bench_spark.spark import run as run_module
 from bench_spark.spark import run as spark_run
 from bench_spark.spark.metrics import RollingMetrics

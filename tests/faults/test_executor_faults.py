@@ -17,8 +17,8 @@ from deltalake.exceptions import TableNotFoundError
 from fault_records import Seen
 from whole_runs import CarryOut, Loading, workers_at
 
+from bench_spark.config.broker import Broker
 from bench_spark.errors import EXIT_PREFLIGHT, TooFewSlots
-from bench_spark.scenario.broker import Broker
 from benchmarks.standalone import HERE, Cluster, Job, standalone
 
 RATE = 400

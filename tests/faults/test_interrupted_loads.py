@@ -13,7 +13,7 @@ import pytest
 import yaml
 from fault_records import Seen
 
-from bench_spark.scenario.broker import Broker, resolve_credentials
+from bench_spark.config.broker import Broker, resolve_credentials
 from bench_spark.transports.leftovers import Wanted, sweeper_of
 
 ENDS_WITHIN_SECONDS = 10.0

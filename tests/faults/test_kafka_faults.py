@@ -15,8 +15,8 @@ from restartable import restartable
 from whole_runs import CarryOut, Loading, Outcome
 
 from bench_spark.brokers.kafka import Kafka
+from bench_spark.config.broker import Broker
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.scenario.broker import Broker
 
 RATE = 500
 TOLD_WITHIN_SECONDS = 5.0

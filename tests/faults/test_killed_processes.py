@@ -16,8 +16,8 @@ import pytest
 import yaml
 from whole_runs import workers_at
 
+from bench_spark.config.broker import Broker
 from bench_spark.errors import StoreError
-from bench_spark.scenario.broker import Broker
 from bench_spark.store import Store
 
 PATIENCE_SECONDS = 600

@@ -12,7 +12,7 @@ import pytest
 from fault_records import Seen
 from whole_runs import CarryOut, Loading, workers_at
 
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 
 MEBIBYTE = 1 << 20
 

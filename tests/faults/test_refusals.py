@@ -16,8 +16,8 @@ from fault_records import Seen
 from tls_endpoints import Authority, Certificate, tls_endpoint
 from whole_runs import CarryOut
 
+from bench_spark.config.broker import Broker, Tls
 from bench_spark.errors import EXIT_PREFLIGHT, PreflightError
-from bench_spark.scenario.broker import Broker, Tls
 
 REFUSED_WITHIN_SECONDS = 15.0
 MOST_ATTEMPTS = 3

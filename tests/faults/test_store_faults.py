@@ -26,14 +26,14 @@ from whole_runs import CarryOut, Loading
 
 from bench_spark import tables
 from bench_spark.cli import main
+from bench_spark.config.broker import Broker, resolve_credentials
+from bench_spark.config.models import Scenario
 from bench_spark.driver_process import this_process
 from bench_spark.errors import EXIT_DEGRADED, EXIT_PREFLIGHT, StoreError, StoreNotReady
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker, resolve_credentials
-from bench_spark.scenario.models import Scenario
+from bench_spark.results.rows import run_row
 from bench_spark.spark.run import compact_if_alone
 from bench_spark.store import KEPT_FREE_BYTES, Store
-from bench_spark.summary.rows import run_row
 from bench_spark.transports.leftovers import Wanted, sweeper_of
 
 LOAD = {"rate_per_second": 500}

@@ -12,9 +12,9 @@ from agents import Load, run_load
 from fault_records import Seen
 
 from bench_spark.agent.recorder import CONSUMER
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 
 EACH = 50
 

@@ -15,7 +15,7 @@ from contract import eventually
 from proxy import proxied
 from whole_runs import CarryOut, Loading, workers_at
 
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 
 RATE = 300
 OVERSIZED = bytes([0x30, 0x80, 0x80, 0x80, 0x40])

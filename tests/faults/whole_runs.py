@@ -17,11 +17,11 @@ from deltalake import DeltaTable
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.cli.preparing import asked_of
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.plan import Plan, make_plan
 from bench_spark.report.live import Steps
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.store import Store
 
 PHASES = {"warmup_seconds": 0.5, "measure_seconds": 3, "drain_seconds": 2}

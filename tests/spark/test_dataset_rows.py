@@ -12,11 +12,11 @@ from agents import run_load
 from pyspark.sql.functions import expr
 
 from bench_spark.agent.recorder import CONSUMER, PRODUCER
-from bench_spark.datasets.records import ColumnRecords
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
+from bench_spark.data.records import ColumnRecords
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan, make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.spark.dataset_rows import DatasetRows
 from bench_spark.store import Store
 

@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.hdr import SparseHistogram
-from bench_spark.messages.joining import JoinRule
 from bench_spark.spark import run_messages
 from bench_spark.spark.run_messages import join_messages
 from bench_spark.spark.sql import run_query
 from bench_spark.store import Store, TableFile
 from bench_spark.tables import MESSAGES
+from bench_spark.trace.joining import JoinRule
 
 RUN = "bridged"
 TIMELINE = Timeline(NANOSECONDS, NANOSECONDS, 10 * NANOSECONDS, NANOSECONDS)

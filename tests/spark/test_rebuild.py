@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from realistic import HIGHEST_US, Load, Row, events_table
 
 from bench_spark.agent.timeline import Timeline
+from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import ConfigurationError, StoreError
-from bench_spark.scenario.models import Scenario
 from bench_spark.spark.metrics import RollingMetrics
 from bench_spark.spark.rebuild import rebuild_metrics, windows_of_run
 from bench_spark.spark.windows import RunWindows

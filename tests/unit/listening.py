@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from patience import eventually
 
 from bench_spark.agent.protocol import Message, new_token
-from bench_spark.collector.server import CollectorServer
 from bench_spark.core.clock import Clock
+from bench_spark.driver.server import CollectorServer
 
 
 @dataclass

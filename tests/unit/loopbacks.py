@@ -13,10 +13,10 @@ from typing import Any
 from agents import Load
 
 from bench_spark.agent.timeline import CONSUMER, PRODUCER
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NowNs
 from bench_spark.plan import Plan, make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
     HEAD_ONLY,
     Batch,

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan, make_plan
-from bench_spark.scenario.models import Scenario
 
 
 def scenario(**keys: Any) -> Scenario:

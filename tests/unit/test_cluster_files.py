@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from bench_spark import __version__
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "conf" / "kubernetes"

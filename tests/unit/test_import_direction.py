@@ -1,7 +1,7 @@
 """Imports point down only, and heavy libraries stay in their rooms.
 
-    cli -> search, spark, collector, monitor, brokers, report -> agent, plan
-        -> identity, datasets -> transports -> scenario -> core
+    cli, api -> spark, driver, results, report, suites, ... -> agent, plan
+        -> data -> transports -> config -> core
 
 The rule is what keeps an agent small enough to start in every executor, and a transport testable
 without Spark. Everything is read from the source, so an import inside a function counts as well.
@@ -24,26 +24,25 @@ LAYERS = (
     {"cli", "api"},
     {
         "compare",
-        "search",
-        "suite",
+        "suites",
         "spark",
-        "collector",
+        "driver",
         "monitor",
         "brokers",
         "report",
-        "summary",
+        "results",
         "store",
         "histogram_column",
         "driver_process",
-        "importing",
+        "importers",
         "doctor",
         "watch",
-        "messages",
+        "trace",
     },
     {"agent", "plan", "load_course"},
-    {"identity", "datasets"},
+    {"data"},
     {"transports"},
-    {"scenario"},
+    {"config"},
     {"core"},
 )
 """From the top down. A room may enter its own layer and those below it."""
@@ -59,10 +58,9 @@ LIGHT_ROOMS = {
     "agent",
     "plan",
     "load_course",
-    "identity",
-    "datasets",
+    "data",
     "transports",
-    "scenario",
+    "config",
     "core",
 }
 
@@ -202,11 +200,11 @@ def test_nothing_that_an_agent_loads_reaches_a_heavy_library() -> None:
         ("from bench_spark.plan import Plan", "bench_spark.errors", ["bench_spark.plan"]),
         (
             "from .models import Scenario",
-            "bench_spark.scenario.broker",
-            ["bench_spark.scenario.models"],
+            "bench_spark.config.broker",
+            ["bench_spark.config.models"],
         ),
-        ("from . import models", "bench_spark.scenario", ["bench_spark.scenario.models"]),
-        ("from ..plan import Plan", "bench_spark.scenario.broker", ["bench_spark.plan"]),
+        ("from . import models", "bench_spark.config", ["bench_spark.config.models"]),
+        ("from ..plan import Plan", "bench_spark.config.broker", ["bench_spark.plan"]),
         ("def f():\n    import pyspark.sql", "bench_spark.plan", ["pyspark.sql"]),
     ],
 )

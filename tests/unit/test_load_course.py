@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planned_scenarios import planned, scenario, scenarios, schedule_rates, topologies
 
+from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.load_course import UNBOUNDED_PHASE_SECONDS, mean_rate_per_second
 from bench_spark.plan import Assignment, make_plan
-from bench_spark.scenario.models import Scenario
 
 
 @given(scenarios())

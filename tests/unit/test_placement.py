@@ -7,9 +7,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from planned_scenarios import planned, scenario, scenarios, topologies
 
+from bench_spark.config.models import Scenario
 from bench_spark.core.envelope import run_tag
 from bench_spark.plan import make_plan
-from bench_spark.scenario.models import Scenario
 
 
 @given(scenarios())

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from planned_scenarios import scenario, schedule_rates
 
+from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import SLOTS_FOR_STREAMING, make_plan, resolve_agents
-from bench_spark.scenario.models import Scenario
 
 # -- per agent, and as many as there is room for -------------------------------------------------
 

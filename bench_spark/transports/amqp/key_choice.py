@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from bench_spark.config.protocols import Amqp
 from bench_spark.core.envelope import Envelopes
 from bench_spark.core.mixing import mixed
-from bench_spark.scenario.protocols import Amqp
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.base import I64, U8
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench_spark.config.protocols import Amqp
 from bench_spark.core.clock import NowNs
-from bench_spark.scenario.protocols import Amqp
 from bench_spark.transports.amqp.connection import AmqpConnection, Handover
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.amqp.parsing import Parser

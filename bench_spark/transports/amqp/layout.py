@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bench_spark.scenario.fields import ClientProperties
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.protocols import Amqp, AmqpExchange
-from bench_spark.scenario.topologies import Wiring
+from bench_spark.config.fields import ClientProperties
+from bench_spark.config.models import Scenario
+from bench_spark.config.protocols import Amqp, AmqpExchange
+from bench_spark.config.topologies import Wiring
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.base import Destination, Lane
 

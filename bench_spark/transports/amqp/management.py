@@ -10,8 +10,8 @@ import urllib.parse
 import urllib.request
 from typing import Any
 
+from bench_spark.config.broker import Broker
 from bench_spark.errors import BrokerRefused, BrokerUnreachable, LoginRefused
-from bench_spark.scenario.broker import Broker
 from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.direct_http import direct_opener
 

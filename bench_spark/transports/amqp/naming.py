@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from bench_spark.config.fields import ClientProperties
+from bench_spark.config.models import Scenario
+from bench_spark.config.protocols import Amqp
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.fields import ClientProperties
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.protocols import Amqp
 
 NUMBER_MARK = "%d"
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
+from bench_spark.config.protocols import Amqp
 from bench_spark.errors import BrokerRefused, ConfigurationError, LoginRefused
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.protocols import Amqp
 from bench_spark.transports.amqp.management import Management, quoted
 from bench_spark.transports.amqp.naming import NUMBER_MARK
 from bench_spark.transports.amqp.opening import Access

@@ -7,8 +7,8 @@ from typing import Any
 
 import pika
 
+from bench_spark.config.protocols import Amqp
 from bench_spark.errors import BrokerRefused, EnvironmentNotReady
-from bench_spark.scenario.protocols import Amqp
 from bench_spark.transports.amqp import handover
 from bench_spark.transports.amqp.control import Control, Refused
 from bench_spark.transports.amqp.opening import Access

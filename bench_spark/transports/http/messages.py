@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from bench_spark.config.broker import Credentials
+from bench_spark.config.protocols import Http, field_name
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.broker import Credentials
-from bench_spark.scenario.protocols import Http, field_name
 from bench_spark.transports.base import Headers
 from bench_spark.transports.sockets.arrivals import MOST_BYTES, ReadBuffer, too_large
 from bench_spark.transports.sockets.places import Place

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bench_spark.config.broker import Credentials
+from bench_spark.config.protocols import Http
 from bench_spark.core.clock import NowNs
 from bench_spark.core.envelope import Envelopes, empty_envelopes, joined_envelopes
 from bench_spark.errors import BenchError
-from bench_spark.scenario.broker import Credentials
-from bench_spark.scenario.protocols import Http
 from bench_spark.transports.base import Lane, OutcomeKind, Outcomes, joined_outcomes
 from bench_spark.transports.http.messages import (
     BadMessage,

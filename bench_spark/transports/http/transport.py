@@ -9,11 +9,11 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from bench_spark.config.broker import Broker, Credentials
+from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NowNs
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.errors import BrokerUnreachable, ConfigurationError, LoginRefused
-from bench_spark.scenario.broker import Broker, Credentials
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
     HEAD_ONLY,
     BrokerFacts,

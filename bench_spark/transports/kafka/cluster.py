@@ -34,8 +34,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from bench_spark.config.broker import Broker, Credentials
 from bench_spark.errors import BenchError, BrokerRefused, BrokerUnreachable, LoginRefused
-from bench_spark.scenario.broker import Broker, Credentials
 from bench_spark.transports.kafka.librdkafka import QuietLog, reason_of
 from bench_spark.transports.kafka.message_reader import Position
 from bench_spark.transports.kafka.settings import admin_properties

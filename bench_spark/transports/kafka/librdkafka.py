@@ -25,9 +25,9 @@ import confluent_kafka
 import llvmlite.binding as llvm
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from bench_spark.config.fields import value_text
 from bench_spark.errors import ConfigurationError
 from bench_spark.process import watched
-from bench_spark.scenario.fields import value_text
 from bench_spark.transports.kafka.settings import Properties, explained, without_secrets
 
 PRODUCER, CONSUMER = 0, 1

@@ -17,10 +17,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from bench_spark.config.fields import value_text
+from bench_spark.config.protocols import Kafka
 from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes
 from bench_spark.core.mixing import U64, fractions, mixed
-from bench_spark.scenario.fields import value_text
-from bench_spark.scenario.protocols import Kafka
 from bench_spark.transports.base import I64, U8, Batch, Headers, Lane, each_tail
 from bench_spark.transports.kafka.kernels import (
     BLOCK_DTYPE,

@@ -14,7 +14,7 @@ import socket
 import ssl
 import struct
 
-from bench_spark.scenario.broker import Broker, Tls
+from bench_spark.config.broker import Broker, Tls
 
 UNKNOWN = "unknown"
 

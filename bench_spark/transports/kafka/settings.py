@@ -23,11 +23,11 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
+from bench_spark.config.broker import Broker, Credentials
+from bench_spark.config.fields import ClientProperties, value_text
+from bench_spark.config.models import Scenario
+from bench_spark.config.problems import nearest
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.broker import Broker, Credentials
-from bench_spark.scenario.fields import ClientProperties, value_text
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.problems import nearest
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.kafka.property_names import PROPERTY_NAMES
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
+from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused, BrokerUnreachable
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
     HEAD_ONLY,
     BrokerFacts,

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bench_spark.config.topologies import Wiring
 from bench_spark.errors import BrokerRefused
-from bench_spark.scenario.topologies import Wiring
 from bench_spark.transports.base import Destination, Lane
 from bench_spark.transports.loopback.chunks import Chunk
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import bench_spark
+from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import (
     HEAD_ONLY,
     BrokerFacts,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from bench_spark.config.protocols import Mqtt
 from bench_spark.core.clock import NowNs
 from bench_spark.core.kernels import warm_up
 from bench_spark.errors import BenchError
-from bench_spark.scenario.protocols import Mqtt
 from bench_spark.transports.base import (
     HEAD_ONLY,
     I64,

@@ -7,8 +7,8 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from bench_spark.config.models import Scenario
 from bench_spark.errors import BenchError, BrokerRefused
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import BrokerFacts, Part, TransportContext
 from bench_spark.transports.leftovers import (
     WATCHED_SECONDS,

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from bench_spark.config.protocols import Mqtt
 from bench_spark.core.clock import NowNs
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.core.kernels import warm_up
 from bench_spark.errors import BrokerRefused
-from bench_spark.scenario.protocols import Mqtt
 from bench_spark.transports.base import U8, U16, Headers, Lane, Outcomes, no_outcomes
 from bench_spark.transports.batches import OUTCOME_DTYPE, Rows
 from bench_spark.transports.message_block import NO_IDENTIFIERS, MessageBlock, Template, Templates

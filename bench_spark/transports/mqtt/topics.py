@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from bench_spark.config.fields import value_text
+from bench_spark.config.models import Scenario
+from bench_spark.config.protocols import Mqtt
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.fields import value_text
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.protocols import Mqtt
 from bench_spark.transports.base import Destination, Headers, Lane
 
 NUMBER_MARK = "%d"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from bench_spark.config.sections import LARGEST_BODY_BYTES
 from bench_spark.core.envelope import leading_envelopes
-from bench_spark.scenario.sections import LARGEST_BODY_BYTES
 from bench_spark.transports.base import (
     RECEIVED_DTYPE,
     Headers,

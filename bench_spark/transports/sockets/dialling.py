@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench_spark.config.broker import Broker, Tls
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
 from bench_spark.process import watched
-from bench_spark.scenario.broker import Broker, Tls
 from bench_spark.transports.pace import OpeningPace
 
 _ADDRESS_INFO = tuple[Any, ...]

@@ -13,7 +13,7 @@ import ctypes
 import os
 from typing import Protocol
 
-from bench_spark.scenario.models import Scenario
+from bench_spark.config.models import Scenario
 
 GATHERED_BYTES = 128 * 1024
 FLOWING_BYTES = 8 * 1024

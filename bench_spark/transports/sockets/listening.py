@@ -11,9 +11,9 @@ import ssl
 import time
 from collections.abc import Callable, Collection
 
+from bench_spark.config.broker import Broker
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused, ConfigurationError
-from bench_spark.scenario.broker import Broker
 from bench_spark.transports.base import Received, Signal, nothing_received
 from bench_spark.transports.sockets.arrivals import Arrivals, ReadBuffer
 from bench_spark.transports.sockets.line import GOODBYE_SECONDS

@@ -12,9 +12,9 @@ import socket
 import urllib.parse
 from dataclasses import dataclass, replace
 
+from bench_spark.config.broker import Broker, port_of
+from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.broker import Broker, port_of
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.sockets.listening import listen_at
 
 NUMBER_MARK = "%d"

@@ -10,10 +10,10 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from bench_spark.config.protocols import Tcp
 from bench_spark.core.envelope import ENVELOPE_BYTES, leading_envelopes
 from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.protocols import Tcp
 from bench_spark.transports.base import HEAD_ONLY, U8, Received
 from bench_spark.transports.batches import RECEIVED_DTYPE, Rows
 from bench_spark.transports.message_block import Int, MessageBlock, Template, read_envelope

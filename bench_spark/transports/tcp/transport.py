@@ -10,11 +10,11 @@ import sys
 import time
 from collections.abc import Sequence
 
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
+from bench_spark.config.protocols import Tcp
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.protocols import Tcp
 from bench_spark.transports.base import (
     HEAD_ONLY,
     BrokerFacts,

@@ -26,10 +26,10 @@ from bench_spark.agent import endpoints as ends_module
 from bench_spark.agent.agent import AgentTask, run_agent
 from bench_spark.agent.protocol import new_token
 from bench_spark.agent.tracer import MessageFile
-from bench_spark.collector.control import Failure
+from bench_spark.config.broker import Broker
+from bench_spark.config.ends import Ends
+from bench_spark.driver.control import Failure
 from bench_spark.errors import BrokerRefused, EnvironmentNotReady, StoreNotReady
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.ends import Ends
 from bench_spark.transports.base import Signal, SignalKind
 
 # -- an agent never raises -------------------------------------------------------------------------

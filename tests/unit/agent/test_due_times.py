@@ -9,10 +9,10 @@ import pytest
 from unit.flows import deal, round_robin
 
 from bench_spark.agent.pacing import DueTimes
+from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.plan import make_plan
-from bench_spark.scenario.models import Scenario
 
 START_NS = 7 * NANOSECONDS
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from agents import Load, run_load
 
+from bench_spark.config.broker import Broker
+from bench_spark.config.ends import Ends
+from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.ends import Ends
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.registry import fitted_to
 
 

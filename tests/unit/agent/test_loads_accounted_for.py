@@ -18,16 +18,16 @@ from unit.loopbacks import (
     plan,
     sent,
 )
-from unit.summary.hand_ticks import facts
+from unit.results.hand_ticks import facts
 
 from bench_spark.agent.protocol import EventRow, Message
 from bench_spark.agent.timeline import CONSUMER, PRODUCER
-from bench_spark.collector.accounts import accounts_of, measured_span
-from bench_spark.collector.control import RunControl
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.hdr import SparseHistogram
+from bench_spark.driver.accounts import accounts_of, measured_span
+from bench_spark.driver.control import RunControl
 from bench_spark.errors import BrokerRefused
-from bench_spark.summary.document import summarise
+from bench_spark.results.document import summarise
 from bench_spark.transports.base import Outcomes, Received, no_outcomes
 
 # -- what is lost, and what comes twice ------------------------------------------------------------

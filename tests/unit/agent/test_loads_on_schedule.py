@@ -21,10 +21,10 @@ from bench_spark.agent import loop as loop_module
 from bench_spark.agent.agent import AgentTask, run_agent
 from bench_spark.agent.protocol import EventRow, new_token
 from bench_spark.agent.timeline import CONSUMER, PRODUCER
-from bench_spark.collector.control import RunControl
-from bench_spark.collector.server import CollectorServer
+from bench_spark.config.ends import Ends
 from bench_spark.core.clock import NANOSECONDS, Clock
-from bench_spark.scenario.ends import Ends
+from bench_spark.driver.control import RunControl
+from bench_spark.driver.server import CollectorServer
 from bench_spark.transports.base import Received
 
 # -- mode rate -------------------------------------------------------------------------------------

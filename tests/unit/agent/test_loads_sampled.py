@@ -18,7 +18,7 @@ from unit.loopbacks import (
 
 from bench_spark.agent.sampler import seconds_of
 from bench_spark.agent.timeline import CONSUMER
-from bench_spark.collector.accounts import counted_while_measured, measured_span, samples_of
+from bench_spark.driver.accounts import counted_while_measured, measured_span, samples_of
 from bench_spark.plan import Plan
 from bench_spark.transports.base import Received
 

@@ -10,9 +10,9 @@ from agents import Load, run_load
 from unit.loopbacks import LOOPBACK, assert_all_arrived, pairs, plan, sent
 
 from bench_spark.agent.timeline import Timeline
-from bench_spark.collector.accounts import measured_span, samples_of
-from bench_spark.collector.control import Settled, Settling
 from bench_spark.core.clock import NANOSECONDS
+from bench_spark.driver.accounts import measured_span, samples_of
+from bench_spark.driver.control import Settled, Settling
 
 NEVER_SECONDS = 600
 """A warm-up that would not end while a test lasts, unless the driver ended it."""

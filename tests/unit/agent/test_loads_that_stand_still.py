@@ -9,9 +9,9 @@ import pytest
 from agents import Load, run_load
 from unit.loopbacks import LOOPBACK, Watch, assert_all_arrived, pairs, plan
 
-from bench_spark.collector import control as control_module
-from bench_spark.collector.accounts import AgentHealth, agent_entry, measured_span, silences_of
 from bench_spark.core.clock import NANOSECONDS
+from bench_spark.driver import control as control_module
+from bench_spark.driver.accounts import AgentHealth, agent_entry, measured_span, silences_of
 
 PHASES = {"warmup_seconds": 0.5, "measure_seconds": 4, "drain_seconds": 1}
 

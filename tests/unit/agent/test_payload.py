@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench_spark.agent.payload import Padding, head_bytes
-from bench_spark.scenario.sections import Message
+from bench_spark.config.sections import Message
 from bench_spark.transports.base import U8, common_tail_bytes
 
 

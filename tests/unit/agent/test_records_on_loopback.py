@@ -15,12 +15,12 @@ from unit.loopbacks import Watch
 from bench_spark.agent import endpoints as ends_module
 from bench_spark.agent import loop as loop_module
 from bench_spark.agent.timeline import CONSUMER, PRODUCER
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS
+from bench_spark.data.checking import with_records
 from bench_spark.errors import ConfigurationError
-from bench_spark.identity.checking import with_records
 from bench_spark.plan import Plan, make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import Received
 
 LOOPBACK = Broker(kind="loopback")

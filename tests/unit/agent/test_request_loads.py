@@ -10,10 +10,10 @@ from agents import Load, run_load
 from unit.loopbacks import Watch
 
 from bench_spark.agent import endpoints as ends_module
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import Received
 
 LOOPBACK = Broker(name="loopback", kind="loopback")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bench_spark.agent.payload import NEVER_NS, BodySizes, body_sizes
 from bench_spark.agent.timeline import Timeline
+from bench_spark.config.sections import Message
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.scenario.sections import Message
 
 TIMELINE = Timeline(1000 * NANOSECONDS, 5 * NANOSECONDS, 10 * NANOSECONDS, NANOSECONDS)
 CHANGING = Message.model_validate(

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.agent.consumer import NEVER_NS, Taking
+from bench_spark.config.sections import Consumer
 from bench_spark.core.envelope import empty_envelopes
-from bench_spark.scenario.sections import Consumer
 from bench_spark.transports.base import Received
 
 MS = 1_000_000

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.agent.timeline import CONSUMER, PRODUCER
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.loopback import LoopbackConsumers, LoopbackProducers
 
 LOOPBACK = Broker(kind="loopback")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench_spark.brokers.lifecycle import rabbitmqctl_of, tools_environment
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 
 
 def broker(*rabbitmqctl: str, embedded: str | None = None) -> Broker:

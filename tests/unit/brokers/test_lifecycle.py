@@ -19,8 +19,8 @@ import yaml
 from bench_spark import brokers
 from bench_spark.brokers import lifecycle
 from bench_spark.brokers.base import HOST, Command, Say, exchange, free_ports
+from bench_spark.config.broker import Broker
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady
-from bench_spark.scenario.broker import Broker
 
 SERVER = """
 import socket, sys

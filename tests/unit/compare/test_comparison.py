@@ -30,11 +30,11 @@ from bench_spark.compare.comparison import (
 )
 from bench_spark.compare.estimates import Estimate
 from bench_spark.compare.series import MOST_INTERVALS, RunSeries, run_series
+from bench_spark.config.models import Scenario
 from bench_spark.core.hdr import Histogram, SparseHistogram, merge_sparse, shape_for
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.comparison import write_comparison
-from bench_spark.scenario.models import Scenario
-from bench_spark.summary.totals import statistics
+from bench_spark.results.totals import statistics
 
 STARTED = 1_700_000_000.0
 HIGHEST_US = 10_000_000

@@ -12,10 +12,10 @@ import pytest
 from patience import eventually
 
 from bench_spark.agent.timeline import Timeline
+from bench_spark.config.broker import Broker, Credentials, ResourceSource
+from bench_spark.config.ends import Ends
 from bench_spark.core.clock import Clock
 from bench_spark.monitor.monitor import Monitor
-from bench_spark.scenario.broker import Broker, Credentials, ResourceSource
-from bench_spark.scenario.ends import Ends
 from bench_spark.store import Store
 
 SECOND = 1_000_000_000

@@ -16,13 +16,13 @@ import psutil
 import pytest
 from test_parsers import DOCKER
 
+from bench_spark.config.broker import Broker, ResourceSource
 from bench_spark.monitor.command import CommandSampler
 from bench_spark.monitor.containers import ROOT, CgroupSampler, DockerSampler
 from bench_spark.monitor.procfs import ProcessSampler, matching, one_process
 from bench_spark.monitor.reading import COUNTERS, GAUGES, Reading, Unreadable, usage_between
 from bench_spark.monitor.remote import CalledSampler, RemoteSampler, SamplerServer, call_and_answer
 from bench_spark.monitor.sources import make_sampler
-from bench_spark.scenario.broker import Broker, ResourceSource
 
 TOKEN = "a token of decent length"
 

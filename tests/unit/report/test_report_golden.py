@@ -15,14 +15,14 @@ import html_pages
 import pytest
 import result_documents as documents
 
+from bench_spark.config.models import Scenario
+from bench_spark.config.sections import Load, Sampling
 from bench_spark.plan import make_plan
 from bench_spark.report.comparison import write_comparison as write_comparison_table
 from bench_spark.report.comparison import write_suite_comparison
 from bench_spark.report.formats import write_csv
 from bench_spark.report.plan_text import write_plan
 from bench_spark.report.terminal import write_side_by_side, write_terminal
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.sections import Load, Sampling
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from bench_spark.agent.timeline import Timeline
+from bench_spark.config.models import Scenario
+from bench_spark.config.sections import Load, Phases
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.plan import Plan, make_plan
 from bench_spark.report.live import (
@@ -21,8 +23,6 @@ from bench_spark.report.live import (
     display_for_trials,
     progress_of,
 )
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.sections import Load, Phases
 
 START_NS = 1_700_000_000 * NANOSECONDS
 PHASES = Phases(warmup_seconds=5, measure_seconds=10, drain_seconds=5)

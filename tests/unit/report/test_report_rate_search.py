@@ -22,10 +22,10 @@ from bench_spark.report.searches import (
     write_rate_csv,
     write_rate_terminal,
 )
-from bench_spark.search.rate_trials import RateRun, rate_document
-from bench_spark.search.sustained import Bounds, Kept, find_sustained
-from bench_spark.summary.checks import LimitedBy
-from bench_spark.summary.document import RunSummary
+from bench_spark.results.checks import LimitedBy
+from bench_spark.results.document import RunSummary
+from bench_spark.suites.rate_trials import RateRun, rate_document
+from bench_spark.suites.sustained import Bounds, Kept, find_sustained
 
 CAPACITY = 40_000.0
 P99 = "delivery_latency.p99 < 20ms"

@@ -21,8 +21,8 @@ from bench_spark.report.searches import (
     write_search_csv,
     write_search_terminal,
 )
-from bench_spark.search.throughput import Throughput, throughput_of
-from bench_spark.search.window import Limits, TrialRun, find_window, window_document
+from bench_spark.suites.throughput import Throughput, throughput_of
+from bench_spark.suites.window import Limits, TrialRun, find_window, window_document
 
 
 def throughput(in_flight: int) -> Throughput:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import result_documents as documents
 
+from bench_spark.config.suite import Trial, trials_of
+from bench_spark.config.suite_loader import load_suite
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.suite_figures import SuiteFigure, suite_figures
 from bench_spark.report.suite_table import Outcome, suite_table
-from bench_spark.scenario.suite import Trial, trials_of
-from bench_spark.scenario.suite_loader import load_suite
 
 COLUMNS = "columns: [{value: latency.p99}]"
 

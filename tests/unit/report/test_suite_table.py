@@ -13,12 +13,12 @@ from typing import Any, TextIO
 import pytest
 import result_documents as documents
 
+from bench_spark.config.suite import Suite, Trial, trials_of
+from bench_spark.config.suite_file import MEASURES
+from bench_spark.config.suite_loader import load_suite
 from bench_spark.report.measures import in_order
 from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
 from bench_spark.report.suite_table import Figure, Outcome, SuiteTable, TableCell, suite_table
-from bench_spark.scenario.suite import Suite, Trial, trials_of
-from bench_spark.scenario.suite_file import MEASURES
-from bench_spark.scenario.suite_loader import load_suite
 
 GOLDEN = Path(__file__).parent / "golden"
 

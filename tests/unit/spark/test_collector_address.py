@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from bench_spark.collector.server import CollectorServer
 from bench_spark.core.clock import Clock
+from bench_spark.driver.server import CollectorServer
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady
 from bench_spark.spark.run import CollectorAddress, collector_address
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench_spark.agent.protocol import EventRow
-from bench_spark.collector.committer import events_table
 from bench_spark.core.hdr import SparseHistogram
+from bench_spark.driver.committer import events_table
 from bench_spark.spark.merge import TickRows, merge_event_batches, merge_event_files, read_tick_rows
 from bench_spark.store import Store
 

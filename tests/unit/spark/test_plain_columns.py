@@ -13,14 +13,14 @@ import pytest
 from agents import run_load
 
 from bench_spark.agent.pacing import recording_at
-from bench_spark.datasets.records import ColumnRecords
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
+from bench_spark.config.sections import Columns, Dataset, Replay
+from bench_spark.data.carriers import carrier_named
+from bench_spark.data.checking import found_in, with_found
+from bench_spark.data.records import ColumnRecords
 from bench_spark.errors import ConfigurationError
-from bench_spark.identity.carriers import carrier_named
-from bench_spark.identity.checking import found_in, with_found
 from bench_spark.plan import make_plan, with_rows
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.sections import Columns, Dataset, Replay
 from bench_spark.spark import dataset_rows
 from bench_spark.spark.dataset_rows import write_columns
 from bench_spark.transports.registry import SizeLimit

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from bench_spark.scenario.broker import Broker, resolve_credentials
-from bench_spark.scenario.models import Scenario
+from bench_spark.config.broker import Broker, resolve_credentials
+from bench_spark.config.models import Scenario
 from bench_spark.transports.amqp.opening import Access, access_for
 from bench_spark.transports.base import TransportContext
 

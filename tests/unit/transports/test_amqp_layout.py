@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.layout import Layout, layout_for
 from bench_spark.transports.base import Destination, Lane

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from bench_spark.config.models import Scenario
+from bench_spark.config.protocols import Amqp
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.protocols import Amqp
 from bench_spark.transports.amqp import naming
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
+from bench_spark.config.protocols import Amqp
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.broker import Broker
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.protocols import Amqp
 from bench_spark.transports.amqp.policies import pattern_of
 from bench_spark.transports.registry import refuse_impossible
 

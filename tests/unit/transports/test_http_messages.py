@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
+from bench_spark.config.broker import Credentials
+from bench_spark.config.protocols import Http
 from bench_spark.core.envelope import empty_envelopes, envelope_bytes
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.broker import Credentials
-from bench_spark.scenario.protocols import Http
 from bench_spark.transports.base import Headers, OutcomeKind
 from bench_spark.transports.http.messages import (
     LONGEST_HEAD_BYTES,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from bench_spark.config.broker import Broker, Tls
+from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.broker import Broker, Tls
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import Part
 from bench_spark.transports.registry import fitted, parts_of
 from bench_spark.transports.sockets.places import Place, Places

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from bench_spark.config.broker import Broker, Credentials, Tls
+from bench_spark.config.loader import load_scenario
+from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.broker import Broker, Credentials, Tls
-from bench_spark.scenario.loader import load_scenario
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.kafka import KafkaTransport, check_properties, size_limit
 from bench_spark.transports.kafka.property_names import PROPERTY_NAMES

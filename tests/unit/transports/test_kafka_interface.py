@@ -10,10 +10,10 @@ import confluent_kafka
 import numpy as np
 import pytest
 
+from bench_spark.config.broker import Broker, Credentials
+from bench_spark.config.models import Scenario
 from bench_spark.doctor.checks import program_checks
 from bench_spark.errors import EXIT_PREFLIGHT, ConfigurationError, EnvironmentNotReady
-from bench_spark.scenario.broker import Broker, Credentials
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.kafka import KafkaTransport, interface_check, kernels, librdkafka
 from bench_spark.transports.kafka.interface_check import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench_spark.scenario.models import Scenario
+from bench_spark.config.models import Scenario
 from bench_spark.transports.kafka.cluster import Left, Logs, summed
 from bench_spark.transports.kafka.settings import group_of, topic_partitions
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from bench_spark.scenario.broker import Broker
+from bench_spark.config.broker import Broker
 from bench_spark.transports.kafka.release import ask_release, release_of
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench_spark.config.broker import Broker, Credentials
+from bench_spark.config.models import Scenario
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.errors import BrokerRefused, ConfigurationError
-from bench_spark.scenario.broker import Broker, Credentials
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports import loopback
 from bench_spark.transports.base import Batch, Destination, Lane, TransportContext
 

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench_spark.config.broker import Broker, resolve_credentials
+from bench_spark.config.models import Scenario
 from bench_spark.core.clock import Clock
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.errors import (
@@ -21,8 +23,6 @@ from bench_spark.errors import (
     ConfigurationError,
     LoginRefused,
 )
-from bench_spark.scenario.broker import Broker, resolve_credentials
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports.base import Batch, Destination, Lane, SignalKind, TransportContext
 from bench_spark.transports.mqtt.transport import MqttTransport
 

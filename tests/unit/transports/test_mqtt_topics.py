@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from bench_spark.config.models import Scenario
+from bench_spark.config.protocols import Mqtt
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.models import Scenario
-from bench_spark.scenario.protocols import Mqtt
 from bench_spark.transports.base import Destination, Lane
 from bench_spark.transports.mqtt import topics
 from bench_spark.transports.mqtt.topics import Layout

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from bench_spark.config.broker import Broker, Credentials
+from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.broker import Broker, Credentials
-from bench_spark.scenario.models import Scenario
 from bench_spark.transports import registry
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.kafka import FILES_OF_CLIENT

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench_spark.scenario.models import Scenario
+from bench_spark.config.models import Scenario
 from bench_spark.transports.sockets.gathering import (
     FLOWING_BYTES,
     GATHERED_BYTES,

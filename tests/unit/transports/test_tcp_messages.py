@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench_spark.config.protocols import Tcp
 from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.errors import ConfigurationError
-from bench_spark.scenario.protocols import Tcp
 from bench_spark.transports.base import HEAD_ONLY, Part
 from bench_spark.transports.sockets.arrivals import MOST_BYTES, Arrivals, ReadBuffer
 from bench_spark.transports.sockets.sending import Load

@@ -1,0 +1,168 @@
+"""What `delivery` stands for in each protocol's own keys. Pure.
+
+    delivery        AMQP 0-9-1                       Kafka                              MQTT
+    at_most_once    no confirms, automatic acks      acks=0                             QoS 0
+    at_least_once   confirms (or transactions),      acks=all                           QoS 1
+                    manual acks
+    exactly_once    refused                          idempotent transactions, and       QoS 2
+                                                     consumers that read committed only
+
+One word for all protocols, and yet nothing hidden: the scenario that runs, and that the result
+shows, has the keys themselves. A key that was given and says otherwise is refused, not overruled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from bench_spark.config.fields import ClientProperties
+from bench_spark.config.keys import merged
+from bench_spark.config.models import Scenario
+from bench_spark.errors import ConfigurationError
+
+AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE = "at_most_once", "at_least_once", "exactly_once"
+
+DEFAULT_CONFIRMS = 1000
+"""Messages unconfirmed per producer: enough to hide round trips, few enough to bound a loss."""
+DEFAULT_TRANSACTION_MESSAGES = 100
+
+_QOS = {AT_MOST_ONCE: 0, AT_LEAST_ONCE: 1, EXACTLY_ONCE: 2}
+_ACKS_KEYS = ("acks", "request.required.acks")
+_ALL = ("all", "-1")
+_FIXED = {
+    "http": ((AT_LEAST_ONCE,), "HTTP gives: every request is answered, and may be repeated"),
+    "tcp": ((AT_MOST_ONCE,), "TCP gives: nothing says that a message was taken"),
+}
+"""Protocols that have no choice."""
+
+
+class _Contradiction(NamedTuple):
+    key: str
+    value: object
+    why: str
+
+
+def with_delivery(scenario: Scenario, kind: str) -> Scenario:
+    """The scenario with the keys that its `delivery` stands for on that kind of broker."""
+    delivery = scenario.delivery
+    if delivery is None or kind == "loopback":  # memory loses and repeats nothing
+        return scenario
+    if kind in _FIXED:
+        allowed, why = _FIXED[kind]
+        if delivery not in allowed:
+            raise ConfigurationError(
+                f"delivery: {delivery} is not what {why}; allowed: {', '.join(allowed)}"
+            )
+        return scenario
+    if kind == "amqp" and delivery == EXACTLY_ONCE:
+        raise ConfigurationError(
+            "delivery: exactly_once is more than AMQP 0-9-1 can promise: what is not confirmed or "
+            "not acknowledged when a connection ends is sent again; use at_least_once"
+        )
+    contradictions = list(_CONTRADICTIONS[kind](scenario, delivery))
+    if contradictions:
+        raise ConfigurationError(
+            "\n".join(
+                f"{key}: {value} contradicts delivery: {delivery}, which {why}"
+                for key, value, why in contradictions
+            )
+        )
+    document = scenario.model_dump(exclude_unset=True)
+    document[kind] = merged(document.get(kind, {}), _KEYS[kind](scenario, delivery))
+    return Scenario.model_validate(document)
+
+
+# -- AMQP ------------------------------------------------------------------------------------------
+
+
+def _amqp_contradictions(scenario: Scenario, delivery: str) -> Iterator[_Contradiction]:
+    amqp = scenario.amqp
+    given = amqp.model_fields_set
+    if delivery == AT_MOST_ONCE:
+        for key in ("confirms", "producer_transaction", "consumer_transaction"):
+            if getattr(amqp, key):
+                yield _Contradiction(f"amqp.{key}", getattr(amqp, key), "asks for no answer")
+        if amqp.ack == "manual":
+            yield _Contradiction("amqp.ack", "manual", "has automatic acks")
+        return
+    if "confirms" in given and not amqp.confirms and not amqp.producer_transaction:
+        yield _Contradiction("amqp.confirms", 0, "needs confirms or producer_transaction")
+    if "ack" in given and amqp.ack == "auto":
+        yield _Contradiction("amqp.ack", "auto", "has manual acks")
+
+
+def _amqp_keys(scenario: Scenario, delivery: str) -> dict[str, Any]:
+    if delivery == AT_MOST_ONCE:
+        return {"confirms": 0, "ack": "auto"}
+    is_committed = scenario.amqp.producer_transaction > 0
+    confirms = 0 if is_committed else scenario.amqp.confirms or DEFAULT_CONFIRMS
+    return {"confirms": confirms, "ack": "manual"}
+
+
+# -- Kafka -----------------------------------------------------------------------------------------
+
+
+def _kafka_contradictions(scenario: Scenario, delivery: str) -> Iterator[_Contradiction]:
+    kafka = scenario.kafka
+    allowed = ("0",) if delivery == AT_MOST_ONCE else _ALL
+    for key in _ACKS_KEYS:
+        acks = kafka.producer.get(key, allowed[0])
+        if str(acks) not in allowed:
+            yield _Contradiction(f"kafka.producer.{key}", acks, f"has acks={allowed[0]}")
+    if delivery == EXACTLY_ONCE:
+        yield from _transaction_contradictions(scenario)
+        return
+    if kafka.transaction_messages:
+        why = "has no transactions; exactly_once has"
+        yield _Contradiction("kafka.transaction_messages", kafka.transaction_messages, why)
+    if delivery == AT_MOST_ONCE and _is_true(kafka.producer, "enable.idempotence"):
+        yield _Contradiction("kafka.producer.enable.idempotence", "true", "asks for no answer")
+
+
+def _transaction_contradictions(scenario: Scenario) -> Iterator[_Contradiction]:
+    kafka = scenario.kafka
+    if "transaction_messages" in kafka.model_fields_set and not kafka.transaction_messages:
+        yield _Contradiction("kafka.transaction_messages", 0, "has transactions")
+    if not _is_true(kafka.producer, "enable.idempotence", unset=True):
+        yield _Contradiction("kafka.producer.enable.idempotence", "false", "has idempotence")
+    level = kafka.consumer.get("isolation.level", "read_committed")
+    if level != "read_committed":
+        yield _Contradiction("kafka.consumer.isolation.level", level, "reads what is committed")
+
+
+def _kafka_keys(scenario: Scenario, delivery: str) -> dict[str, Any]:
+    given = next((key for key in _ACKS_KEYS if key in scenario.kafka.producer), _ACKS_KEYS[0])
+    producer: dict[str, Any] = {given: "0" if delivery == AT_MOST_ONCE else "all"}
+    if delivery != EXACTLY_ONCE:
+        return {"producer": producer}
+    return {
+        "producer": producer | {"enable.idempotence": True},
+        "consumer": {"isolation.level": "read_committed"},
+        "transaction_messages": scenario.kafka.transaction_messages or DEFAULT_TRANSACTION_MESSAGES,
+    }
+
+
+def _is_true(properties: ClientProperties, key: str, unset: bool = False) -> bool:
+    return str(properties.get(key, unset)).lower() == "true"
+
+
+# -- MQTT ------------------------------------------------------------------------------------------
+
+
+def _mqtt_contradictions(scenario: Scenario, delivery: str) -> Iterator[_Contradiction]:
+    mqtt = scenario.mqtt
+    if "qos" in mqtt.model_fields_set and mqtt.qos != _QOS[delivery]:
+        yield _Contradiction("mqtt.qos", mqtt.qos, f"is QoS {_QOS[delivery]}")
+
+
+def _mqtt_keys(_: Scenario, delivery: str) -> dict[str, Any]:
+    return {"qos": _QOS[delivery]}
+
+
+_CONTRADICTIONS = {
+    "amqp": _amqp_contradictions,
+    "kafka": _kafka_contradictions,
+    "mqtt": _mqtt_contradictions,
+}
+_KEYS = {"amqp": _amqp_keys, "kafka": _kafka_keys, "mqtt": _mqtt_keys}

@@ -1,0 +1,434 @@
+"""From PerfTest's options to a scenario that puts the same load on a broker.
+
+PerfTest's defaults are not ours, so the scenario says what PerfTest would have done without being
+told: as fast as possible, 12 bytes, manual acknowledgements, no limit to the prefetch, an exchange
+named like its type, no warm-up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from bench_spark.config.sections import Load
+from bench_spark.errors import ConfigurationError
+from bench_spark.importers.draft import (
+    Draft,
+    iso_seconds,
+    number,
+    pairs,
+    plain_name,
+    size_bytes,
+    take_uri,
+    truth,
+)
+from bench_spark.importers.perftest_flags import Given, read_words
+
+
+@dataclass(frozen=True)
+class Members:
+    """Who sends and receives. A channel of PerfTest is a member here."""
+
+    producers: int
+    consumers: int
+    is_fan_out: bool
+
+    @classmethod
+    def of(cls, given: Given) -> Members:
+        producers = given.count("producers", 1) * given.count("producer-channel-count", 1)
+        consumers = given.count("consumers", 1) * given.count("consumer-channel-count", 1)
+        # Without a name each consumer declares a queue of its own, bound by the same key.
+        has_queue = any(name in given for name in ("queue", "queue-pattern"))
+        is_routed_by_headers = given.last("type") == "headers"
+        is_fan_out = consumers > 1 and producers > 0 and not (has_queue or is_routed_by_headers)
+        return cls(producers, consumers, is_fan_out)
+
+
+class Translation:
+    """One command line on its way into a draft."""
+
+    def __init__(self, given: Given, draft: Draft, members: Members) -> None:
+        self._given = given
+        self._draft = draft
+        self._members = members
+        self._set = draft.scenario.set
+
+
+UNLIMITED_SECONDS = 60
+"""How long a run lasts whose PerfTest would have gone on until Ctrl-C."""
+SMALLEST_MESSAGE_BYTES = 12
+MOST_STEPS = 10_000
+
+
+class LoadTranslation(Translation):
+    """As far as the load goes."""
+
+    def translate(self) -> None:
+        self._ends()
+        self._message()
+        self._load()
+        self._phases()
+        self._slow_consumers()
+        self._connections()
+
+    def _ends(self) -> None:
+        if self._given.last("id"):
+            self._set("name", self._draft.name, "--id")
+        self._set(
+            "producers",
+            self._members.producers,
+            self._given.origin("producers", "producer-channel-count"),
+        )
+        self._set(
+            "consumers",
+            self._members.consumers,
+            self._given.origin("consumers", "consumer-channel-count"),
+        )
+        for name in ("producer-channel-count", "consumer-channel-count"):
+            if self._given.count(name, 1) > 1:
+                self._draft.remark(f"--{name}", "every channel has a connection of its own here")
+        if self._members.is_fan_out:
+            self._set("topology", "fan-out", "consumers without --queue")
+            self._set("destinations", 1, "consumers without --queue")
+            self._draft.remark(
+                "--consumers",
+                "without --queue every consumer has a queue of its own and gets all messages; give "
+                "--queue for consumers that share them",
+            )
+
+    def _message(self) -> None:
+        size = max(SMALLEST_MESSAGE_BYTES, self._given.count("size", SMALLEST_MESSAGE_BYTES))
+        self._set("message.bytes", size, self._given.origin("size"))
+
+    def _load(self) -> None:
+        rate = self._rate()
+        steps = list(self._variable_rates())
+        if steps:
+            self._set("load.mode", "rate", "--variable-rate")
+            self._set("load.rate_per_second", steps[0]["rate_per_second"], "--variable-rate")
+            self._set("load.scope", "per_producer", "--variable-rate")
+            self._set("load.steps", steps, "--variable-rate")
+        elif rate is not None:
+            origin = self._given.origin("rate", "publishing-interval")
+            self._set("load.mode", "rate", origin)
+            self._set("load.rate_per_second", rate, origin)
+            self._set("load.scope", "per_producer", origin)
+        else:
+            self._set("load.mode", "maximum", "PerfTest's default, without --rate")
+            self._make_room_for_transactions()
+        messages, origin = self._messages()
+        if messages is not None:
+            self._set("load.messages", messages, origin)
+            if "time" in self._given:
+                self._draft.leave_out("--time", f"{origin} ends the run, whichever comes first")
+
+    def _rate(self) -> float | None:
+        """Messages per second and producer; None for no limit."""
+        interval = self._given.number("publishing-interval")
+        if interval is not None:
+            if interval <= 0:
+                raise ConfigurationError("--publishing-interval: allowed: a number above 0")
+            if "rate" in self._given:
+                self._draft.leave_out("--rate", "--publishing-interval decides")
+            return 1 / interval
+        rate = self._given.number("rate")
+        if rate == 0:
+            raise ConfigurationError(
+                "--rate: with 0 nobody would send; leave it out for no limit, or give --producers 0"
+            )
+        return None if rate is None or rate < 0 else rate
+
+    def _variable_rates(self) -> Iterator[dict[str, float]]:
+        """The steps, repeated for as long as the run lasts: PerfTest begins anew after the last."""
+        cycle = [self._step(text) for text in self._given.all("variable-rate")]
+        if not cycle:
+            return
+        for name in ("rate", "publishing-interval"):
+            if name in self._given:
+                self._draft.leave_out(f"--{name}", "--variable-rate decides")
+        left = float(self._given.count("time", 0)) or sum(step["seconds"] for step in cycle)
+        for turn in range(MOST_STEPS):
+            step = cycle[turn % len(cycle)]
+            seconds = min(left, step["seconds"])
+            left -= seconds
+            if seconds <= 0:
+                return
+            yield step | {"seconds": seconds}
+
+    def _step(self, text: str) -> dict[str, float]:
+        rate, colon, seconds = text.partition(":")
+        if not colon:
+            raise ConfigurationError("--variable-rate: allowed: RATE:SECONDS, as in 1000:30")
+        step = {
+            "seconds": number("--variable-rate", seconds),
+            "rate_per_second": number("--variable-rate", rate),
+        }
+        if step["rate_per_second"] <= 0 or step["seconds"] <= 0:
+            raise ConfigurationError("--variable-rate: allowed: rates and seconds above 0")
+        return step
+
+    def _make_room_for_transactions(self) -> None:
+        """Mode `maximum` holds back more than this; PerfTest does not hold back."""
+        size = self._draft.scenario.get("message.bytes")
+        needed = self._given.count("ptxsize", 0) * self._members.producers * size
+        if needed > Load().backlog_limit_bytes:
+            self._set("load.backlog_limit_bytes", 2 * needed, "room for --ptxsize")
+
+    def _messages(self) -> tuple[int | None, str]:
+        sent, received = self._given.count("pmessages", 0), self._given.count("cmessages", 0)
+        if sent and self._members.producers:
+            if received:
+                self._draft.leave_out("--cmessages", "--pmessages ends the run")
+            return sent * self._members.producers, "--pmessages"
+        if received and self._members.consumers:
+            return received * (
+                1 if self._members.is_fan_out else self._members.consumers
+            ), "--cmessages"
+        return None, ""
+
+    def _phases(self) -> None:
+        self._set("phases.warmup_seconds", 0, "PerfTest has no warm-up")
+        steps = self._draft.scenario.get("load.steps")
+        seconds: float = self._given.count("time", 0)
+        origin = "--time"
+        if not seconds and steps:
+            seconds, origin = sum(step["seconds"] for step in steps), "--variable-rate"
+        if not seconds:
+            seconds, origin = UNLIMITED_SECONDS, "PerfTest: until Ctrl-C"
+            if self._draft.scenario.get("load.messages") is None:
+                self._draft.remark("--time", f"not given; the run lasts {UNLIMITED_SECONDS} s")
+        self._set("phases.measure_seconds", seconds, origin)
+        if "interval" in self._given:
+            self._set("interval_seconds", self._given.count("interval", 1), "--interval")
+
+    def _slow_consumers(self) -> None:
+        rate = self._given.number("consumer-rate")
+        if rate is not None and rate >= 0:
+            self._set("consumer.rate_per_second", rate, "--consumer-rate")
+        if "consumer-latency" in self._given:
+            self._set(
+                "consumer.processing_us",
+                self._given.count("consumer-latency", 0),
+                "--consumer-latency",
+            )
+
+    def _connections(self) -> None:
+        if "disable-connection-recovery" in self._given:
+            self._set("reconnect_seconds", 0, "--disable-connection-recovery")
+        if heartbeat := self._given.count("heartbeat", 0):
+            self._set("amqp.heartbeat_seconds", heartbeat, "--heartbeat")
+
+
+UNLIMITED_CONFIRMS = 10_000_000
+"""The most that `amqp.confirms` may be."""
+RANDOM_KEYS, MOST_RANDOM_KEYS = 100, 10_000
+EXCHANGE_TYPES = ("direct", "topic", "fanout", "headers")
+
+_AMQP_PROPERTIES = {
+    *("contentType", "contentEncoding", "deliveryMode", "priority", "correlationId", "replyTo"),
+    *("expiration", "messageId", "timestamp", "type", "userId", "appId", "clusterId"),
+}
+_PERSISTENT_DELIVERY_MODE = 2
+
+
+class AmqpTranslation(Translation):
+    """As far as AMQP goes."""
+
+    def translate(self) -> None:
+        self._queues()
+        self._exchange()
+        self._delivery()
+
+    def _queues(self) -> None:
+        has_names = self._pattern() if "queue-pattern" in self._given else self._names()
+        self._queue_arguments()
+        deletes = self._given.last("auto-delete")
+        if deletes is not None and not truth("--auto-delete", deletes):
+            self._set("keep_destinations", True, "--auto-delete")
+        elif deletes is None and has_names and not self._members.consumers:
+            # An auto-delete queue goes with its last consumer: without one, it stays.
+            self._set("keep_destinations", True, "nobody consumes, so the queue stays")
+
+    def _names(self) -> bool:
+        names = self._given.all("queue")
+        if names:
+            self._set("amqp.queue.name", names[0], self._given.origin("queue"))
+        if len(names) > 1:
+            self._draft.leave_out(
+                "--queue",
+                f"{len(names)} names, of which the first is taken: the others would get copies of "
+                "each message",
+            )
+        for name in ("queue-pattern-from", "queue-pattern-to"):
+            if name in self._given:
+                self._draft.leave_out(f"--{name}", "needs --queue-pattern")
+        return bool(names)
+
+    def _pattern(self) -> bool:
+        pattern = self._given.last("queue-pattern") or ""
+        if "%d" not in pattern:
+            raise ConfigurationError("--queue-pattern: allowed: a name with %d in it")
+        if "queue" in self._given:
+            self._draft.leave_out("--queue", "--queue-pattern decides")
+        first, last = (
+            self._given.count("queue-pattern-from", 1),
+            self._given.count("queue-pattern-to", 1),
+        )
+        if last < first:
+            raise ConfigurationError("--queue-pattern-to: is below --queue-pattern-from")
+        queues = last - first + 1
+        ends = min(filter(None, (self._members.producers, self._members.consumers)), default=queues)
+        if queues > ends:
+            self._draft.remark(
+                "--queue-pattern-to",
+                f"{queues} queues, but producers and consumers for {ends}: the others would be "
+                "idle, and are left out",
+            )
+        self._set("destinations", min(queues, ends), "--queue-pattern-to")
+        self._set("amqp.queue.name", pattern, "--queue-pattern")
+        self._set("amqp.queue.first_number", first, "--queue-pattern-from")
+        return True
+
+    def _queue_arguments(self) -> None:
+        self._arguments(pairs("--queue-args", self._given.all("queue-args")), "--queue-args")
+        for name, kind in (("quorum-queue", "quorum"), ("stream-queue", "stream")):
+            if name in self._given:
+                self._arguments({"x-queue-type": kind}, f"--{name}")
+                self._set("amqp.queue.durable", True, f"--{name}")
+        reading: dict[str, tuple[str, Callable[[str, str], str | int]]] = {
+            "leader-locator": ("x-queue-leader-locator", lambda _, text: text),
+            "max-length-bytes": ("x-max-length-bytes", size_bytes),
+            "max-age": ("x-max-age", lambda option, text: f"{iso_seconds(option, text)}s"),
+            "stream-max-segment-size-bytes": ("x-stream-max-segment-size-bytes", size_bytes),
+        }
+        for name, (argument, read) in reading.items():
+            text = self._given.last(name)
+            value = read(f"--{name}", text) if text is not None else 0
+            if value:
+                self._arguments({argument: value}, f"--{name}")
+
+    def _arguments(self, arguments: dict[str, str | int | bool], origin: str) -> None:
+        for key, value in arguments.items():
+            self._draft.scenario.put(("amqp", "queue", "arguments", key), value, origin)
+
+    def _exchange(self) -> None:
+        kind = self._given.last("type") or "direct"
+        if kind not in EXCHANGE_TYPES:
+            raise ConfigurationError(
+                f"--type: exchanges are {', '.join(EXCHANGE_TYPES)}; others have no counterpart"
+            )
+        name, origin = kind, "PerfTest's default"
+        if "exchange" in self._given:
+            name, origin = self._given.last("exchange") or "", "--exchange"
+        if name == "amq.default":
+            name = ""
+        self._set("amqp.exchange.name", name, origin)
+        self._set("amqp.exchange.type", kind, self._given.origin("type"))
+        self._routing_keys(name)
+
+    def _routing_keys(self, exchange: str) -> None:
+        if "routing-key" in self._given:
+            if "queue-pattern" in self._given:
+                self._draft.leave_out("--routing-key", "queues of a pattern have their names")
+            else:
+                self._set("amqp.routing_key", self._given.last("routing-key"), "--routing-key")
+        if "random-routing-key" not in self._given:
+            if "routing-key-cache-size" in self._given:
+                self._draft.leave_out("--routing-key-cache-size", "needs --random-routing-key")
+            return
+        if not exchange:
+            self._draft.leave_out(
+                "--random-routing-key", "the default exchange has one key per queue, its name"
+            )
+            return
+        keys = self._given.count("routing-key-cache-size", 0) or RANDOM_KEYS
+        origin = self._given.origin("random-routing-key", "routing-key-cache-size")
+        self._set("amqp.routing_keys", min(keys, MOST_RANDOM_KEYS), origin)
+
+    def _delivery(self) -> None:
+        flags = self._given.all("flag")
+        for flag in flags:
+            if flag == "persistent":
+                self._set("amqp.persistent", True, "--flag persistent")
+                self._set("amqp.queue.durable", True, "--flag persistent")
+            elif flag in ("mandatory", "immediate"):
+                self._set(f"amqp.{flag}", True, f"--flag {flag}")
+            else:
+                raise ConfigurationError("--flag: allowed: persistent, mandatory")
+        self._message_properties()
+        confirms = self._given.count("confirm", -1, least=-1)
+        if confirms >= 0:
+            self._set("amqp.confirms", confirms or UNLIMITED_CONFIRMS, "--confirm")
+        if "ptxsize" in self._given:
+            self._set("amqp.producer_transaction", self._given.count("ptxsize", 0), "--ptxsize")
+        self._acknowledgements()
+
+    def _acknowledgements(self) -> None:
+        is_automatic = "autoack" in self._given
+        ack = "auto" if is_automatic else "manual"
+        self._set("amqp.ack", ack, self._given.origin("autoack"))
+        if every := self._given.count("multi-ack-every", 0):
+            self._set("amqp.ack_every", every, "--multi-ack-every")
+        limits = [self._given.count(name, 0) for name in ("qos", "global-qos")]
+        prefetch = min(filter(None, limits), default=0)
+        self._set("amqp.prefetch", prefetch, self._given.origin("qos", "global-qos"))
+        if "ctxsize" in self._given:
+            if is_automatic:
+                self._draft.leave_out("--ctxsize", "commits acknowledgements; --autoack has none")
+            else:
+                self._set("amqp.consumer_transaction", self._given.count("ctxsize", 0), "--ctxsize")
+
+    def _message_properties(self) -> None:
+        option = "--message-properties"
+        for key, value in pairs(option, self._given.all("message-properties")).items():
+            if key == "deliveryMode":
+                self._set("amqp.persistent", value == _PERSISTENT_DELIVERY_MODE, option)
+            elif key in _AMQP_PROPERTIES:
+                self._draft.leave_out(f"{option} {key}", "messages have headers, no properties")
+            else:
+                self._draft.scenario.put(("amqp", "headers", key), value, option)
+
+
+DEFAULT_NAME = "perftest"
+
+# A comma may also be part of a password.
+_BETWEEN_URIS = re.compile(r"\s*,\s*(?=amqps?:)")
+
+
+def import_perftest(text: str, name: str | None = None) -> Draft:
+    """The draft of a command line's scenario, called `name`, else by --id, else `perftest`."""
+    given = read_words(text)
+    draft = Draft(name or plain_name(given.last("id") or "", DEFAULT_NAME))
+    for flag in given.flags:
+        if not flag.is_mapped:
+            draft.leave_out(flag.shown, flag.text)
+    members = Members.of(given)
+    LoadTranslation(given, draft, members).translate()
+    AmqpTranslation(given, draft, members).translate()
+    _take_address(given, draft)
+    draft.check("the flags")
+    return draft
+
+
+def _take_address(given: Given, draft: Draft) -> None:
+    option = "uris" if "uris" in given else "uri"
+    text = given.last(option) or ""
+    addresses = _BETWEEN_URIS.split(text.strip()) if option == "uris" else [text]
+    names = given.all("server-name-indication")
+    if not text:
+        for name in ("use-default-ssl-context", "server-name-indication"):
+            if name in given:
+                draft.leave_out(f"--{name}", "belongs to a broker file; give --uri too")
+        return
+    if len(addresses) > 1:
+        draft.leave_out(f"--{option}", f"{len(addresses)} addresses, of which the first is taken")
+    draft.broker.set("kind", "amqp")
+    take_uri(draft, f"--{option}", addresses[0], ("amqp", "amqps"))
+    is_encrypted = addresses[0].startswith("amqps:")
+    if "use-default-ssl-context" in given:
+        draft.broker.set("tls.insecure", False, "--use-default-ssl-context")
+    elif is_encrypted:
+        draft.broker.set("tls.insecure", True, "PerfTest's default: any certificate")
+    if names:
+        draft.broker.set("tls.server_name", names[0], "--server-name-indication")

@@ -1,0 +1,476 @@
+"""A PerfTest command line, or its environment variables, as values by option.
+
+The list is that of `PerfTest --help` and `--metrics-help`. Where an option has a counterpart,
+`keys` names the scenario's keys that it decides (`broker:` before those of the broker file) and
+`text` what differs; where it has none, `text` says why. docs/coming-from.md prints this table, and
+tests hold it against what `perftest.py` really does.
+
+Reads what PerfTest's own parser reads: `-x 2`, `-x2`, `--producers 2`, `--producers=2`, and long
+names behind a single dash. In front may stand whatever starts PerfTest (`bin/runjava
+com.rabbitmq.perf.PerfTest`, `perf-test`, `docker run ...`) and assignments such as `RATE=1000`; a
+text may also consist of such assignments alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import PurePosixPath
+
+from bench_spark.config.fields import mask_uri
+from bench_spark.config.problems import nearest, shown_text
+from bench_spark.errors import ConfigurationError
+from bench_spark.importers.draft import number, whole_number
+
+PERFTEST_VERSION = "2.22"
+
+
+class Takes(Enum):
+    """How many values follow an option."""
+
+    NOTHING = 0
+    ONE = 1
+    PERHAPS_ONE = 2
+    MANY = 3
+
+
+@dataclass(frozen=True)
+class Flag:
+    short: str
+    """Without its dash; empty where there is none."""
+    long: str
+    takes: Takes
+    keys: tuple[str, ...]
+    """Empty: there is no counterpart."""
+    text: str
+
+    @property
+    def shown(self) -> str:
+        return f"--{self.long}"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that PerfTest reads instead."""
+        return self.long.replace("-", "_").upper()
+
+    @property
+    def is_mapped(self) -> bool:
+        return bool(self.keys)
+
+
+def _mapped(short: str, long: str, takes: Takes, keys: str, text: str = "") -> Flag:
+    return Flag(short, long, takes, tuple(keys.split()), text)
+
+
+def _absent(short: str, long: str, takes: Takes, reason: str) -> Flag:
+    return Flag(short, long, takes, (), reason)
+
+
+_NONE, _ONE, _OPTIONAL, _MANY = Takes.NOTHING, Takes.ONE, Takes.PERHAPS_ONE, Takes.MANY
+
+_SHOWS = "shows something and measures nothing"
+_THREADS = "agents have one thread for all connections"
+_SOCKETS = "the socket's buffers and delays are set by the program"
+_BODIES = "bodies are random bytes or zeros (message.padding)"
+_STARTS = "all producers and consumers start together"
+_RECOVERY = "lost connections are tried again at intervals of the program's own"
+_NACK = "messages are acknowledged, never refused"
+_POLLING = "messages are delivered by the broker (basic.consume), never fetched one by one"
+_OAUTH = "logins are by user and password"
+_INSTANCES = "not needed: agents on any number of machines start together and share one result"
+_JVM = "there is no JVM in the way of the load; the broker's own use is measured by `resources`"
+_DATADOG = "results are Delta tables; live values are at `run --prometheus`"
+_PROMETHEUS = "an option of the command, not of the scenario: `run --prometheus [HOST:]PORT`"
+
+FLAGS: tuple[Flag, ...] = (
+    # -- how much, how long ------------------------------------------------------------------------
+    _mapped(
+        *("x", "producers", _ONE, "producers"),
+        "a connection each; multiplied by --producer-channel-count",
+    ),
+    _mapped(
+        *("y", "consumers", _ONE, "consumers topology"),
+        "a connection each; multiplied by --consumer-channel-count. Several without --queue have a "
+        "queue each and get all messages: `topology: fan-out`",
+    ),
+    _mapped(
+        *("X", "producer-channel-count", _ONE, "producers"),
+        "channels become producers, with a connection each",
+    ),
+    _mapped(
+        *("Y", "consumer-channel-count", _ONE, "consumers"),
+        "channels become consumers, with a connection each",
+    ),
+    _mapped(
+        *("r", "rate", _ONE, "load.mode load.rate_per_second load.scope"),
+        "per producer; without it load.mode is maximum. A fixed schedule: message k is due at a "
+        "fixed time, whether or not the broker keeps up",
+    ),
+    _mapped(
+        *("P", "publishing-interval", _ONE, "load.mode load.rate_per_second load.scope"),
+        "its inverse is the rate per producer",
+    ),
+    _mapped(
+        *("vr", "variable-rate", _MANY, "load.mode load.steps load.scope"),
+        "PerfTest begins anew after the last one; so the steps are repeated until --time is over",
+    ),
+    _mapped("R", "consumer-rate", _ONE, "consumer.rate_per_second", "1 or more"),
+    _mapped("L", "consumer-latency", _ONE, "consumer.processing_us"),
+    _mapped(
+        *("z", "time", _ONE, "phases.measure_seconds"),
+        "without it PerfTest goes on until Ctrl-C; a run here has an end, and is given 60 s",
+    ),
+    _mapped(
+        *("C", "pmessages", _ONE, "load.messages"),
+        "times the number of producers: load.messages counts those of all",
+    ),
+    _mapped(
+        *("D", "cmessages", _ONE, "load.messages"),
+        "times the number of consumers that share a queue; with --pmessages that one decides",
+    ),
+    _mapped("s", "size", _ONE, "message.bytes", "from 32 bytes on, losses are accounted for"),
+    _mapped("i", "interval", _ONE, "interval_seconds"),
+    # -- queues and exchanges ----------------------------------------------------------------------
+    _mapped(
+        *("e", "exchange", _OPTIONAL, "amqp.exchange.name"),
+        "`amq.default` is the empty name; without the option the exchange is named like its type",
+    ),
+    _mapped("t", "type", _ONE, "amqp.exchange.type", "direct, topic, fanout or headers"),
+    _mapped(
+        *("u", "queue", _ONE, "amqp.queue.name"),
+        "one name; further ones would get copies of each message, and are left out",
+    ),
+    _mapped("qp", "queue-pattern", _ONE, "amqp.queue.name destinations", "with a plain `%d`"),
+    _mapped("qpf", "queue-pattern-from", _ONE, "amqp.queue.first_number destinations"),
+    _mapped("qpt", "queue-pattern-to", _ONE, "destinations"),
+    _mapped("k", "routing-key", _ONE, "amqp.routing_key"),
+    _mapped(
+        *("K", "random-routing-key", _NONE, "amqp.routing_keys"),
+        "each message takes one of so many keys at random, and queues are bound to all of them",
+    ),
+    _mapped(
+        *("rkcs", "routing-key-cache-size", _ONE, "amqp.routing_keys"),
+        "with --random-routing-key: how many keys there are, at most 10000",
+    ),
+    _mapped("qa", "queue-args", _MANY, "amqp.queue.arguments"),
+    _mapped(
+        *("qq", "quorum-queue", _NONE, "amqp.queue.arguments amqp.queue.durable"),
+        "x-queue-type: quorum",
+    ),
+    _mapped(
+        *("sq", "stream-queue", _NONE, "amqp.queue.arguments amqp.queue.durable"),
+        "x-queue-type: stream",
+    ),
+    _mapped("ll", "leader-locator", _ONE, "amqp.queue.arguments", "x-queue-leader-locator"),
+    _mapped("mlb", "max-length-bytes", _ONE, "amqp.queue.arguments", "x-max-length-bytes"),
+    _mapped("ma", "max-age", _ONE, "amqp.queue.arguments", "x-max-age"),
+    _mapped(
+        *("smssb", "stream-max-segment-size-bytes", _ONE, "amqp.queue.arguments"),
+        "x-stream-max-segment-size-bytes",
+    ),
+    _mapped(
+        *("ad", "auto-delete", _ONE, "keep_destinations"),
+        "queues that a run has made are deleted at its end; `false` keeps them",
+    ),
+    # -- messages, confirms and acknowledgements ---------------------------------------------------
+    _mapped(
+        *("f", "flag", _MANY, "amqp.persistent amqp.queue.durable amqp.mandatory"),
+        "`persistent` also makes the queue durable, as in PerfTest",
+    ),
+    _mapped(
+        *("mp", "message-properties", _MANY, "amqp.headers amqp.persistent"),
+        "what is no property of AMQP is a header; deliveryMode is amqp.persistent, the other "
+        "properties are left out",
+    ),
+    _mapped(
+        *("c", "confirm", _ONE, "amqp.confirms"),
+        "0, which is no limit there, becomes the highest one here",
+    ),
+    _mapped("m", "ptxsize", _ONE, "amqp.producer_transaction"),
+    _mapped("n", "ctxsize", _ONE, "amqp.consumer_transaction", "needs manual acknowledgements"),
+    _mapped("a", "autoack", _NONE, "amqp.ack", "without it amqp.ack is manual"),
+    _mapped("A", "multi-ack-every", _ONE, "amqp.ack_every"),
+    _mapped("q", "qos", _ONE, "amqp.prefetch", "without it amqp.prefetch is 0, no limit"),
+    _mapped(
+        *("Q", "global-qos", _ONE, "amqp.prefetch"),
+        "a channel has one consumer here, so both limits mean the same: the lower one counts",
+    ),
+    # -- connections -------------------------------------------------------------------------------
+    _mapped(
+        *("h", "uri", _ONE, "broker:uri broker:username broker:password_env"),
+        "the password goes into an environment variable, never into a file",
+    ),
+    _mapped(
+        *("H", "uris", _ONE, "broker:uri broker:username broker:password_env"),
+        "the first one; a broker file has one address",
+    ),
+    _mapped("b", "heartbeat", _ONE, "amqp.heartbeat_seconds", "0 leaves it at its default"),
+    _mapped("dcr", "disable-connection-recovery", _NONE, "reconnect_seconds", "0"),
+    _mapped(
+        *("udsc", "use-default-ssl-context", _NONE, "broker:tls.insecure"),
+        "certificates are checked; without it PerfTest accepts any, and the file says `insecure`",
+    ),
+    _mapped("sni", "server-name-indication", _ONE, "broker:tls.server_name", "the first one"),
+    _mapped("d", "id", _ONE, "name", "also the file's name"),
+    # -- without a counterpart ---------------------------------------------------------------------
+    _absent("vs", "variable-size", _MANY, "bodies of a run have one size"),
+    _absent("vl", "variable-latency", _MANY, "consumer.processing_us is the same all the time"),
+    _absent("B", "body", _ONE, _BODIES),
+    _absent("T", "body-content-type", _ONE, "messages have no content type"),
+    _absent("jb", "json-body", _NONE, _BODIES),
+    _absent("bc", "body-count", _ONE, _BODIES),
+    _absent("bfc", "body-field-count", _ONE, _BODIES),
+    _absent("qf", "queue-file", _ONE, "queues are numbered: amqp.queue.name with %d"),
+    _absent("sb", "skip-binding-queues", _NONE, "queues are bound to a named exchange"),
+    _absent(
+        *("p", "predeclared", _NONE),
+        "not needed: what is there already is always used as it is, and never deleted",
+    ),
+    _absent("E", "exclusive", _NONE, "queues are seen by all connections of a run"),
+    _absent("ca", "consumer-args", _ONE, "consumers have no arguments"),
+    _absent("sco", "stream-consumer-offset", _ONE, "consumers have no arguments"),
+    _absent("na", "nack", _NONE, _NACK),
+    _absent("re", "requeue", _ONE, _NACK),
+    _absent("po", "polling", _NONE, _POLLING),
+    _absent("pi", "polling-interval", _ONE, _POLLING),
+    _absent(
+        *("ct", "confirm-timeout", _ONE),
+        "confirms are waited for during phases.drain_seconds; what is missing then is counted",
+    ),
+    _absent("S", "slow-start", _NONE, _STARTS),
+    _absent("csd", "consumer-start-delay", _ONE, _STARTS),
+    _absent("prsd", "producer-random-start-delay", _ONE, _STARTS),
+    _absent(
+        *("ew", "exit-when", _ONE),
+        "a run ends after its time or its messages, and then waits for phases.drain_seconds",
+    ),
+    _absent(
+        *("st", "shutdown-timeout", _ONE),
+        "phases.drain_seconds is how long messages on their way are waited for",
+    ),
+    _absent(
+        *("sst", "servers-startup-timeout", _ONE), "a broker that does not answer ends the run"
+    ),
+    _absent("sul", "servers-up-limit", _ONE, "a broker file has one address"),
+    _absent("cri", "connection-recovery-interval", _ONE, _RECOVERY),
+    _absent("M", "framemax", _ONE, "the broker's frame size is taken"),
+    _absent("tnd", "tcp-no-delay", _ONE, _SOCKETS),
+    _absent("trbs", "tcp-receive-buffer-size", _ONE, _SOCKETS),
+    _absent("tsbs", "tcp-send-buffer-size", _ONE, _SOCKETS),
+    _absent("ctp", "consumers-thread-pools", _ONE, _THREADS),
+    _absent("hst", "heartbeat-sender-threads", _ONE, _THREADS),
+    _absent("niot", "nio-threads", _ONE, _THREADS),
+    _absent("niotp", "nio-thread-pool", _ONE, _THREADS),
+    _absent("pst", "producer-scheduler-threads", _ONE, _THREADS),
+    _absent("se", "sasl-external", _NONE, _OAUTH),
+    _absent("o2uri", "oauth2-token-endpoint", _ONE, _OAUTH),
+    _absent("o2id", "oauth2-client-id", _ONE, _OAUTH),
+    _absent("o2sec", "oauth2-client-secret", _ONE, _OAUTH),
+    _absent("o2gr", "oauth2-grant-type", _ONE, _OAUTH),
+    _absent("o2p", "oauth2-parameters", _MANY, _OAUTH),
+    _absent("ms", "use-millis", _NONE, "not needed: the clocks of machines are compared"),
+    _absent("ei", "expected-instances", _ONE, _INSTANCES),
+    _absent("isn", "instance-sync-namespace", _ONE, _INSTANCES),
+    _absent("ist", "instance-sync-timeout", _ONE, _INSTANCES),
+    _absent(
+        *("o", "output-file", _ONE),
+        "an option of the command, not of the scenario: `run --format csv=FILE`",
+    ),
+    _absent("mf", "metrics-format", _ONE, _SHOWS),
+    _absent("em", "exposed-metrics", _ONE, _PROMETHEUS),
+    _absent("", "verbose", _NONE, _SHOWS),
+    _absent("", "verbose-full", _NONE, _SHOWS),
+    _absent("?", "help", _NONE, _SHOWS),
+    _absent("v", "version", _NONE, _SHOWS),
+    _absent("env", "environment-variables", _NONE, _SHOWS),
+    _absent("mh", "metrics-help", _NONE, _SHOWS),
+    _absent("mpr", "metrics-prometheus", _NONE, _PROMETHEUS),
+    _absent("mpe", "metrics-prometheus-endpoint", _ONE, _PROMETHEUS),
+    _absent("mpp", "metrics-prometheus-port", _ONE, _PROMETHEUS),
+    _absent("mpx", "metrics-prefix", _ONE, _PROMETHEUS),
+    _absent("mt", "metrics-tags", _ONE, "an option of the command: `run --tag KEY=VALUE`"),
+    _absent("mcla", "metrics-command-line-arguments", _NONE, "the scenario is stored with a run"),
+    _absent("mc", "metrics-client", _NONE, "the live line and `events` count what is sent"),
+    _absent("mcl", "metrics-class-loader", _NONE, _JVM),
+    _absent("mjgc", "metrics-jvm-gc", _NONE, _JVM),
+    _absent("mjm", "metrics-jvm-memory", _NONE, _JVM),
+    _absent("mjp", "metrics-processor", _NONE, _JVM),
+    _absent("mjt", "metrics-jvm-thread", _NONE, _JVM),
+    _absent("mjx", "metrics-jmx", _NONE, _JVM),
+    _absent("mda", "metrics-datadog", _NONE, _DATADOG),
+    _absent("mdak", "metrics-datadog-application-key", _ONE, _DATADOG),
+    _absent("mdd", "metrics-datadog-descriptions", _NONE, _DATADOG),
+    _absent("mdh", "metrics-datadog-host-tag", _ONE, _DATADOG),
+    _absent("mdk", "metrics-datadog-api-key", _ONE, _DATADOG),
+    _absent("mds", "metrics-datadog-step-size", _ONE, _DATADOG),
+    _absent("mdu", "metrics-datadog-uri", _ONE, _DATADOG),
+)
+
+BY_LONG = {flag.long: flag for flag in FLAGS}
+BY_SHORT = {flag.short: flag for flag in FLAGS if flag.short}
+BY_VARIABLE = {flag.variable: flag for flag in FLAGS}
+
+
+MAIN_CLASS = "com.rabbitmq.perf.PerfTest"
+PREFIX_VARIABLE = "RABBITMQ_PERF_TEST_ENV_PREFIX"
+
+_PROGRAM = re.compile(r"perf-test(?:[:@].*)?|PerfTest")
+_ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)", re.DOTALL)
+_NEGATIVE_NUMBER = re.compile(r"-[0-9]+(\.[0-9]*)?")
+_TRUE = "true"
+
+
+@dataclass
+class Given:
+    """What was asked for, by an option's long name."""
+
+    values: dict[str, list[str]] = field(default_factory=dict)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def add(self, flag: Flag, *values: str) -> None:
+        self.values.setdefault(flag.long, []).extend(values)
+
+    def last(self, name: str) -> str | None:
+        """The value that counts, where an option was given several times."""
+        values = self.values.get(name)
+        return values[-1] if values else None
+
+    def all(self, name: str) -> list[str]:
+        """Every value, separated by commas or given by options of their own."""
+        texts = self.values.get(name, [])
+        return [part.strip() for text in texts for part in text.split(",") if part.strip()]
+
+    @property
+    def flags(self) -> list[Flag]:
+        return [BY_LONG[name] for name in self.values]
+
+    def count(self, name: str, otherwise: int, least: int = 0) -> int:
+        text = self.last(name)
+        if text is None:
+            return otherwise
+        value = whole_number(f"--{name}", text)
+        if value < least:
+            raise ConfigurationError(f"--{name}: {value} is below the minimum of {least}")
+        return value
+
+    def number(self, name: str) -> float | None:
+        text = self.last(name)
+        if text is None:
+            return None
+        value = number(f"--{name}", text)
+        return int(value) if math.floor(value) == value else value
+
+    def origin(self, *names: str) -> str:
+        """The options among these that were given, else that this is PerfTest's default."""
+        return ", ".join(f"--{name}" for name in names if name in self) or "PerfTest's default"
+
+
+def read_words(text: str) -> Given:
+    """Every option in `text`; an unknown one is refused with the one that is most like it."""
+    try:
+        words = shlex.split(text.replace("\\\r\n", " ").replace("\\\n", " "), comments=True)
+    except ValueError:
+        raise ConfigurationError("the flags: a quotation mark is not closed") from None
+    before, flags = _divided(words)
+    given = Given()
+    _take_variables(given, before)
+    problems = list(_take_flags(given, flags))
+    if problems:
+        raise ConfigurationError("\n".join(problems))
+    if not given.values:
+        raise ConfigurationError(
+            "the flags: there are none; give those of PerfTest, as in --producers 2 --rate 1000"
+        )
+    return given
+
+
+def _divided(words: list[str]) -> tuple[list[str], list[str]]:
+    """What stands before PerfTest's own flags, and these flags."""
+    for place, word in enumerate(words):
+        if word == MAIN_CLASS or _PROGRAM.fullmatch(PurePosixPath(word).name):
+            return words[:place], words[place + 1 :]
+    place = next((place for place, word in enumerate(words) if word[:1] == "-"), len(words))
+    return words[:place], words[place:]
+
+
+def _take_variables(given: Given, words: list[str]) -> None:
+    """Options among the assignments. Others are not ours: the environment has many."""
+    found = [match for match in map(_ASSIGNMENT.fullmatch, words) if match]
+    assigned = {match["name"]: match["value"] for match in found}
+    prefix = assigned.get(PREFIX_VARIABLE, "")
+    if prefix and not prefix.endswith("_"):
+        prefix += "_"
+    for name, value in assigned.items():
+        flag = BY_VARIABLE.get(name.removeprefix(prefix)) if name.startswith(prefix) else None
+        if flag is None:
+            continue
+        if flag.takes is Takes.NOTHING:
+            if value.strip().lower() == _TRUE:
+                given.add(flag)
+        elif flag.takes is Takes.MANY:
+            given.add(flag, *(part for part in value.split(",") if part))
+        else:
+            given.add(flag, value)
+
+
+def _take_flags(given: Given, words: list[str]) -> Iterator[str]:
+    """Read the flags into `given`; gives what is wrong with them."""
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        found = _flag_of(word)
+        if found is None:
+            yield _unknown(word)
+            continue
+        flag, value = found
+        values = [] if value is None else [value]
+        if flag.takes is Takes.NOTHING and values:
+            yield f"{flag.shown}: takes no value"
+        while waiting and _takes_more(flag, len(values)) and not _is_flag(waiting[0]):
+            values.append(waiting.pop(0))
+        if not values and flag.takes in (Takes.ONE, Takes.MANY):
+            yield f"{flag.shown}: its value is missing"
+        given.add(flag, *values)
+
+
+def _takes_more(flag: Flag, taken: int) -> bool:
+    return flag.takes is Takes.MANY or (flag.takes is not Takes.NOTHING and not taken)
+
+
+def _is_flag(word: str) -> bool:
+    return word.startswith("-") and len(word) > 1 and not _NEGATIVE_NUMBER.fullmatch(word)
+
+
+def _flag_of(word: str) -> tuple[Flag, str | None] | None:
+    """The option that a word names, and the value it brings along."""
+    if not _is_flag(word):
+        return None
+    name, equals, value = word.lstrip("-").partition("=")
+    brought = value if equals else None
+    if word.startswith("--"):
+        return (BY_LONG[name], brought) if name in BY_LONG else None
+    flag = BY_SHORT.get(name) or BY_LONG.get(name)
+    if flag is not None:
+        return flag, brought
+    whole = word[1:]
+    for length in range(len(whole) - 1, 0, -1):
+        flag = BY_SHORT.get(whole[:length])
+        if flag is not None and flag.takes is not Takes.NOTHING:
+            return flag, whole[length:]
+    return None
+
+
+def _unknown(word: str) -> str:
+    if not _is_flag(word):
+        # It may be part of a password that was not quoted: not repeated.
+        return "the flags: there is a word that belongs to no option; quote values with spaces"
+    name = mask_uri(word.partition("=")[0])
+    long = nearest(name.lstrip("-"), BY_LONG)
+    guess = f"; did you mean --{long}?" if long else ""
+    return f"{shown_text(name)}: PerfTest {PERFTEST_VERSION} has no such option{guess}"

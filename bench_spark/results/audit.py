@@ -1,0 +1,356 @@
+"""The run audits itself (F4): can its numbers be trusted, and was it the broker or the generator?
+
+Each check is a sentence with a verdict. `fail` makes the run degraded, `warn` is for the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench_spark.results.checks import (
+    AuditInput,
+    Check,
+    LimitedBy,
+    Throughput,
+    account_checks,
+    body_checks,
+    content_checks,
+    message_checks,
+    refusal_checks,
+    silence_checks,
+    trace_checks,
+)
+
+MOST_UNSENT = 0.001
+"""Share of due messages that may stay unsent before the schedule counts as missed."""
+LEAST_RATE = 0.99
+BUSY_CORE = 0.9
+"""Share of one core above which an agent's single thread may be what was slow."""
+BUSY_HOST = 0.9
+"""Share of all cores of a host above which what runs there competes for them."""
+NOTICEABLE_CORES = 0.2
+RECOMMENDED_WARMUP_SECONDS = 5.0
+NEAR_LINK_SPEED = 0.8
+PILED_UP_US = 1_000_000
+"""A median latency that no broker has which keeps up with what it is sent."""
+MOST_STALLED = 0.05
+"""Share of the measured phase for which an agent may have stood still."""
+MOST_NAMED = 3
+LARGEST_DIFFERENCE = 0.02
+"""Between the rates of sending and receiving, as a share, that needs no explanation."""
+MOST_ABOVE = 0.1
+"""By which share more may be received than was sent before the throughput is not the broker's."""
+AT_THE_EDGES_SECONDS = 0.25
+"""Messages that are under way at the ends of the phase: of a short phase they are a large share."""
+
+
+def audit(run: AuditInput) -> list[Check]:
+    return [check for part in _PARTS for check in part(run)]
+
+
+def _schedule(run: AuditInput) -> Iterator[Check]:
+    if run.wanted_rate_per_second is None or not (run.due or run.is_cut_short):
+        return
+    unsent = run.due - run.sent
+    kept = run.send_rate_per_second >= LEAST_RATE * run.wanted_rate_per_second
+    if run.due and unsent <= MOST_UNSENT * run.due and kept:
+        yield Check(
+            "schedule", "pass", f"sent {run.sent} of {run.due} messages due, {unsent} unsent"
+        )
+        return
+    limited_by, reason = _who_was_slow(run)
+    fell_short = f"{unsent} of {run.due} messages stayed unsent"
+    if not run.due:
+        fell_short = "and the run ended before a message was due"
+    elif unsent <= 0:
+        fell_short = f"all {run.due} messages due went out, but not all within the measured seconds"
+    yield Check(
+        "schedule",
+        "fail",
+        f"the rate was not kept: {run.send_rate_per_second:.0f} of "
+        f"{run.wanted_rate_per_second:.0f} msg/s, {fell_short}; {reason}",
+        limited_by,
+    )
+
+
+def _backlog(run: AuditInput) -> Iterator[Check]:
+    """An even stream that arrives seconds later is one that piles up somewhere."""
+    if run.mode == "rate" and (run.latency_p50_us or 0) >= PILED_UP_US:
+        yield Check(
+            "backlog",
+            "warn",
+            f"half of the messages took {(run.latency_p50_us or 0) / 1e6:.1f} s or longer: the "
+            "broker delivered less than was sent, and the latencies are those of its backlog",
+            "broker",
+        )
+
+
+def _who_was_slow(run: AuditInput) -> tuple[LimitedBy, str]:
+    if run.outages:
+        down = f"connections to the broker were down, the longest for {_down_seconds(run):.1f} s"
+        return "broker", down
+    if run.blocked_seconds > 0:
+        mean = f"{run.blocked_seconds:.1f} s on average"
+        return "broker", f"the broker blocked its producers, each for {mean}"
+    if run.busiest_agent_share is not None and run.busiest_agent_share >= BUSY_CORE:
+        return (
+            "generator",
+            "an agent used a whole core, so the generator was the limit: use more agents",
+        )
+    if _is_host_busy(run) and run.shares_host:
+        return (
+            "host",
+            f"broker and generator shared a host that was {run.busiest_host_share:.0%} busy, so "
+            "either may have lacked CPU: give it more, or keep them apart",
+        )
+    if _is_host_busy(run):
+        return (
+            "generator",
+            f"an agent's host was {run.busiest_host_share:.0%} busy, so the generator may have "
+            "lacked CPU: give it more, or keep broker and generator apart",
+        )
+    return "broker", "the agents had time to spare, so the broker (or the network) took no more"
+
+
+def _is_host_busy(run: AuditInput) -> bool:
+    return run.busiest_host_share is not None and run.busiest_host_share >= BUSY_HOST
+
+
+def _generator(run: AuditInput) -> Iterator[Check]:
+    share = run.busiest_agent_share
+    if share is None:
+        yield Check("generator_cpu", "warn", "the agents' CPU use is not known")
+    elif share >= BUSY_CORE and run.mode in ("rate", "request"):
+        yield Check(
+            "generator_cpu",
+            "warn",
+            f"an agent used {share:.0%} of a core: latencies may contain its own queueing",
+            "generator",
+        )
+    elif share >= BUSY_CORE:
+        yield Check(
+            "generator_cpu",
+            "warn",
+            f"an agent used {share:.0%} of a core: the maximum may be the generator's; "
+            "compare with more agents",
+            "generator",
+        )
+    else:
+        yield Check("generator_cpu", "pass", f"the busiest agent used {share:.0%} of a core")
+
+
+def _stalls(run: AuditInput) -> Iterator[Check]:
+    """An agent that stands still sends late and receives late, whatever the broker does."""
+    if not run.stalled_seconds:
+        return
+    longest = sorted(run.stalled_seconds.items(), key=lambda one: -one[1])
+    named = [f"agent {agent} for {seconds:.1f} s" for agent, seconds in longest[:MOST_NAMED]]
+    if len(longest) > MOST_NAMED:
+        named.append(f"and {len(longest) - MOST_NAMED} more")
+    yield Check(
+        "generator_stall",
+        "fail" if longest[0][1] > MOST_STALLED * run.measured_seconds else "warn",
+        f"agents stood still in the {run.measured_seconds:.0f} s measured: {', '.join(named)}; "
+        "they were stopped or had no CPU, and latencies contain it",
+        "generator",
+    )
+
+
+def _connections(run: AuditInput) -> Iterator[Check]:
+    if not run.outages:
+        return
+    losses = sum(outage["losses"] for outage in run.outages)
+    reopened = sum(outage["reopened"] for outage in run.outages)
+    longest = sorted(run.outages, key=lambda outage: -float(outage["down_seconds"]))
+    named = [
+        f"agent {outage['agent']} {outage['role']} {outage['member']} for "
+        f"{outage['down_seconds']:.1f} s ({outage['reason']})"
+        for outage in longest[:MOST_NAMED]
+    ]
+    if len(longest) > MOST_NAMED:
+        named.append(f"and {len(longest) - MOST_NAMED} more")
+    yield Check(
+        "connections",
+        "fail",
+        f"{losses} connections were lost while the load ran and {reopened} opened again: "
+        f"{', '.join(named)}",
+    )
+
+
+def _down_seconds(run: AuditInput) -> float:
+    """Of the connection that was down longest."""
+    return max(float(outage["down_seconds"]) for outage in run.outages)
+
+
+def _clocks(run: AuditInput) -> Iterator[Check]:
+    bound_us = run.clock_bound_ns / 1000
+    error = f"the clocks' error of {bound_us:.0f} us"
+    if run.negative and run.ends == "consumers":
+        yield Check(
+            "clocks",
+            "warn",
+            f"{run.negative} latencies were negative, taken as 0: the clock of whoever sent those "
+            "messages is ahead of ours",
+        )
+    elif run.negative and run.clock_bound_ns == 0:
+        yield Check("clocks", "fail", f"{run.negative} latencies were negative on one clock")
+    elif run.negative:
+        yield Check(
+            "clocks", "warn", f"{run.negative} latencies were negative, taken as 0; {error}"
+        )
+    elif run.latency_p50_us is not None and bound_us > run.latency_p50_us:
+        yield Check(
+            "clocks", "warn", f"{error} exceeds the median latency: one-way latency is unreliable"
+        )
+    else:
+        yield Check("clocks", "pass", f"clocks agree within {bound_us:.0f} us")
+
+
+def _surroundings(run: AuditInput) -> Iterator[Check]:
+    if run.warmup_seconds < RECOMMENDED_WARMUP_SECONDS:
+        yield Check(
+            "warmup",
+            "warn",
+            f"a warm-up of {run.warmup_seconds:g} s is short: 5 s at least, 10-30 s at high rates",
+        )
+    if _is_host_busy(run):
+        yield Check(
+            "host_cpu",
+            "warn",
+            f"an agent's host was {run.busiest_host_share:.0%} busy: latencies may contain waiting "
+            "for CPU",
+            "host",
+        )
+    if _is_host_busy(run) and run.shares_host and (run.spark_cores or 0.0) >= NOTICEABLE_CORES:
+        yield Check(
+            "spark_cpu",
+            "warn",
+            f"Spark itself used {run.spark_cores:.1f} cores of a busy machine that is the broker's "
+            "too: --no-live leaves them to the broker",
+        )
+    if run.shares_host:
+        yield Check("host", "warn", "broker and generator share a host and compete for its CPU")
+    elif run.link_speed_mbit:
+        used = run.bytes_per_second * 8 / (run.link_speed_mbit * 1_000_000)
+        if used >= NEAR_LINK_SPEED:
+            yield Check(
+                "link",
+                "warn",
+                f"bodies alone used {used:.0%} of the {run.link_speed_mbit} Mbit/s link",
+            )
+
+
+def _samples(run: AuditInput) -> Iterator[Check]:
+    if not run.samples_wanted:
+        return
+    short = [pair for pair, taken in enumerate(run.samples_by_pair) if taken < run.samples_wanted]
+    if not short:
+        yield Check(
+            "samples", "pass", f"every pair has its {run.samples_wanted} samples of the throughput"
+        )
+        return
+    fewest = min(run.samples_by_pair)
+    pairs = len(run.samples_by_pair)
+    why = "phases.measure_seconds were over before"
+    if run.is_cut_short:
+        why = "the run was cut short"
+    yield Check(
+        "samples",
+        "warn" if fewest else "fail",
+        f"{len(short)} of {pairs} pairs have fewer than {run.samples_wanted} samples of the "
+        f"throughput, the fewest {fewest}: {why}",
+    )
+
+
+def _bounds(run: AuditInput) -> Iterator[Check]:
+    for measure, names in run.lower_bounds.items():
+        if names:
+            shown = ", ".join(name.removesuffix("_us") for name in names)
+            yield Check(
+                "lower_bounds",
+                "warn",
+                f"{measure}: {shown} are lower bounds; slower messages were unsent, still on their "
+                "way, or above the histogram's range",
+            )
+
+
+def _rates(run: AuditInput) -> Iterator[Check]:
+    """Sent and received at the same rate, or it is said why."""
+    found = run.throughput
+    if found is None or not found.send_rate:
+        return
+    rates = f"{found.receive_rate:.0f} of {found.send_rate:.0f} msg/s sent"
+    off = found.receive_rate / found.send_rate - 1
+    if abs(off) <= LARGEST_DIFFERENCE:
+        yield Check("rates", "pass", f"received {rates}")
+    elif off > 0:
+        excess = (found.receive_rate - found.send_rate) * found.seconds
+        is_too_much = off > MOST_ABOVE and excess > AT_THE_EDGES_SECONDS * found.send_rate
+        yield Check(
+            "rates",
+            "fail" if is_too_much else "warn",
+            f"received {rates}, {off:.1%} more: " + _where_more_came_from(found),
+        )
+    else:
+        yield Check(
+            "rates",
+            "warn",
+            f"received {rates}, {-off:.1%} less: the broker was behind; {found.after_the_end} "
+            "messages arrived after the measured phase",
+        )
+
+
+def _repeats(run: AuditInput) -> Iterator[Check]:
+    """Without numbers that messages carry, the sum is all that shows that some came twice."""
+    if run.accounts is None and run.ends == "both" and run.sent:
+        more = run.received - run.sent * run.copies
+        if more > 0:
+            yield Check(
+                "repeats",
+                "warn",
+                f"{more} messages more were received than sent: bodies below 32 bytes do not tell "
+                "which of them came again",
+            )
+
+
+def _kernels(run: AuditInput) -> Iterator[Check]:
+    if run.uncompiled_hosts:
+        named = ", ".join(run.uncompiled_hosts[:MOST_NAMED])
+        yield Check(
+            "kernels",
+            "warn",
+            f"the agents on {named} ran their inner loops uncompiled (NUMBA_DISABLE_JIT): they are "
+            "some hundred times slower, and so are latencies and rates",
+        )
+
+
+def _where_more_came_from(found: Throughput) -> str:
+    if found.left_of_warmup > found.after_the_end:
+        return (
+            f"{found.left_of_warmup} messages of the warm-up arrived in the measured seconds, so "
+            "the broker worked off a backlog: lengthen the warm-up, or lower the rate"
+        )
+    return "messages came more than once"
+
+
+_PARTS = (
+    message_checks,
+    _schedule,
+    _rates,
+    _repeats,
+    _backlog,
+    _connections,
+    account_checks,
+    refusal_checks,
+    trace_checks,
+    content_checks,
+    silence_checks,
+    body_checks,
+    _generator,
+    _kernels,
+    _stalls,
+    _clocks,
+    _bounds,
+    _samples,
+    _surroundings,
+)

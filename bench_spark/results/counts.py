@@ -1,0 +1,271 @@
+"""How many messages a run sent, received, lost, how fast, and which ticks count.
+
+Counts are about messages of the measured phase whenever they arrived, and so is the rate at which
+they were sent. The rate of receiving is about the seconds of the measured phase whatever they
+brought: what was left of the warm-up counts, and what the drain brings does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bench_spark.agent.sampler import SAMPLE_DTYPE, seconds_of
+from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER
+from bench_spark.core.throughput import throughput, throughput_of_all
+from bench_spark.driver.accounts import Accounts, AgentSamples, completed
+from bench_spark.load_course import has_open_end
+from bench_spark.results.facts import RunFacts
+from bench_spark.results.totals import Tick, TickTotals
+
+_SENDING_COUNTS = ("due", "unsent", "sent", "refused", "returned", "bytes_sent")
+_RECEIVING_COUNTS = (
+    "received",
+    "acked",
+    "redelivered",
+    "out_of_order",
+    "corrupted",
+    "malformed",
+    "foreign",
+    "bytes_received",
+    "unexpected",
+    "repeats_dropped",
+)
+_JUDGED_BY_ENVELOPE = ("out_of_order", "foreign", "unexpected")
+"""Counts that a run which takes messages of any origin cannot make; nor `malformed`, unless these
+are to say when they were sent."""
+
+Counts = dict[str, int | None]
+Rates = dict[str, float | None]
+
+
+def completed_accounts(totals: TickTotals, facts: RunFacts) -> Accounts | None:
+    """As the agents reported them; where one was killed, with what its events say."""
+    accounts = facts.accounts
+    if accounts is None or accounts.is_reported:
+        return accounts
+    return completed(
+        accounts,
+        sent=totals.of_measured(PRODUCER, "sent"),
+        received=totals.of_measured(CONSUMER, "received"),
+        duplicates=totals.of_measured(CONSUMER, "duplicates"),
+    )
+
+
+def counts_of(totals: TickTotals, facts: RunFacts) -> Counts:
+    measured, in_all = totals.of_measured, totals.of_all
+    due, sent = measured(PRODUCER, "due"), measured(PRODUCER, "sent")
+    received = measured(CONSUMER, "received")
+    counts: Counts = {
+        "due": due,
+        "unsent": max(0, due - sent),
+        "sent": sent,
+        "confirmed": measured(PRODUCER, "confirmed") if facts.confirms else None,
+        "unconfirmed": _unconfirmed(totals) if facts.confirms else None,
+        "refused": measured(PRODUCER, "refused"),
+        "returned": measured(PRODUCER, "returned"),
+        "received": received,
+        "acked": _acked(totals),
+        "redelivered": measured(CONSUMER, "redelivered"),
+        "out_of_order": measured(CONSUMER, "out_of_order"),
+        "corrupted": _corrupted(totals, facts),
+        "malformed": in_all(CONSUMER, "malformed"),
+        "foreign": in_all(CONSUMER, "foreign"),
+        "errors": in_all(PRODUCER, "errors") + in_all(CONSUMER, "errors"),
+        "reconnects": in_all(PRODUCER, "reconnects") + in_all(CONSUMER, "reconnects"),
+        "bytes_sent": measured(PRODUCER, "bytes"),
+        "bytes_received": measured(CONSUMER, "bytes"),
+        "unexpected": in_all(CONSUMER, "unexpected"),
+        "repeats_dropped": in_all(CONSUMER, "repeats_dropped"),
+        "given_up": measured(PRODUCER, "given_up") if _waits(facts) else None,
+    }
+    accounts = facts.accounts
+    if accounts is None:
+        scenario = facts.plan.scenario
+        absent = [] if scenario.has_both_ends else ["received_once"]
+        absent += _RECEIVING_COUNTS if scenario.only_publishes else ()
+        absent += _SENDING_COUNTS + _JUDGED_BY_ENVELOPE if scenario.only_consumes else ()
+        if scenario.only_consumes and not scenario.message.timestamped:
+            absent.append("malformed")
+        unknown = ("duplicates", "left_in_broker", "lost", "indeterminate", *absent)
+        return counts | {"received_once": received} | dict.fromkeys(unknown)
+    # What the agents took for messages of the run, and the driver found that nobody had sent.
+    not_sent = min(accounts.unexpected, max(0, received - accounts.received_once))
+    received -= not_sent
+    return counts | {
+        "received": received,
+        # A number that nobody sent has moved the highest seen: what came after it seems late.
+        "out_of_order": None if accounts.unexpected else counts["out_of_order"],
+        "unexpected": in_all(CONSUMER, "unexpected") + accounts.unexpected,
+        "received_once": accounts.received_once,
+        # Fewer than were received once: only where bodies were forged; the audit says so.
+        "duplicates": max(0, received - accounts.received_once),
+        "left_in_broker": accounts.left_in_broker,
+        "lost": accounts.lost,
+        "indeterminate": accounts.indeterminate,
+    }
+
+
+def _acked(totals: TickTotals) -> int:
+    """Of messages of the measured phase. Events count acknowledgements in the second in which they
+    are sent; messages are acknowledged in the order in which they came, so those of the warm-up are
+    the first."""
+    received, received_in_all = (
+        count(CONSUMER, "received") for count in (totals.of_measured, totals.of_all)
+    )
+    of_warmup = received_in_all - received
+    return min(received, max(0, totals.of_all(CONSUMER, "acked") - of_warmup))
+
+
+def _waits(facts: RunFacts) -> bool:
+    return facts.plan.scenario.load.mode == "request"
+
+
+def _corrupted(totals: TickTotals, facts: RunFacts) -> int | None:
+    """Known where whoever received a message had also sent it, or where all were joined."""
+    if not facts.plan.scenario.identity.content_hash:
+        return None
+    if facts.trace is not None:
+        return facts.trace.joined.total("corrupted")
+    return totals.of_measured(CONSUMER, "corrupted") if facts.plan.is_paired else None
+
+
+def _unconfirmed(totals: TickTotals) -> int:
+    """Sent, and the broker has said neither yes nor no."""
+    measured = totals.of_measured
+    answered = sum(measured(PRODUCER, name) for name in ("confirmed", "refused", "returned"))
+    return max(0, measured(PRODUCER, "sent") - answered)
+
+
+def rates_of(totals: TickTotals, facts: RunFacts) -> Rates:
+    scenario, seconds = facts.plan.scenario, facts.measured_seconds
+    if facts.counted is not None:
+        sent, received = facts.counted
+    else:
+        sent = _sent_as_asked(totals.of_measured(PRODUCER, "sent"), facts)
+        received = totals.of_window(CONSUMER, "received")
+    return {
+        "send_rate": None if scenario.only_consumes else per_second(sent, seconds),
+        "receive_rate": None if scenario.only_publishes else per_second(received, seconds),
+    }
+
+
+def _sent_as_asked(sent: int, facts: RunFacts) -> int:
+    """Without what the schedule asked for in the warm-up: where bodies carry only the time of
+    sending, what the warm-up was late with belongs to the measured phase."""
+    planned = facts.plan.expected_messages
+    if planned is None or not facts.plan.scenario.load.has_schedule:
+        return sent
+    return min(sent, planned)
+
+
+def quotients_of(counts: Counts, facts: RunFacts) -> Rates:
+    """The rates of the metrics specification: counts divided by the length of the phase."""
+    counted = {"send_rate": counts["sent"], "receive_rate": counts["received"]}
+    return {
+        name: None if count is None else per_second(count, facts.measured_seconds)
+        for name, count in counted.items()
+    }
+
+
+def per_second(messages: int, seconds: float) -> float:
+    return messages / seconds if seconds else 0.0
+
+
+def expected_deliveries(facts: RunFacts, counts: Counts) -> int | None:
+    """Deliveries the load asked for; those of what was sent where the load finds its own speed, or
+    where the warm-up left more to send; None where it is to receive whatever is there."""
+    planned = facts.plan.expected_deliveries
+    if facts.plan.scenario.only_consumes:
+        return planned
+    of_sent = (counts["sent"] or 0) * facts.plan.copies
+    return of_sent if planned is None or facts.ended_early else max(planned, of_sent)
+
+
+def delivered_share(facts: RunFacts, counts: Counts, expected: int | None) -> float | None:
+    """Never above 1: repeats are no deliveries, also where nobody can tell them apart."""
+    if not expected or not facts.plan.scenario.has_both_ends:
+        return None
+    return min(1.0, (counts["received_once"] or 0) / expected)
+
+
+def never_seen(counts: Counts, facts: RunFacts, round_trips: int) -> dict[str, int]:
+    """Messages that belong to a measure but have no value in it. `round_trips`: how many have
+    one."""
+    # Given up, or still waited for at the end.
+    unanswered = max(0, (counts["sent"] or 0) - round_trips) if _waits(facts) else 0
+    accounts = facts.accounts
+    if accounts is None:
+        return {"round_trip": unanswered}
+    on_their_way = accounts.left_in_broker + accounts.indeterminate
+    unsent = (counts["unsent"] or 0) * facts.plan.copies
+    return {
+        "latency": on_their_way,
+        "delivery_latency": on_their_way + unsent,
+        "round_trip": unanswered,
+    }
+
+
+_EDGE_SECONDS = 2e-6
+"""How far apart the start of a tick and that of its phase may seem: tables cut to microseconds,
+and seconds since the epoch are exact to a quarter of one."""
+
+
+def in_window(tick: Tick, facts: RunFacts) -> bool:
+    if facts.measured_from is None or facts.measured_until is None:
+        return False
+    if _lasts_from_first_to_last(facts):
+        return tick.phase == MEASURE
+    return _starts_in_window(tick.start_seconds, facts)
+
+
+def interval_of(start_seconds: float, facts: RunFacts) -> int | None:
+    """Which interval of the measured phase a tick with its messages belongs to; None if the load
+    never started. What arrives after the phase belongs to the last interval."""
+    if facts.measured_from is None:
+        return None
+    since = max(0.0, start_seconds - facts.measured_from + _EDGE_SECONDS)
+    interval = int(since // facts.plan.scenario.interval_seconds)
+    return min(interval, intervals_of(facts) - 1)
+
+
+def intervals_of(facts: RunFacts) -> int:
+    """How many intervals the measured phase has: at least one, and a rest that is shorter than half
+    of one is part of the last."""
+    length = facts.plan.scenario.interval_seconds
+    whole, rest = divmod(facts.measured_seconds + _EDGE_SECONDS, length)
+    return max(1, int(whole) + (1 if rest >= length / 2 else 0))
+
+
+def _starts_in_window(start_seconds: float, facts: RunFacts) -> bool:
+    if facts.measured_from is None or facts.measured_until is None:
+        return False
+    if _lasts_from_first_to_last(facts):
+        return True
+    return facts.measured_from <= start_seconds + _EDGE_SECONDS < facts.measured_until
+
+
+def _lasts_from_first_to_last(facts: RunFacts) -> bool:
+    """Whether the phase lasts from the first message to the last, whatever ticks they were in."""
+    scenario = facts.plan.scenario
+    return not scenario.has_both_ends and has_open_end(scenario)
+
+
+def throughput_section(pairs: int, found: Sequence[AgentSamples] | None) -> dict[str, Any] | None:
+    """Sums over all pairs, and each pair on its own; None where nothing was to be sampled."""
+    if found is None:
+        return None
+    samples = np.concatenate([np.zeros(0, SAMPLE_DTYPE), *(one.samples for one in found)])
+    samples = samples[np.argsort(samples["pair"], kind="stable")]
+    per_second = samples["messages"] / seconds_of(samples)
+    edges = np.searchsorted(samples["pair"], np.arange(pairs + 1))
+    of_pairs = [
+        throughput(per_second[start:end])
+        for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    ]
+    return {
+        **throughput_of_all(of_pairs).as_dict(),
+        "pairs": [{"pair": pair, **figures.as_dict()} for pair, figures in enumerate(of_pairs)],
+    }

@@ -1,1 +1,0 @@
-"""Carrying out a suite of trials: hooks, what is done already, one trial after the other."""
