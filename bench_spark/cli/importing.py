@@ -1,4 +1,4 @@
-"""`bench-spark import`: scenarios from what other tools were told."""
+"""`bench-spark import`: scenarios from command lines and files of other tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from bench_spark.cli.examples import epilog
 from bench_spark.cli.new_files import ForceOption, write_new_files
 from bench_spark.cli.output import to_stdout
 from bench_spark.config.fields import PLAIN_NAME, PLAIN_NAME_RULE
@@ -21,7 +20,9 @@ from bench_spark.importers.omb import import_omb
 from bench_spark.importers.perftest import import_perftest
 
 app = typer.Typer(
-    help="Scenarios from what other tools were told.", no_args_is_help=True, rich_markup_mode=None
+    help="Scenarios from command lines and files of other tools.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 STANDARD_INPUT = "-"
@@ -35,7 +36,7 @@ NameOption = Annotated[
 ]
 
 
-@app.command(epilog=epilog("import perftest"))
+@app.command()
 def perftest(
     file: Annotated[
         str, typer.Argument(metavar="[FILE]", help="A file with the flags; unset: standard input.")
@@ -54,7 +55,7 @@ def perftest(
     _write(draft, "perftest", directory, force)
 
 
-@app.command(epilog=epilog("import omb"))
+@app.command()
 def omb(
     workload: Annotated[str, typer.Argument(metavar="WORKLOAD.yaml", show_default=False)],
     driver: Annotated[str, typer.Argument(metavar="DRIVER.yaml", show_default=False)],
