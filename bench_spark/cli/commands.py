@@ -65,7 +65,7 @@ COMMANDS = {
     "metrics": ("results:metrics", "Rolling metrics of stored runs."),
     "suite": ("suite:app", "Grids of trials around a scenario."),
     "broker": ("broker:app", "Real brokers on this machine, for trying things out."),
-    "import": ("importing:app", "Scenarios from command lines and files of other tools."),
+    "import": ("importing:app", "Scenarios from the command lines and files of other tools."),
 }
 """By name: module and function, or group of commands, and the first line of its help."""
 
