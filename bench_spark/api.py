@@ -18,15 +18,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-from bench_spark.cli.options import default_store
-from bench_spark.cli.preparing import asked_of, choose_run_id
-from bench_spark.cli.run import carried_out, launched
+from bench_spark import runs
 from bench_spark.config import loader
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.errors import EXIT_INTERRUPTED, EXIT_VALID, ConfigurationError
 from bench_spark.report.live import Quiet, display_for
-from bench_spark.store import Store
+from bench_spark.store import Store, default_store
 from bench_spark.tables import TABLES
 
 if TYPE_CHECKING:
@@ -131,14 +129,16 @@ def run(
     if broker is not None and (ingress or loaded.ingress) and (egress or loaded.egress):
         raise ConfigurationError("broker: would not be used, as ingress and egress name others")
     named = None if broker is None else _given(broker)
-    asked = asked_of(loaded, named, [*map(_given, ingress)], [*map(_given, egress)])
-    chosen_id = choose_run_id(run_id, asked.scenario, asked.ends)
-    place = default_store() if store is None else os.fspath(store)
+    fitted, ends = runs.fit(loaded, named, [*map(_given, ingress)], [*map(_given, egress)])
+    config = runs.prepare(fitted, ends, run_id, master, live)
     display = Quiet(sys.stderr) if progress is None else display_for(progress, live)
+    opened = runs.open_store(default_store() if store is None else os.fspath(store), master)
     try:
-        with launched(asked, chosen_id, place, master, display) as launch:
-            summary = carried_out(launch, asked, display, live)
-            return Result(summary.document, summary.exit_code, Frames(launch.store, chosen_id))
+        with runs.launched(config, opened, master, display) as (spark, config):
+            summary = runs.execute(config, spark, opened, display)
+            return Result(
+                summary.document, summary.exit_code, Frames(opened, config.plan.run_id)
+            )
     except SystemExit as end:
         # How a command ends when Ctrl-C comes before or after the load; here it is Python's own.
         if end.code == EXIT_INTERRUPTED:

@@ -18,11 +18,11 @@ from bench_spark.errors import BenchError, StoreError, TooFewSlots
 from bench_spark.plan import Plan
 from bench_spark.process import watched
 from bench_spark.results.document import RunSummary
+from bench_spark.runs import RunConfig
 from bench_spark.spark.agent_task import start_worker, start_workers
 from bench_spark.spark.dataset_rows import DatasetRows
 from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
-from bench_spark.spark.request import Display, RunRequest
-from bench_spark.spark.run import Run
+from bench_spark.spark.run import Display, Run
 from bench_spark.spark.session import JVM_GONE, free_slots, master_of, start_timeout, wait_for_slots
 from bench_spark.store import Store
 
@@ -77,26 +77,26 @@ class Engine:
             self._ensure_metrics().make_ready(self._start_timeout)
         job.join()
 
-    def run(self, request: RunRequest) -> RunSummary:
+    def run(self, config: RunConfig) -> RunSummary:
         """Run, summarise, store. Raises a PreflightError when the load could not start."""
         began_ns = time.monotonic_ns()
-        self._check_slots(request.plan)
-        request = replace(
-            request, plan=self._rows.given_to(request.plan, request.ends.ingress[0].broker)
+        self._check_slots(config.plan)
+        config = replace(
+            config, plan=self._rows.given_to(config.plan, config.ends.ingress[0].broker)
         )
         metrics = self._ensure_metrics()
         started_at = datetime.now(UTC)
-        self._store.replace_run(request.row(started_at))
-        run = Run(self._spark, self._store, self._display, request, metrics)
+        self._store.replace_run(config.row(started_at))
+        run = Run(self._spark, self._store, self._display, config, metrics)
         try:
             summary = run.carry_out(started_at, began_ns)
         except BenchError as error:
             # A store that fails as well must not hide why the run did.
             with suppress(StoreError):
-                self._store.replace_run(request.row(started_at, failure=error))
+                self._store.replace_run(config.row(started_at, failure=error))
             raise
-        if request.trial is not None and not request.live:
-            self._unpublished.append(request.plan.run_id)
+        if config.trial is not None and not config.live:
+            self._unpublished.append(config.plan.run_id)
             if len(self._unpublished) >= TRIALS_PUBLISHED_TOGETHER:
                 self._publish_trials()
         return summary

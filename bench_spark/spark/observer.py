@@ -38,7 +38,7 @@ from bench_spark.load_course import measured_seconds
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.results.checks import Check
 from bench_spark.results.facts import MissedWhileRunning, RunFacts
-from bench_spark.spark.request import RunRequest
+from bench_spark.runs import RunConfig
 from bench_spark.store import Store
 
 _LIBRARIES = ("pyspark", "delta-spark", "deltalake", "pika", "confluent-kafka", "numpy")
@@ -117,17 +117,17 @@ class RunObserver:
     """Of one run, from before its agents start until its facts are told."""
 
     def __init__(
-        self, spark: SparkSession, store: Store, request: RunRequest, clock: Clock
+        self, spark: SparkSession, store: Store, config: RunConfig, clock: Clock
     ) -> None:
         # Asked now: the JVM may be gone at the end.
         self._driver = driver_environment(spark)
-        self._request = request
-        self._plan = request.plan
+        self._config = config
+        self._plan = config.plan
         self._clock = clock
         self._wall_clock = WallClockWatch(clock.now_ns)
         self._health = AgentHealth()
         self._overhead = SparkOverhead(jvm_pid(spark))
-        self._monitor = Monitor(request.ends, request.plan.run_id, store, clock.now_ns)
+        self._monitor = Monitor(config.ends, config.plan.run_id, store, clock.now_ns)
 
     def see_rows(self, agent: int, rows: list[EventRow]) -> None:
         self._health.add(agent, rows)
@@ -162,8 +162,8 @@ class RunObserver:
         measured_from, measured_until = measured
         return RunFacts(
             plan=self._plan,
-            broker=self._request.ends.shown,
-            brokers=self._request.ends.all_shown,
+            broker=self._config.ends.shown,
+            brokers=self._config.ends.all_shown,
             measured_from=measured_from,
             measured_until=measured_until,
             accounts=accounts_of(self._plan, control),

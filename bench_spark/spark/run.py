@@ -22,12 +22,13 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 from pyspark import InheritableThread
 from pyspark.errors import PySparkException
@@ -59,11 +60,11 @@ from bench_spark.results.checks import Check
 from bench_spark.results.document import RunSummary, summarise
 from bench_spark.results.facts import MissedWhileRunning, missed_in_window
 from bench_spark.results.rows import summary_rows
+from bench_spark.runs import RunConfig
 from bench_spark.spark.agent_task import StoreMarker, in_task, store_marker
 from bench_spark.spark.merge import TickRows
 from bench_spark.spark.metrics import LiveDelay, RollingMetrics, live_check
 from bench_spark.spark.observer import RunObserver
-from bench_spark.spark.request import Display, RunRequest
 from bench_spark.spark.run_messages import RunMessages
 from bench_spark.spark.session import (
     JVM_GONE,
@@ -82,6 +83,22 @@ from bench_spark.transports.leftovers import KnownRun, delete_left_by
 from bench_spark.transports.registry import sweeper_of
 
 CLOSING_SECONDS = 10.0
+
+
+class Display(Protocol):
+    """What the engine tells the person who waits."""
+
+    def step(self, text: str) -> None: ...
+
+    def opening(self, plan: Plan, opened: int) -> None: ...
+
+    def started(self, plan: Plan, timeline: Timeline, now_ns: Callable[[], int]) -> None: ...
+
+    def update(self, window: LiveWindow | None, is_draining: bool) -> None: ...
+
+    def counted(self, totals: Mapping[str, int]) -> None: ...
+
+    def ended(self) -> None: ...
 
 
 class AgentsJob:
@@ -241,18 +258,18 @@ class Run:
         spark: SparkSession,
         store: Store,
         display: Display,
-        request: RunRequest,
+        config: RunConfig,
         metrics: RollingMetrics,
     ) -> None:
         self._spark = spark
         self._store = store
         self._display = display
-        self._request = request
-        self._plan = request.plan
+        self._config = config
+        self._plan = config.plan
         self._metrics = metrics
         self._clock = Clock.local()
-        self._observer = RunObserver(spark, store, request, self._clock)
-        self._messages = RunMessages(store, request.plan)
+        self._observer = RunObserver(spark, store, config, self._clock)
+        self._messages = RunMessages(store, config.plan)
         self._interrupted_by: int | None = None
         self._stopped_by: MissedWhileRunning | None = None
         self._start_error: BenchError | None = None
@@ -279,7 +296,7 @@ class Run:
         committer = Committer(
             self._store,
             self._plan.run_id,
-            live=self._request.live,
+            live=self._config.live,
             tidy_up=lambda: compact_overdue(self._store, self._plan.run_id),
         )
         control = RunControl(
@@ -287,7 +304,7 @@ class Run:
             self._clock.now_ns,
             server.send,
             self._rows_to(committer),
-            holds_start=self._request.live,
+            holds_start=self._config.live,
             on_files=committer.add_files,
         )
         with self._heed_signals(server, control):
@@ -295,7 +312,7 @@ class Run:
                 server.start(control)
                 with store_marker(self._directory_to_share(master)) as marker:
                     job = self._start_job((address.called, server.port), token, marker)
-                    if self._request.live:
+                    if self._config.live:
                         self._warm_metrics(server, control)
                     self._watch(control, server, committer, job, started_at)
                     job.end()
@@ -326,7 +343,7 @@ class Run:
         self, collector: tuple[str, int], token: str, marker: StoreMarker | None
     ) -> AgentsJob:
         tasks = [
-            AgentTask(assignment, self._request.ends, collector, token)
+            AgentTask(assignment, self._config.ends, collector, token)
             for assignment in self._plan.assignments
         ]
         messages = self._messages.directory()
@@ -377,7 +394,7 @@ class Run:
         job: AgentsJob,
         started_at: datetime,
     ) -> None:
-        what = " and the rolling metrics" if self._request.live else ""
+        what = " and the rolling metrics" if self._config.live else ""
         self._display.step(f"starting {len(control.agents)} agent(s){what}")
         began = time.monotonic()
         next_word = began + WAITING_WORD_SECONDS
@@ -430,7 +447,7 @@ class Run:
         self, window: LiveWindow | None, control: RunControl, server: CollectorServer
     ) -> None:
         """End the run at the first whole window of the measured phase that misses an objective."""
-        if not self._request.stops_on_slo or window is None or self._stopped_by is not None:
+        if not self._config.stops_on_slo or window is None or self._stopped_by is not None:
             return
         if control.produced.is_set() or control.stop_reason is not None:
             return
@@ -480,7 +497,7 @@ class Run:
         measured_from = self._timeline(control).measure_start_ns / NANOSECONDS
         # The result says it again: a store that fails now need not end the run.
         with suppress(StoreError):
-            self._store.replace_run(self._request.row(started_at, measured=(measured_from, None)))
+            self._store.replace_run(self._config.row(started_at, measured=(measured_from, None)))
 
     def _timeline(self, control: RunControl) -> Timeline:
         assert control.timeline is not None
@@ -539,7 +556,7 @@ class Run:
         if not gone or scenario.keep_destinations:
             return
         self._display.step("deleting what killed agents have left")
-        sweepers = [sweeper_of(end.broker, end.credentials) for end in self._request.ends.once]
+        sweepers = [sweeper_of(end.broker, end.credentials) for end in self._config.ends.once]
         run = KnownRun(self._plan.run_id, scenario)
         self._left = delete_left_by(run, sweepers, CLOSING_SECONDS)
 
@@ -585,7 +602,7 @@ class Run:
         summary = summary.with_overhead(_overhead_seconds(control, began_ns))
         told = unstored.told_in(summary)
         measured = (facts.measured_from, facts.measured_until)
-        row = self._request.row(started_at, summary=told, measured=measured)
+        row = self._config.row(started_at, summary=told, measured=measured)
         if unstored.keep("its row of `runs`", lambda: store.replace_run(row)):
             return told
         return unstored.told_in(summary)
@@ -602,7 +619,7 @@ class Run:
     def _live_notes(self, control: RunControl) -> tuple[Check, ...]:
         """What those who watched the run have seen of it."""
         _, measured_until = measured_span(self._plan, control)
-        if not self._request.live or control.start_at_ns is None or measured_until is None:
+        if not self._config.live or control.start_at_ns is None or measured_until is None:
             return ()
         until_ns = round(measured_until * NANOSECONDS)
         now_ns = self._clock.now_ns()
@@ -622,13 +639,13 @@ class Run:
             if until_ns is not None:
                 self._metrics.end_measuring(self._plan.run_id, until_ns)
         try:
-            if self._request.trial is not None:
+            if self._config.trial is not None:
                 # Others follow: the metrics need not be waited for.
-                if self._request.live:
+                if self._config.live:
                     self._live_delay = self._metrics.delay(self._plan.run_id)
                     self._metrics.forget_when_done(self._plan.run_id)
                 return ()
-            if self._request.live:
+            if self._config.live:
                 self._metrics.catch_up()
             else:
                 self._metrics.run_once()

@@ -8,14 +8,15 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import psutil
-import typer
 
 from bench_spark.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError, EnvironmentNotReady
 from bench_spark.process import ENDING_SIGNALS, handled
-from bench_spark.report.live import Steps
+
+if TYPE_CHECKING:
+    from bench_spark.report.live import Steps
 
 
 @contextmanager
@@ -59,8 +60,8 @@ def _started(master: str | None, display: Steps) -> Iterator[Any]:
         with _ended_by_signals(jvms):
             try:
                 yield spark
-            except Exception as error:
-                if not isinstance(error, typer.Exit) and (log := log_of_failure()) is not None:
+            except Exception:
+                if (log := log_of_failure()) is not None:
                     display.step(f"Spark's log: {log}")
                 raise
             finally:

@@ -1,0 +1,323 @@
+"""A run from its files to its result: what the command line and the Python API share.
+
+    scenario, ends = runs.fit(runs.load("steady", []), "kafka")
+    config = runs.prepare(scenario, ends)
+    with runs.launched(config, store, master, display) as (spark, config):
+        summary = runs.execute(config, spark, store, display)
+
+Everything that can be found wrong before Spark is started is found before Spark is started.
+"""
+
+from __future__ import annotations
+
+import io
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from bench_spark.config.ends import Ends
+from bench_spark.config.loader import Given, check_run_id, load_scenario, with_ends, with_tags
+from bench_spark.config.models import Scenario
+from bench_spark.config.objectives import parse_objective
+from bench_spark.config.problems import shown_value
+from bench_spark.data.checking import find_doubt, with_records_at
+from bench_spark.doctor.preflight import ask_brokers, with_remedy
+from bench_spark.errors import (
+    EXIT_BUG,
+    EXIT_INTERRUPTED,
+    BenchError,
+    ConfigurationError,
+    StoreError,
+)
+from bench_spark.java import is_submitted
+from bench_spark.plan import SLOTS_FOR_STREAMING, Plan, make_plan
+from bench_spark.report.live import Steps
+from bench_spark.report.plan_text import write_plan
+from bench_spark.results.document import RunSummary
+from bench_spark.results.facts import is_judged_live
+from bench_spark.results.judging import ABORTED, FAILED
+from bench_spark.results.rows import TrialOf, run_row
+from bench_spark.spark.masters import (
+    refuse_too_few_slots,
+    refuse_unshared_store,
+    runs_agents_here,
+    slots_of,
+)
+from bench_spark.spark.session_lifetime import spark_session
+from bench_spark.store import Store
+from bench_spark.transports.registry import fitted_to
+
+_LONGEST_NAME_IN_RUN_ID = 40
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A run that was checked: its plan, its brokers with their logins, and how it is watched."""
+
+    plan: Plan
+    ends: Ends
+    live: bool = True
+    stops_on_slo: bool = False
+    """End the run as soon as a rolling window misses an objective of the scenario."""
+    trial: TrialOf | None = None
+    """What the run is a part of, if it is. Others follow then, so the rolling metrics need not be
+    waited for."""
+    is_provisional: bool = False
+    """Only the running cluster can say how many agents there are; until then the plan has one."""
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.plan.scenario
+
+    def row(self, started_at: datetime, **outcome: Any) -> dict[str, Any]:
+        """The run's row in `runs`; `outcome` as `run_row` takes it."""
+        brokers = self.ends.all_shown
+        return run_row(
+            self.plan, self.ends.shown, started_at, brokers=brokers, trial=self.trial, **outcome
+        )
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def load(
+    scenario: str,
+    overrides: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    objectives: Sequence[str] = (),
+) -> Scenario:
+    """The scenario of a file, with what the command line changes and adds."""
+    return _with_objectives(_tagged(load_scenario(scenario, overrides), tags), objectives)
+
+
+def fit(
+    scenario: Scenario,
+    broker: Given | None,
+    ingress: Sequence[Given] = (),
+    egress: Sequence[Given] = (),
+) -> tuple[Scenario, Ends]:
+    """The scenario as it runs on these brokers; `broker` is whatever of them nobody has named.
+
+    Refuses a scenario that they can never carry out, and secrets that are missing.
+    """
+    named, ends = with_ends(scenario, broker, ingress, egress)
+    fitted = with_records_at(fitted_to(named, ends), ends)
+    for end in ends.once:
+        for source in end.broker.resources:
+            source.token()  # a token that is missing is said now, and not after the run
+    return fitted, ends
+
+
+def refuse_idle_broker(
+    scenario: Scenario, ingress: Sequence[str] | None, egress: Sequence[str] | None
+) -> None:
+    """A broker that was typed and that nothing would be sent to is a misunderstanding."""
+    if (ingress or scenario.ingress) and (egress or scenario.egress):
+        raise ConfigurationError(
+            "--broker: would not be used, as ingress and egress name the brokers; leave it out, or "
+            "name others by --ingress and --egress"
+        )
+
+
+def _with_objectives(scenario: Scenario, texts: Sequence[str]) -> Scenario:
+    """The scenario with the objectives of the command line behind its own."""
+    slo = list(scenario.slo)
+    for text in texts:
+        try:
+            slo.append(parse_objective(text).text)
+        except ValueError as error:
+            raise ConfigurationError(f"--slo: {shown_value(text)}: {error}") from None
+    return scenario.model_copy(update={"slo": slo})
+
+
+def _tagged(scenario: Scenario, texts: Sequence[str]) -> Scenario:
+    """The scenario with the tags of the command line over its own."""
+    tags: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigurationError(f"--tag: {shown_value(text)} is not KEY=VALUE")
+        tags[key] = value
+    return with_tags(scenario, tags, "--tag")
+
+
+# -- before Spark ----------------------------------------------------------------------------------
+
+
+def prepare(
+    scenario: Scenario,
+    ends: Ends,
+    run_id: str | None = None,
+    master: str | None = None,
+    live: bool = True,
+    stops_on_slo: bool = False,
+) -> RunConfig:
+    """Plan a run; no master means this machine, or the one that spark-submit has chosen."""
+    if stops_on_slo:
+        _refuse_unwatched(scenario, live)
+    chosen_id = choose_run_id(run_id, scenario.name, ends.name)
+    plan = plan_for(scenario, chosen_id, _settled(master))
+    return RunConfig(
+        plan or make_plan(scenario, chosen_id),
+        ends,
+        live,
+        stops_on_slo,
+        is_provisional=plan is None,
+    )
+
+
+def _refuse_unwatched(scenario: Scenario, live: bool) -> None:
+    """Only what is watched can end a run."""
+    if not live:
+        raise ConfigurationError("--stop-on-slo: --no-live has no rolling windows to watch")
+    if not any(map(is_judged_live, scenario.slo)):
+        raise ConfigurationError(
+            '--stop-on-slo: needs an objective of a measure or a rate, as in --slo "p99 < 50ms"; '
+            f"there is none among the {len(scenario.slo)} given"
+        )
+
+
+def _settled(master: str | None) -> str | None:
+    if not is_submitted():
+        return master
+    if master is not None:
+        raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
+    from bench_spark.spark.session import settled_master
+
+    return settled_master()
+
+
+def plan_for(scenario: Scenario, run_id: str, master: str | None) -> Plan | None:
+    """The plan on this master; None if only the running cluster can say how many agents fit."""
+    slots = slots_of(master)
+    if slots is None and scenario.agents == "auto":
+        return None
+    plan = make_plan(scenario, run_id) if slots is None else make_plan(scenario, run_id, slots)
+    if master is not None:
+        refuse_too_few_slots(plan, master)
+    return plan
+
+
+def plan_for_cluster(
+    spark: Any, scenario: Scenario, run_id: str, say: Callable[[str], None] = lambda text: None
+) -> Plan:
+    """The plan for as many agents as fit into the executors that are there once no more come."""
+    from bench_spark.spark.session import (
+        executors,
+        start_timeout,
+        wait_for_all_slots,
+        wait_for_slots,
+    )
+
+    timeout_seconds = start_timeout(spark)
+    if scenario.load.scope == "per_agent":
+        slots = wait_for_all_slots(spark, timeout_seconds, say)
+    else:
+        useful = SLOTS_FOR_STREAMING + scenario.producers + scenario.consumers
+        slots = wait_for_slots(spark, useful, timeout_seconds, say)
+    return make_plan(scenario, run_id, slots, executors(spark))
+
+
+def choose_run_id(given: str | None, *names: str) -> str:
+    """As given, else a new one."""
+    if given is not None:
+        return check_run_id(given)
+    return new_run_id(*(name[:_LONGEST_NAME_IN_RUN_ID] for name in names))
+
+
+def new_run_id(*names: str) -> str:
+    """Says what ran and when, and is unique without asking anyone."""
+    return "-".join([*names, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2)])
+
+
+def open_store(uri: str, master: str | None) -> Store:
+    """A store to write to, which is made where there is none."""
+    if (chosen := _settled(master)) is not None:
+        refuse_unshared_store(uri, chosen)
+    return Store(uri).open()
+
+
+@contextmanager
+def claimed(config: RunConfig, store: Store) -> Iterator[None]:
+    """Take the run's id, before anything is done in its name: nobody else can have it then.
+
+    A run that ends on its way to the load, by an error or a signal, ends its row here.
+    """
+    run_id = config.plan.run_id
+    if not store.claim_run(config.row(datetime.now(UTC))):
+        raise ConfigurationError(f"--run-id: the store has a run {run_id} already; choose another")
+    try:
+        yield
+    except BaseException as error:
+        # An error of the store's own must not hide this one.
+        with suppress(StoreError):
+            store.end_run(run_id, *_end_by(error))
+        raise
+
+
+def _end_by(error: BaseException) -> tuple[str, str, int]:
+    """Status, reason and exit code of a run that ended on its way to the load."""
+    if isinstance(error, BenchError):
+        return FAILED, str(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return ABORTED, "interrupted", EXIT_INTERRUPTED
+    if isinstance(error, SystemExit):
+        return ABORTED, "interrupted", error.code if isinstance(error.code, int) else EXIT_BUG
+    return FAILED, f"unexpected {type(error).__name__}", EXIT_BUG
+
+
+# -- with Spark ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def launched(
+    config: RunConfig, store: Store, master: str | None, display: Steps, is_run: bool = True
+) -> Iterator[tuple[Any, RunConfig]]:
+    """A session on the master that was asked for, or on the one that spark-submit has chosen, and
+    the run with the plan that is carried out there.
+
+    `is_run`: the id is that of a run, and not of a search of several. Nothing touches a broker
+    before the id is ours; a run that is refused leaves it to the next.
+    """
+    if doubt := find_doubt(config.scenario):
+        display.step(f"warning: {doubt}")
+    with claimed(config, store) if is_run else nullcontext():
+        ask_brokers(config.scenario, config.ends, runs_agents_here(master), display)
+        agents = 0 if config.is_provisional else len(config.plan.assignments)
+        with spark_session(session_master(master, agents), display) as spark:
+            if config.is_provisional:
+                scenario, run_id = config.scenario, config.plan.run_id
+                plan = plan_for_cluster(spark, scenario, run_id, display.step)
+                config = replace(config, plan=plan, is_provisional=False)
+            text = io.StringIO()
+            write_plan(config.plan, config.ends.shown, text, config.ends.all_shown)
+            display.detail(f"run {config.plan.run_id} into {store.uri}\n{text.getvalue()}")
+            yield spark, config
+
+
+def session_master(master: str | None, agents: int) -> str | None:
+    """The master to start Spark on; None where spark-submit has started it."""
+    from bench_spark.spark.session import local_session_master
+
+    return None if is_submitted() else master or local_session_master(agents)
+
+
+def execute(
+    config: RunConfig,
+    spark: Any,
+    store: Store,
+    display: Steps,
+    trigger_seconds: float | None = None,
+) -> RunSummary:
+    """Carry out one run on the session that is there."""
+    from bench_spark.spark.engine import Engine
+
+    display.name_next(f"{config.scenario.name} on {config.ends.name}")
+    with (
+        closing(Engine(spark, store, display, trigger_seconds)) as engine,
+        with_remedy(config.ends),
+    ):
+        return engine.run(config)
