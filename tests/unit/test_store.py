@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable
 
 from bench_spark.errors import StoreError, StoreNotReady
+from bench_spark.store import delta as store_module
 from bench_spark.store.arrow import RUNS, SCHEMAS
 from bench_spark.store.delta import Store
-from bench_spark.store.delta import delta as store_module
 from bench_spark.store.schema import SCHEMA_NUMBER, SCHEMA_PROPERTY
 
 

@@ -16,9 +16,9 @@ from bench_spark.core.hdr import Histogram, SparseHistogram, shape_for
 from bench_spark.driver.committer import events_table
 from bench_spark.results.totals import TickTotals, statistics
 from bench_spark.spark.run import compact_overdue
+from bench_spark.store import delta as store_module
 from bench_spark.store.checksums import KEPT
 from bench_spark.store.delta import Store
-from bench_spark.store.delta import delta as store_module
 from bench_spark.store.schema import PROPERTIES
 
 HIGHEST_US = 10_000_000
