@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bench_spark import runs
+from bench_spark.cache import default_store
 from bench_spark.config import loader
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.errors import EXIT_INTERRUPTED, EXIT_VALID, ConfigurationError
 from bench_spark.report.live import Quiet, display_for
-from bench_spark.store import Store, default_store
-from bench_spark.tables import TABLES
+from bench_spark.store.arrow import SCHEMAS
+from bench_spark.store.delta import Store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,21 +85,21 @@ class Frames(Mapping[str, "pd.DataFrame"]):
         self._read: dict[str, pd.DataFrame] = {}
 
     def __getitem__(self, name: str) -> pd.DataFrame:
-        if name not in TABLES:
-            raise KeyError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
+        if name not in SCHEMAS:
+            raise KeyError(f"there is no table {name!r}; there are {', '.join(SCHEMAS)}")
         if name not in self._read:
             rows = self._store.read(name, run_id=self._run_id).to_pandas()
             self._read[name] = _newest(rows) if name == "metrics" else rows
         return self._read[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(TABLES)
+        return iter(SCHEMAS)
 
     def __len__(self) -> int:
-        return len(TABLES)
+        return len(SCHEMAS)
 
     def __repr__(self) -> str:
-        return f"Frames({', '.join(TABLES)} of {self._run_id})"
+        return f"Frames({', '.join(SCHEMAS)} of {self._run_id})"
 
 
 def run(
@@ -136,9 +137,7 @@ def run(
     try:
         with runs.launched(config, opened, master, display) as (spark, config):
             summary = runs.execute(config, spark, opened, display)
-            return Result(
-                summary.document, summary.exit_code, Frames(opened, config.plan.run_id)
-            )
+            return Result(summary.document, summary.exit_code, Frames(opened, config.plan.run_id))
     except SystemExit as end:
         # How a command ends when Ctrl-C comes before or after the load; here it is Python's own.
         if end.code == EXIT_INTERRUPTED:

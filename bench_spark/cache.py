@@ -1,9 +1,17 @@
-"""Where files live between two commands: jars, the class-data archive, running brokers."""
+"""Where files live between two commands: jars, the class-data archive, running brokers, tables."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+DEFAULT_STORE = "bench-store"
+STORE_VARIABLE = "BENCH_SPARK_STORE"
+
+
+def default_store() -> str:
+    """The store of a command, or a call, that names none."""
+    return os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
 
 
 def cache_directory() -> Path:

@@ -47,7 +47,7 @@ from bench_spark.spark.masters import (
     slots_of,
 )
 from bench_spark.spark.session_lifetime import spark_session
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.transports.registry import fitted_to
 
 _LONGEST_NAME_IN_RUN_ID = 40

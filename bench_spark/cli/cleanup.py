@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from bench_spark.cli.options import DEFAULT_BROKER, DEFAULT_STORE, BrokerOption, StoreOption
+from bench_spark.cache import DEFAULT_STORE
+from bench_spark.cli.options import DEFAULT_BROKER, BrokerOption, StoreOption
 from bench_spark.cli.output import to_stdout
 from bench_spark.cli.results import RowFormatOption
 from bench_spark.config.broker import Broker, resolve_credentials
@@ -21,7 +22,7 @@ from bench_spark.config.problems import shown_value
 from bench_spark.driver_process import end_abandoned
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.rows import RowFormat, Rows, write_rows
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.transports.leftovers import (
     KnownRun,
     Leftover,

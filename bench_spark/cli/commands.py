@@ -17,11 +17,11 @@ PROGRAM = "bench-spark"
 COMMANDS = {
     "run": ("run:run", "Run SCENARIO on a broker and print the result."),
     "search-window": (
-        "search_window:search_window",
+        "search:search_window",
         "Find the number of messages in flight that gives SCENARIO the highest throughput.",
     ),
     "search-rate": (
-        "search_rate:search_rate",
+        "search:search_rate",
         "Find the highest rate that SCENARIO sustains on a broker.",
     ),
     "init": ("init:init", "Write a scenario and a broker file to start from."),
@@ -47,7 +47,7 @@ COMMANDS = {
         "Compare runs with a baseline: differences with their confidence intervals.",
     ),
     "messages": (
-        "messages:messages",
+        "results:messages",
         "Join the traced messages of a run again, exactly, from the table `messages`.",
     ),
     "sql": (
@@ -63,7 +63,7 @@ COMMANDS = {
         "Show, and with --delete remove, what killed runs have left in a broker.",
     ),
     "metrics": ("results:metrics", "Rolling metrics of stored runs."),
-    "suite": ("suite:app", "Grids of trials around a scenario."),
+    "suite": ("compare:suite_app", "Grids of trials around a scenario."),
     "broker": ("broker:app", "Real brokers on this machine, for trying things out."),
     "import": ("importing:app", "Scenarios from the command lines and files of other tools."),
 }

@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from bench_spark.cli.options import DEFAULT_STORE, StoreOption, default_store
+from bench_spark.cache import DEFAULT_STORE, default_store
+from bench_spark.cli.options import QuietOption, StoreOption, VerboseOption, display_of
 from bench_spark.cli.output import to_stdout
-from bench_spark.cli.preparing import choose_run_id, plan_for
-from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
-from bench_spark.cli.spark_session import spark_session
 from bench_spark.config.broker import Broker
 from bench_spark.config.ends import Ends
 from bench_spark.config.loader import load_scenario
 from bench_spark.config.models import Scenario
 from bench_spark.errors import EXIT_INTERRUPTED
-from bench_spark.plan import Plan
 from bench_spark.report.descriptions import load_of
 from bench_spark.report.formatting import one_line
 from bench_spark.report.live import Steps
 from bench_spark.report.measures import Document
 from bench_spark.report.rows import RowFormat, Rows, write_rows
 from bench_spark.report.terminal import write_side_by_side
-from bench_spark.store import Store
+from bench_spark.runs import RunConfig, prepare
+from bench_spark.spark.session_lifetime import spark_session
+from bench_spark.store.delta import Store
 
 if TYPE_CHECKING:
     from bench_spark.results.document import RunSummary
@@ -45,8 +44,7 @@ class Trial:
     """One of the demo's runs."""
 
     heading: str
-    broker: Broker
-    plan: Plan
+    config: RunConfig
 
 
 def demo(
@@ -72,7 +70,7 @@ def demo(
             for scenario, label in ((at_rate, "rate"), (at_most, "maximum"))
             for name in BROKERS
         ]
-        agents = max(len(trial.plan.assignments) for trial in trials)
+        agents = max(len(trial.config.plan.assignments) for trial in trials)
         with spark_session(local_session_master(agents), display) as spark:
             outcomes = _run_all(spark, opened, display, trials)
             _print_comparison(trials, [outcome.document for outcome in outcomes])
@@ -86,24 +84,21 @@ def demo(
 
 
 def _trial(scenario: Scenario, label: str, broker: Broker) -> Trial:
-    plan = plan_for(scenario, choose_run_id(None, scenario, broker), master=None)
-    assert plan is not None, "this machine's slots are known"
-    return Trial(f"{broker.name} {label}", broker, plan)
+    return Trial(f"{broker.name} {label}", prepare(scenario, Ends.of(broker)))
 
 
 def _run_all(spark: Any, store: Store, display: Steps, trials: Sequence[Trial]) -> list[RunSummary]:
     """Every trial in turn, until one is interrupted."""
     from bench_spark.spark.engine import Engine
-    from bench_spark.spark.request import RunRequest
 
     outcomes: list[RunSummary] = []
     with closing(Engine(spark, store, display)) as engine:
         for number, trial in enumerate(trials, start=1):
-            load = load_of(trial.plan.scenario.dump())
-            display.detail(f"run {trial.plan.run_id} into {store.uri}")
-            display.step(f"run {number} of {len(trials)}: {trial.broker.name}, {load}")
+            load = load_of(trial.config.scenario.dump())
+            display.detail(f"run {trial.config.plan.run_id} into {store.uri}")
+            display.step(f"run {number} of {len(trials)}: {trial.config.ends.name}, {load}")
             display.name_next(trial.heading)
-            outcomes.append(engine.run(RunRequest(trial.plan, Ends.of(trial.broker))))
+            outcomes.append(engine.run(trial.config))
             if outcomes[-1].exit_code >= EXIT_INTERRUPTED:
                 break
     return outcomes

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bench_spark.cli.options import BROKER_VARIABLE, DEFAULT_STORE, StoreOption
+from bench_spark.cache import DEFAULT_STORE
+from bench_spark.cli.options import BROKER_VARIABLE, StoreOption
 from bench_spark.cli.output import to_stdout
 from bench_spark.doctor.finding import Level, examine
 from bench_spark.errors import EXIT_PREFLIGHT

@@ -9,23 +9,9 @@ from typing import Annotated
 
 import typer
 
-from bench_spark.cli.options import (
-    DEFAULT_BROKER,
-    BrokerOption,
-    EgressOption,
-    IngressOption,
-    ScenarioArgument,
-    SetOption,
-    is_typed,
-)
+from bench_spark import runs
+from bench_spark.cli.options import LoadOptions, ScenarioArgument, SetOption, with_options
 from bench_spark.cli.output import to_stdout
-from bench_spark.cli.preparing import (
-    asked_of,
-    choose_run_id,
-    load,
-    plan_for,
-    refuse_idle_broker,
-)
 from bench_spark.conf_files import shipped
 from bench_spark.config.loader import load_broker, load_scenario
 from bench_spark.config.models import Scenario
@@ -51,11 +37,11 @@ def validate(
     """
     loaded = load_scenario(scenario, overrides or [])
     if broker is not None:
-        refuse_idle_broker(loaded, None, None)
+        runs.refuse_idle_broker(loaded, None, None)
     ends = []
     if broker is not None or (loaded.ingress and loaded.egress):
-        asked = asked_of(loaded, broker)
-        checked, ends = asked.scenario, asked.ends.all_shown
+        checked, fitted = runs.fit(loaded, broker)
+        ends = fitted.all_shown
     else:
         checked = with_checked_files(loaded)
     lines = [
@@ -82,32 +68,15 @@ def _about_dataset(scenario: Scenario) -> Iterator[str]:
         yield f"warning: {doubt}"
 
 
-def plan(
-    context: typer.Context,
-    scenario: ScenarioArgument,
-    broker: BrokerOption = DEFAULT_BROKER,
-    ingress: IngressOption = None,
-    egress: EgressOption = None,
-    overrides: SetOption = None,
-) -> None:
+@with_options
+def plan(load: LoadOptions) -> None:
     """Show who would do what, and for how long.
 
     The plan is for this machine. Nothing is started.
     """
-    asked = load(
-        scenario,
-        broker,
-        overrides or [],
-        (),
-        ingress or [],
-        egress or [],
-        is_broker_typed=is_typed(context, "broker"),
-    )
-    run_id = choose_run_id(None, asked.scenario, asked.ends)
-    made = plan_for(asked.scenario, run_id, master=None)
-    assert made is not None, "this machine's slots are known"
-    ends = asked.ends
-    to_stdout(lambda writer: write_plan(made, ends.shown, writer, ends.all_shown))
+    scenario, ends = load.load()
+    config = runs.prepare(scenario, ends)
+    to_stdout(lambda writer: write_plan(config.plan, ends.shown, writer, ends.all_shown))
 
 
 class FileKind(StrEnum):

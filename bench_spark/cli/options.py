@@ -1,19 +1,31 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, each declared once.
+
+Options that go together are a record: a command takes the record, and `with_options` shows its
+fields to Typer.
+"""
 
 from __future__ import annotations
 
-import os
+import inspect
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from bench_spark.cache import DEFAULT_STORE, STORE_VARIABLE
 from bench_spark.conf_files import shipped
+from bench_spark.errors import ConfigurationError
 
-DEFAULT_STORE = "bench-store"
+if TYPE_CHECKING:
+    from bench_spark.config.ends import Ends
+    from bench_spark.config.models import Scenario
+    from bench_spark.report.live import Steps, Verbosity
+
 DEFAULT_BROKER = "kafka"
-
-_STORE_VARIABLE = "BENCH_SPARK_STORE"
 BROKER_VARIABLE = "BENCH_SPARK_BROKER"
 
 
@@ -70,12 +82,16 @@ SetOption = Annotated[
         help="Override a key of the scenario, as in load.rate_per_second=5000; repeatable.",
     ),
 ]
+TagOption = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="KEY=VALUE", help="Stored with each run; repeatable."),
+]
 StoreOption = Annotated[
     str,
     typer.Option(
         "--store",
         metavar="PATH",
-        envvar=_STORE_VARIABLE,
+        envvar=STORE_VARIABLE,
         help="Directory or URI of the Delta tables.",
     ),
 ]
@@ -100,6 +116,91 @@ FormatsOption = Annotated[
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run id, as `runs` lists it.", show_default=False)
 ]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress: the result and errors only.")
+]
+VerboseOption = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Every step with its time, and what was decided."),
+]
+
+
+# -- records of options ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """The load that is asked for, and the brokers that carry it."""
+
+    scenario: ScenarioArgument
+    broker: BrokerOption = DEFAULT_BROKER
+    ingress: IngressOption = None
+    egress: EgressOption = None
+    overrides: SetOption = None
+    tags: TagOption = None
+    typed: frozenset[str] = field(default=frozenset(), kw_only=True)
+    """Options that were given on the command line, and not by a variable or a default."""
+
+    def load(
+        self, changes: Sequence[str] = (), objectives: Sequence[str] = ()
+    ) -> tuple[Scenario, Ends]:
+        """The scenario with the changes of a command behind those of the user, and its brokers."""
+        from bench_spark import runs
+
+        overrides = [*(self.overrides or []), *changes]
+        scenario = runs.load(self.scenario, overrides, self.tags or [], objectives)
+        if "broker" in self.typed:
+            runs.refuse_idle_broker(scenario, self.ingress, self.egress)
+        return runs.fit(scenario, self.broker, self.ingress or [], self.egress or [])
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """Where a command runs and what it says of it, on standard error."""
+
+    store: StoreOption = DEFAULT_STORE
+    master: MasterOption = None
+    quiet: QuietOption = False
+    verbose: VerboseOption = False
+
+    def display(self, live: bool = True) -> Steps:
+        return display_of(self.quiet, self.verbose, live)
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Let Typer see the fields of the records that a command takes as options of the command."""
+    shown: dict[str, inspect.Parameter] = {}
+    records: dict[str, Any] = {}
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        if not is_dataclass(parameter.annotation):
+            shown[name] = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            continue
+        record: Any = parameter.annotation
+        records[name] = record
+        hints = get_type_hints(record, include_extras=True)
+        for option in inspect.signature(record).parameters.values():
+            if option.name != "typed":
+                shown[option.name] = option.replace(
+                    kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[option.name]
+                )
+
+    def call(context: typer.Context, **given: Any) -> None:
+        for name, record in records.items():
+            known = [one.name for one in fields(record)]
+            values = {key: given.pop(key) for key in known if key in given}
+            if "typed" in known:
+                values["typed"] = frozenset(key for key in values if is_typed(context, key))
+            given[name] = record(**values)
+        command(**given)
+
+    context = inspect.Parameter(
+        "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+    )
+    parameters = [context, *shown.values()]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {one.name: one.annotation for one in parameters}
+    call.__doc__, call.__name__ = command.__doc__, command.__name__
+    return call
 
 
 def is_typed(context: typer.Context, parameter: str) -> bool:
@@ -108,6 +209,72 @@ def is_typed(context: typer.Context, parameter: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def default_store() -> str:
-    """The store of a command that names none."""
-    return os.environ.get(_STORE_VARIABLE) or DEFAULT_STORE
+# -- what options mean -----------------------------------------------------------------------------
+
+
+def verbosity_of(quiet: bool, verbose: bool) -> Verbosity:
+    from bench_spark.report.live import Verbosity
+
+    if quiet and verbose:
+        raise ConfigurationError("--quiet, --verbose: give one of them at most")
+    return Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.NORMAL
+
+
+def display_of(quiet: bool, verbose: bool, live: bool = True) -> Steps:
+    from bench_spark.report.live import display_for
+
+    return display_for(sys.stderr, live, verbosity_of(quiet, verbose))
+
+
+def suite_displays(quiet: bool, verbose: bool) -> tuple[Steps, Steps]:
+    """For a suite and for each of its trials: of these a terminal shows where they are, and a log
+    only what became of them, unless everything is wanted."""
+    from bench_spark.report.live import display_for_trials
+
+    own = display_of(quiet, verbose, live=False)
+    if quiet or verbose:
+        return own, display_of(quiet, verbose)
+    return own, display_for_trials(sys.stderr)
+
+
+DURATION_KEY = "phases.measure_seconds"
+_DURATION_RULE = "numbers with s, m or h, as in 90s, 15m, 8h or 1h30m"
+_DURATION = re.compile(
+    r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?"
+)
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+def duration_changes(text: str | None, overrides: Sequence[str]) -> list[str]:
+    """The key that `--duration` stands for; it is not given twice."""
+    if text is None:
+        return []
+    if any(one.partition("=")[0].strip() == DURATION_KEY for one in overrides):
+        raise ConfigurationError(
+            f"--duration: sets {DURATION_KEY}, which --set sets too; give one of them"
+        )
+    return [f"{DURATION_KEY}={parse_duration(text):g}"]
+
+
+def parse_duration(text: str) -> float:
+    """In seconds."""
+    from bench_spark.config.problems import shown_value
+
+    found = _DURATION.fullmatch(text.strip())
+    seconds = 0.0
+    if found is not None:
+        seconds = sum(float(found[unit] or 0) * worth for unit, worth in _SECONDS.items())
+    if seconds <= 0:
+        raise ConfigurationError(
+            f"--duration: {shown_value(text)} is not allowed; allowed: {_DURATION_RULE}"
+        )
+    return seconds
+
+
+def refuse_other_end(duration: str | None, scenario: Scenario) -> None:
+    """A run that a number of messages ends does not last as long as it is told to."""
+    if duration is not None and scenario.load.messages is not None:
+        raise ConfigurationError(
+            "--duration: load.messages ends the measured phase of this scenario; unset it with "
+            "--set load.messages=null"
+        )

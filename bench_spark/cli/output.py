@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TextIO, TypeVar
 
-from bench_spark.cli.options import default_store
+from bench_spark.cache import default_store
 from bench_spark.cli.stored import run_report
 from bench_spark.config.problems import nearest, shown_path, shown_value
 from bench_spark.errors import ConfigurationError, StoreError
@@ -20,7 +20,7 @@ from bench_spark.report.html_run import write_run_html
 from bench_spark.report.measures import Document
 from bench_spark.report.parquet import parquet_of
 from bench_spark.report.terminal import write_terminal
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 Result = TypeVar("Result")
 """What is written: the document of a run, of a search, of a comparison, or the table of a suite."""

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench_spark.cli.durations import duration_overrides, refuse_other_end
-from bench_spark.cli.endpoints import (
+from bench_spark import runs
+from bench_spark.cli.options import (
+    FormatsOption,
+    LoadOptions,
+    SessionOptions,
+    duration_changes,
+    refuse_other_end,
+    with_options,
+)
+from bench_spark.cli.output import parse_formats
+from bench_spark.cli.watch import (
     DashboardOption,
     PrometheusOption,
     dashboard_at,
@@ -18,57 +26,17 @@ from bench_spark.cli.endpoints import (
     exporting,
     html_command,
 )
-from bench_spark.cli.masters import runs_agents_here
-from bench_spark.cli.options import (
-    DEFAULT_BROKER,
-    DEFAULT_STORE,
-    BrokerOption,
-    EgressOption,
-    FormatsOption,
-    IngressOption,
-    MasterOption,
-    ScenarioArgument,
-    SetOption,
-    StoreOption,
-    is_typed,
-)
-from bench_spark.cli.output import parse_formats
-from bench_spark.cli.preflight import ask_brokers, with_remedy
-from bench_spark.cli.preparing import (
-    Asked,
-    Ready,
-    choose_run_id,
-    claimed,
-    load,
-    plan_for_cluster,
-    settle,
-)
-from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
-from bench_spark.cli.spark_session import spark_session
-from bench_spark.config.models import Scenario
-from bench_spark.data.checking import find_doubt
 from bench_spark.errors import ConfigurationError
-from bench_spark.java import is_submitted
-from bench_spark.plan import Plan
-from bench_spark.report.live import Steps
-from bench_spark.report.plan_text import write_plan
-from bench_spark.results.facts import is_judged_live
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 if TYPE_CHECKING:
-    from bench_spark.results.document import RunSummary
     from bench_spark.watch.dashboard import Dashboard
 
 
+@with_options
 def run(
-    context: typer.Context,
-    scenario: ScenarioArgument,
-    broker: BrokerOption = DEFAULT_BROKER,
-    ingress: IngressOption = None,
-    egress: EgressOption = None,
-    overrides: SetOption = None,
-    store: StoreOption = DEFAULT_STORE,
-    master: MasterOption = None,
+    load: LoadOptions,
+    session: SessionOptions,
     run_id: Annotated[
         str | None,
         typer.Option(
@@ -117,14 +85,8 @@ def run(
         ),
     ] = False,
     formats: FormatsOption = None,
-    tags: Annotated[
-        list[str] | None,
-        typer.Option("--tag", metavar="KEY=VALUE", help="Stored with the run; repeatable."),
-    ] = None,
     prometheus: PrometheusOption = None,
     dashboard: DashboardOption = None,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Run SCENARIO on a broker and print the result.
 
@@ -136,56 +98,29 @@ def run(
         raise ConfigurationError("--trigger-seconds: --no-live makes the metrics afterwards, once")
     if dashboard is not None and not live:
         raise ConfigurationError("--dashboard: --no-live makes its metrics afterwards, once")
-    shown = display_of(quiet, verbose, live)
-    outputs = parse_formats(formats or ["terminal"], store)
+    shown = session.display(live)
+    outputs = parse_formats(formats or ["terminal"], session.store)
     metrics_at = endpoint_of("--prometheus", prometheus)
     page_at = endpoint_of("--dashboard", dashboard)
-    asked = load(
-        scenario,
-        broker,
-        duration_overrides(duration, overrides or []),
-        tags or [],
-        ingress or [],
-        egress or [],
-        slo or [],
-        is_broker_typed=is_typed(context, "broker"),
-    )
-    refuse_other_end(duration, asked.scenario)
-    if stop_on_slo:
-        _refuse_unwatched(asked.scenario, live)
-    chosen_id = choose_run_id(run_id, asked.scenario, asked.ends)
+    scenario, ends = load.load(duration_changes(duration, load.overrides or []), slo or [])
+    refuse_other_end(duration, scenario)
+    config = runs.prepare(scenario, ends, run_id, session.master, live, stop_on_slo)
+    store = runs.open_store(session.store, session.master)
     with (
-        exporting(shown, metrics_at, asked.ends.name) as display,
+        exporting(shown, metrics_at, ends.name) as display,
         dashboard_at(page_at, display) as page,
-        launched(asked, chosen_id, store, master, display) as launch,
-        _shown_on(page, launch, html_command(chosen_id, store)),
+        runs.launched(config, store, session.master, display) as (spark, planned),
+        _shown_on(
+            page, store, planned.plan.run_id, html_command(planned.plan.run_id, session.store)
+        ),
     ):
-        summary = carried_out(launch, asked, display, live, trigger_seconds, stop_on_slo)
+        summary = runs.execute(planned, spark, store, display, trigger_seconds)
         outputs.write(summary.document)
     raise typer.Exit(summary.exit_code)
 
 
-def _refuse_unwatched(scenario: Scenario, live: bool) -> None:
-    """Only what is watched can end a run."""
-    if not live:
-        raise ConfigurationError("--stop-on-slo: --no-live has no rolling windows to watch")
-    if not any(map(is_judged_live, scenario.slo)):
-        raise ConfigurationError(
-            '--stop-on-slo: needs an objective of a measure or a rate, as in --slo "p99 < 50ms"; '
-            f"there is none among the {len(scenario.slo)} given"
-        )
-
-
-class Launch(NamedTuple):
-    """What a load needs beside the broker: a session, an open store, and a plan."""
-
-    spark: Any
-    store: Store
-    plan: Plan
-
-
 @contextmanager
-def _shown_on(page: Dashboard | None, launch: Launch, show_again: str) -> Iterator[None]:
+def _shown_on(page: Dashboard | None, store: Store, run_id: str, show_again: str) -> Iterator[None]:
     if page is None:
         yield
         return
@@ -193,67 +128,9 @@ def _shown_on(page: Dashboard | None, launch: Launch, show_again: str) -> Iterat
     from bench_spark.watch.followed_run import FollowedRun
 
     # A store of its own: the run's handles are busy with appending.
-    followed = FollowedRun(Store(launch.store.uri), launch.plan.run_id)
+    followed = FollowedRun(Store(store.uri), run_id)
     following = FollowingThread(page, followed, show_again)
     try:
         yield
     finally:
         following.close()
-
-
-@contextmanager
-def launched(
-    asked: Asked, run_id: str, store: str, master: str | None, display: Steps, is_run: bool = True
-) -> Iterator[Launch]:
-    """A session on the master that was asked for, or on the one that spark-submit has chosen.
-
-    `is_run`: the id is that of a run, and not of a search of several. Nothing touches a broker
-    before the id is ours; a run that is refused leaves it to the next.
-    """
-    if doubt := find_doubt(asked.scenario):
-        display.step(f"warning: {doubt}")
-    chosen = master
-    if is_submitted():
-        if master is not None:
-            raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
-        from bench_spark.spark.session import settled_master
-
-        chosen = settled_master()
-    ready = settle(asked.scenario, run_id, store, chosen)
-    with claimed(asked, ready) if is_run else nullcontext():
-        ask_brokers(asked.scenario, asked.ends, runs_agents_here(master), display)
-        from bench_spark.spark.session import local_session_master
-
-        agents = len(ready.plan.assignments) if ready.plan is not None else 0
-        own = None if is_submitted() else master or local_session_master(agents)
-        with spark_session(own, display) as spark:
-            yield _launch(spark, asked, ready, display)
-
-
-def _launch(spark: Any, asked: Asked, ready: Ready, display: Steps) -> Launch:
-    plan = ready.plan or plan_for_cluster(spark, asked.scenario, ready.run_id, display.step)
-    text = io.StringIO()
-    write_plan(plan, asked.ends.shown, text, asked.ends.all_shown)
-    display.detail(f"run {plan.run_id} into {ready.store.uri}\n{text.getvalue()}")
-    return Launch(spark, ready.store, plan)
-
-
-def carried_out(
-    launch: Launch,
-    asked: Asked,
-    display: Steps,
-    live: bool,
-    trigger_seconds: float | None = None,
-    stops_on_slo: bool = False,
-) -> RunSummary:
-    """One run on the session that is there."""
-    from bench_spark.spark.engine import Engine
-    from bench_spark.spark.request import RunRequest
-
-    display.name_next(f"{asked.scenario.name} on {asked.ends.name}")
-    request = RunRequest(launch.plan, asked.ends, live, stops_on_slo=stops_on_slo)
-    with (
-        closing(Engine(launch.spark, launch.store, display, trigger_seconds)) as engine,
-        with_remedy(asked.ends),
-    ):
-        return engine.run(request)

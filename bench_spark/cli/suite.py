@@ -4,47 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, TextIO
 
 import typer
 
-from bench_spark.cli.asked_suite import (
-    AskedSuite,
-    QuickOption,
-    SuiteArgument,
-    SuiteBrokerOption,
-    VariantOption,
-    load,
-)
-from bench_spark.cli.masters import refuse_unshared_store, runs_agents_here
+from bench_spark.cache import DEFAULT_STORE
 from bench_spark.cli.options import (
-    DEFAULT_STORE,
+    BROKER_VARIABLE,
+    DEFAULT_BROKER,
     EgressOption,
     IngressOption,
-    MasterOption,
+    SessionOptions,
     SetOption,
     StoreOption,
-    is_typed,
+    complete,
+    suite_displays,
+    with_options,
 )
 from bench_spark.cli.output import Formats, Outputs, parse_formats_of, to_stdout, write_bytes
-from bench_spark.cli.progress import QuietOption, VerboseOption, suite_displays
-from bench_spark.cli.spark_session import spark_session
-from bench_spark.cli.suite_compare import compare
-from bench_spark.cli.suite_trials import agents_of, ask_broker, run_trials
 from bench_spark.conf_files import shipped
 from bench_spark.config.problems import shown_path
 from bench_spark.config.suite import estimated_seconds, suite_digest, trials_of
+from bench_spark.config.suite_loader import load_suite
 from bench_spark.driver_process import end_abandoned
 from bench_spark.errors import ConfigurationError
-from bench_spark.java import is_submitted
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.formatting import count, seconds
 from bench_spark.report.html_suite import write_suite_html
 from bench_spark.report.suite_figures import suite_figures
 from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
 from bench_spark.report.suite_table import Outcome, SuiteTable, suite_table
-from bench_spark.store import Store
+from bench_spark.runs import open_store, refuse_idle_broker, session_master
+from bench_spark.spark.masters import refuse_unshared_store, runs_agents_here
+from bench_spark.spark.session_lifetime import spark_session
+from bench_spark.store.delta import Store
 from bench_spark.suites.runner import (
     OVERHEAD_SECONDS,
     TrialRun,
@@ -52,6 +47,7 @@ from bench_spark.suites.runner import (
     refuse_if_changed,
     runs_of_suite,
 )
+from bench_spark.suites.suite_config import SuiteConfig, agents_of
 
 app = typer.Typer(
     help="Grids of trials around a scenario.", no_args_is_help=True, rich_markup_mode=None
@@ -59,6 +55,61 @@ app = typer.Typer(
 
 START_SECONDS = 12.0
 """What Spark takes to start."""
+
+
+SuiteArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUITE",
+        help="A suite file, or the name of a shipped one.",
+        show_default=False,
+        autocompletion=lambda incomplete: complete("suites", incomplete),
+    ),
+]
+SuiteBrokerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--broker",
+        metavar="BROKER",
+        envvar=BROKER_VARIABLE,
+        show_default=f"the suite's, else {DEFAULT_BROKER}",
+        help="A broker file, or the name of a shipped one.",
+        autocompletion=lambda incomplete: complete("brokers", incomplete),
+    ),
+]
+QuickOption = Annotated[
+    bool, typer.Option("--quick", help="The suite in small: every axis with two or three values.")
+]
+VariantOption = Annotated[
+    str | None,
+    typer.Option(
+        "--variant",
+        metavar="NAME",
+        show_default=False,
+        help="The suite with the settings that it has under this name.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class SuiteOptions:
+    """A suite, the broker that it runs on, and what of it is wanted."""
+
+    suite: SuiteArgument
+    broker: SuiteBrokerOption = None
+    ingress: IngressOption = None
+    egress: EgressOption = None
+    quick: QuickOption = False
+    variant: VariantOption = None
+    typed: frozenset[str] = field(default=frozenset(), kw_only=True)
+    """Options that were given on the command line, and not by a variable or a default."""
+
+    def load(self, overrides: Sequence[str] | None = None) -> SuiteConfig:
+        loaded = load_suite(self.suite, self.quick, overrides or [], self.variant)
+        if "broker" in self.typed:
+            refuse_idle_broker(loaded.base, self.ingress, self.egress)
+        broker = self.broker or loaded.broker or DEFAULT_BROKER
+        return SuiteConfig.checked(loaded, broker, self.ingress or [], self.egress or [])
 
 
 SuiteFormatsOption = Annotated[
@@ -78,44 +129,31 @@ def list_suites() -> None:
 
 
 @app.command("plan")
-def plan(
-    context: typer.Context,
-    suite: SuiteArgument,
-    broker: SuiteBrokerOption = None,
-    ingress: IngressOption = None,
-    egress: EgressOption = None,
-    overrides: SetOption = None,
-    quick: QuickOption = False,
-    variant: VariantOption = None,
-) -> None:
+@with_options
+def plan(options: SuiteOptions, overrides: SetOption = None) -> None:
     """List the trials of SUITE and how long they take."""
-    typed = is_typed(context, "broker")
-    asked = load(suite, broker, quick, overrides, variant, ingress, egress, typed)
-    to_stdout(lambda writer: _write_plan(asked, writer))
+    config = options.load(overrides)
+    to_stdout(lambda writer: _write_plan(config, writer))
 
 
-def _write_plan(asked: AskedSuite, writer: TextIO) -> None:
-    trials = trials_of(asked.suite)
+def _write_plan(config: SuiteConfig, writer: TextIO) -> None:
+    trials = trials_of(config.suite)
     for trial in trials:
         skipped = f"  (skipped: {trial.skipped_because})" if trial.skipped_because else ""
         writer.write(f"{trial.number:5d}  {trial.key}{skipped}\n")
     running = sum(trial.skipped_because is None for trial in trials)
-    taken = START_SECONDS + estimated_seconds(asked.suite, OVERHEAD_SECONDS)
-    writer.write(f"\n{count(running)} trials on {asked.ends.name}, about {seconds(round(taken))}\n")
+    taken = START_SECONDS + estimated_seconds(config.suite, OVERHEAD_SECONDS)
+    writer.write(
+        f"\n{count(running)} trials on {config.ends.name}, about {seconds(round(taken))}\n"
+    )
 
 
 @app.command("run")
+@with_options
 def run(
-    context: typer.Context,
-    suite: SuiteArgument,
-    broker: SuiteBrokerOption = None,
-    ingress: IngressOption = None,
-    egress: EgressOption = None,
+    options: SuiteOptions,
+    session: SessionOptions,
     overrides: SetOption = None,
-    store: StoreOption = DEFAULT_STORE,
-    master: MasterOption = None,
-    quick: QuickOption = False,
-    variant: VariantOption = None,
     force: Annotated[
         bool,
         typer.Option(
@@ -126,33 +164,27 @@ def run(
         bool, typer.Option("--live/--no-live", help="Rolling metrics while the loads run.")
     ] = True,
     formats: SuiteFormatsOption = None,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Run the trials of SUITE that its store lacks, and print its table.
 
     A suite that was killed goes on where it was: trials that finished are kept.
     """
-    typed = is_typed(context, "broker")
-    asked = load(suite, broker, quick, overrides, variant, ingress, egress, typed)
-    outputs = _outputs(asked, store, formats)
-    display, of_trials = suite_displays(quiet, verbose)
-    if master is not None:
-        if is_submitted():
-            raise ConfigurationError("--master: spark-submit has chosen the master; give it there")
-        refuse_unshared_store(store, master)
-    opened = Store(store).open()
-    done = runs_of_suite(opened, asked.stored_name, asked.ends.name)
+    config = options.load(overrides)
+    outputs = _outputs(config, session.store, formats)
+    store, master = session.store, session.master
+    display, of_trials = suite_displays(session.quiet, session.verbose)
+    opened = open_store(store, master)
+    done = runs_of_suite(opened, config.stored_name, config.ends.name)
     if not force:
-        refuse_if_changed(asked.stored_name, suite_digest(asked.suite), done)
-    trials = trials_of(asked.suite)
+        refuse_if_changed(config.stored_name, suite_digest(config.suite), done)
+    trials = trials_of(config.suite)
     missing = [
         trial
         for trial in trials
         if trial.skipped_because is None and not is_finished(trial.key, done)
     ]
     display.step(
-        f"{asked.stored_name} on {asked.ends.name}: {len(missing)} trials to run, "
+        f"{config.stored_name} on {config.ends.name}: {len(missing)} trials to run, "
         f"{len(trials) - len(missing)} done or skipped"
     )
     display.detail(f"results go into {opened.uri}\n" + "\n".join(t.key for t in missing))
@@ -160,35 +192,28 @@ def run(
     if missing:
         for run_id in end_abandoned(opened):
             display.step(f"run {run_id} is abandoned: its driver has vanished")
-        for refusal in ask_broker(asked, missing, runs_agents_here(master), display):
+        for refusal in config.ask_broker(missing, runs_agents_here(master), display):
             display.step(f"will fail: {refusal}")
         from bench_spark.spark.engine import Engine
-        from bench_spark.spark.session import local_session_master
 
         agents = max(agents_of(trial.scenario) for trial in missing)
-        chosen = None if is_submitted() else master or local_session_master(agents)
-        with spark_session(chosen, display) as spark:
+        with spark_session(session_master(master, agents), display) as spark:
             refuse_unshared_store(store, spark.sparkContext.master)
             with closing(Engine(spark, opened, of_trials)) as engine:
                 display.step("starting workers" + (" and the rolling metrics" if live else ""))
                 engine.warm_up(max(1, agents), live)
                 displays = (display, of_trials)
-                result = run_trials(spark, engine, asked, opened, done, displays, live)
+                result = config.run_trials(spark, engine, opened, done, displays, live)
             exit_code = result.exit_code
-    outputs.write(_table(asked, opened))
+    outputs.write(_table(config, opened))
     raise typer.Exit(exit_code)
 
 
 @app.command("report")
+@with_options
 def report(
-    context: typer.Context,
-    suite: SuiteArgument,
-    broker: SuiteBrokerOption = None,
-    ingress: IngressOption = None,
-    egress: EgressOption = None,
+    options: SuiteOptions,
     store: StoreOption = DEFAULT_STORE,
-    quick: QuickOption = False,
-    variant: VariantOption = None,
     formats: SuiteFormatsOption = None,
     figures: Annotated[
         Path | None,
@@ -200,27 +225,23 @@ def report(
     ] = None,
 ) -> None:
     """Print the table of SUITE from what its store has."""
-    typed = is_typed(context, "broker")
-    asked = load(suite, broker, quick, None, variant, ingress, egress, typed)
-    outputs = _outputs(asked, store, formats)
+    config = options.load()
+    outputs = _outputs(config, store, formats)
     if figures is not None:
         _make_directory(figures)
-    table = _table(asked, Store(store).open())
+    table = _table(config, Store(store).open())
     outputs.write(table)
     if figures is not None:
         _write_figures(table, figures)
 
 
-app.command("compare")(compare)
-
-
 # -- reporting -------------------------------------------------------------------------------------
 
 
-def _outputs(asked: AskedSuite, store: str, formats: Sequence[str] | None) -> Outputs[SuiteTable]:
+def _outputs(config: SuiteConfig, store: str, formats: Sequence[str] | None) -> Outputs[SuiteTable]:
     def write_html(table: SuiteTable, writer: TextIO) -> None:
-        name = asked.stored_name
-        write_suite_html(table, asked.suite, name, asked.ends.name, store, writer)
+        name = config.stored_name
+        write_suite_html(table, config.suite, name, config.ends.name, store, writer)
 
     known = Formats[SuiteTable](
         {"markdown": write_markdown, "csv": write_csv, "json": write_json, "html": write_html}
@@ -228,9 +249,9 @@ def _outputs(asked: AskedSuite, store: str, formats: Sequence[str] | None) -> Ou
     return parse_formats_of(known, formats or ["markdown"])
 
 
-def _table(asked: AskedSuite, store: Store) -> SuiteTable:
-    runs = runs_of_suite(store, asked.stored_name, asked.ends.name)
-    return suite_table(asked.suite, {key: _outcome(known) for key, known in runs.items()})
+def _table(config: SuiteConfig, store: Store) -> SuiteTable:
+    runs = runs_of_suite(store, config.stored_name, config.ends.name)
+    return suite_table(config.suite, {key: _outcome(known) for key, known in runs.items()})
 
 
 def _make_directory(directory: Path) -> None:

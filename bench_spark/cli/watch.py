@@ -1,33 +1,110 @@
-"""`bench-spark watch`: a run of any process, followed from the store's tables. Needs no Spark."""
+"""`bench-spark watch`: a run of any process, followed from the store's tables. Needs no Spark.
+
+What a command serves while it runs, `--prometheus` and `--dashboard`, is declared here as well.
+"""
 
 from __future__ import annotations
 
+import shlex
 import time
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench_spark.cli.endpoints import (
-    DashboardOption,
-    PrometheusOption,
-    dashboard_at,
-    endpoint_of,
-    exporting,
-    html_command,
-)
-from bench_spark.cli.options import DEFAULT_STORE, StoreOption
+from bench_spark.cache import DEFAULT_STORE, default_store
+from bench_spark.cli.options import QuietOption, StoreOption, VerboseOption, display_of
 from bench_spark.cli.output import parse_formats
-from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.stored import existing_store, listed_runs, stored_run
+from bench_spark.config.broker import host_and_port
+from bench_spark.config.problems import shown_value
 from bench_spark.driver_process import RUNNING
 from bench_spark.errors import ConfigurationError
+from bench_spark.report.exporter import Exporter, ExportingDisplay
 from bench_spark.report.live import Steps
-from bench_spark.store import Store
-from bench_spark.watch.dashboard import REFRESH_SECONDS, Dashboard
-from bench_spark.watch.followed_run import FollowedRun
+from bench_spark.store.delta import Store
+
+if TYPE_CHECKING:
+    from bench_spark.watch.dashboard import Dashboard
+    from bench_spark.watch.followed_run import FollowedRun
 
 QUIET_SECONDS = 30.0
 """After so long without news a run is said to be silent: its driver may have been killed."""
+
+
+LOOPBACK = "127.0.0.1"
+
+PrometheusOption = Annotated[
+    str | None,
+    typer.Option(
+        "--prometheus",
+        metavar="[HOST:]PORT",
+        help="Serve the running trial at /metrics, on 127.0.0.1 unless HOST is given.",
+    ),
+]
+DashboardOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dashboard",
+        metavar="[HOST:]PORT",
+        help="Serve a page with live charts, on 127.0.0.1 unless HOST is given.",
+    ),
+]
+
+Endpoint = tuple[str, int]
+
+
+def endpoint_of(option: str, text: str | None) -> Endpoint | None:
+    """The address that an option gives; None where it was not given."""
+    if text is None:
+        return None
+    try:
+        return host_and_port(text if ":" in text else f"{LOOPBACK}:{text}")
+    except ValueError:
+        raise ConfigurationError(
+            f"{option}: {shown_value(text)} is not allowed; allowed: PORT or HOST:PORT"
+        ) from None
+
+
+@contextmanager
+def exporting(display: Steps, endpoint: Endpoint | None, broker: str) -> Iterator[Steps]:
+    """The display, told to Prometheus too where an endpoint is given."""
+    if endpoint is None:
+        yield display
+        return
+    exporter = Exporter(*endpoint)
+    try:
+        yield ExportingDisplay(display, exporter, broker)
+    finally:
+        exporter.close()
+
+
+@contextmanager
+def dashboard_at(endpoint: Endpoint | None, display: Steps) -> Iterator[Dashboard | None]:
+    """Open pages hear of the end of the run, unless the command was interrupted."""
+    if endpoint is None:
+        yield None
+        return
+    from bench_spark.watch.dashboard import Dashboard
+
+    dashboard = Dashboard(*endpoint)
+    display.step(f"dashboard at {dashboard.address}")
+    try:
+        yield dashboard
+    except BaseException as error:
+        dashboard.close(wait_for_viewers=isinstance(error, Exception))
+        raise
+    dashboard.close(wait_for_viewers=True)
+
+
+def html_command(run_id: str, store: str) -> str:
+    """What makes the report of a run."""
+    told = "" if store == default_store() else f" --store {shlex.quote(store)}"
+    return f"bench-spark show {run_id}{told} --format html > report.html"
+
+
+# -- following ------------------------------------------------------------------------------------
 
 
 def watch(
@@ -52,6 +129,8 @@ def watch(
 
     The run may be one of another process or machine: all that is needed is its store.
     """
+    from bench_spark.watch.followed_run import FollowedRun
+
     display = display_of(quiet, verbose)
     page_at = endpoint_of("--dashboard", dashboard)
     metrics_at = endpoint_of("--prometheus", prometheus)
@@ -80,6 +159,8 @@ def _newest_running(store: Store) -> str:
 
 
 def _follow(run: FollowedRun, display: Steps, page: Dashboard | None, show_again: str) -> None:
+    from bench_spark.watch.dashboard import REFRESH_SECONDS
+
     state = run.state
     has_started = is_silent = False
     while True:

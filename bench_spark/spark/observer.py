@@ -39,7 +39,7 @@ from bench_spark.monitor.monitor import Monitor
 from bench_spark.results.checks import Check
 from bench_spark.results.facts import MissedWhileRunning, RunFacts
 from bench_spark.runs import RunConfig
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 _LIBRARIES = ("pyspark", "delta-spark", "deltalake", "pika", "confluent-kafka", "numpy")
 
@@ -116,9 +116,7 @@ MOST_LATE_SHARE = 0.05
 class RunObserver:
     """Of one run, from before its agents start until its facts are told."""
 
-    def __init__(
-        self, spark: SparkSession, store: Store, config: RunConfig, clock: Clock
-    ) -> None:
+    def __init__(self, spark: SparkSession, store: Store, config: RunConfig, clock: Clock) -> None:
         # Asked now: the JVM may be gone at the end.
         self._driver = driver_environment(spark)
         self._config = config

@@ -55,6 +55,7 @@ from bench_spark.errors import (
     StoreError,
     error_of_kind,
 )
+from bench_spark.plan import Plan
 from bench_spark.process import ENDING_SIGNALS, handled, thread_errors, watched
 from bench_spark.results.checks import Check
 from bench_spark.results.document import RunSummary, summarise
@@ -78,7 +79,7 @@ from bench_spark.spark.session import (
 )
 from bench_spark.spark.ticks import merged_ticks, merged_ticks_here, ticks_and_unwritten
 from bench_spark.spark.windows import ROLLING_SECONDS, LiveWindow, RunWindows, early_end_ns
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.transports.leftovers import KnownRun, delete_left_by
 from bench_spark.transports.registry import sweeper_of
 

@@ -28,4 +28,4 @@ def without_session(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_session(master: str | None, display: Any) -> Iterator[Any]:
         yield None
 
-    monkeypatch.setattr("bench_spark.cli.run.spark_session", no_session)
+    monkeypatch.setattr("bench_spark.runs.spark_session", no_session)

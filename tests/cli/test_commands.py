@@ -15,13 +15,13 @@ import pytest
 from growing_run import GrowingRun
 
 from bench_spark import __version__, brokers
-from bench_spark.cli import files, main
+from bench_spark.cli import main
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.errors import BrokerUnreachable
 from bench_spark.plan import make_plan
 from bench_spark.results.rows import run_row
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 
 class Ended(NamedTuple):
@@ -440,7 +440,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(files, "load", fail)
+    monkeypatch.setattr("bench_spark.runs.load", fail)
 
 
 LEAK = "cannot parse amqp://user:Secret-1@host/"

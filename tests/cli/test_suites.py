@@ -15,10 +15,10 @@ from growing_run import vanished_driver
 
 from bench_spark.brokers.base import BrokerStatus, free_ports
 from bench_spark.cli import main
-from bench_spark.cli.preflight import refuse_what_the_broker_cannot
 from bench_spark.config.broker import Broker
 from bench_spark.config.ends import Ends
 from bench_spark.config.models import Scenario
+from bench_spark.doctor.preflight import refuse_what_the_broker_cannot
 from bench_spark.errors import (
     EXIT_CONFIGURATION,
     EXIT_DEGRADED,
@@ -26,7 +26,7 @@ from bench_spark.errors import (
     EXIT_VALID,
     BrokerRefused,
 )
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 CONF = Path(__file__).parents[2] / "conf"
 GRID = """

@@ -16,13 +16,13 @@ import psutil
 from deltalake import DeltaTable
 
 from bench_spark.agent.timeline import Timeline
-from bench_spark.cli.preparing import asked_of
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.plan import Plan, make_plan
 from bench_spark.report.live import Steps
-from bench_spark.store import Store
+from bench_spark.runs import RunConfig, fit
+from bench_spark.store.delta import Store
 
 PHASES = {"warmup_seconds": 0.5, "measure_seconds": 3, "drain_seconds": 2}
 
@@ -125,8 +125,8 @@ CarryOut = Callable[..., Outcome]
 
 def carry_out_on(spark: Any, directory: Path) -> CarryOut:
     """A function that runs a scenario, given by its keys, on a broker, to its end."""
+
     from bench_spark.spark.engine import Engine
-    from bench_spark.spark.request import RunRequest
 
     def carry_out(
         broker: Broker,
@@ -135,15 +135,14 @@ def carry_out_on(spark: Any, directory: Path) -> CarryOut:
         live: bool = False,
         **keys: Any,
     ) -> Outcome:
-        asked = asked_of(Scenario.model_validate({"phases": PHASES} | keys), broker)
+        scenario, ends = fit(Scenario.model_validate({"phases": PHASES} | keys), broker)
         run_id = f"faults-{time.time_ns()}-{next(_numbers)}"
         opened = Store(store or directory / "store").open()
         display = _Watching(meanwhile)
         engine = Engine(spark, opened, display)
         started = time.monotonic()
         try:
-            request = RunRequest(make_plan(asked.scenario, run_id), asked.ends, live)
-            summary = engine.run(request)
+            summary = engine.run(RunConfig(make_plan(scenario, run_id), ends, live))
         finally:
             engine.close()
             display.join()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench_spark.agent.protocol import EventRow
-from bench_spark.cli.durations import duration_overrides, parse_duration, refuse_other_end
+from bench_spark.cli.options import duration_changes, parse_duration, refuse_other_end
 from bench_spark.cli.stored import shown_run
 from bench_spark.config.loader import load_scenario
 from bench_spark.config.models import Scenario
@@ -18,7 +18,7 @@ from bench_spark.driver.committer import events_table
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan
 from bench_spark.results.rows import run_row
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 START_NS = 1_700_000_000 * NANOSECONDS
 SCENARIO = Scenario.model_validate(
@@ -104,7 +104,7 @@ def test_a_run_without_any_event_has_nothing_to_show(store: Store) -> None:
 )
 def test_a_duration_is_hours_minutes_and_seconds(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
-    assert load_scenario("steady", duration_overrides(text, [])).phases.measure_seconds == seconds
+    assert load_scenario("steady", duration_changes(text, [])).phases.measure_seconds == seconds
 
 
 @pytest.mark.parametrize("text", ["", "8", "8 hours", "0s", "-1h", "1m1h", "1e3s"])
@@ -115,6 +115,6 @@ def test_any_other_duration_is_refused(text: str) -> None:
 
 def test_a_duration_and_another_end_exclude_each_other() -> None:
     with pytest.raises(ConfigurationError, match="give one of them"):
-        duration_overrides("8h", ["phases.measure_seconds=3"])
+        duration_changes("8h", ["phases.measure_seconds=3"])
     with pytest.raises(ConfigurationError, match=r"load\.messages ends"):
         refuse_other_end("8h", load_scenario("steady", ["load.messages=10"]))

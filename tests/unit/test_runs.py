@@ -7,13 +7,12 @@ import re
 
 import pytest
 
-from bench_spark.cli.masters import refuse_unshared_store, slots_of
-from bench_spark.cli.preparing import choose_run_id, load, plan_for
-from bench_spark.config.broker import Broker
 from bench_spark.config.loader import check_run_id
 from bench_spark.config.models import Scenario
 from bench_spark.config.sections import Load
 from bench_spark.errors import ConfigurationError, StoreNotReady
+from bench_spark.runs import choose_run_id, load, plan_for
+from bench_spark.spark.masters import refuse_unshared_store, slots_of
 
 CORES = os.cpu_count() or 1
 
@@ -76,16 +75,15 @@ def test_agents_auto_on_a_cluster_is_decided_by_the_cluster() -> None:
 
 
 def test_a_run_id_says_what_ran_and_is_a_plain_name() -> None:
-    run_id = choose_run_id(None, Scenario(name="steady"), Broker(name="mine", kind="loopback"))
+    run_id = choose_run_id(None, "steady", "mine")
     assert re.fullmatch(r"steady-mine-[0-9]{8}-[0-9]{6}-[0-9a-f]{4}", run_id)
 
 
 def test_a_run_id_made_of_long_names_is_still_allowed() -> None:
     long = "n" * 120
-    run_id = choose_run_id(None, Scenario(name=long), Broker(name=long, kind="loopback"))
+    run_id = choose_run_id(None, long, long)
     assert check_run_id(run_id) == run_id
 
 
 def test_tags_of_the_command_line_are_the_scenarios() -> None:
-    asked = load("steady", "loopback", [], ["host=a=b", "night="])
-    assert asked.scenario.tags == {"host": "a=b", "night": ""}
+    assert load("steady", tags=["host=a=b", "night="]).tags == {"host": "a=b", "night": ""}
