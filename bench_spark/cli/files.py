@@ -27,7 +27,7 @@ from bench_spark.cli.preparing import (
     refuse_idle_broker,
 )
 from bench_spark.conf_files import shipped
-from bench_spark.config.loader import load_broker, load_scenario
+from bench_spark.config.loader import described, load_broker, load_scenario
 from bench_spark.config.models import Scenario
 from bench_spark.config.problems import shown_path
 from bench_spark.config.reference import json_schema
@@ -129,8 +129,7 @@ def schema(
 
 def scenarios() -> None:
     """List the shipped scenarios."""
-    rows = [[name, load_scenario(name).description] for name in shipped("scenarios")]
-    _list(rows)
+    write_list(described("scenarios"))
 
 
 def brokers() -> None:
@@ -139,10 +138,10 @@ def brokers() -> None:
     for name in shipped("brokers"):
         broker = load_broker(name).masked()
         rows.append([name, broker["kind"], address_of(broker)])
-    _list(rows)
+    write_list(rows)
 
 
-def _list(rows: list[list[str]]) -> None:
+def write_list(rows: list[list[str]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -228,6 +228,14 @@ def locate(kind: str, reference: str, directory: Path = _HERE) -> File:
     )
 
 
+def described(kind: str) -> list[list[str]]:
+    """The shipped files of a kind, each with its one-line description."""
+    return [
+        [name, str(read_mapping(locate(kind, name)).get("description", ""))]
+        for name in shipped(kind)
+    ]
+
+
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()

@@ -132,8 +132,8 @@ def problems_of(error: ValidationError, model: type[Section], source_of: SourceO
 
 def unknown_key(model: type[Section], section: type[Section], path: KeyPath, name: str) -> str:
     """Why `name` is wrong inside `section`, which lies at `path` of `model`."""
-    if name in section.removed_keys:
-        return section.removed_keys[name]
+    if name in section.former_keys:
+        return section.former_keys[name].problem
     siblings = list(section.model_fields)
     if name.lower() in _PASSWORD_KEYS and "password_env" in siblings:
         return (

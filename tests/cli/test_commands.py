@@ -291,6 +291,21 @@ def test_shipped_files_are_listed(bench: Program, command: str, names: set[str])
     assert names <= {line.split()[0] for line in bench(command).out.splitlines()}
 
 
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        (["scenarios"], "window  One pair in a closed loop of 100 messages."),
+        (["suite", "list"], "kafka-flush-partitions  Flush interval by topic partitions, snappy"),
+    ],
+)
+def test_shipped_files_are_listed_with_a_line_that_describes_them(
+    bench: Program, command: list[str], line: str
+) -> None:
+    listed = [" ".join(found.split()) for found in bench(*command).out.splitlines()]
+    assert any(found.startswith(" ".join(line.split())) for found in listed)
+    assert all(len(found.split()) > 3 for found in listed)
+
+
 @pytest.mark.parametrize("name", brokers.NAMES)
 def test_broker_status_is_one_line_of_name_state_and_address(
     bench: Program, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -48,6 +48,14 @@ def test_its_runs_are_listed_and_shown(bench: Commands) -> None:
     assert bench("show", "loopback-traced", "--format", "html").startswith("<!DOCTYPE html>")
 
 
+def test_its_scenarios_have_the_keys_that_were_renamed_or_removed(bench: Commands) -> None:
+    for run in FIRST_TREE:
+        scenario = bench.json("show", run)["scenario"]
+        assert "breakdown" in scenario
+        assert {"patience_seconds", "fill_first"} <= scenario["load"].keys()
+        assert "plane" in scenario["amqp"]
+
+
 def test_a_killed_run_is_shown_as_far_as_its_events_go(bench: Commands) -> None:
     shown = bench.json("show", "kafka-killed")
     assert shown["is_partial"]
