@@ -188,6 +188,15 @@ class Scenario(Section):
         return self.has_both_ends and is_numbered
 
     @property
+    def headline_measure(self) -> str:
+        """What a percentile without a measure is of: in open loops the time since a message was
+        due, which contains what a broker that pushes back does to it."""
+        if self.only_publishes:
+            return "confirm_latency"
+        has_due_times = self.load.has_schedule and self.has_accounts
+        return "delivery_latency" if has_due_times else "latency"
+
+    @property
     def largest_body_bytes(self) -> int:
         """Of all messages; those of a data set are known once it has been read."""
         if not self.dataset.is_set:

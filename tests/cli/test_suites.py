@@ -92,7 +92,7 @@ def test_a_suite_runs_goes_on_after_a_kill_and_reports(
     assert len(told) == 4
     assert re.fullmatch(
         r"trial 4 of 4: load.rate_per_second=400;message.bytes=1000;repetition=1: "
-        r"valid, \d+ msg/s, P99 .*; about 0 s left",
+        r"valid, \d+ msg/s, delivery P99 .*; about 0 s left",
         told[3],
     )
     assert "measure  " not in first.err, "a log has a line per trial, and not one per second"
