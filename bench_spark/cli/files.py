@@ -16,6 +16,7 @@ from bench_spark.cli.options import (
     IngressOption,
     ScenarioArgument,
     SetOption,
+    is_defaulted,
     is_typed,
 )
 from bench_spark.cli.output import to_stdout
@@ -107,7 +108,9 @@ def plan(
     made = plan_for(asked.scenario, run_id, master=None)
     assert made is not None, "this machine's slots are known"
     ends = asked.ends
-    to_stdout(lambda writer: write_plan(made, ends.shown, writer, ends.all_shown))
+    is_default = is_defaulted(context, "broker") and not asked.scenario.has_ends_apart
+    note = " (the default; name another by --broker)" if is_default else ""
+    to_stdout(lambda writer: write_plan(made, ends.shown, writer, ends.all_shown, note))
 
 
 class FileKind(StrEnum):

@@ -155,6 +155,9 @@ def environment_name(value: str) -> str:
     return value
 
 
+PORT_OUT_OF_RANGE = "has a port out of range; allowed: 1 to 65535"
+
+
 def uri_problem(
     uri: str,
     schemes: Iterable[str],
@@ -167,7 +170,9 @@ def uri_problem(
     try:
         parts = urllib.parse.urlsplit(uri)
         port = parts.port
-    except ValueError:
+    except ValueError as error:
+        if "out of range" in str(error):
+            return PORT_OUT_OF_RANGE
         return "is no valid URI; escape special characters of user and password, as in %40 for @"
     if parts.scheme not in schemes:
         return "must start with " + " or ".join(f"{scheme}://" for scheme in schemes)

@@ -134,8 +134,9 @@ def _p99_texts(document: Document) -> list[str]:
     """The 99th percentile and what it is of; none where the run measured nothing."""
     measures = document.get("measures", {})
     measure = headline_measure(measures)
-    p99_us = measures[measure].get("p99_us") if measure else None
-    return [] if p99_us is None else [f"{p99_label(measure)} {duration(p99_us)}"]
+    if measure is None or measures[measure].get("p99_us") is None:
+        return []
+    return [f"{p99_label(measure)} {duration(measures[measure]['p99_us'])}"]
 
 
 def result_text(document: Document) -> str:
