@@ -351,11 +351,8 @@ def read_text(file: File) -> str:
     except IsADirectoryError:
         raise ConfigurationError(f"{file.shown}: is a directory, not a file") from None
     except FileNotFoundError:
-        what = (
-            "file"
-            if _exists(file.path.parent)
-            else f"directory {shown_path(str(file.path.parent))}"
-        )
+        parent = file.path.parent
+        what = "file" if _exists(parent) else f"directory {shown_path(str(parent))}"
         raise ConfigurationError(f"{file.shown}: there is no such {what}") from None
     except OSError as error:
         raise ConfigurationError(f"{file.shown}: cannot be read: {error.strerror}") from None

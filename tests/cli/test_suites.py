@@ -78,7 +78,8 @@ def test_a_plan_lists_the_trials_and_the_time(
 
 def test_shipped_suites_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["suite", "list"]) == EXIT_VALID
-    assert "rabbitmq-latency-rate" in capfd.readouterr().out.splitlines()
+    listed = dict(line.split(maxsplit=1) for line in capfd.readouterr().out.splitlines())
+    assert listed["rabbitmq-latency-rate"].startswith("Latency by publish rate")
 
 
 @pytest.mark.usefixtures("on_shared_session")
