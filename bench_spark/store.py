@@ -46,7 +46,7 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from bench_spark import tables
-from bench_spark.errors import StoreError, StoreNotReady
+from bench_spark.errors import EXIT_CONFIGURATION, EXIT_PREFLIGHT, StoreError, StoreNotReady
 
 _TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _USER_INFO = re.compile(r"(://)[^/@\s]+@")
@@ -248,6 +248,12 @@ _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 STREAMED = ("events",)
 """Tables that a streaming query reads: a checksum beside each commit makes that cheaper."""
 
+_REFUSED = (
+    f"status = 'failed' AND exit_code IN ({EXIT_CONFIGURATION}, {EXIT_PREFLIGHT}) "
+    "AND measured_from IS NULL"
+)
+"""Of the row of a run that has not come to its load."""
+
 T = TypeVar("T")
 
 
@@ -385,71 +391,65 @@ class Store:
         """Put in the row of a new run, unless its id is taken.
 
         Of several processes that try it at once one succeeds: the commit carries the id as a
-        transaction, and Delta lets no two commits of one transaction in.
+        transaction, and Delta lets no two commits of one version of it in. A run that was refused
+        before its load does not keep its id: the next one takes the place of its row.
         """
-        run_id = str(row["run_id"])
-        if self._has_run(run_id):
-            return False
-        rows = pa.Table.from_pylist([dict(row)], schema=tables.RUNS)
-        return self.append("runs", rows, app_id=f"run {run_id}", version=1)
+        source = pa.Table.from_pylist([dict(row)], schema=tables.RUNS)
+        name = f"run {row['run_id']}"
+        own = f"run_id = '{row['run_id']}'"  # No id has a quote in it.
+
+        def commit(handle: DeltaTable) -> bool:
+            # Looked at in one version of the table: what others commit of this id conflicts.
+            if _select(handle, "run_id", f"{own} AND NOT ({_REFUSED})"):
+                return False
+            once = Transaction(name, (handle.transaction_version(name) or 0) + 1)
+            properties = CommitProperties(app_transactions=[once])
+            if _select(handle, "run_id", own):
+                _merge(handle, source, properties)
+            else:
+                write_deltalake(handle, source, mode="append", commit_properties=properties)
+            return True
+
+        return self._replacing("runs", commit, source.nbytes)
 
     def end_run(self, run_id: str, status: str, reason: str, exit_code: int) -> bool:
         """End a run's row that is still `running`; whether it was."""
+        ended = {
+            "status": status,
+            "exit_code": exit_code,
+            "reasons": [reason],
+            "ended_at": datetime.now(UTC),
+        }
 
         def commit(handle: DeltaTable) -> bool:
-            handle.update_incremental()
-            ended: dict[str, Any] = {
-                "status": status,
-                "exit_code": exit_code,
-                "reasons": [reason],
-                "ended_at": datetime.now(UTC),
-            }
             # No id has a quote in it.
-            running = f"run_id = '{run_id}' AND status = 'running'"
-            done = handle.update(new_values=ended, predicate=running)
-            return bool(done["num_updated_rows"])
+            rows = _select(handle, "*", f"run_id = '{run_id}' AND status = 'running'")
+            if rows:
+                _merge(handle, pa.Table.from_pylist([rows[0] | ended], schema=tables.RUNS))
+            return bool(rows)
 
-        return self._with_handle("runs", commit, writes_bytes=0)
-
-    def _has_run(self, run_id: str) -> bool:
-        """Asked of deltalake's own engine: processes that end soon afterwards must not use pyarrow
-        (see `_filesystem`)."""
-
-        def find(handle: DeltaTable) -> bool:
-            handle.update_incremental()
-            # No id has a quote in it.
-            query = f"SELECT run_id FROM runs WHERE run_id = '{run_id}' LIMIT 1"  # noqa: S608
-            found = QueryBuilder().register("runs", handle).execute(query).read_all()
-            return bool(found.num_rows)
-
-        return self._with_handle("runs", find)
+        return self._replacing("runs", commit)
 
     def replace_run(self, row: Mapping[str, Any]) -> None:
         """Put this row into `runs` in place of the one with the same run_id, if there is one."""
         source = pa.Table.from_pylist([dict(row)], schema=tables.RUNS)
+        self._replacing("runs", lambda handle: _merge(handle, source), source.nbytes)
 
-        def commit(handle: DeltaTable) -> None:
+    def _replacing(self, name: str, commit: Callable[[DeltaTable], T], writes_bytes: int = 0) -> T:
+        """Commit on the newest version of a table; again where another process came first."""
+
+        def attempts(handle: DeltaTable) -> T:
             for attempt in range(1, MERGE_ATTEMPTS + 1):
                 handle.update_incremental()
                 try:
-                    (
-                        handle.merge(
-                            source,
-                            predicate="target.run_id = source.run_id",
-                            source_alias="source",
-                            target_alias="target",
-                        )
-                        .when_matched_update_all()
-                        .when_not_matched_insert_all()
-                        .execute()
-                    )
-                    return
+                    return commit(handle)
                 except CommitFailedError:
                     if attempt == MERGE_ATTEMPTS:
                         raise
                     time.sleep(random.uniform(0.01, 0.05) * attempt)
+            raise AssertionError("the last attempt returns or raises")
 
-        self._with_handle("runs", commit, writes_bytes=source.nbytes)
+        return self._with_handle(name, attempts, writes_bytes)
 
     def read(
         self,
@@ -627,6 +627,33 @@ def _with_columns(rows: pa.Table, name: str, columns: list[str] | None) -> pa.Ta
             kind = tables.TABLES[name].field(column).type
             rows = rows.append_column(column, pa.nulls(len(rows), kind))
     return rows if columns is None else rows.select(columns)
+
+
+def _merge(
+    handle: DeltaTable, source: pa.Table, properties: CommitProperties | None = None
+) -> None:
+    """Put rows into `runs` in place of those with their run ids."""
+    (
+        handle.merge(
+            source,
+            predicate="target.run_id = source.run_id",
+            source_alias="source",
+            target_alias="target",
+            commit_properties=properties,
+        )
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .execute()
+    )
+
+
+def _select(handle: DeltaTable, columns: str, condition: str) -> list[dict[str, Any]]:
+    """Rows of `runs`. Asked of deltalake's own engine: processes that end soon afterwards must not
+    use pyarrow (see `_filesystem`)."""
+    query = f"SELECT {columns} FROM runs WHERE {condition}"  # noqa: S608
+    found = QueryBuilder().register("runs", handle).execute(query).read_all()
+    rows: list[dict[str, Any]] = pa.table(found).to_pylist()
+    return rows
 
 
 def _is_in(handle: DeltaTable, transaction: Transaction) -> bool:

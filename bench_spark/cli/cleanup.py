@@ -27,8 +27,8 @@ from bench_spark.transports.leftovers import (
     Leftover,
     Wanted,
     sparing_kept,
-    sweeper_of,
 )
+from bench_spark.transports.registry import sweeper_of
 
 _COLUMNS = ("kind", "name", "run_id", "holds", "state")
 ORPHANED = "orphaned"

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from bench_spark.cli.examples import epilog
 from bench_spark.cli.options import DEFAULT_STORE, RunArgument, StoreOption
 from bench_spark.cli.output import parse_formats, to_stdout
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
@@ -79,7 +78,7 @@ def sql(
         to_stdout(lambda writer: write_rows(answer, row_format, writer))
 
 
-@metrics.command(epilog=epilog("metrics rebuild"))
+@metrics.command()
 def rebuild(
     run: RunArgument,
     store: StoreOption = DEFAULT_STORE,

@@ -21,6 +21,7 @@ from contract import (
     exchanging,
     heads,
     joined,
+    left_in,
     open_transport,
     producing,
     receive_into,
@@ -161,7 +162,7 @@ def test_immediate_messages_that_nobody_can_take_come_back(
             settled = send_all(producers, batch(heads(5)), expected_outcomes=5)
         assert settled.kinds == [OutcomeKind.RETURNED] * 5
         assert settled.heads["sequence"].tolist() == list(range(5))
-        assert eventually(lambda: transport.depths(made) == (0,))
+        assert eventually(lambda: left_in(transport, made) == (0,))
         with consuming(transport, made) as consumers:
             collect(consumers, 0)
 

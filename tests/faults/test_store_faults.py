@@ -34,7 +34,8 @@ from bench_spark.plan import make_plan
 from bench_spark.results.rows import run_row
 from bench_spark.spark.run import compact_if_alone
 from bench_spark.store import KEPT_FREE_BYTES, Store
-from bench_spark.transports.leftovers import Wanted, sweeper_of
+from bench_spark.transports.leftovers import Wanted
+from bench_spark.transports.registry import sweeper_of
 
 LOAD = {"rate_per_second": 500}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,65 @@ def test_runs_replaced_from_several_processes_at_once_all_get_through(store: Sto
     assert not failures
     rows = {row["run_id"]: row["status"] for row in store.read("runs").to_pylist()}
     assert rows == {"r0": "valid", "r1": "valid", "r2": "valid"}
+
+
+def claimed_row(**columns: Any) -> dict[str, Any]:
+    return {
+        "run_id": "r1",
+        "scenario": "s",
+        "broker": "b",
+        "status": "running",
+        "started_at": datetime.now(UTC),
+        "tags": [("team", "blue")],
+        **columns,
+    }
+
+
+def test_a_run_that_was_refused_leaves_its_id_to_the_next(store: Store) -> None:
+    assert store.claim_run(claimed_row())
+    assert not store.claim_run(claimed_row())
+    assert store.end_run("r1", "failed", "down", 3)
+    assert store.claim_run(claimed_row(scenario="again"))
+    assert not store.claim_run(claimed_row())
+    rows = store.read("runs", columns=["scenario", "status", "tags"]).to_pylist()
+    assert rows == [{"scenario": "again", "status": "running", "tags": [("team", "blue")]}]
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_code", "measured_from"),
+    [("failed", 4, None), ("abandoned", 4, None), ("aborted", 130, None), ("failed", 3, "now")],
+)
+def test_a_run_that_came_to_its_load_keeps_its_id(
+    store: Store, status: str, exit_code: int, measured_from: str | None
+) -> None:
+    began = datetime.now(UTC) if measured_from else None
+    assert store.claim_run(claimed_row(measured_from=began))
+    assert store.end_run("r1", status, "why", exit_code)
+    assert not store.claim_run(claimed_row())
+
+
+def test_of_several_that_claim_one_id_one_gets_it(store: Store) -> None:
+    assert store.claim_run(claimed_row())
+    for _ in range(3):
+        assert store.end_run("r1", "failed", "down", 3)
+        together = threading.Barrier(4)
+
+        def claim(together: threading.Barrier = together) -> bool:
+            own = Store(store.uri)
+            together.wait()
+            return own.claim_run(claimed_row())
+
+        with ThreadPoolExecutor(4) as pool:
+            assert sorted(pool.map(lambda _: claim(), range(4))) == [False, False, False, True]
+    assert len(store.read("runs")) == 1
+
+
+def test_the_reason_of_an_end_may_be_any_text(store: Store) -> None:
+    reason = "it's \"so\": 'nobody' \\ {}"
+    assert store.claim_run(claimed_row())
+    assert store.end_run("r1", "failed", reason, 3)
+    assert not store.end_run("r1", "failed", "again", 3)
+    assert store.read("runs", columns=["reasons"])["reasons"].to_pylist() == [[reason]]
 
 
 def test_compacting_keeps_the_rows_and_leaves_one_file(store: Store) -> None:
