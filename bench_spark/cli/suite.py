@@ -45,7 +45,7 @@ from bench_spark.report.html_suite import write_suite_html
 from bench_spark.report.suite_figures import suite_figures
 from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
 from bench_spark.report.suite_table import Outcome, SuiteTable, suite_table
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.suites.runner import (
     OVERHEAD_SECONDS,
     TrialRun,

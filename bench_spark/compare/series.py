@@ -29,7 +29,7 @@ from bench_spark.core.hdr import SparseHistogram, merge_sparse
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.measures import Document
 from bench_spark.results.totals import Tick
-from bench_spark.tables import PERCENTILES
+from bench_spark.store.schema import PERCENTILES
 
 STATISTICS = (*(name.removesuffix("_us") for name, _ in PERCENTILES), "mean")
 """Not the maximum: one message decides it, and no resample of a run has a larger one."""

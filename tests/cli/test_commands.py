@@ -21,7 +21,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.errors import BrokerUnreachable
 from bench_spark.plan import make_plan
 from bench_spark.results.rows import run_row
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 
 class Ended(NamedTuple):

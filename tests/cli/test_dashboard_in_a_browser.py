@@ -22,7 +22,7 @@ from growing_run import GrowingRun
 
 from bench_spark.brokers.base import free_ports
 from bench_spark.cli import main
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.watch.dashboard import Dashboard
 from bench_spark.watch.followed_run import FollowedRun
 

@@ -26,7 +26,7 @@ from bench_spark.errors import (
     EXIT_VALID,
     BrokerRefused,
 )
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 CONF = Path(__file__).parents[2] / "conf"
 GRID = """

@@ -17,7 +17,7 @@ from growing_run import GrowingRun
 from bench_spark.brokers.base import free_ports
 from bench_spark.cli import main
 from bench_spark.errors import BrokerUnreachable
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,9 @@ from pyspark.sql import SparkSession
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.spark.sql import create_views, refuse_unless_reading, run_query, view_statements
-from bench_spark.store import Store
-from bench_spark.tables import METRICS, PERCENTILES, RESOURCES, SUMMARY, TABLES
+from bench_spark.store.arrow import METRICS, RESOURCES, SCHEMAS, SUMMARY
+from bench_spark.store.delta import Store
+from bench_spark.store.schema import PERCENTILES
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -69,8 +70,8 @@ def metric(batch_id: int, second: int, **values: Any) -> dict[str, Any]:
 
 def test_every_table_and_view_answers_by_name(spark: SparkSession, filled: Store) -> None:
     create_views(spark, filled)
-    for name in TABLES:
-        assert spark.table(name).columns == TABLES[name].names
+    for name in SCHEMAS:
+        assert spark.table(name).columns == SCHEMAS[name].names
     assert len(view_statements()) == 7
 
 
@@ -258,7 +259,7 @@ DESCRIBE QUERY SELECT * FROM runs
 DESCRIBE FUNCTION abs
 DESCRIBE HISTORY delta.`$store/runs`
 DESC DETAIL delta.`$store/runs`
-SHOW TABLES
+SHOW SCHEMAS
 SHOW COLUMNS IN runs
 SHOW FUNCTIONS LIKE 'abs'
 EXPLAIN SELECT * FROM runs
@@ -344,7 +345,7 @@ def test_what_reads_is_answered(spark: SparkSession, filled: Store, query: str) 
 def test_what_changes_anything_is_refused_and_changes_nothing(
     spark: SparkSession, filled: Store
 ) -> None:
-    versions = {name: filled.version(name) for name in TABLES}
+    versions = {name: filled.version(name) for name in SCHEMAS}
     before = files_in(filled)
     settings = dict(spark.conf.getAll)
     for statement in statements(CHANGING, filled):
@@ -356,7 +357,7 @@ def test_what_changes_anything_is_refused_and_changes_nothing(
         run_query(spark, filled, f"SELECT 1; DELETE FROM delta.`{filled.uri}/runs`")
     for explained in EXPLAINED:
         run_query(spark, filled, f"EXPLAIN {explained}".replace("$store", filled.uri))
-    assert {name: filled.version(name) for name in TABLES} == versions
+    assert {name: filled.version(name) for name in SCHEMAS} == versions
     assert files_in(filled) == before
     assert dict(spark.conf.getAll) == settings
 
