@@ -11,7 +11,7 @@ from older_stores import FIRST_TREE, unpacked
 from pyspark.sql import SparkSession
 
 from bench_spark.cli import main
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 
 class Commands:
