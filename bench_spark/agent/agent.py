@@ -480,7 +480,7 @@ class _Agent:
     @property
     def _fills_first(self) -> bool:
         """Where the broker returns what no consumer can take at once, one must be there first."""
-        asks = self._assignment.scenario.load.fill_first
+        asks = self._assignment.scenario.load.prefill
         return asks and not any(one.capabilities.returns_unconsumed for one in self._ends)
 
     def _addresses(self) -> dict[str, str]:

@@ -113,7 +113,7 @@ def make_parts(
             recorder,
             link,
             now_ns,
-            patience_ns=round(assignment.scenario.load.patience_seconds * NANOSECONDS),
+            patience_ns=round(assignment.scenario.load.request_timeout_seconds * NANOSECONDS),
             on_release=producing.send_at_once if producing is not None else _nobody_waits,
         )
     answers = None

@@ -13,7 +13,7 @@ from bench_spark import runs
 from bench_spark.cli.options import LoadOptions, ScenarioArgument, SetOption, with_options
 from bench_spark.cli.output import to_stdout
 from bench_spark.conf_files import shipped
-from bench_spark.config.loader import load_broker, load_scenario
+from bench_spark.config.loader import described, load_broker, load_scenario
 from bench_spark.config.models import Scenario
 from bench_spark.config.problems import shown_path
 from bench_spark.config.reference import json_schema
@@ -76,7 +76,9 @@ def plan(load: LoadOptions) -> None:
     """
     scenario, ends = load.load()
     config = runs.prepare(scenario, ends)
-    to_stdout(lambda writer: write_plan(config.plan, ends.shown, writer, ends.all_shown))
+    is_default = load.given_by.get("broker") == "DEFAULT" and not scenario.has_ends_apart
+    note = " (the default; name another by --broker)" if is_default else ""
+    to_stdout(lambda writer: write_plan(config.plan, ends.shown, writer, ends.all_shown, note))
 
 
 class FileKind(StrEnum):
@@ -98,8 +100,7 @@ def schema(
 
 def scenarios() -> None:
     """List the shipped scenarios."""
-    rows = [[name, load_scenario(name).description] for name in shipped("scenarios")]
-    _list(rows)
+    write_list(described("scenarios"))
 
 
 def brokers() -> None:
@@ -108,10 +109,10 @@ def brokers() -> None:
     for name in shipped("brokers"):
         broker = load_broker(name).masked()
         rows.append([name, broker["kind"], address_of(broker)])
-    _list(rows)
+    write_list(rows)
 
 
-def _list(rows: list[list[str]]) -> None:
+def write_list(rows: list[list[str]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -138,8 +138,8 @@ class LoadOptions:
     egress: EgressOption = None
     overrides: SetOption = None
     tags: TagOption = None
-    typed: frozenset[str] = field(default=frozenset(), kw_only=True)
-    """Options that were given on the command line, and not by a variable or a default."""
+    given_by: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    """Where the value of each option comes from: COMMANDLINE, ENVIRONMENT or DEFAULT."""
 
     def load(
         self, changes: Sequence[str] = (), objectives: Sequence[str] = ()
@@ -149,7 +149,7 @@ class LoadOptions:
 
         overrides = [*(self.overrides or []), *changes]
         scenario = runs.load(self.scenario, overrides, self.tags or [], objectives)
-        if "broker" in self.typed:
+        if self.given_by.get("broker") == "COMMANDLINE":
             runs.refuse_idle_broker(scenario, self.ingress, self.egress)
         return runs.fit(scenario, self.broker, self.ingress or [], self.egress or [])
 
@@ -179,7 +179,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         records[name] = record
         hints = get_type_hints(record, include_extras=True)
         for option in inspect.signature(record).parameters.values():
-            if option.name != "typed":
+            if option.name != "given_by":
                 shown[option.name] = option.replace(
                     kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[option.name]
                 )
@@ -188,8 +188,9 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         for name, record in records.items():
             known = [one.name for one in fields(record)]
             values = {key: given.pop(key) for key in known if key in given}
-            if "typed" in known:
-                values["typed"] = frozenset(key for key in values if is_typed(context, key))
+            if "given_by" in known:
+                sources = ((key, context.get_parameter_source(key)) for key in values)
+                values["given_by"] = {key: source.name for key, source in sources if source}
             given[name] = record(**values)
         command(**given)
 
@@ -201,12 +202,6 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     call.__annotations__ = {one.name: one.annotation for one in parameters}
     call.__doc__, call.__name__ = command.__doc__, command.__name__
     return call
-
-
-def is_typed(context: typer.Context, parameter: str) -> bool:
-    """Whether an option was given on the command line, and not by its variable or its default."""
-    source = context.get_parameter_source(parameter)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 # -- what options mean -----------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Annotated, TextIO
 import typer
 
 from bench_spark.cache import DEFAULT_STORE
+from bench_spark.cli.files import write_list
 from bench_spark.cli.options import (
     BROKER_VARIABLE,
     DEFAULT_BROKER,
@@ -24,7 +25,7 @@ from bench_spark.cli.options import (
     with_options,
 )
 from bench_spark.cli.output import Formats, Outputs, parse_formats_of, to_stdout, write_bytes
-from bench_spark.conf_files import shipped
+from bench_spark.config.loader import described
 from bench_spark.config.problems import shown_path
 from bench_spark.config.suite import estimated_seconds, suite_digest, trials_of
 from bench_spark.config.suite_loader import load_suite
@@ -101,12 +102,12 @@ class SuiteOptions:
     egress: EgressOption = None
     quick: QuickOption = False
     variant: VariantOption = None
-    typed: frozenset[str] = field(default=frozenset(), kw_only=True)
-    """Options that were given on the command line, and not by a variable or a default."""
+    given_by: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    """Where the value of each option comes from: COMMANDLINE, ENVIRONMENT or DEFAULT."""
 
     def load(self, overrides: Sequence[str] | None = None) -> SuiteConfig:
         loaded = load_suite(self.suite, self.quick, overrides or [], self.variant)
-        if "broker" in self.typed:
+        if self.given_by.get("broker") == "COMMANDLINE":
             refuse_idle_broker(loaded.base, self.ingress, self.egress)
         broker = self.broker or loaded.broker or DEFAULT_BROKER
         return SuiteConfig.checked(loaded, broker, self.ingress or [], self.egress or [])
@@ -125,7 +126,7 @@ SuiteFormatsOption = Annotated[
 @app.command("list")
 def list_suites() -> None:
     """List the shipped suites."""
-    to_stdout(lambda writer: writer.writelines(f"{name}\n" for name in shipped("suites")))
+    write_list(described("suites"))
 
 
 @app.command("plan")

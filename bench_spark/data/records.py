@@ -26,7 +26,6 @@ from typing import IO
 import numpy as np
 
 from bench_spark.config.sections import Dataset, Message
-from bench_spark.core.random_bytes import RandomBytes
 from bench_spark.data.scanning import (
     I64,
     BrokenRecord,
@@ -330,6 +329,9 @@ class MadeRecords:
     def __init__(self, message: Message, id_bytes: int, seed: int) -> None:
         """`id_bytes`: how much of the body the ID takes."""
         self._length = message.bytes - id_bytes
+        # Here, so that a command that only looks at records does not wait for numba.
+        from bench_spark.core.random_bytes import RandomBytes
+
         self._random = None if message.padding == "zero" else RandomBytes(seed)
 
     def read(self, numbers: I64) -> Records:

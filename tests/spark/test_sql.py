@@ -96,13 +96,17 @@ def test_the_documents_tables_take_their_own_aggregation(
     spark: SparkSession, filled: Store
 ) -> None:
     c2 = run_query(
-        spark, filled, "SELECT rate_per_second, max_p99_us, max_p95_us, max_p75_us FROM c2_table"
+        spark,
+        filled,
+        "SELECT rate_per_second, max_p99_us, max_p95_us, max_p75_us FROM latency_by_rate",
     ).to_pylist()
     assert c2 == [
         {"rate_per_second": 10.0, "max_p99_us": 90.0, "max_p95_us": 80.0, "max_p75_us": 70.0}
     ]
     e6 = run_query(
-        spark, filled, "SELECT queue, avg_us, p95_us, confirm_avg_us, confirm_p99_us FROM e6_table"
+        spark,
+        filled,
+        "SELECT queue, avg_us, p95_us, confirm_avg_us, confirm_p99_us FROM interval_means",
     ).to_pylist()
     assert e6 == [
         {
@@ -132,8 +136,8 @@ def test_views_show_no_percentile_above_the_maximum_of_rows_written_before(
         f"SELECT {names} FROM metrics_latest",
         f"SELECT {names} FROM latency_by_interval",
         "SELECT latency_p50_us, latency_p95_us, latency_p99_us, latency_p999_us FROM latency_spec",
-        "SELECT max_p99_us, max_p95_us, max_p75_us FROM c2_table",
-        "SELECT p95_us, p99_us FROM e6_table",
+        "SELECT max_p99_us, max_p95_us, max_p75_us FROM latency_by_rate",
+        "SELECT p95_us, p99_us FROM interval_means",
     ):
         [row] = run_query(spark, filled, f"{query} WHERE run_id = 'old'").to_pylist()
         assert set(row.values()) == {11_396_122}, query
@@ -170,7 +174,8 @@ def test_what_a_run_cost_its_broker_is_beside_its_latency(
     found = run_query(
         spark,
         filled,
-        "SELECT avg_us, disk_mb, handed_mb, cpu_user_percent, cpu_system_percent FROM e6_table",
+        "SELECT avg_us, disk_mb, handed_mb, cpu_user_percent, cpu_system_percent "
+        "FROM interval_means",
     ).to_pylist()
     assert found == [
         {
