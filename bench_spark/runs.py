@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench_spark.config.ends import Ends
 from bench_spark.config.loader import Given, check_run_id, load_scenario, with_ends, with_tags
@@ -36,8 +36,6 @@ from bench_spark.java import is_submitted
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan, make_plan
 from bench_spark.report.live import Steps
 from bench_spark.report.plan_text import write_plan
-from bench_spark.results.document import RunSummary
-from bench_spark.results.facts import is_judged_live
 from bench_spark.results.judging import ABORTED, FAILED
 from bench_spark.results.rows import TrialOf, run_row
 from bench_spark.spark.masters import (
@@ -49,6 +47,9 @@ from bench_spark.spark.masters import (
 from bench_spark.spark.session_lifetime import spark_session
 from bench_spark.store.delta import Store
 from bench_spark.transports.registry import fitted_to
+
+if TYPE_CHECKING:
+    from bench_spark.results.document import RunSummary
 
 _LONGEST_NAME_IN_RUN_ID = 40
 
@@ -171,6 +172,8 @@ def prepare(
 
 def _refuse_unwatched(scenario: Scenario, live: bool) -> None:
     """Only what is watched can end a run."""
+    from bench_spark.results.facts import is_judged_live
+
     if not live:
         raise ConfigurationError("--stop-on-slo: --no-live has no rolling windows to watch")
     if not any(map(is_judged_live, scenario.slo)):

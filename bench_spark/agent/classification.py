@@ -30,7 +30,7 @@ from bench_spark.agent.intervals import (
 from bench_spark.agent.timeline import PRODUCER
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES, TIMESTAMP_BYTES
-from bench_spark.core.hdr import record_value_ns
+from bench_spark.core.hdr_kernels import record_value_ns
 from bench_spark.core.kernels import kernel
 from bench_spark.core.sequences import (
     DUPLICATE,

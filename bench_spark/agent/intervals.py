@@ -16,7 +16,8 @@ import numpy as np
 
 from bench_spark.agent.protocol import EventRow
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
-from bench_spark.core.hdr import Histogram, HistogramShape, record_value_ns
+from bench_spark.core.hdr import Histogram, HistogramShape
+from bench_spark.core.hdr_kernels import record_value_ns
 from bench_spark.core.kernels import kernel
 from bench_spark.transports.base import I64
 

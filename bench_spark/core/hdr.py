@@ -1,4 +1,4 @@
-"""Latency histograms: HdrHistogram's buckets, filled by a kernel.
+"""Latency histograms: HdrHistogram's buckets, filled by the kernels of `hdr_kernels`.
 
 Bucket for bucket the same as the `hdrhistogram` package with a lowest value of 1 us and 3
 significant figures, whose `record_value` costs a microsecond a value; here it is a few nanoseconds.
@@ -20,8 +20,6 @@ import numpy as np
 import numpy.typing as npt
 from hdrh.histogram import HdrHistogram
 
-from bench_spark.core.kernels import kernel
-
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 
@@ -37,12 +35,12 @@ _SUM_LIMIT_US = 2**63 - 1
 # Three significant figures need 2048 steps: values below 2048 have a bucket each, and from there on
 # every doubling is cut into 1024 buckets of equal width.
 _HALF_BITS = 10
-_HALF = 1 << _HALF_BITS
+HALF = 1 << _HALF_BITS
 
 # A double's exponent and the first ten bits of its fraction, read as one number, grow by one per
 # bucket from 1024 upwards; this is what is left to subtract to reach HdrHistogram's own index.
-_FRACTION_SHIFT = 52 - _HALF_BITS
-_DOUBLE_BIAS = ((1023 + _HALF_BITS) << _HALF_BITS) - _HALF
+FRACTION_SHIFT = 52 - _HALF_BITS
+DOUBLE_BIAS = ((1023 + _HALF_BITS) << _HALF_BITS) - HALF
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +71,7 @@ def shape_for(highest_us: int) -> HistogramShape:
             f"not at {highest_us}"
         )
     doublings = max(0, highest_us.bit_length() - (_HALF_BITS + 1))
-    size = (doublings + 2) * _HALF
+    size = (doublings + 2) * HALF
     highest_equivalent_us = _lowest_equivalent_of_index(np.arange(1, size + 1)) - 1
     highest_equivalent_us.setflags(write=False)
     return HistogramShape(highest_us, size, highest_equivalent_us)
@@ -81,15 +79,15 @@ def shape_for(highest_us: int) -> HistogramShape:
 
 def _index_of(values_us: I64) -> I64:
     index: I64 = values_us.astype(np.float64).view(np.int64)
-    index >>= _FRACTION_SHIFT
-    index -= _DOUBLE_BIAS
+    index >>= FRACTION_SHIFT
+    index -= DOUBLE_BIAS
     # Below 1024 the bucket is the value itself, and the bits of the double are less than that.
-    return np.maximum(index, np.minimum(values_us, _HALF - 1), out=index)
+    return np.maximum(index, np.minimum(values_us, HALF - 1), out=index)
 
 
 def _lowest_equivalent_of_index(index: I64) -> I64:
     shift = np.maximum((index >> _HALF_BITS) - 1, 0)
-    step = np.where(index < _HALF, index, (index & (_HALF - 1)) | _HALF)
+    step = np.where(index < HALF, index, (index & (HALF - 1)) | HALF)
     lowest: I64 = step << shift
     return lowest
 
@@ -103,64 +101,18 @@ def _lowest_equivalent_us(value_us: int) -> int:
 
 # A histogram that is being filled is a run of 64-bit words: these, and the counts of its buckets.
 # Several of them may lie one behind the other in an array that a kernel takes.
-_HIGHEST = 0
-_RECORDED = 1
-_NEGATIVE = 2
-_OVERFLOW = 3
-_SUM = 4
-_SUM_CARRY = 5
+HIGHEST = 0
+RECORDED = 1
+NEGATIVE = 2
+OVERFLOW = 3
+SUM = 4
+SUM_CARRY = 5
 """How often the sum has been cut by 2^62: a garbled send time may be centuries off."""
-_MIN = 6
-_MAX = 7
+MIN = 6
+MAX = 7
 HISTOGRAM_HEADER = 8
 
-_SUM_STEP = 1 << 62
-
-
-@kernel
-def bucket_of(value_us: int) -> int:
-    """The bucket of a value that is not negative."""
-    if value_us < _HALF:
-        return value_us
-    bits = np.float64(value_us).view(np.int64)
-    return int(bits >> _FRACTION_SHIFT) - _DOUBLE_BIAS
-
-
-@kernel
-def add_to_sum(words: I64, value_us: int) -> None:
-    """Add to a sum of two words."""
-    words[_SUM] += value_us
-    if words[_SUM] >= _SUM_STEP:
-        words[_SUM] -= _SUM_STEP
-        words[_SUM_CARRY] += 1
-
-
-@kernel
-def record_value_ns(words: I64, value_ns: int, times: int) -> None:
-    """Record a duration so many times in the histogram that begins with these words."""
-    value_us = value_ns // 1000
-    if value_us < 0:
-        words[_NEGATIVE] += times
-        value_us = 0
-    if value_us < words[_MIN] or words[_RECORDED] + words[_OVERFLOW] == 0:
-        words[_MIN] = value_us
-    if value_us > words[_MAX]:
-        words[_MAX] = value_us
-    if value_us > words[_HIGHEST]:
-        words[_OVERFLOW] += times
-        for _ in range(times):
-            add_to_sum(words, value_us)
-    else:
-        words[_RECORDED] += times
-        words[HISTOGRAM_HEADER + bucket_of(value_us)] += times
-        add_to_sum(words, value_us * times)
-
-
-@kernel
-def record_values_ns(words: I64, values_ns: I64) -> None:
-    """Record durations in one histogram."""
-    for place in range(len(values_ns)):
-        record_value_ns(words, values_ns[place], 1)
+SUM_STEP = 1 << 62
 
 
 class Histogram:
@@ -170,33 +122,33 @@ class Histogram:
         """`words`: where it lies, `shape.words` of them; somewhere of its own without."""
         self.shape = shape
         self._words: I64 = np.zeros(shape.words, np.int64) if words is None else words
-        self._words[_HIGHEST] = shape.highest_us
+        self._words[HIGHEST] = shape.highest_us
         self.counts: I64 = self._words[HISTOGRAM_HEADER:]
 
     @property
     def recorded(self) -> int:
         """Values in `counts`: everything but the overflow."""
-        return int(self._words[_RECORDED])
+        return int(self._words[RECORDED])
 
     @property
     def negative(self) -> int:
-        return int(self._words[_NEGATIVE])
+        return int(self._words[NEGATIVE])
 
     @property
     def overflow(self) -> int:
-        return int(self._words[_OVERFLOW])
+        return int(self._words[OVERFLOW])
 
     @property
     def sum_us(self) -> int:
-        return int(self._words[_SUM]) + int(self._words[_SUM_CARRY]) * _SUM_STEP
+        return int(self._words[SUM]) + int(self._words[SUM_CARRY]) * SUM_STEP
 
     @property
     def min_us(self) -> int:
-        return int(self._words[_MIN])
+        return int(self._words[MIN])
 
     @property
     def max_us(self) -> int:
-        return int(self._words[_MAX])
+        return int(self._words[MAX])
 
     @property
     def count(self) -> int:
@@ -205,6 +157,9 @@ class Histogram:
 
     def record_ns(self, values_ns: I64) -> None:
         """Record durations, rounded down to microseconds."""
+        # Here, so that whoever only reads histograms does not wait for numba.
+        from bench_spark.core.hdr_kernels import record_values_ns
+
         record_values_ns(self._words, np.ascontiguousarray(values_ns, np.int64))
 
     def merge(self, other: Histogram) -> None:
@@ -218,18 +173,18 @@ class Histogram:
             return
         words, others = self._words, other._words
         if self.count:
-            words[_MIN] = min(words[_MIN], others[_MIN])
-            words[_MAX] = max(words[_MAX], others[_MAX])
+            words[MIN] = min(words[MIN], others[MIN])
+            words[MAX] = max(words[MAX], others[MAX])
         else:
-            words[_MIN], words[_MAX] = others[_MIN], others[_MAX]
+            words[MIN], words[MAX] = others[MIN], others[MAX]
         sum_us = self.sum_us + other.sum_us
-        words[_SUM_CARRY], words[_SUM] = divmod(sum_us, _SUM_STEP)
-        for word in (_RECORDED, _NEGATIVE, _OVERFLOW):
+        words[SUM_CARRY], words[SUM] = divmod(sum_us, SUM_STEP)
+        for word in (RECORDED, NEGATIVE, OVERFLOW):
             words[word] += others[word]
         self.counts += other.counts
 
     def clear(self) -> None:
-        self._words[_HIGHEST + 1 :] = 0
+        self._words[HIGHEST + 1 :] = 0
 
     def sparse(self) -> SparseHistogram:
         """The present state, independent of what is recorded afterwards."""

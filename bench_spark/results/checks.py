@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from bench_spark.driver.accounts import Accounts
+if TYPE_CHECKING:
+    from bench_spark.driver.accounts import Accounts
+
 
 Verdict = Literal["pass", "warn", "fail"]
 Ends = Literal["both", "producers", "consumers"]

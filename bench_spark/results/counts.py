@@ -8,17 +8,19 @@ brought: what was left of the warm-up counts, and what the drain brings does not
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bench_spark.agent.sampler import SAMPLE_DTYPE, seconds_of
 from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER
 from bench_spark.core.throughput import throughput, throughput_of_all
-from bench_spark.driver.accounts import Accounts, AgentSamples, completed
 from bench_spark.load_course import has_open_end
 from bench_spark.results.facts import RunFacts
 from bench_spark.results.totals import Tick, TickTotals
+
+if TYPE_CHECKING:
+    from bench_spark.driver.accounts import Accounts, AgentSamples
 
 _SENDING_COUNTS = ("due", "unsent", "sent", "refused", "returned", "bytes_sent")
 _RECEIVING_COUNTS = (
@@ -46,6 +48,8 @@ def completed_accounts(totals: TickTotals, facts: RunFacts) -> Accounts | None:
     accounts = facts.accounts
     if accounts is None or accounts.is_reported:
         return accounts
+    from bench_spark.driver.accounts import completed
+
     return completed(
         accounts,
         sent=totals.of_measured(PRODUCER, "sent"),

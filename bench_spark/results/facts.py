@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.config.objectives import Judged, Objective, parse_objective
 from bench_spark.config.sections import OFF
 from bench_spark.core.hdr import SparseHistogram
-from bench_spark.driver.accounts import Accounts, AgentSamples, Counted
-from bench_spark.driver.control import Failure
 from bench_spark.plan import Plan
 from bench_spark.results.checks import Check, TraceFindings
 from bench_spark.results.totals import statistics
-from bench_spark.trace.joining import JoinedMessages
+
+if TYPE_CHECKING:
+    from bench_spark.driver.accounts import Accounts, AgentSamples, Counted
+    from bench_spark.driver.control import Failure
+    from bench_spark.trace.joining import JoinedMessages
 
 
 @dataclass(frozen=True)

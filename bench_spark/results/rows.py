@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -15,10 +15,12 @@ from bench_spark import __version__
 from bench_spark.driver_process import RUNNING, this_process
 from bench_spark.errors import BenchError
 from bench_spark.plan import Plan
-from bench_spark.results.document import RunSummary
 from bench_spark.results.judging import FAILED
 from bench_spark.store.arrow import SUMMARY
 from bench_spark.store.schema import PERCENTILES
+
+if TYPE_CHECKING:
+    from bench_spark.results.document import RunSummary
 
 
 @dataclass(frozen=True)
