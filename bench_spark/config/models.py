@@ -22,8 +22,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from bench_spark.config.conflicts import conflicts_of
 from bench_spark.config.fields import FormerKey, Name, Rate, Section, TagValue, refuse
-from bench_spark.config.problems import keys_of
 from bench_spark.config.objectives import Objectives
+from bench_spark.config.problems import keys_of
 from bench_spark.config.protocols import Amqp, Http, Kafka, Mqtt, Tcp
 from bench_spark.config.sections import (
     ENVELOPE,
