@@ -45,7 +45,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from bench_spark import tables
+from bench_spark import s3, tables
 from bench_spark.errors import StoreError, StoreNotReady
 
 _TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -132,8 +132,8 @@ def without_user(uri: str) -> str:
 
 def in_one_line(error: BaseException) -> str:
     """deltalake draws coloured trees of causes over several lines; credentials stay out of them."""
-    text = _TERMINAL_COLOUR.sub("", str(error)).replace("↳", ":")
-    return without_user(" ".join(text.split()))[:300]
+    text = " ".join(_TERMINAL_COLOUR.sub("", str(error)).replace("↳", ":").split())
+    return s3.refusal(text) or without_user(text)[:300]
 
 
 @dataclass(frozen=True)

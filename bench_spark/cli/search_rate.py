@@ -13,7 +13,9 @@ from bench_spark.cli.options import (
     DEFAULT_BROKER,
     DEFAULT_STORE,
     BrokerOption,
+    JarsOption,
     MasterOption,
+    PackagesOption,
     ScenarioArgument,
     SetOption,
     StoreOption,
@@ -68,6 +70,8 @@ def search_rate(
     overrides: SetOption = None,
     store: StoreOption = DEFAULT_STORE,
     master: MasterOption = None,
+    packages: PackagesOption = None,
+    jars: JarsOption = None,
     slo: Annotated[
         list[str] | None,
         typer.Option(

@@ -34,7 +34,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from bench_spark import jars
+from bench_spark import jars, s3
 from bench_spark.conf_files import conf_path
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady
 from bench_spark.java import is_submitted, require_java
@@ -216,9 +216,13 @@ def build_session(
     """
     refuse_connect(master)
     conf = _submitted_conf() if is_submitted() else _own_conf(master or "local[*]")
+    for key, value in s3.hadoop_settings(os.environ).items():
+        conf.setIfMissing(key, value)
     for key, value in (dict(extra_conf or {}) | {"spark.app.name": app_name}).items():
         if is_submitted():
             conf.setIfMissing(key, value)
+        elif key == "spark.jars" and (delta := conf.get(key)):
+            conf.set(key, f"{delta},{value}")
         else:
             conf.set(key, value)
     logging.getLogger(_PRINTS_ERRORS).disabled = True

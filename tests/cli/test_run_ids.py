@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from contract import free_port
+from object_store import BUCKET, s3_server
 
-from bench_spark.cache import cache_directory
 from bench_spark.store import Store
 
 ATTEMPTS = 3
@@ -27,30 +24,8 @@ def directory(tmp_path: Path) -> tuple[str, Mapping[str, str]]:
 
 @pytest.fixture
 def object_store(tmp_path: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """A bucket of a real S3 server on this machine (tools/setup.sh --brokers installs it)."""
-    program = shutil.which("versitygw") or shutil.which(cache_directory() / "bin" / "versitygw")
-    if program is None:
-        pytest.skip("versitygw is not installed (tools/setup.sh --brokers)")
-    (tmp_path / "s3" / "bench").mkdir(parents=True)
-    address = f"127.0.0.1:{free_port()}"
-    login = ("--access", "AKTEST", "--secret", "SKTEST")
-    server = subprocess.Popen(
-        [program, *login, "--port", address, "--quiet", "posix", str(tmp_path / "s3")],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    environment = {
-        "AWS_ACCESS_KEY_ID": "AKTEST",
-        "AWS_SECRET_ACCESS_KEY": "SKTEST",
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://{address}",
-        "AWS_ALLOW_HTTP": "true",
-    }
-    try:
-        yield "s3://bench/store", environment
-    finally:
-        server.kill()
-        server.wait()
+    with s3_server(tmp_path / "s3") as environment:
+        yield f"s3://{BUCKET}/store", environment
 
 
 @pytest.mark.parametrize("kind", ["directory", "object_store"])
@@ -61,7 +36,7 @@ def test_of_runs_with_one_id_that_start_at_once_one_runs(
     uri, environment = request.getfixturevalue(kind)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    _wait_for(uri)
+    Store(uri).open()
     without_java = {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": str(tmp_path)}
     for attempt in range(ATTEMPTS):
         command = ["run", "steady", "--broker", "loopback", "--run-id", f"mine-{attempt}"]
@@ -83,16 +58,3 @@ def test_of_runs_with_one_id_that_start_at_once_one_runs(
     rows = Store(uri).read("runs", columns=["run_id", "status", "exit_code"]).to_pylist()
     assert sorted(row["run_id"] for row in rows) == [f"mine-{n}" for n in range(ATTEMPTS)]
     assert {(row["status"], row["exit_code"]) for row in rows} == {("failed", 3)}
-
-
-def _wait_for(uri: str) -> None:
-    """Make the store; a server that has just been started does not answer at once."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            Store(uri).open()
-            return
-        except Exception:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)

@@ -47,7 +47,17 @@ LAYERS = (
 )
 """From the top down. A room may enter its own layer and those below it."""
 
-FOUNDATION = {"__init__", "errors", "process", "tables", "jars", "java", "cache", "conf_files"}
+FOUNDATION = {
+    "__init__",
+    "errors",
+    "process",
+    "tables",
+    "jars",
+    "java",
+    "cache",
+    "conf_files",
+    "s3",
+}
 """Usable by all rooms, and using none of them."""
 
 CORE_MAY_USE = {"core", "errors", "cache"}
