@@ -50,16 +50,12 @@ from bench_spark.plan import Assignment
 from bench_spark.process import ThreadErrors, own_thread_errors, unexpected
 from bench_spark.transports.base import (
     I64,
-    Answering,
     Consumers,
     Destination,
-    OverClients,
-    Parting,
     Producers,
     Signal,
     Subscription,
     Transport,
-    Wired,
 )
 from bench_spark.transports.pace import OpeningPace
 
@@ -112,11 +108,6 @@ def depths_left(
 ) -> dict[int, int | None]:
     """By subscription to the destinations that this agent has declared; None where unknown."""
     wiring = assignment.scenario.wiring
-    if wiring.is_plain:
-        assert not isinstance(transport, EndsTransport), "ends that are apart are never plain"
-        found = transport.depths(declared)
-        return {one.index: depth for one, depth in zip(declared, found, strict=True)}
-    assert isinstance(transport, Wired), "the registry has checked"
     by_index = {destination.index: destination for destination in declared}
     subscriptions = [
         Subscription(
@@ -128,7 +119,7 @@ def depths_left(
         )
         for index in assignment.inspects
     ]
-    left = transport.left_in(subscriptions)
+    left = transport.backlog(subscriptions)
     return dict(zip(assignment.inspects, left, strict=True))
 
 
@@ -371,6 +362,7 @@ class _Agent:
         consumers: Consumers = NoConsumers()
         producers: Producers = NoProducers()
         tracer: Tracer | NoTracer = NoTracer()
+        undisturbed = contextlib.ExitStack()
         try:
             if assignment.consumers:
                 lanes = self._serving.consumer_lanes(destinations)
@@ -381,8 +373,10 @@ class _Agent:
             fills_first = bool(assignment.consumers) and self._fills_first
             if not fills_first:
                 consumers.attach()
-            confirms = bool(assignment.producers) and self._transport.confirms
+            confirms = bool(assignment.producers) and self._transport.capabilities.confirms
             self._kernels.wait()
+            # Done before the others wait for this agent: it may take a while.
+            undisturbed.enter_context(without_interruptions())
             self._report_ready(producers, consumers, confirms)
             early = EarlySignals(producers, consumers)
             start = self._expect("start", START_TIMEOUT_SECONDS, meanwhile=early.collect)
@@ -401,15 +395,16 @@ class _Agent:
                 addresses=self._addresses(),
                 confirms=confirms,
                 fills_first=fills_first,
-                are_self_limiting=any(one.has_length_limit for one in self._ends),
+                are_self_limiting=any(one.capabilities.drops_overflow for one in self._ends),
                 early_signals=early.collected,
             )
             loop = LoadLoop(job, lanes_open, instruments, self._link, self._waiting)
-            with without_interruptions(), only_compiled():
+            with only_compiled():
                 loop.run()
             if loop.failure is not None:
                 result.failure = (loop.failure.kind, str(loop.failure))
         finally:
+            undisturbed.close()
             for end in (producers, consumers):
                 self._close_lanes(end, result)
             tracer.close()
@@ -418,10 +413,9 @@ class _Agent:
         totals, pages = closing_report(self._serving, instruments)
         totals["outages"] = loop.outages.report()
         totals["stalls"] = loop.stalls
-        if isinstance(producers, Answering):
-            totals["answers_by_status"] = dict(producers.answers_by_status)
+        totals["answers_by_status"] = dict(producers.answers_by_status)
         # Without confirms, what a broker had not read when it was hung up on was not lost by it.
-        is_read = confirms or not isinstance(producers, Parting) or producers.has_closed_in_order
+        is_read = confirms or producers.has_closed_in_order
         totals["is_settled"] = loop.has_detached and is_read
         result.report = totals
         report(self._link, "closed", pages, **totals)
@@ -432,8 +426,8 @@ class _Agent:
             "ready",
             confirms=confirms,
             connections={
-                "producers": _connections(producers, len(self._assignment.producers)),
-                "consumers": _connections(consumers, len(self._assignment.consumers)),
+                "producers": producers.connections(len(self._assignment.producers)),
+                "consumers": consumers.connections(len(self._assignment.consumers)),
             },
         )
 
@@ -448,8 +442,8 @@ class _Agent:
     @property
     def _fills_first(self) -> bool:
         """Where the broker returns what no consumer can take at once, one must be there first."""
-        asks = self._assignment.scenario.load.fill_first
-        return asks and not any(one.returns_what_nobody_takes for one in self._ends)
+        asks = self._assignment.scenario.load.prefill
+        return asks and not any(one.capabilities.returns_unconsumed for one in self._ends)
 
     def _addresses(self) -> dict[str, str]:
         """Nothing where a role has several: those name the one that they speak of."""
@@ -498,7 +492,3 @@ def _probed(one: EndTransport) -> dict[str, Any]:
         "capabilities": sorted(facts.capabilities),
         "client_library": facts.client_library,
     }
-
-
-def _connections(end: Producers | Consumers, lanes: int) -> int:
-    return end.clients if isinstance(end, OverClients) else lanes

@@ -24,8 +24,7 @@ from bench_spark.agent.payload import Bodies
 from bench_spark.agent.producer import NoRequests, Requests
 from bench_spark.config.sections import Consumer
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.errors import RunError
-from bench_spark.transports.base import I64, Holdable, Received, joined
+from bench_spark.transports.base import I64, Received, joined
 
 NEVER_NS = 2**62
 
@@ -242,10 +241,6 @@ class SlowConsumer(LoadConsumer):
         requests: Requests | NoRequests,
     ) -> None:
         super().__init__(job, lanes, control, instruments, link, requests)
-        consumers = lanes.consumers
-        if not isinstance(consumers, Holdable):
-            raise RunError("consumer: consumers of this kind of broker cannot be slowed down")
-        self._hold = consumers.hold
         assignment = job.assignment
         self._slow = SlowConsumption(assignment.scenario.consumer, len(assignment.consumers))
         self.interval_ns = self._slow.interval_ns
@@ -255,7 +250,7 @@ class SlowConsumer(LoadConsumer):
         now = self._now_ns()
         self._record(self._slow.consumed(now))
         self._acknowledge(self._slow.processed(now))
-        self._hold(self._slow.busy_lanes)
+        self._consumers.hold(self._slow.busy_lanes)
         self.wake_ns = max(self._slow.wake_ns, now + SHORTEST_SLEEP_NS)
 
     def finish(self) -> None:

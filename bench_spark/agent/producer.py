@@ -299,5 +299,5 @@ def requests_for(
 ) -> Requests | NoRequests:
     if not isinstance(control.flow, RequestFlow):
         return NoRequests()
-    patience_ns = round(job.assignment.scenario.load.patience_seconds * NANOSECONDS)
+    patience_ns = round(job.assignment.scenario.load.request_timeout_seconds * NANOSECONDS)
     return Requests(control.flow, recorder, link, job.now_ns, patience_ns)
