@@ -30,9 +30,8 @@ from bench_spark.agent.tracer import Tracer
 from bench_spark.config.sections import Consumer
 from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.core.envelope import ENVELOPE_BYTES
-from bench_spark.errors import RunError
 from bench_spark.plan import Assignment
-from bench_spark.transports.base import I64, Consumers, Holdable, Received, joined
+from bench_spark.transports.base import I64, Consumers, Received, joined
 
 NEVER_NS = 2**62
 
@@ -195,8 +194,6 @@ class Consuming:
         consumer = assignment.scenario.consumer
         if not consumer.is_slow:
             return None
-        if not isinstance(self._consumers, Holdable):
-            raise RunError("consumer: consumers of this kind of broker cannot be slowed down")
         self._hold = self._consumers.hold
         return Taking(consumer, len(assignment.consumers))
 
@@ -219,7 +216,9 @@ class Consuming:
             return
         self._record(received)
         # An empty turn lets the transport acknowledge what was left over from the last one.
-        self._recorder.acknowledged(self._now_ns(), self._consumers.acknowledge(received))
+        acknowledged = self._consumers.acknowledge(received)
+        if acknowledged:
+            self._recorder.acknowledged(self._now_ns(), acknowledged)
 
     def _consume_slowly(self, taking: Taking, received: Received) -> None:
         taking.arrived(received)
@@ -253,17 +252,16 @@ class Consuming:
         rows = received.rows
         if self._has_several_subscriptions:
             fill_subscriptions(rows, self._subscription_of)
-        self._recorder.received(rows)
+        of_this_run = self._recorder.received(rows)
         if self._tracer is not None:
             self._tracer.received(received, rows["subscription"])
-        if self._tells_runs_apart:
+        if self._tells_runs_apart and of_this_run < len(rows):
             # What another run left behind gives back no credit.
-            is_ours = rows["head"]["run_tag"] == self._run_tag
-            if not is_ours.all():
-                rows = rows[is_ours]
+            rows = rows[rows["head"]["run_tag"] == self._run_tag]
         self._tally.received += len(rows)
+        if self._flow.is_closed_loop:
+            self._flow.consumed(rows["head"]["producer"])
         head = rows["head"]
-        self._flow.consumed(head["producer"])
         if self._releasing is not None:
             self._releasing.arrived(head["producer"], head["sequence"])
         if self._sampler is not None:

@@ -39,7 +39,7 @@ from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.errors import BenchError
 from bench_spark.load_course import has_open_end
 from bench_spark.plan import Assignment
-from bench_spark.transports.base import Producers, Skippable
+from bench_spark.transports.base import Producers
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def make_parts(
             recorder,
             link,
             now_ns,
-            patience_ns=round(assignment.scenario.load.patience_seconds * NANOSECONDS),
+            patience_ns=round(assignment.scenario.load.request_timeout_seconds * NANOSECONDS),
             on_release=producing.send_at_once if producing is not None else _nobody_waits,
         )
     answers = None
@@ -179,10 +179,10 @@ def _backpressure_for(
 ) -> Backpressure | None:
     """On a schedule, a lane that is full must not make the others late."""
     is_needed = assignment.schedule is not None and len(assignment.producers) > 1
-    if not is_needed or not isinstance(producers, Skippable):
+    if not is_needed or producers is None:
         return None
     # With one message on its way at most, no lane of a request/response load is ever full.
-    return Backpressure(producers, flow) if isinstance(flow, RoundRobinFlow) else None
+    return Backpressure(producers.full_among, flow) if isinstance(flow, RoundRobinFlow) else None
 
 
 def _backlog_for(assignment: Assignment, lanes: Lanes, tally: Tally) -> Backlog | None:
@@ -288,6 +288,7 @@ class LoadLoop:
         self._is_draining = False
         self._drained = False
         self._last_turn_ns = timeline.start_ns
+        self.turns = 0
         self.stalls: list[tuple[int, int]] = []
         """From when until when this loop did not run."""
         self.failure: BenchError | None = None
@@ -357,7 +358,8 @@ class LoadLoop:
                 return
             if self._publishes_a_number and self._first_measured_ns is None:
                 self._settle_warmup(producers, now)
-            self._turn(producing.produce(self._now_ns()))
+                now = self._now_ns()
+            self._turn(producing.produce(now))
 
     def _is_production_over(self, producing: Producing, now: int) -> bool:
         if self._has_enough or producing.quota_left(now) <= 0:
@@ -469,12 +471,13 @@ class LoadLoop:
         consuming, producing, answers = self._attached, self._producing, self._answers
         if consuming is not None:
             wake_ns = min(wake_ns, consuming.wake_ns)
-        wait_ns = max(0, wake_ns - self._now_ns())
-        ready = self._waiting.wait(min(wait_ns, LONGEST_WAIT_NS) / NANOSECONDS)
+        wait_ns = min(wake_ns - self._now_ns(), LONGEST_WAIT_NS)
+        ready = self._waiting.wait(wait_ns / NANOSECONDS if wait_ns > 0 else 0)
         now = self._now_ns()
         if now - self._last_turn_ns > STALL_NS:
             self.stalls.append((self._last_turn_ns, now))
         self._last_turn_ns = now
+        self.turns += 1
         is_housekeeping_due = now >= self._next_housekeeping_ns
         if consuming is not None and (
             is_housekeeping_due or consuming.descriptor in ready or now >= consuming.wake_ns

@@ -1,4 +1,4 @@
-"""`bench-spark import`: scenarios from what other tools were told."""
+"""`bench-spark import`: writes scenarios from the command lines and files of other tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from bench_spark.cli.examples import epilog
 from bench_spark.cli.new_files import ForceOption, write_new_files
 from bench_spark.cli.output import to_stdout
 from bench_spark.config.fields import PLAIN_NAME, PLAIN_NAME_RULE
@@ -21,7 +20,9 @@ from bench_spark.importers.omb import import_omb
 from bench_spark.importers.perftest import import_perftest
 
 app = typer.Typer(
-    help="Scenarios from what other tools were told.", no_args_is_help=True, rich_markup_mode=None
+    help="Scenarios from the command lines and files of other tools.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 STANDARD_INPUT = "-"
@@ -35,7 +36,7 @@ NameOption = Annotated[
 ]
 
 
-@app.command(epilog=epilog("import perftest"))
+@app.command()
 def perftest(
     file: Annotated[
         str, typer.Argument(metavar="[FILE]", help="A file with the flags; unset: standard input.")
@@ -47,14 +48,14 @@ def perftest(
     """Write the scenario of a RabbitMQ PerfTest command line.
 
     The flags are given as PerfTest is given them, with or without what starts it, or as the
-    environment variables that it reads. Those without a counterpart are told on standard error.
+    environment variables that it reads. Those without a counterpart are listed on standard error.
     """
     text = _standard_input() if file == STANDARD_INPUT else read_text(_file(file))
     draft = import_perftest(text, _checked(name))
     _write(draft, "perftest", directory, force)
 
 
-@app.command(epilog=epilog("import omb"))
+@app.command()
 def omb(
     workload: Annotated[str, typer.Argument(metavar="WORKLOAD.yaml", show_default=False)],
     driver: Annotated[str, typer.Argument(metavar="DRIVER.yaml", show_default=False)],
@@ -64,7 +65,7 @@ def omb(
 ) -> None:
     """Write scenario and broker file of an OpenMessaging Benchmark workload and driver.
 
-    Drivers of Kafka and RabbitMQ. Keys without a counterpart are told on standard error.
+    Drivers of Kafka and RabbitMQ. Keys without a counterpart are listed on standard error.
     """
     from bench_spark.transports.kafka.property_names import PROPERTY_NAMES
 
@@ -107,7 +108,7 @@ def _write(draft: Draft, tool: str, directory: Path, force: bool) -> None:
     for remark in draft.left_out:
         sys.stderr.write(f"no counterpart: {remark}\n")
     for remark in draft.remarks:
-        sys.stderr.write(f"mind: {remark}\n")
+        sys.stderr.write(f"note: {remark}\n")
     if draft.has_password:
         sys.stderr.write(
             f"the password was not kept; before a run: export {draft.password_variable}=...\n"

@@ -9,7 +9,15 @@ from functools import lru_cache
 import numpy as np
 
 from bench_spark.core.envelope import envelope_bytes
-from bench_spark.transports.base import I64, U8, Batch, Tails, common_tail_bytes, each_tail
+from bench_spark.transports.base import (
+    I64,
+    U8,
+    Batch,
+    Producers,
+    Tails,
+    common_tail_bytes,
+    each_tail,
+)
 from bench_spark.transports.message_block import NO_TAILS
 from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.sockets.lanes import Lanes, LaneT
@@ -52,7 +60,7 @@ def _zeros(size: int) -> bytes:
     return bytes(size)
 
 
-class SendingLanes(Lanes[LaneT, DialogueT, OpenedT]):
+class SendingLanes(Lanes[LaneT, DialogueT, OpenedT], Producers):
     # -- what a protocol adds ----------------------------------------------------------------------
 
     def _allowed(self, lane: LaneT) -> int:

@@ -92,7 +92,7 @@ def test_messages_have_their_heads_whether_or_not_bodies_are_kept(
         assert np.array_equal(rows[:, :head_bytes], envelope_bytes(sent.head)[:, :head_bytes])
         assert set(received.size.tolist()) == {head_bytes + tail_bytes}
     assert both[0].bodies is None
-    assert list(both[1].bodies or ()) == sent.bodies()
+    assert list(both[1].bodies or ()) == bodies_of(sent)
 
 
 def test_a_body_with_a_line_feed_is_refused_by_its_number_and_place() -> None:
