@@ -86,8 +86,8 @@ WANTED = {
         alone=(f"org.apache.kafka:kafka-tools:{KAFKA}",),
         on_demand=True,
     ),
-    # Spark's side of a store on S3, for the Hadoop in the Spark of requirements.lock. AWS's SDK is one
-    # jar of 690 MB.
+    # Spark's side of a store on S3, for the Hadoop in the Spark of requirements.lock; AWS's SDK
+    # is one jar of 690 MB.
     "hadoop-aws": Wanted(
         "Hadoop's S3A",
         HADOOP,

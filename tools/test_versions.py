@@ -24,7 +24,7 @@ from pathlib import Path
 
 from bench_spark.errors import EXIT_DEGRADED, EXIT_VALID
 from bench_spark.jars import JarSet, delta_sets, minor_version
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENTS = ROOT / "build" / "versions"

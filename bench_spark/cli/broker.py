@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench_spark.cli.examples import epilog
 from bench_spark.cli.output import to_stdout
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ NodesOption = Annotated[
 ]
 
 
-@app.command(epilog=epilog("broker start"))
+@app.command()
 def start(name: NameArgument, nodes: NodesOption = None) -> None:
     """Start a broker and return when clients can use it."""
     from bench_spark import brokers
@@ -45,27 +45,32 @@ def start(name: NameArgument, nodes: NodesOption = None) -> None:
     started = brokers.start(name, _say, nodes=nodes)
     for command in started.broker.rabbitmqctl:
         _say(f"rabbitmqctl for it: {command}")
-    _print_line(started)
+    _print_lines([started])
 
 
-@app.command(epilog=epilog("broker stop"))
+@app.command()
 def stop(name: NameArgument) -> None:
     """Stop a broker and remove everything it left."""
     from bench_spark import brokers
 
-    _print_line(brokers.stop(name))
+    _print_lines([brokers.stop(name)])
 
 
-@app.command(epilog=epilog("broker status"))
-def status(name: NameArgument) -> None:
-    """Print one line: name, state and address."""
+@app.command()
+def status(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One of them; unset: all.")
+    ] = None,
+) -> None:
+    """Print a line per broker: name, state, address and all ports."""
     from bench_spark import brokers
 
-    _print_line(brokers.status(name))
+    _print_lines([brokers.status(each) for each in ([name] if name else brokers.NAMES)])
 
 
-def _print_line(found: BrokerStatus) -> None:
-    to_stdout(lambda writer: writer.writelines([f"{found.line}\n"]))
+def _print_lines(found: Sequence[BrokerStatus]) -> None:
+    lines = [f"{broker.line_with_ports}\n" for broker in found]
+    to_stdout(lambda writer: writer.writelines(lines))
 
 
 def _say(text: str) -> None:

@@ -34,7 +34,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from bench_spark import jars, s3
+from bench_spark import jars
 from bench_spark.conf_files import conf_path
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady
 from bench_spark.java import is_submitted, require_java
@@ -44,6 +44,7 @@ from bench_spark.spark.compatibility import (
     refuse_connect,
     require_compatible,
 )
+from bench_spark.store import s3
 
 _NOISE = ("WARNING: Using incubator modules",)
 """Beginnings of lines that mean nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_spark.s3 import hadoop_settings, refusal
+from bench_spark.store.s3 import hadoop_settings, refusal
 
 ANSWER = (
     "Generic S3 error : Error performing PUT https://bucket.s3.amazonaws.com/x in 5ms - Server "
