@@ -16,12 +16,13 @@ USER root
 
 # The base's own Python is older than 3.11, so the wheel gets one of its own.
 COPY --from=build /usr/local/bin/uv /usr/local/bin/uv
-COPY --from=build /wheel /tmp/wheel
+COPY --from=build /wheel /source/requirements.lock /tmp/wheel/
 ENV UV_PYTHON_INSTALL_DIR=/opt/python
 # pyspark's Python code is needed, the second copy of Spark that comes with it (450 MB) is not:
 # SPARK_HOME names the first.
 RUN uv venv --python 3.11 /opt/bench-spark/venv \
-    && uv pip install --no-cache --python /opt/bench-spark/venv/bin/python /tmp/wheel/*.whl \
+    && uv pip install --no-cache --python /opt/bench-spark/venv/bin/python \
+        --constraint /tmp/wheel/requirements.lock /tmp/wheel/*.whl \
     && rm -rf /opt/bench-spark/venv/lib/python3.11/site-packages/pyspark/jars /tmp/wheel \
     && mkdir /opt/bench-spark/venv/lib/python3.11/site-packages/bench_spark/compiled_kernels \
     && /opt/bench-spark/venv/bin/python -m bench_spark.core.kernel_cache

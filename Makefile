@@ -1,6 +1,6 @@
 # Every target prepares what it needs; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-uncompiled test-deployment test-faults soak check format audit bench wheel archive clean
+.PHONY: help setup demo test test-uncompiled test-lowest test-deployment test-faults soak check format lock audit bench wheel archive clean
 
 BIN := .venv/bin
 SOURCES := bench_spark jobs tests tools benchmarks
@@ -9,7 +9,7 @@ TESTS ?= tests
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## .venv with pinned dependencies, jars, Spark's class archive, compiled kernels; quick when done
+setup: ## .venv from requirements.lock, jars, Spark's class archive, compiled kernels; quick when done
 	@tools/setup.sh
 
 demo: setup ## the same load on an embedded Kafka and Qpid, compared; two minutes
@@ -21,6 +21,13 @@ test: ## the tests, with real brokers and Spark (TESTS=tests/unit: some of them;
 
 test-uncompiled: setup ## tests of codecs and recorder with kernels as plain Python; part of `make test`
 	@tools/test.sh --uncompiled
+
+test-lowest: setup ## unit tests with the lowest version of every range in pyproject.toml; needs the network
+	@rm -rf build/lowest
+	@$(BIN)/uv venv --quiet --python $(BIN)/python build/lowest
+	@$(BIN)/uv pip install --quiet --python build/lowest --resolution lowest-direct --editable .
+	@$(BIN)/uv pip install --quiet --python build/lowest --editable '.[dev]'
+	@build/lowest/bin/python -m pytest -q tests/unit
 
 test-deployment: ## a packed environment on bare workers, and hosts apart (network namespaces); 5 minutes
 	@tools/setup.sh --brokers
@@ -45,7 +52,12 @@ format: setup ## put the code into the form that `make check` wants
 	$(BIN)/ruff format $(wildcard $(SOURCES))
 	$(BIN)/ruff check --fix $(wildcard $(SOURCES))
 
-audit: setup ## known vulnerabilities of the pinned packages, by pip-audit; needs the network
+lock: setup ## requirements.lock anew from the ranges in pyproject.toml (UPGRADE=1: newest of all)
+	@$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+		--no-annotate --custom-compile-command 'make lock' --quiet $(if $(UPGRADE),--upgrade) \
+		--output-file requirements.lock
+
+audit: setup ## known vulnerabilities of the packages in .venv, by pip-audit; needs the network
 	python3 -m venv build/audit
 	build/audit/bin/pip install --quiet pip-audit
 	$(BIN)/python -m pip freeze --exclude-editable > build/audit/packages.txt

@@ -48,6 +48,13 @@ class JarSet:
     """Digest by coordinate, group:artifact:version."""
     for_benchmarks: bool = False
     """A tool that only benchmarks/ starts: fetched when it does, not by the set-up."""
+    spark: str = ""
+    """Of a set of Delta's: the Spark that it is for, as major.minor."""
+
+    @property
+    def coordinate(self) -> str:
+        """Of a set of Delta's: what spark.jars.packages needs."""
+        return next(name for name in self.sha256 if ":delta-spark" in name)
 
     @property
     def directory(self) -> Path:
@@ -70,15 +77,39 @@ def jar_set(name: str, fetch: bool = True, say: Callable[[str], None] | None = N
         return _jars_if_complete(wanted) or _fetch(wanted, say or _silent)
 
 
+def delta_set(spark: str | None = None) -> JarSet:
+    """The Delta that fits a version of Spark; without one, the installed pyspark's."""
+    version = spark or importlib.metadata.version("pyspark")
+    fitting = delta_sets()
+    try:
+        return fitting[minor_version(version)]
+    except KeyError:
+        raise EnvironmentNotReady(
+            f"no Delta Lake fits Spark {version}: bench-spark runs on Spark "
+            f"{', '.join(sorted(fitting))}"
+        ) from None
+
+
+def delta_sets() -> Mapping[str, JarSet]:
+    """The sets of Delta's jars by the Spark they are for, as major.minor."""
+    return {known.spark: known for known in known_sets().values() if known.spark}
+
+
+def minor_version(version: str) -> str:
+    """The 4.1 of 4.1.4."""
+    return ".".join(version.split(".")[:2])
+
+
 def delta_jars() -> list[Path]:
-    """What Spark's class path lacks for Delta tables."""
-    return jar_set("delta")
+    """What the class path of the installed Spark lacks for Delta tables."""
+    return jar_set(delta_set().name)
 
 
-def delta_coordinate() -> str:
-    """What spark.jars.packages needs for Delta tables."""
-    coordinates = known_sets()["delta"].sha256
-    return next(name for name in coordinates if ":delta-spark" in name)
+def everyday_sets() -> list[str]:
+    """What runs on this machine need: Delta for the installed Spark, and the embedded brokers."""
+    return [delta_set().name] + [
+        name for name, known in known_sets().items() if not (known.for_benchmarks or known.spark)
+    ]
 
 
 def class_archive_path() -> Path:
@@ -91,7 +122,7 @@ def class_archive_path() -> Path:
         java_version_text(require_java()),
         importlib.metadata.version("pyspark"),
         str(pyspark.origin if pyspark else None),
-        *map(str, jar_set("delta")),
+        *map(str, delta_jars()),
     ]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     return cache_directory() / "class-data" / f"spark-{key}.jsa"
@@ -209,7 +240,10 @@ def main(arguments: list[str] | None = None) -> int:
     """`python -m bench_spark.jars`: fill the cache, or with --into a folder of an image."""
     parser = argparse.ArgumentParser(prog="python -m bench_spark.jars", description=main.__doc__)
     parser.add_argument(
-        "sets", nargs="*", metavar="SET", help="default: all but the tools of benchmarks/"
+        "sets",
+        nargs="*",
+        metavar="SET",
+        help="default: Delta for this Spark, and the brokers",
     )
     parser.add_argument(
         "--into", type=Path, help="also copy each set to a folder of this directory"
@@ -218,8 +252,7 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := set(options.sets) - set(known_sets()):
         parser.error(f"unknown set {sorted(unknown)[0]}; known: {', '.join(known_sets())}")
     try:
-        of_product = [name for name, known in known_sets().items() if not known.for_benchmarks]
-        for name in options.sets or of_product:
+        for name in options.sets or everyday_sets():
             jars = jar_set(name, say=lambda line: print(line, flush=True))
             if options.into:
                 folder = options.into / name

@@ -6,7 +6,7 @@ The plan of a run whose data set is a table, once the table has been read: until
 how many records it holds and, where it is recorded traffic, when they are due.
 
 Which agent gets which producers and consumers of a run. Pure. Destinations tie members together, as
-`scenario/topologies.py` says. Whole groups (destinations with their producers and consumers) stay
+`config/topologies.py` says. Whole groups (destinations with their producers and consumers) stay
 in one agent where they can, so that one clock measures both ends and the accounts close inside one
 process; only when there are more agents than groups are a group's members spread over several
 agents.

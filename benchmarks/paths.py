@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pika.spec
 from hdrh.histogram import HdrHistogram
 
-from bench_spark.agent.flow import RoundRobinFlow, stamp_due, stamp_sent
+from bench_spark.agent.flow import RoundRobinFlow, stamp_in_stretch
 from bench_spark.agent.payload import BodySizes, Padding, head_bytes
 from bench_spark.agent.recorder import Recorder, RecorderSetup
 from bench_spark.agent.records import RecordCodec, SentRing
@@ -143,8 +143,7 @@ def stamp_heads(batch: int) -> AbstractContextManager[Work]:
     def stamp() -> None:
         first = flow.next_number or 0
         flow.next_batch(heads, lanes, batch)
-        stamp_due(heads, first, 0.0, 100.0, 0, batch)
-        stamp_sent(heads, time.monotonic_ns(), False, batch)
+        stamp_in_stretch(heads, time.monotonic_ns(), first, 0.0, 100.0, 0)
         flow.accepted(lanes, heads)
 
     return nullcontext(stamp)

@@ -1,4 +1,4 @@
-"""Result documents made by hand: the shape that `summary/document.py` gives them, small numbers."""
+"""Result documents made by hand: the shape that `results/document.py` gives them, small numbers."""
 
 from __future__ import annotations
 

@@ -32,18 +32,25 @@ class Wanted:
     """If given, keep only the artifacts whose id starts with one of these."""
     for_benchmarks: bool = False
     """A tool that only benchmarks/ starts: fetched when it does, not by the set-up."""
+    spark: str = ""
+    """The Spark, as major.minor, that a Delta Lake is for."""
+
+
+def delta(spark: str, coordinate: str, *only: str) -> Wanted:
+    """Delta's own jars; its other dependencies are older twins of jars that Spark brings itself."""
+    version = coordinate.rpartition(":")[2]
+    return Wanted("Delta Lake", version, roots=(coordinate,), only=only, spark=spark)
 
 
 DELTA, KAFKA, QPID, PERFTEST = "4.4.0", "4.3.1", "10.1.0", "2.22.1"
 
 WANTED = {
-    # The other 27 dependencies of Delta are older twins of jars that Spark brings itself.
-    "delta": Wanted(
-        "Delta Lake",
-        DELTA,
-        roots=(f"io.delta:delta-spark_4.2_2.13:{DELTA}",),
-        only=("delta-", "unitycatalog-"),
-    ),
+    # The Delta that fits each Spark, named by the rule of its own wheels. The first is for
+    # the Spark in requirements.lock.
+    "delta": delta("4.2", f"io.delta:delta-spark_4.2_2.13:{DELTA}", "delta-", "unitycatalog-"),
+    "delta-4.1": delta("4.1", f"io.delta:delta-spark_4.1_2.13:{DELTA}", "delta-", "unitycatalog-"),
+    "delta-4.0": delta("4.0", f"io.delta:delta-spark_4.0_2.13:{DELTA}", "delta-", "unitycatalog-"),
+    "delta-3.5": delta("3.5", "io.delta:delta-spark_2.12:3.3.3", "delta-"),
     # Without log4j-slf4j-impl a broker that cannot start says nothing about it. It is taken alone
     # because the versions that its parent manages (an older kafka-clients among them) would win.
     "kafka": Wanted(
@@ -99,16 +106,18 @@ def resolve(context: MavenContext, wanted: Wanted) -> list[Artifact]:
 
 
 def table(name: str, wanted: Wanted, files: Iterable[tuple[str, Path]]) -> str:
+    key = f'"{name}"' if "." in name else name
     jars = sorted(files)
     megabytes = round(sum(path.stat().st_size for _, path in jars) / 1e6)
     lines = [
-        f"[{name}]",
+        f"[{key}]",
         f'title = "{wanted.title} {wanted.version}"',
         f'version = "{wanted.version}"',
         f"megabytes = {megabytes}",
         *(["for_benchmarks = true"] if wanted.for_benchmarks else []),
+        *([f'spark = "{wanted.spark}"'] if wanted.spark else []),
         "",
-        f"[{name}.sha256]",
+        f"[{key}.sha256]",
     ]
     for coordinate, path in jars:
         lines.append(f'"{coordinate}" = "{hashlib.sha256(path.read_bytes()).hexdigest()}"')

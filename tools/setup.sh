@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prepares this checkout: .venv with pinned dependencies, Java, jars, Spark's class-data archive,
+# Prepares this checkout: .venv with what requirements.lock names, Java, jars, Spark's class-data archive,
 # compiled kernels.
 # With --brokers also the packages that only some tests need. Each step is skipped when it is done,
 # so a second call takes seconds and needs no network. Exit 3: something is missing that only you
@@ -49,7 +49,7 @@ ensure_java() {
 
 ensure_environment() {
     local python=$1 wanted
-    wanted=$(sha256sum pyproject.toml)
+    wanted=$(sha256sum pyproject.toml requirements.lock)
     if [ "$(cat "$STAMP" 2>/dev/null)" = "$wanted" ]; then
         return
     fi
@@ -58,8 +58,10 @@ ensure_environment() {
         "$python" -m venv --clear .venv ||
             give_up "$python cannot make a virtual environment; on Debian: apt-get install python3-venv"
     fi
-    say "installing the pinned dependencies into .venv (pyspark alone is 450 MB; minutes, once)"
-    .venv/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]' ||
+    say "installing requirements.lock into .venv (pyspark alone is 450 MB; minutes, once)"
+    export PIP_DISABLE_PIP_VERSION_CHECK=1
+    .venv/bin/pip install --quiet --require-hashes --requirement requirements.lock &&
+        .venv/bin/pip install --quiet --no-deps --no-build-isolation --editable . ||
         give_up "pip could not install the dependencies; the first set-up needs the network"
     echo "$wanted" >"$STAMP"
 }

@@ -302,9 +302,10 @@ def record_times(run: Any, row: Any, latency: I64, delivery_latency: I64) -> Non
 @kernel
 def record_received(
     rows: Rows, first: int, facts: Rows, parties: Rows, interval: I64, sets: I64
-) -> int:
-    """Classify received messages and record them; tells how far it came."""
-    run = facts[0]
+) -> tuple[int, int]:
+    """Classify received messages and record them; tells how far it came, and how many of these bear
+    the tag of this run."""
+    run, tagged = facts[0], 0
     latency, delivery_latency = interval[FIRST_HISTOGRAM:], interval[interval[SECOND_HISTOGRAM] :]
     for at in range(first, len(rows)):
         row = rows[at]
@@ -312,14 +313,14 @@ def record_received(
         what = class_of(run, parties, row)
         if what == BEYOND_STRETCH:
             stop(run, OTHER_RATE, received_ns, 0, 0)
-            return at
+            return at, tagged
         is_ours = what == RECEIVED
         is_measured = is_of_measured_phase(run, parties, row, is_ours)
         place = run["first_subscription"] + row["subscription"]
         destination = parties[place]["destination"]
         if not belongs(interval, received_ns, is_measured, destination):
             stop(run, OTHER_INTERVAL, received_ns, is_measured, destination)
-            return at
+            return at, tagged
         known = NEW
         if is_ours and run["has_accounts"]:
             producer = parties[run["first_producer"] + np.int64(row["head"]["producer"])]
@@ -327,7 +328,8 @@ def record_received(
             known = add_sequence(sets, group, signed(row["head"]["sequence"]))
             if known == NO_ROOM:
                 stop(run, FULL_SETS, received_ns, is_measured, destination)
-                return at
+                return at, tagged
+        tagged += row["head"]["run_tag"] == run["run_tag"]
         interval[what] += 1
         if row["redelivered"]:
             interval[REDELIVERED] += 1
@@ -346,7 +348,7 @@ def record_received(
         interval[ONCE] += 1
         parties[place]["received_once"] += 1
         record_times(run, row, latency, delivery_latency)
-    return len(rows)
+    return len(rows), tagged
 
 
 @kernel
@@ -443,8 +445,9 @@ def is_measured_by(interval: I64, head: Any) -> int:
 def record_sent(
     heads: Rows, first: int, lanes: U32, sizes: U32, parties: Rows, interval: I64
 ) -> int:
-    """Record messages that a transport has accepted; tells how far it came."""
-    send_lag = interval[FIRST_HISTOGRAM:]
+    """Record messages that a transport has accepted; tells how far it came. `sizes`: of each, or
+    one of all."""
+    send_lag, last_size = interval[FIRST_HISTOGRAM:], len(sizes) - 1
     for at in range(first, len(heads)):
         head, lane = heads[at], lanes[at]
         sent_ns = signed(head["sent_ns"])
@@ -456,7 +459,7 @@ def record_sent(
         else:
             parties[lane]["sent_in_warmup"] += 1
         interval[SENT] += 1
-        interval[BYTES] += np.int64(sizes[at])
+        interval[BYTES] += np.int64(sizes[min(at, last_size)])
         if interval[HAS_HISTOGRAMS]:
             send_lag_ns = sent_ns - signed(head["intended_ns"])
             record_value_ns(send_lag, send_lag_ns, 1)

@@ -219,7 +219,9 @@ class Consuming:
             return
         self._record(received)
         # An empty turn lets the transport acknowledge what was left over from the last one.
-        self._recorder.acknowledged(self._now_ns(), self._consumers.acknowledge(received))
+        acknowledged = self._consumers.acknowledge(received)
+        if acknowledged:
+            self._recorder.acknowledged(self._now_ns(), acknowledged)
 
     def _consume_slowly(self, taking: Taking, received: Received) -> None:
         taking.arrived(received)
@@ -253,17 +255,16 @@ class Consuming:
         rows = received.rows
         if self._has_several_subscriptions:
             fill_subscriptions(rows, self._subscription_of)
-        self._recorder.received(rows)
+        of_this_run = self._recorder.received(rows)
         if self._tracer is not None:
             self._tracer.received(received, rows["subscription"])
-        if self._tells_runs_apart:
+        if self._tells_runs_apart and of_this_run < len(rows):
             # What another run left behind gives back no credit.
-            is_ours = rows["head"]["run_tag"] == self._run_tag
-            if not is_ours.all():
-                rows = rows[is_ours]
+            rows = rows[rows["head"]["run_tag"] == self._run_tag]
         self._tally.received += len(rows)
+        if self._flow.is_closed_loop:
+            self._flow.consumed(rows["head"]["producer"])
         head = rows["head"]
-        self._flow.consumed(head["producer"])
         if self._releasing is not None:
             self._releasing.arrived(head["producer"], head["sequence"])
         if self._sampler is not None:

@@ -28,6 +28,9 @@ NOTHING = -1
 
 
 class Flow(Protocol):
+    is_closed_loop: bool
+    """Whether messages that arrive let others be sent."""
+
     def next_batch(self, heads: Envelopes, lanes: U32, messages: int) -> int:
         """Write at most that many messages into heads and lanes, both from the front; how many."""
 
@@ -84,19 +87,21 @@ def number_in_turn(
 
 
 @kernel
-def stamp_due(
-    heads: Any, first: int, first_ns: float, period_ns: float, start_ns: int, messages: int
+def stamp_in_stretch(
+    heads: Any, sent_ns: int, place: int, first_ns: float, period_ns: float, start_ns: int
 ) -> None:
-    """Write when messages are due that follow each other from the `first` of a stretch on."""
-    for at in range(messages):
-        after_ns = np.rint(first_ns + np.float64(first + at) * period_ns)
+    """Write when messages are sent, and when they are due: they follow each other from that place
+    of a stretch on."""
+    for at in range(len(heads)):
+        after_ns = np.rint(first_ns + np.float64(place + at) * period_ns)
+        heads[at]["sent_ns"] = sent_ns
         heads[at]["intended_ns"] = start_ns + np.int64(after_ns)
 
 
 @kernel
-def stamp_sent(heads: Any, sent_ns: int, is_due: bool, messages: int) -> None:
+def stamp_sent(heads: Any, sent_ns: int, is_due: bool) -> None:
     """Write when messages are sent; without a schedule they are due at that moment."""
-    for at in range(messages):
+    for at in range(len(heads)):
         heads[at]["sent_ns"] = sent_ns
         if is_due:
             heads[at]["intended_ns"] = sent_ns
@@ -156,8 +161,8 @@ def _compile() -> None:
         flow.next_batch(heads, lanes, 1)
         flow.accepted(lanes, heads)
         flow.consumed(lanes)
-    stamp_due(heads, 0, 0.0, 1.0, 0, 1)
-    stamp_sent(heads, 0, False, 1)
+    stamp_in_stretch(heads, 0, 0, 0.0, 1.0, 0)
+    stamp_sent(heads, 0, False)
     RandomBytes(1).rows(1, 1)
 
 
@@ -170,6 +175,8 @@ class RoundRobinFlow:
     With `owes`, a lane that was down is owed the messages that were its turn meanwhile: it catches
     up beside the others, which stay in time. Without, its turns are forgone.
     """
+
+    is_closed_loop = False
 
     def __init__(self, members: tuple[int, ...], owes: bool = False) -> None:
         """`members`: the producer of each lane, by its number in the whole run."""
@@ -298,6 +305,8 @@ class WindowFlow:
     granted when none has come for a while; then `reclaim` gives back the credit of the others.
     """
 
+    is_closed_loop = True
+
     def __init__(self, members: tuple[int, ...], in_flight: int) -> None:
         """`members`: the producer of each lane, by its number in the whole run."""
         self._in_flight = in_flight
@@ -371,6 +380,9 @@ class RequestFlow:
     system's. A message that never arrives would hold its sender for ever, so that after a while it
     goes on without.
     """
+
+    is_closed_loop = False
+    """It takes a message's number to know that it is the one waited for: see `arrived`."""
 
     def __init__(self, members: tuple[int, ...]) -> None:
         """`members`: the producer of each lane, by its number in the whole run."""

@@ -17,7 +17,7 @@ import platform
 import select
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -181,27 +181,31 @@ _SELECTABLE = 1024
 class Waiting:
     """Waits until one of its descriptors is readable.
 
-    `epoll` rounds its time-out up to a whole millisecond, and `select` fails with high descriptors;
-    so `select` waits for the one descriptor of an `epoll`. Make it before the connections, while
-    descriptors are still low.
+    `epoll` rounds its time-out up to a whole millisecond, and `select` takes no high descriptors.
+    Link and transports have low ones, as they make theirs before the connections, and `select`
+    waits for these; where one is too high, it waits for the one descriptor of an `epoll`.
     """
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._can_select = self._epoll.fileno() < _SELECTABLE
+        self._descriptors: list[int] = []
+        self._are_selectable = True
 
     def add(self, *descriptors: int) -> None:
         # Both ends of a transport may have one descriptor between them.
         for descriptor in set(descriptors):
             self._epoll.register(descriptor, select.EPOLLIN)
+            self._descriptors.append(descriptor)
+        self._are_selectable = max(self._descriptors, default=0) < _SELECTABLE
 
-    def wait(self, timeout_seconds: float) -> set[int]:
-        """The descriptors that are readable; empty when the time is up."""
-        if not self._can_select:
-            return {descriptor for descriptor, _ in self._epoll.poll(timeout_seconds)}
-        if not select.select([self._epoll.fileno()], [], [], timeout_seconds)[0]:
-            return set()
-        return {descriptor for descriptor, _ in self._epoll.poll(0)}
+    def wait(self, timeout_seconds: float) -> Sequence[int]:
+        """The descriptors that are readable; none when the time is up."""
+        if self._are_selectable:
+            return select.select(self._descriptors, (), (), timeout_seconds)[0]
+        if self._epoll.fileno() < _SELECTABLE:
+            select.select([self._epoll.fileno()], (), (), timeout_seconds)
+            timeout_seconds = 0
+        return [descriptor for descriptor, _ in self._epoll.poll(timeout_seconds)]
 
     def close(self) -> None:
         self._epoll.close()

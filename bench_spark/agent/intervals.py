@@ -53,9 +53,13 @@ def belongs(interval: I64, at_ns: int, is_measured: int, destination: int) -> bo
 
 
 @kernel
-def record_alike(interval: I64, value_ns: int, times: int) -> None:
-    """Record one duration for several messages, in the first histogram."""
-    record_value_ns(interval[FIRST_HISTOGRAM:], value_ns, times)
+def record_alike(interval: I64, at_ns: int, value_ns: int, times: int) -> bool:
+    """Record one duration for several messages of a moment, in the first histogram; False where the
+    moment is in another tick."""
+    is_here = interval[TICK_FROM] <= at_ns < interval[TICK_END]
+    if is_here:
+        record_value_ns(interval[FIRST_HISTOGRAM:], value_ns, times)
+    return bool(is_here)
 
 
 @dataclass(frozen=True)

@@ -288,6 +288,7 @@ class LoadLoop:
         self._is_draining = False
         self._drained = False
         self._last_turn_ns = timeline.start_ns
+        self.turns = 0
         self.stalls: list[tuple[int, int]] = []
         """From when until when this loop did not run."""
         self.failure: BenchError | None = None
@@ -357,7 +358,8 @@ class LoadLoop:
                 return
             if self._publishes_a_number and self._first_measured_ns is None:
                 self._settle_warmup(producers, now)
-            self._turn(producing.produce(self._now_ns()))
+                now = self._now_ns()
+            self._turn(producing.produce(now))
 
     def _is_production_over(self, producing: Producing, now: int) -> bool:
         if self._has_enough or producing.quota_left(now) <= 0:
@@ -469,12 +471,13 @@ class LoadLoop:
         consuming, producing, answers = self._attached, self._producing, self._answers
         if consuming is not None:
             wake_ns = min(wake_ns, consuming.wake_ns)
-        wait_ns = max(0, wake_ns - self._now_ns())
-        ready = self._waiting.wait(min(wait_ns, LONGEST_WAIT_NS) / NANOSECONDS)
+        wait_ns = min(wake_ns - self._now_ns(), LONGEST_WAIT_NS)
+        ready = self._waiting.wait(wait_ns / NANOSECONDS if wait_ns > 0 else 0)
         now = self._now_ns()
         if now - self._last_turn_ns > STALL_NS:
             self.stalls.append((self._last_turn_ns, now))
         self._last_turn_ns = now
+        self.turns += 1
         is_housekeeping_due = now >= self._next_housekeeping_ns
         if consuming is not None and (
             is_housekeeping_due or consuming.descriptor in ready or now >= consuming.wake_ns

@@ -116,17 +116,22 @@ class Schedule:
         return tuple(stretches)
 
     @cached_property
+    def _firsts(self) -> list[int]:
+        """First message of each stretch."""
+        return [one.first for one in self._stretches]
+
+    @cached_property
     def _columns(self) -> tuple[npt.NDArray[np.int64], _F64, _F64]:
         """First message, when it is due, and period of each stretch."""
         stretches = self._stretches
         return (
-            np.array([one.first for one in stretches], np.int64),
+            np.array(self._firsts, np.int64),
             np.array([one.first_ns for one in stretches], np.float64),
             np.array([one.period_ns for one in stretches], np.float64),
         )
 
     def _stretch_of(self, message: int) -> int:
-        return bisect.bisect_right(self._stretches, message, key=lambda one: one.first) - 1
+        return bisect.bisect_right(self._firsts, message) - 1 if self.changes else 0
 
     def batch_from(self, message: int) -> int:
         """How many messages to send together, of which that is the first: as many as are due within
@@ -164,8 +169,11 @@ class Schedule:
 
     def messages_before(self, elapsed_ns: int) -> int:
         """How many messages are due strictly before that moment."""
-        later = bisect.bisect_left(self._stretches, elapsed_ns, key=lambda one: one.from_ns)
-        _, first, first_ns, period_ns = self._stretches[max(0, later - 1)]
+        number = 0
+        if self.changes:
+            later = bisect.bisect_left(self._stretches, elapsed_ns, key=lambda one: one.from_ns)
+            number = max(0, later - 1)
+        _, first, first_ns, period_ns = self._stretches[number]
         guess = first + max(0, math.ceil((elapsed_ns - first_ns) / period_ns))
         # The division may be one off where the product is not; the product is what is sent.
         while guess > 0 and self.intended_ns(guess - 1) >= elapsed_ns:

@@ -81,8 +81,6 @@ class Padding:
         self._random = None if message.padding == "zero" else RandomBytes(seed)
         self._zeros = b""
         self._rows: RandomRows | None = None
-        self._used = 0
-        """Rows at the front that have gone out."""
 
     def set_size(self, padding_bytes: int, messages: int) -> None:
         """From now on so many bytes for each message, and at most so many messages at once."""
@@ -90,17 +88,12 @@ class Padding:
             self._zeros = bytes(padding_bytes)
         else:
             self._rows = RandomRows(self._random, messages, padding_bytes)
-            self._used = 0
 
     def of(self, messages: int) -> bytes | U8:
-        """One for all, or a row for each of the messages; valid until the next call."""
-        if self._rows is None:
-            return self._zeros
-        if self._used:
-            self._rows.renew(self._used)
-            self._used = 0
-        return self._rows.rows[:messages]
+        """One for all, or a row for each of the messages, always in the same memory."""
+        return self._zeros if self._rows is None else self._rows.rows[:messages]
 
     def sent(self, messages: int) -> None:
-        """The first of the batch that asked last have gone out."""
-        self._used = messages
+        """So many rows have gone out from the front: draw them anew."""
+        if self._rows is not None:
+            self._rows.renew(messages)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.agent.connections import Backlog, Backpressure, ConnectionEvents, Tally
-from bench_spark.agent.flow import Flow, RequestFlow, ScheduledFlow, stamp_due, stamp_sent
+from bench_spark.agent.flow import Flow, RequestFlow, ScheduledFlow, stamp_in_stretch, stamp_sent
 from bench_spark.agent.host import LONGEST_WAIT_NS
 from bench_spark.agent.link import Link
 from bench_spark.agent.pacing import Pacing, Stretch
@@ -24,9 +24,9 @@ from bench_spark.agent.records import RecordCodec
 from bench_spark.agent.timeline import WARMUP, Timeline
 from bench_spark.agent.tracer import Tracer
 from bench_spark.core.clock import NowNs
-from bench_spark.core.envelope import Envelopes, empty_envelopes
+from bench_spark.core.envelope import empty_envelopes
 from bench_spark.plan import Assignment
-from bench_spark.transports.base import U32, Batch, OutcomeKind, Producers
+from bench_spark.transports.base import Batch, OutcomeKind, Producers
 
 REFUSED_WAIT_NS = 5_000_000
 """How long to wait, at most, for a full socket or a full backlog: both wake the loop when they have
@@ -75,6 +75,8 @@ class Sending:
         self._lanes = np.zeros(most, np.uint32)
         # The only destination of every producer.
         self._routes = np.zeros(most, np.uint16)
+        self._batches: dict[int, Batch] = {}
+        """By the number of their messages: every batch has the same memory."""
         self._stretch = Stretch(0, 0, 0.0, 0.0)
         """The part of the schedule that is looked at."""
         self.refused_until_ns = 0
@@ -87,6 +89,7 @@ class Sending:
         self.body_bytes, self._next_size_ns = self._sizes.at(at_ns)
         self.batch_messages = _batch_messages(self.body_bytes)
         """As many as are sent at once."""
+        self._batches.clear()
         if self._codec is None:
             self._padding.set_size(self.body_bytes - self._head_bytes, self.batch_messages)
 
@@ -103,27 +106,23 @@ class Sending:
         messages = self._flow.next_batch(self._heads, self._lanes, messages)
         if not messages:
             return 0, False
-        lane, head = self._lanes[:messages], self._heads[:messages]
-        batch = Batch(
-            lane=lane,
-            head=head,
-            tail=b"" if self._codec is not None else self._padding.of(messages),
-            route=self._routes[:messages],
-            head_bytes=self._head_bytes,
-        )
+        batch = self._batches.get(messages)
+        if batch is None:
+            batch = self._new_batch(messages)
         if self._codec is not None:
             self._codec.prepare(batch)
-        if self._paced is not None:
-            self._stamp_due(*self._paced, lane, head)
         sent_ns = self._now_ns()
         if sent_ns >= self._next_size_ns:
             self.set_size(sent_ns)
             return self._stamp_and_send(min(messages, self.batch_messages))
-        stamp_sent(head, sent_ns, self._paced is None, messages)
+        if self._paced is None:
+            stamp_sent(batch.head, sent_ns, True)
+        else:
+            self._stamp(*self._paced, batch, sent_ns)
         accepted = self._producers.send(batch)
         makes_way = False
-        if accepted < len(batch) and self._backpressure is not None:
-            makes_way = self._backpressure.put(lane[accepted:], sent_ns)
+        if accepted < messages and self._backpressure is not None:
+            makes_way = self._backpressure.put(batch.lane[accepted:], sent_ns)
         if not accepted and not makes_way:
             # Arrivals go on waking the loop; only the producers' own descriptor is worth a new try.
             self.refused_until_ns = sent_ns + REFUSED_WAIT_NS
@@ -131,31 +130,42 @@ class Sending:
             self._note_accepted(batch, accepted, sent_ns, self._now_ns() - sent_ns)
         return accepted, makes_way
 
-    def _stamp_due(self, schedule: Pacing, flow: ScheduledFlow, lane: U32, head: Envelopes) -> None:
-        first, messages = flow.next_number, len(head)
+    def _new_batch(self, messages: int) -> Batch:
+        batch = self._batches[messages] = Batch(
+            lane=self._lanes[:messages],
+            head=self._heads[:messages],
+            tail=b"" if self._codec is not None else self._padding.of(messages),
+            route=self._routes[:messages],
+            head_bytes=self._head_bytes,
+        )
+        return batch
+
+    def _stamp(self, schedule: Pacing, flow: ScheduledFlow, batch: Batch, sent_ns: int) -> None:
+        first, head = flow.next_number, batch.head
         if first is not None:
             if not self._stretch.first <= first < self._stretch.end:
                 self._stretch = schedule.stretch_of(first)
-            stretch = self._stretch
-            if first + messages <= stretch.end:
-                place = first - stretch.first
-                stamp_due(
-                    head, place, stretch.first_ns, stretch.period_ns, self._start_ns, messages
-                )
+            since, end, first_ns, period_ns = self._stretch
+            if first + len(head) <= end:
+                stamp_in_stretch(head, sent_ns, first - since, first_ns, period_ns, self._start_ns)
                 return
         # Lanes out of step, a change of rate within the batch, or a recorded schedule.
-        numbers = flow.numbers(lane, head["sequence"])
+        numbers = flow.numbers(batch.lane, head["sequence"])
         head["intended_ns"] = schedule.intended_of_ns(numbers) + self._start_ns
+        stamp_sent(head, sent_ns, False)
 
     def _note_accepted(self, batch: Batch, accepted: int, sent_ns: int, insert_ns: int) -> None:
-        lane, head = batch.lane[:accepted], batch.head[:accepted]
+        lane, head = batch.lane, batch.head
+        if accepted < len(head):
+            lane, head = lane[:accepted], head[:accepted]
         self._recorder.insert_duration(sent_ns, insert_ns, accepted)
         self._recorder.sent(lane, head, batch.sizes)
-        if self._codec is not None:
-            self._codec.accepted(batch, accepted)
         if self._tracer is not None:
             self._trace(self._tracer, batch, accepted, insert_ns)
-        self._padding.sent(accepted)
+        if self._codec is not None:
+            self._codec.accepted(batch, accepted)
+        else:
+            self._padding.sent(accepted)
         self._flow.accepted(lane, head)
         self._tally.sent += accepted
 

@@ -31,8 +31,6 @@ from bench_spark.agent.classification import (
 )
 from bench_spark.agent.intervals import (
     ANY_DESTINATION,
-    TICK_END,
-    TICK_FROM,
     Intervals,
     Kind,
     record_alike,
@@ -119,6 +117,7 @@ class Recorder:
         self.confirmed_sets = SequenceSets(self._lanes)
         self.failed_sets = SequenceSets(self._lanes)
         self._body_bytes: U32 = np.full(1, setup.sizes.first_bytes, np.uint32)
+        """Of all messages, where these have one size."""
         self._nowhere = self._intervals.scratch(OUTCOME_KIND)
         self._leave_intervals()
 
@@ -191,8 +190,6 @@ class Recorder:
     def _sizes_of(self, head: Envelopes) -> U32:
         if self._setup.sizes.steps:
             return self._setup.sizes.of(head["sent_ns"].astype(np.int64))
-        if len(self._body_bytes) < len(head):
-            self._body_bytes = np.full(len(head), self._setup.sizes.first_bytes, np.uint32)
         return self._body_bytes
 
     def _is_measured(self, sent_ns: int, intended_ns: int) -> bool:
@@ -201,10 +198,9 @@ class Recorder:
 
     def insert_duration(self, at_ns: int, duration_ns: int, messages: int) -> None:
         """The send call took that long for every message in it."""
-        if not self._inserting[TICK_FROM] <= at_ns < self._inserting[TICK_END]:
+        while not record_alike(self._inserting, at_ns, duration_ns, messages):
             is_measured = at_ns >= self._timeline.measure_start_ns
             self._inserting = self._intervals.at(INSERT_KIND, at_ns, is_measured, ANY_DESTINATION)
-        record_alike(self._inserting, duration_ns, messages)
 
     def outcomes(self, outcomes: Outcomes) -> None:
         """What became of messages sent earlier."""
@@ -240,14 +236,15 @@ class Recorder:
         kinds = np.full(rows, ANSWERED, np.uint8)
         self.outcomes(Outcomes.of_columns(np.full(rows, at_ns, np.int64), lane, kinds, head))
 
-    def received(self, rows: Rows) -> None:
-        """Messages received; `subscription` says the place of the one that each came by."""
-        done = 0
+    def received(self, rows: Rows) -> int:
+        """Messages received; `subscription` says the place of the one that each came by. Returns
+        how many of them bear the tag of this run; with `takes_any`, all are taken for ours."""
+        done, ours = 0, 0
         while True:
             if self._setup.takes_any:
-                done = record_any(rows, done, self._run, self._parties, self._receiving)
+                done = ours = record_any(rows, done, self._run, self._parties, self._receiving)
             else:
-                done = record_received(
+                done, tagged = record_received(
                     rows,
                     done,
                     self._run,
@@ -255,8 +252,9 @@ class Recorder:
                     self._receiving,
                     self.received_sets.memory,
                 )
+                ours += tagged
             if done == len(rows):
-                return
+                return ours
             stopped = self._run[0]
             if stopped["stopped_by"] == FULL_SETS:
                 self.received_sets.make_room()

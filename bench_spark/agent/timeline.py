@@ -38,24 +38,18 @@ class Timeline:
     warmup_ns: int
     measure_ns: int
     drain_ns: int
+    measure_start_ns: int = field(init=False, repr=False, compare=False)
+    measure_end_ns: int = field(init=False, repr=False, compare=False)
     _segments: tuple[tuple[int, int], ...] = field(init=False, repr=False, compare=False)
     """Where warm-up, measured phase and drain begin, and the number of their first ticks."""
 
     def __post_init__(self) -> None:
-        self._segments = self._laid_out()
+        self._lay_out()
 
     def measure_from(self, at_ns: int) -> None:
         """Begin the measured phase at this moment; it lasts as long as before."""
         self.warmup_ns = at_ns - self.start_ns
-        self._segments = self._laid_out()
-
-    @property
-    def measure_start_ns(self) -> int:
-        return self.start_ns + self.warmup_ns
-
-    @property
-    def measure_end_ns(self) -> int:
-        return self.measure_start_ns + self.measure_ns
+        self._lay_out()
 
     def phase_of(self, intended_ns: I64) -> npt.NDArray[np.bool_]:
         """True where the message belongs to the measured phase, False for warm-up."""
@@ -100,11 +94,13 @@ class Timeline:
     def is_measured_tick(self, tick: int) -> bool:
         return self.measure_start_ns <= self.tick_start_ns(tick) < self.measure_end_ns
 
-    def _laid_out(self) -> tuple[tuple[int, int], ...]:
+    def _lay_out(self) -> None:
+        self.measure_start_ns = self.start_ns + self.warmup_ns
+        self.measure_end_ns = self.measure_start_ns + self.measure_ns
         warmup_ticks = _ticks_in(self.warmup_ns)
         segments = (
             (self.start_ns, 0),
             (self.measure_start_ns, warmup_ticks),
             (self.measure_end_ns, warmup_ticks + _ticks_in(self.measure_ns)),
         )
-        return segments if self.warmup_ns else segments[1:]
+        self._segments = segments if self.warmup_ns else segments[1:]

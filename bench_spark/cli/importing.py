@@ -1,4 +1,4 @@
-"""`bench-spark import`: scenarios from what other tools were told."""
+"""`bench-spark import`: writes scenarios from the command lines and files of other tools."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from bench_spark.importers.omb import import_omb
 from bench_spark.importers.perftest import import_perftest
 
 app = typer.Typer(
-    help="Scenarios from what other tools were told.", no_args_is_help=True, rich_markup_mode=None
+    help="Scenarios from the command lines and files of other tools.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 STANDARD_INPUT = "-"
@@ -47,7 +49,7 @@ def perftest(
     """Write the scenario of a RabbitMQ PerfTest command line.
 
     The flags are given as PerfTest is given them, with or without what starts it, or as the
-    environment variables that it reads. Those without a counterpart are told on standard error.
+    environment variables that it reads. Those without a counterpart are listed on standard error.
     """
     text = _standard_input() if file == STANDARD_INPUT else read_text(_file(file))
     draft = import_perftest(text, _checked(name))
@@ -64,7 +66,7 @@ def omb(
 ) -> None:
     """Write scenario and broker file of an OpenMessaging Benchmark workload and driver.
 
-    Drivers of Kafka and RabbitMQ. Keys without a counterpart are told on standard error.
+    Drivers of Kafka and RabbitMQ. Keys without a counterpart are listed on standard error.
     """
     from bench_spark.transports.kafka.property_names import PROPERTY_NAMES
 
@@ -107,7 +109,7 @@ def _write(draft: Draft, tool: str, directory: Path, force: bool) -> None:
     for remark in draft.left_out:
         sys.stderr.write(f"no counterpart: {remark}\n")
     for remark in draft.remarks:
-        sys.stderr.write(f"mind: {remark}\n")
+        sys.stderr.write(f"note: {remark}\n")
     if draft.has_password:
         sys.stderr.write(
             f"the password was not kept; before a run: export {draft.password_variable}=...\n"

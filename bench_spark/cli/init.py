@@ -11,7 +11,7 @@ import typer
 from bench_spark.cli.new_files import ForceOption, refuse_existing, write_new_files
 from bench_spark.cli.output import to_stdout
 from bench_spark.errors import ConfigurationError
-from bench_spark.importers.beginning import ALLOWED, BROKER_FILE, SCENARIO_FILE, begin
+from bench_spark.importers.first_files import ALLOWED, BROKER_FILE, SCENARIO_FILE, begin
 
 _LONGEST_ADDRESS = 4096
 

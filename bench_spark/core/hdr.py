@@ -120,10 +120,10 @@ _SUM_STEP = 1 << 62
 @kernel
 def bucket_of(value_us: int) -> int:
     """The bucket of a value that is not negative."""
-    shift = 0
-    while value_us >> shift >= 2 * _HALF:
-        shift += 1
-    return shift * _HALF + (value_us >> shift)
+    if value_us < _HALF:
+        return value_us
+    bits = np.float64(value_us).view(np.int64)
+    return int(bits >> _FRACTION_SHIFT) - _DOUBLE_BIAS
 
 
 @kernel

@@ -16,11 +16,11 @@ _STREAMS = 4
 
 
 @kernel
-def fill_random(words: U64, state: U64) -> None:
-    """Write the next words of Marsaglia's xorshift generators."""
+def fill_random(words: U64, count: int, state: U64) -> None:
+    """Write the next words of Marsaglia's xorshift generators, at least so many."""
     a, b, c, d = state[0], state[1], state[2], state[3]
     left, right, again = np.uint64(13), np.uint64(7), np.uint64(17)
-    for at in range(0, len(words), _STREAMS):
+    for at in range(0, count, _STREAMS):
         a ^= a << left
         b ^= b << left
         c ^= c << left
@@ -44,31 +44,25 @@ class RandomBytes:
     """A stream of random bytes, the same for the same seed. Some gigabytes a second."""
 
     def __init__(self, seed: int) -> None:
-        self._state: U64 = np.random.SFC64(seed).random_raw(_STREAMS) | np.uint64(1)
+        self.state: U64 = np.random.SFC64(seed).random_raw(_STREAMS) | np.uint64(1)
 
     def rows(self, count: int, width: int) -> U8:
         """The next bytes of the stream, so many in each row."""
         return RandomRows(self, count, width).rows
-
-    def fill(self, words: U64) -> None:
-        """Write the next bytes; the number of words must be divisible by four."""
-        fill_random(words, self._state)
 
 
 class RandomRows:
     """Rows of random bytes that can be drawn anew in place."""
 
     def __init__(self, source: RandomBytes, count: int, width: int) -> None:
-        self._source = source
+        self._state = source.state
         self._width = width
-        self._words: U64 = np.empty(self._words_of(count), np.uint64)
+        words = -(-count * width // (_WORD_BYTES * _STREAMS)) * _STREAMS
+        self._words: U64 = np.empty(words, np.uint64)
         # In one piece: kernels are compiled for arrays without gaps.
         self.rows: U8 = self._words.view(np.uint8)[: count * width].reshape(count, width)
         self.renew(count)
 
     def renew(self, count: int) -> None:
         """Draw the first rows anew."""
-        self._source.fill(self._words[: self._words_of(count)])
-
-    def _words_of(self, count: int) -> int:
-        return -(-count * self._width // (_WORD_BYTES * _STREAMS)) * _STREAMS
+        fill_random(self._words, -(-count * self._width // _WORD_BYTES), self._state)

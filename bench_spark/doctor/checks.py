@@ -9,11 +9,12 @@ import re
 import resource
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from packaging.requirements import Requirement
 
 from bench_spark import brokers, jars, java
 from bench_spark.agent.host import SLICE_NS, short_time_slice
@@ -267,8 +268,6 @@ OLDEST_PYTHON = (3, 11)
 DISTRIBUTION = "bench-spark"
 SETUP = "run `make setup` once with access to the network"
 
-_PINNED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^;\s]+)(?P<marker>.*)")
-
 
 def program_checks() -> list[Check]:
     return [
@@ -277,7 +276,7 @@ def program_checks() -> list[Check]:
         Check("kafka client", _kafka_client),
         Check("spark", _spark),
         Check("java", _java),
-        *(Check(f"jars {name}", lambda name=name: _jars(name)) for name in _everyday_sets()),  # type: ignore[misc]
+        *(Check(f"jars {name}", lambda name=name: _jars(name)) for name in _jar_sets()),  # type: ignore[misc]
         Check("class archive", _class_archive),
         Check("kernels", _kernels),
     ]
@@ -304,28 +303,23 @@ def _packages() -> Finding:
 
 
 def packages_finding(required: Iterable[str]) -> Finding:
-    """Whether what is pinned is installed, in the version that it was tested with."""
+    """Whether what is required is installed, in a version of the range that was tried."""
     missing, others = [], []
-    for name, pinned in _pinned(required):
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            missing.append(name)
+    for wanted in map(Requirement, required):
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
             continue
-        if version != pinned:
-            others.append(f"{name} {version} instead of {pinned}")
+        try:
+            version = importlib.metadata.version(wanted.name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(wanted.name)
+            continue
+        if not wanted.specifier.contains(version, prereleases=True):
+            others.append(f"{wanted.name} {version}, not {wanted.specifier}")
     if missing:
         return failing("packages", f"missing: {', '.join(missing)}", SETUP)
     if others:
-        return warning("packages", f"not as tested: {', '.join(others)}", SETUP)
-    return ok("packages", "all as pinned")
-
-
-def _pinned(required: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for text in required:
-        match = _PINNED.match(text)
-        if match is not None and "extra" not in match["marker"]:
-            yield match["name"], match["version"]
+        return warning("packages", f"outside the range that was tried: {'; '.join(others)}", SETUP)
+    return ok("packages", "all in the ranges that were tried")
 
 
 def _kafka_client() -> Finding:
@@ -343,9 +337,12 @@ def _kafka_client() -> Finding:
 
 def _spark() -> Finding:
     try:
-        return ok("spark", f"Spark {importlib.metadata.version('pyspark')}")
+        version = importlib.metadata.version("pyspark")
+        return ok("spark", f"Spark {version}, which {jars.delta_set(version).title} fits")
     except importlib.metadata.PackageNotFoundError:
         return failing("spark", "pyspark is not installed", SETUP)
+    except EnvironmentNotReady as error:
+        return failing("spark", str(error), "pip install 'pyspark==4.2.*'")
 
 
 def _java() -> Finding:
@@ -357,8 +354,11 @@ def _java() -> Finding:
     return ok("java", f"{version[0] if version else 'Java'} ({command})")
 
 
-def _everyday_sets() -> list[str]:
-    return [name for name, each in jars.known_sets().items() if not each.for_benchmarks]
+def _jar_sets() -> list[str]:
+    try:
+        return jars.everyday_sets()
+    except (EnvironmentNotReady, importlib.metadata.PackageNotFoundError):
+        return []  # the check of Spark says why
 
 
 def _jars(name: str) -> Finding:
@@ -367,7 +367,7 @@ def _jars(name: str) -> Finding:
     try:
         found = jars.jar_set(name, fetch=False)
     except EnvironmentNotReady as error:
-        if name == "delta":
+        if jars.known_sets()[name].spark:
             return failing(check, str(error), SETUP)
         return warning(check, str(error), f"{SETUP}; only `bench-spark broker start` needs them")
     return ok(check, f"{title}: {len(found)} files")
@@ -376,7 +376,7 @@ def _jars(name: str) -> Finding:
 def _class_archive() -> Finding:
     check = "class archive"
     try:
-        jars.jar_set("delta", fetch=False)  # its path is part of the archive's name
+        jars.jar_set(jars.delta_set().name, fetch=False)  # its path is part of the archive's name
         archive = jars.class_data_archive()
     except EnvironmentNotReady:
         return warning(check, "cannot be there without Java and the jars", "see java and jars")

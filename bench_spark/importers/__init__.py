@@ -1,12 +1,11 @@
-"""What other tools were told, as scenario and broker files. Pure: text in, text out.
+"""Imports scenario and broker files from other tools. Pure: text in, text out.
 
-- `perftest_flags` is the table of PerfTest's options, `perftest_words` reads a command line or
-  environment variables by it, `perftest` makes a scenario of what was read;
-- `omb_keys` and `omb` do the same for workload and driver files of the OpenMessaging Benchmark;
-- `beginning` makes first files of a broker's address;
-- `draft` holds what has been understood so far, with the reason for what was left out; `writing`
-  makes files of it; `tables` makes the tables of docs/coming-from.md.
+- `perftest_flags` has the table of PerfTest's options, and reads a command line or environment
+  variables by it; `perftest` makes a scenario of what was read;
+- `omb` does the same for workload and driver files of the OpenMessaging Benchmark;
+- `first_files` makes a scenario and a broker file for `init` from a broker's address;
+- `draft` holds what has been understood so far, with the reason for what was left out, and writes
+  the files; `tables` makes the tables of docs/coming-from.md.
 
-A password that is met on the way is dropped where it is met: only the fact that there was one goes
-on.
+A password in the source is dropped where it is read: only the fact that there was one goes on.
 """

@@ -285,8 +285,8 @@ def files_of(draft: Draft, made_by: str) -> list[NewFile]:
         made_by,
         "",
         f"    bench-spark run {scenario} --broker {broker if has_broker else 'BROKER'}",
-        *_told("Left out, for want of a counterpart:", draft.left_out),
-        *_told("Mind:", draft.remarks),
+        *_listed("Left out, without a counterpart:", draft.left_out),
+        *_listed("Notes:", draft.remarks),
     ]
     files = [NewFile(scenario, yaml_file(heading, draft.scenario))]
     if has_broker:
@@ -294,7 +294,7 @@ def files_of(draft: Draft, made_by: str) -> list[NewFile]:
     return files
 
 
-def _told(title: str, remarks: Sequence[object]) -> Iterator[str]:
+def _listed(title: str, remarks: Sequence[object]) -> Iterator[str]:
     if remarks:
         yield from ("", title)
         yield from (f"- {remark}" for remark in remarks)

@@ -67,7 +67,11 @@ WORKLOAD = (
     ),
     _mapped("testDurationMinutes", "phases.measure_seconds"),
     _mapped("warmupDurationMinutes", "phases.warmup_seconds", "without it 60 s, as there"),
-    _absent("payloadFile", _PAYLOADS),
+    _mapped(
+        *("payloadFile", "dataset.path dataset.format identity.carrier"),
+        "every message is the whole file, unchanged: its number is in a header; with "
+        "useRandomizedPayloads it is not read",
+    ),
     _absent("randomizedPayloadPoolSize", _PAYLOADS),
     _absent("consumerBacklogSizeGB", _BACKLOG),
     _absent("backlogDrainRatio", _BACKLOG),
@@ -225,6 +229,12 @@ class _Translation:
         self._set("destinations", topics, "topics")
 
     def _message(self) -> None:
+        payload = self._workload.get("payloadFile")
+        if payload and self._workload.get("useRandomizedPayloads") is True:
+            self._draft.leave_out("payloadFile", "useRandomizedPayloads decides")
+        elif payload:
+            self._payload_file(payload)
+            return
         self._set("message.bytes", self._whole("messageSize", 1024), "messageSize")
         ratio = self._workload.get("randomBytesRatio")
         if self._workload.get("useRandomizedPayloads") is True and ratio is not None:
@@ -232,6 +242,14 @@ class _Translation:
             self._set("message.padding", "random" if has_noise else "zero", "randomBytesRatio")
         elif self._workload.get("useRandomizedPayloads") is True:
             self._set("message.padding", "random", "useRandomizedPayloads")
+
+    def _payload_file(self, path: object) -> None:
+        if not isinstance(path, str):
+            raise ConfigurationError("workload: payloadFile: allowed: the path of a file")
+        self._set("dataset.path", path, "payloadFile")
+        self._set("dataset.format", "files", "payloadFile: a message is the whole file")
+        self._set("identity.carrier", "header", "bodies stay as they are")
+        self._draft.remark("payloadFile", "give its path from here, or copy the file")
 
     def _load(self) -> None:
         rate = self._whole("producerRate", 0)

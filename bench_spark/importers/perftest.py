@@ -8,10 +8,12 @@ named like its type, no warm-up.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from bench_spark.config.fields import value_text
 from bench_spark.config.sections import Load
+from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.errors import ConfigurationError
 from bench_spark.importers.draft import (
     Draft,
@@ -57,8 +59,14 @@ class Translation:
 
 UNLIMITED_SECONDS = 60
 """How long a run lasts whose PerfTest would have gone on until Ctrl-C."""
+MESSAGES_WITHOUT_CONSUMERS = 1_000_000
 SMALLEST_MESSAGE_BYTES = 12
 MOST_STEPS = 10_000
+PAUSE_RATE = 0.001
+"""What stands for a rate of 0, which a scenario's steps cannot have."""
+VARIED = {"variable-rate": ("rate_per_second", "RATE"), "variable-size": ("bytes", "SIZE")}
+"""By option: the key of a step that it decides, and the word for it in PerfTest's help."""
+STREAM_PREFETCH = 200
 
 
 class LoadTranslation(Translation):
@@ -98,12 +106,46 @@ class LoadTranslation(Translation):
             )
 
     def _message(self) -> None:
-        size = max(SMALLEST_MESSAGE_BYTES, self._given.count("size", SMALLEST_MESSAGE_BYTES))
-        self._set("message.bytes", size, self._given.origin("size"))
+        if "metrics-tags" in self._given:
+            for key, value in pairs("--metrics-tags", self._given.all("metrics-tags")).items():
+                self._draft.scenario.put(("tags", key), value_text(value), "--metrics-tags")
+        if "body" in self._given:
+            self._files()
+            return
+        sizes = self._repeated("variable-size")
+        if not sizes:
+            size = max(SMALLEST_MESSAGE_BYTES, self._given.count("size", SMALLEST_MESSAGE_BYTES))
+            self._set("message.bytes", size, self._given.origin("size"))
+            return
+        if "size" in self._given:
+            self._draft.leave_out("--size", "--variable-size decides")
+        if any(step["bytes"] < ENVELOPE_BYTES for step in sizes):
+            self._draft.remark(
+                "--variable-size", f"sizes below {ENVELOPE_BYTES} bytes become {ENVELOPE_BYTES}"
+            )
+        steps = [step | {"bytes": max(ENVELOPE_BYTES, int(step["bytes"]))} for step in sizes]
+        self._set("message.bytes", steps[0]["bytes"], "--variable-size")
+        self._set("message.steps", steps, "--variable-size")
+
+    def _files(self) -> None:
+        """Bodies from files, which PerfTest sends unchanged."""
+        paths = self._given.all("body")
+        self._set("dataset.path", paths[0], "--body")
+        self._set("dataset.format", "files", "--body: a message is a whole file")
+        self._set("identity.carrier", "header", "bodies stay as they are")
+        if len(paths) > 1:
+            self._draft.leave_out(
+                "--body",
+                f"{len(paths)} files, of which the first is taken; for all of them put them into a "
+                "directory of their own, and name that in dataset.path",
+            )
+        for name in ("size", "variable-size"):
+            if name in self._given:
+                self._draft.leave_out(f"--{name}", "--body decides")
 
     def _load(self) -> None:
         rate = self._rate()
-        steps = list(self._variable_rates())
+        steps = self._variable_rates()
         if steps:
             self._set("load.mode", "rate", "--variable-rate")
             self._set("load.rate_per_second", steps[0]["rate_per_second"], "--variable-rate")
@@ -139,38 +181,51 @@ class LoadTranslation(Translation):
             )
         return None if rate is None or rate < 0 else rate
 
-    def _variable_rates(self) -> Iterator[dict[str, float]]:
-        """The steps, repeated for as long as the run lasts: PerfTest begins anew after the last."""
-        cycle = [self._step(text) for text in self._given.all("variable-rate")]
-        if not cycle:
-            return
+    def _variable_rates(self) -> list[dict[str, float]]:
+        steps = self._repeated("variable-rate")
         for name in ("rate", "publishing-interval"):
-            if name in self._given:
+            if steps and name in self._given:
                 self._draft.leave_out(f"--{name}", "--variable-rate decides")
-        left = float(self._given.count("time", 0)) or sum(step["seconds"] for step in cycle)
-        for turn in range(MOST_STEPS):
-            step = cycle[turn % len(cycle)]
-            seconds = min(left, step["seconds"])
-            left -= seconds
-            if seconds <= 0:
-                return
-            yield step | {"seconds": seconds}
+        if any(not step["rate_per_second"] for step in steps):
+            self._draft.remark("--variable-rate", f"a pause, rate 0, is written as {PAUSE_RATE}")
+        return [step | {"rate_per_second": step["rate_per_second"] or PAUSE_RATE} for step in steps]
 
-    def _step(self, text: str) -> dict[str, float]:
-        rate, colon, seconds = text.partition(":")
-        if not colon:
-            raise ConfigurationError("--variable-rate: allowed: RATE:SECONDS, as in 1000:30")
-        step = {
-            "seconds": number("--variable-rate", seconds),
-            "rate_per_second": number("--variable-rate", rate),
-        }
-        if step["rate_per_second"] <= 0 or step["seconds"] <= 0:
-            raise ConfigurationError("--variable-rate: allowed: rates and seconds above 0")
-        return step
+    def _repeated(self, option: str) -> list[dict[str, float]]:
+        """The steps, repeated for as long as the run lasts: PerfTest begins anew after the last."""
+        cycle = self._steps(option)
+        left, steps = self._seconds(), list[dict[str, float]]()
+        for turn in range(MOST_STEPS if cycle else 0):
+            step = cycle[turn % len(cycle)]
+            steps.append(step | {"seconds": min(left, step["seconds"])})
+            left -= step["seconds"]
+            if left <= 0:
+                break
+        return steps
+
+    def _seconds(self) -> float:
+        """How long the run lasts: --time, else until the longest list of steps is over, else 0."""
+        lengths = (sum(step["seconds"] for step in self._steps(option)) for option in VARIED)
+        return self._given.count("time", 0) or max(lengths)
+
+    def _steps(self, option: str) -> list[dict[str, float]]:
+        key, word = VARIED[option]
+        steps = []
+        for text in self._given.all(option):
+            amount, colon, seconds = text.partition(":")
+            if not colon:
+                raise ConfigurationError(f"--{option}: allowed: {word}:SECONDS, as in 1000:30")
+            step = {
+                "seconds": number(f"--{option}", seconds),
+                key: number(f"--{option}", amount),
+            }
+            if step[key] < 0 or step["seconds"] <= 0:
+                raise ConfigurationError(f"--{option}: allowed: {word} from 0, seconds above 0")
+            steps.append(step)
+        return steps
 
     def _make_room_for_transactions(self) -> None:
         """Mode `maximum` holds back more than this; PerfTest does not hold back."""
-        size = self._draft.scenario.get("message.bytes")
+        size = self._draft.scenario.get("message.bytes") or 0
         needed = self._given.count("ptxsize", 0) * self._members.producers * size
         if needed > Load().backlog_limit_bytes:
             self._set("load.backlog_limit_bytes", 2 * needed, "room for --ptxsize")
@@ -185,15 +240,18 @@ class LoadTranslation(Translation):
             return received * (
                 1 if self._members.is_fan_out else self._members.consumers
             ), "--cmessages"
+        if self._draft.scenario.get("load.mode") == "maximum" and not self._members.consumers:
+            self._draft.remark(
+                "--consumers",
+                f"0, and no limit to the rate: the run ends after {MESSAGES_WITHOUT_CONSUMERS} "
+                "messages, so that they do not fill the broker",
+            )
+            return MESSAGES_WITHOUT_CONSUMERS, "nobody consumes"
         return None, ""
 
     def _phases(self) -> None:
         self._set("phases.warmup_seconds", 0, "PerfTest has no warm-up")
-        steps = self._draft.scenario.get("load.steps")
-        seconds: float = self._given.count("time", 0)
-        origin = "--time"
-        if not seconds and steps:
-            seconds, origin = sum(step["seconds"] for step in steps), "--variable-rate"
+        seconds, origin = self._seconds(), self._given.origin("time", *VARIED)
         if not seconds:
             seconds, origin = UNLIMITED_SECONDS, "PerfTest: until Ctrl-C"
             if self._draft.scenario.get("load.messages") is None:
@@ -222,6 +280,8 @@ class LoadTranslation(Translation):
 
 UNLIMITED_CONFIRMS = 10_000_000
 """The most that `amqp.confirms` may be."""
+_NUMBER = re.compile(r"%0?[0-9]*d")
+_OFFSET = re.compile(r"first|last|next|[0-9]+")
 RANDOM_KEYS, MOST_RANDOM_KEYS = 100, 10_000
 EXCHANGE_TYPES = ("direct", "topic", "fanout", "headers")
 
@@ -244,8 +304,9 @@ class AmqpTranslation(Translation):
         has_names = self._pattern() if "queue-pattern" in self._given else self._names()
         self._queue_arguments()
         deletes = self._given.last("auto-delete")
-        if deletes is not None and not truth("--auto-delete", deletes):
-            self._set("keep_destinations", True, "--auto-delete")
+        if deletes is not None:
+            if not truth("--auto-delete", deletes):
+                self._set("keep_destinations", True, "--auto-delete")
         elif deletes is None and has_names and not self._members.consumers:
             # An auto-delete queue goes with its last consumer: without one, it stays.
             self._set("keep_destinations", True, "nobody consumes, so the queue stays")
@@ -267,8 +328,11 @@ class AmqpTranslation(Translation):
 
     def _pattern(self) -> bool:
         pattern = self._given.last("queue-pattern") or ""
-        if "%d" not in pattern:
+        if not _NUMBER.search(pattern):
             raise ConfigurationError("--queue-pattern: allowed: a name with %d in it")
+        if "%d" not in pattern:
+            self._draft.remark("--queue-pattern", "numbers have no leading zeros here: %d")
+            pattern = _NUMBER.sub("%d", pattern)
         if "queue" in self._given:
             self._draft.leave_out("--queue", "--queue-pattern decides")
         first, last = (
@@ -296,6 +360,8 @@ class AmqpTranslation(Translation):
             if name in self._given:
                 self._arguments({"x-queue-type": kind}, f"--{name}")
                 self._set("amqp.queue.durable", True, f"--{name}")
+                self._set("amqp.persistent", True, f"--{name}")
+                self._set("keep_destinations", True, f"--{name}")
         reading: dict[str, tuple[str, Callable[[str, str], str | int]]] = {
             "leader-locator": ("x-queue-leader-locator", lambda _, text: text),
             "max-length-bytes": ("x-max-length-bytes", size_bytes),
@@ -371,13 +437,28 @@ class AmqpTranslation(Translation):
         if every := self._given.count("multi-ack-every", 0):
             self._set("amqp.ack_every", every, "--multi-ack-every")
         limits = [self._given.count(name, 0) for name in ("qos", "global-qos")]
-        prefetch = min(filter(None, limits), default=0)
+        is_stream = "stream-queue" in self._given
+        prefetch = min(filter(None, limits), default=STREAM_PREFETCH if is_stream else 0)
         self._set("amqp.prefetch", prefetch, self._given.origin("qos", "global-qos"))
+        self._consumer_arguments()
         if "ctxsize" in self._given:
             if is_automatic:
                 self._draft.leave_out("--ctxsize", "commits acknowledgements; --autoack has none")
             else:
                 self._set("amqp.consumer_transaction", self._given.count("ctxsize", 0), "--ctxsize")
+
+    def _consumer_arguments(self) -> None:
+        arguments = pairs("--consumer-args", self._given.all("consumer-args"))
+        for key, value in arguments.items():
+            self._draft.scenario.put(("amqp", "consumer_arguments", key), value, "--consumer-args")
+        option, offset = "--stream-consumer-offset", self._given.last("stream-consumer-offset")
+        if offset is None:
+            return
+        if not _OFFSET.fullmatch(offset):
+            self._draft.leave_out(option, "a point in time; here first, last, next or a number")
+            return
+        path = ("amqp", "consumer_arguments", "x-stream-offset")
+        self._draft.scenario.put(path, int(offset) if offset.isdigit() else offset, option)
 
     def _message_properties(self) -> None:
         option = "--message-properties"

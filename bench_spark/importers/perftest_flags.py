@@ -5,10 +5,12 @@ The list is that of `PerfTest --help` and `--metrics-help`. Where an option has 
 `text` what differs; where it has none, `text` says why. docs/coming-from.md prints this table, and
 tests hold it against what `perftest.py` really does.
 
-Reads what PerfTest's own parser reads: `-x 2`, `-x2`, `--producers 2`, `--producers=2`, and long
-names behind a single dash. In front may stand whatever starts PerfTest (`bin/runjava
-com.rabbitmq.perf.PerfTest`, `perf-test`, `docker run ...`) and assignments such as `RATE=1000`; a
-text may also consist of such assignments alone.
+Reads what PerfTest's own parser reads: `-x 2`, `-x2`, `--producers 2`, `--producers=2`, long names
+behind a single dash, and beginnings of long names that no other option shares. In front may stand
+whatever starts PerfTest (`bin/runjava com.rabbitmq.perf.PerfTest`, `java -jar perf-test.jar`,
+`docker run ... IMAGE`, `kubectl run ... --`) and assignments such as `RATE=1000`; a text may also
+consist of such assignments alone. What follows a shell's operator, such as `| tee log`, is another
+command.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from enum import Enum
 from pathlib import PurePosixPath
 
 from bench_spark.config.fields import mask_uri
-from bench_spark.config.problems import nearest, shown_text
+from bench_spark.config.problems import nearest, shown_text, shown_value
 from bench_spark.errors import ConfigurationError
 from bench_spark.importers.draft import number, whole_number
 
@@ -75,7 +77,7 @@ _NONE, _ONE, _OPTIONAL, _MANY = Takes.NOTHING, Takes.ONE, Takes.PERHAPS_ONE, Tak
 _SHOWS = "shows something and measures nothing"
 _THREADS = "agents have one thread for all connections"
 _SOCKETS = "the socket's buffers and delays are set by the program"
-_BODIES = "bodies are random bytes or zeros (message.padding)"
+_BODIES = "bodies are random bytes or zeros (message.padding), or those of --body"
 _STARTS = "all producers and consumers start together"
 _RECOVERY = "lost connections are tried again at intervals of the program's own"
 _NACK = "messages are acknowledged, never refused"
@@ -133,6 +135,15 @@ FLAGS: tuple[Flag, ...] = (
         "times the number of consumers that share a queue; with --pmessages that one decides",
     ),
     _mapped("s", "size", _ONE, "message.bytes", "from 32 bytes on, losses are accounted for"),
+    _mapped(
+        *("vs", "variable-size", _MANY, "message.bytes message.steps"),
+        "repeated until --time is over, as --variable-rate; sizes below 32 bytes become 32",
+    ),
+    _mapped(
+        *("B", "body", _ONE, "dataset.path dataset.format identity.carrier"),
+        "a message per file, unchanged: its number is in a header. One file or one directory; of "
+        "several files the first is taken",
+    ),
     _mapped("i", "interval", _ONE, "interval_seconds"),
     # -- queues and exchanges ----------------------------------------------------------------------
     _mapped(
@@ -144,7 +155,13 @@ FLAGS: tuple[Flag, ...] = (
         *("u", "queue", _ONE, "amqp.queue.name"),
         "one name; further ones would get copies of each message, and are left out",
     ),
-    _mapped("qp", "queue-pattern", _ONE, "amqp.queue.name destinations", "with a plain `%d`"),
+    _mapped(
+        "qp",
+        "queue-pattern",
+        _ONE,
+        "amqp.queue.name destinations",
+        "`%03d` and the like become `%d`",
+    ),
     _mapped("qpf", "queue-pattern-from", _ONE, "amqp.queue.first_number destinations"),
     _mapped("qpt", "queue-pattern-to", _ONE, "destinations"),
     _mapped("k", "routing-key", _ONE, "amqp.routing_key"),
@@ -158,12 +175,15 @@ FLAGS: tuple[Flag, ...] = (
     ),
     _mapped("qa", "queue-args", _MANY, "amqp.queue.arguments"),
     _mapped(
-        *("qq", "quorum-queue", _NONE, "amqp.queue.arguments amqp.queue.durable"),
-        "x-queue-type: quorum",
+        *("qq", "quorum-queue", _NONE),
+        "amqp.queue.arguments amqp.queue.durable amqp.persistent keep_destinations",
+        "x-queue-type: quorum; as in PerfTest, messages are persistent and the queue stays",
     ),
     _mapped(
-        *("sq", "stream-queue", _NONE, "amqp.queue.arguments amqp.queue.durable"),
-        "x-queue-type: stream",
+        *("sq", "stream-queue", _NONE),
+        "amqp.queue.arguments amqp.queue.durable amqp.persistent amqp.prefetch keep_destinations",
+        "x-queue-type: stream; as in PerfTest, messages are persistent, the prefetch is 200 and "
+        "the stream stays",
     ),
     _mapped("ll", "leader-locator", _ONE, "amqp.queue.arguments", "x-queue-leader-locator"),
     _mapped("mlb", "max-length-bytes", _ONE, "amqp.queue.arguments", "x-max-length-bytes"),
@@ -192,6 +212,11 @@ FLAGS: tuple[Flag, ...] = (
     ),
     _mapped("m", "ptxsize", _ONE, "amqp.producer_transaction"),
     _mapped("n", "ctxsize", _ONE, "amqp.consumer_transaction", "needs manual acknowledgements"),
+    _mapped("ca", "consumer-args", _MANY, "amqp.consumer_arguments"),
+    _mapped(
+        *("sco", "stream-consumer-offset", _ONE, "amqp.consumer_arguments"),
+        "x-stream-offset: first, last, next or a number; a point in time is left out",
+    ),
     _mapped("a", "autoack", _NONE, "amqp.ack", "without it amqp.ack is manual"),
     _mapped("A", "multi-ack-every", _ONE, "amqp.ack_every"),
     _mapped("q", "qos", _ONE, "amqp.prefetch", "without it amqp.prefetch is 0, no limit"),
@@ -216,10 +241,9 @@ FLAGS: tuple[Flag, ...] = (
     ),
     _mapped("sni", "server-name-indication", _ONE, "broker:tls.server_name", "the first one"),
     _mapped("d", "id", _ONE, "name", "also the file's name"),
+    _mapped("mt", "metrics-tags", _MANY, "tags", "stored with the run, and labels of its metrics"),
     # -- without a counterpart ---------------------------------------------------------------------
-    _absent("vs", "variable-size", _MANY, "bodies of a run have one size"),
     _absent("vl", "variable-latency", _MANY, "consumer.processing_us is the same all the time"),
-    _absent("B", "body", _ONE, _BODIES),
     _absent("T", "body-content-type", _ONE, "messages have no content type"),
     _absent("jb", "json-body", _NONE, _BODIES),
     _absent("bc", "body-count", _ONE, _BODIES),
@@ -231,8 +255,6 @@ FLAGS: tuple[Flag, ...] = (
         "not needed: what is there already is always used as it is, and never deleted",
     ),
     _absent("E", "exclusive", _NONE, "queues are seen by all connections of a run"),
-    _absent("ca", "consumer-args", _ONE, "consumers have no arguments"),
-    _absent("sco", "stream-consumer-offset", _ONE, "consumers have no arguments"),
     _absent("na", "nack", _NONE, _NACK),
     _absent("re", "requeue", _ONE, _NACK),
     _absent("po", "polling", _NONE, _POLLING),
@@ -292,7 +314,6 @@ FLAGS: tuple[Flag, ...] = (
     _absent("mpe", "metrics-prometheus-endpoint", _ONE, _PROMETHEUS),
     _absent("mpp", "metrics-prometheus-port", _ONE, _PROMETHEUS),
     _absent("mpx", "metrics-prefix", _ONE, _PROMETHEUS),
-    _absent("mt", "metrics-tags", _ONE, "an option of the command: `run --tag KEY=VALUE`"),
     _absent("mcla", "metrics-command-line-arguments", _NONE, "the scenario is stored with a run"),
     _absent("mc", "metrics-client", _NONE, "the live line and `events` count what is sent"),
     _absent("mcl", "metrics-class-loader", _NONE, _JVM),
@@ -318,7 +339,12 @@ BY_VARIABLE = {flag.variable: flag for flag in FLAGS}
 MAIN_CLASS = "com.rabbitmq.perf.PerfTest"
 PREFIX_VARIABLE = "RABBITMQ_PERF_TEST_ENV_PREFIX"
 
-_PROGRAM = re.compile(r"perf-test(?:[:@].*)?|PerfTest")
+_PROGRAM = re.compile(r"perf-test(?:[-_.\w]*)(?:[:@].*)?|PerfTest|runperftest")
+_CONTAINERS = ("docker", "podman", "nerdctl", "kubectl")
+_WITHOUT_VALUE = re.compile(
+    r"-[itdPq]+|-jar|--(?:rm|interactive|tty|detach|init|privileged|publish-all|quiet|stdin)|.*=.*"
+)
+_SHELL_OPERATOR = re.compile(r"\|\|?|&&?|;|[0-9&]?>.*|<.*|\)|do|done")
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)", re.DOTALL)
 _NEGATIVE_NUMBER = re.compile(r"-[0-9]+(\.[0-9]*)?")
 _TRUE = "true"
@@ -383,7 +409,7 @@ def read_words(text: str) -> Given:
     problems = list(_take_flags(given, flags))
     if problems:
         raise ConfigurationError("\n".join(problems))
-    if not given.values:
+    if not given.values and _program_end(words) is None:
         raise ConfigurationError(
             "the flags: there are none; give those of PerfTest, as in --producers 2 --rate 1000"
         )
@@ -391,17 +417,51 @@ def read_words(text: str) -> Given:
 
 
 def _divided(words: list[str]) -> tuple[list[str], list[str]]:
-    """What stands before PerfTest's own flags, and these flags."""
-    for place, word in enumerate(words):
-        if word == MAIN_CLASS or _PROGRAM.fullmatch(PurePosixPath(word).name):
-            return words[:place], words[place + 1 :]
-    place = next((place for place, word in enumerate(words) if word[:1] == "-"), len(words))
-    return words[:place], words[place:]
+    """What stands up to PerfTest's program, and the flags that follow it."""
+    start = _program_end(words)
+    if start is None:
+        start = next((at for at, word in enumerate(words) if word[:1] == "-"), len(words))
+        if container := _container(words[:start]):
+            raise ConfigurationError(
+                f"the flags: {container}: no word names PerfTest's image; expected one like "
+                "pivotalrabbitmq/perf-test:latest"
+            )
+    flags = list[str]()
+    for word in words[start:]:
+        if _SHELL_OPERATOR.fullmatch(word):
+            break
+        flags.append(word.removesuffix(";"))
+        if word.endswith(";"):
+            break
+    return words[:start], flags
+
+
+def _container(words: list[str]) -> str:
+    """The command among `words` that starts a container; empty where there is none."""
+    names = (PurePosixPath(word).name for word in words)
+    return next((name for name in names if name in _CONTAINERS), "")
+
+
+def _program_end(words: list[str]) -> int | None:
+    """The index behind the word that names PerfTest: its class, archive, script or image.
+
+    Values of a container's options, as in `docker run --network perf-test`, are no such word.
+    """
+    if "--" in words and _container(words[: words.index("--")]):
+        start = words.index("--") + 1
+        return start + (_program_end(words[start:]) or 0)
+    for at, word in enumerate(words):
+        before = words[at - 1] if _container(words[:at]) else ""
+        is_value = before.startswith("-") and not _WITHOUT_VALUE.fullmatch(before)
+        if not is_value and (word == MAIN_CLASS or _PROGRAM.fullmatch(PurePosixPath(word).name)):
+            return at + 1
+    return None
 
 
 def _take_variables(given: Given, words: list[str]) -> None:
     """Options among the assignments. Others are not ours: the environment has many."""
-    found = [match for match in map(_ASSIGNMENT.fullmatch, words) if match]
+    plain = (word.removeprefix("--env=").removeprefix("-e=") for word in words)
+    found = [match for match in map(_ASSIGNMENT.fullmatch, plain) if match]
     assigned = {match["name"]: match["value"] for match in found}
     prefix = assigned.get(PREFIX_VARIABLE, "")
     if prefix and not prefix.endswith("_"):
@@ -420,13 +480,19 @@ def _take_variables(given: Given, words: list[str]) -> None:
 
 
 def _take_flags(given: Given, words: list[str]) -> Iterator[str]:
-    """Read the flags into `given`; gives what is wrong with them."""
+    """Read the flags into `given`; yields what is wrong with them."""
     waiting = list(words)
+    flag: Flag | None = None
     while waiting:
         word = waiting.pop(0)
+        if not _is_flag(word):
+            yield _stray(word, flag)
+            continue
         found = _flag_of(word)
         if found is None:
             yield _unknown(word)
+            while waiting and not _is_flag(waiting[0]):
+                waiting.pop(0)
             continue
         flag, value = found
         values = [] if value is None else [value]
@@ -454,7 +520,8 @@ def _flag_of(word: str) -> tuple[Flag, str | None] | None:
     name, equals, value = word.lstrip("-").partition("=")
     brought = value if equals else None
     if word.startswith("--"):
-        return (BY_LONG[name], brought) if name in BY_LONG else None
+        begun = [name] if name in BY_LONG else [long for long in BY_LONG if long.startswith(name)]
+        return (BY_LONG[begun[0]], brought) if len(begun) == 1 else None
     flag = BY_SHORT.get(name) or BY_LONG.get(name)
     if flag is not None:
         return flag, brought
@@ -466,10 +533,26 @@ def _flag_of(word: str) -> tuple[Flag, str | None] | None:
     return None
 
 
+_WITH_SECRETS = (
+    "uri",
+    "uris",
+    "oauth2-client-secret",
+    "oauth2-parameters",
+    "metrics-datadog-api-key",
+)
+
+
+def _stray(word: str, before: Flag | None) -> str:
+    """The refusal of a word that is no option's value. Behind an option that may hold a password
+    it may be part of one that was not quoted, and is not repeated."""
+    if before is not None and before.long in _WITH_SECRETS:
+        what = f"{before.shown}: a word behind its value"
+    else:
+        what = f"the flags: {shown_value(mask_uri(word))}"
+    return f"{what} belongs to no option; quote values with spaces"
+
+
 def _unknown(word: str) -> str:
-    if not _is_flag(word):
-        # It may be part of a password that was not quoted: not repeated.
-        return "the flags: there is a word that belongs to no option; quote values with spaces"
     name = mask_uri(word.partition("=")[0])
     long = nearest(name.lstrip("-"), BY_LONG)
     guess = f"; did you mean --{long}?" if long else ""

@@ -22,7 +22,7 @@ _OF_SETS = ("received_once", "duplicates", "left_in_broker", "lost", "indetermin
 
 _SAME_MOMENT = "INTERVAL 2 MICROSECONDS"
 """How far apart the start of a tick and that of its phase may seem, as in
-`summary/counts.py`."""
+`results/counts.py`."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench_spark.errors import BenchError
 from bench_spark.jars import class_archive_path, class_data_archive
 from bench_spark.spark.session import build_session
+from bench_spark.spark.sql import arrow_table
 
 TRAINING_SECONDS = 300
 KEPT_ARCHIVES = 3
@@ -89,7 +90,7 @@ def _use_delta(spark: SparkSession, store: str) -> None:
     rows = spark.read.format("delta").load(table)
     rows.createOrReplaceTempView("rows")
     spark.sql("SELECT half, count(*), max(id) FROM rows GROUP BY half ORDER BY half").collect()
-    rows.toArrow()
+    arrow_table(rows)
 
     def merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches

@@ -31,7 +31,7 @@ from bench_spark.errors import EnvironmentNotReady, RunError, StoreError, StoreN
 from bench_spark.results.checks import Check
 from bench_spark.spark.merge import TickRows, read_tick_rows
 from bench_spark.spark.session import cause_of, is_alive, log_hint, master_of
-from bench_spark.spark.sql import spark_uri
+from bench_spark.spark.sql import arrow_table, spark_uri
 from bench_spark.spark.ticks import merge_files_on_executors, merge_on_executors, ticks_between
 from bench_spark.spark.windows import ROLLING, LiveWindow, RunWindows, TickSlots, metric_rows
 from bench_spark.store import Store
@@ -398,7 +398,7 @@ class RollingMetrics:
     # -- one batch -------------------------------------------------------------------------------
 
     def _on_batch(self, merged: DataFrame, batch_id: int) -> None:
-        parts = list(read_tick_rows(merged.toArrow()))
+        parts = list(read_tick_rows(arrow_table(merged)))
         self._has_id.wait()
         with self._lock:
             rows = [

@@ -12,9 +12,11 @@ import os
 import platform
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import psutil
+import pyspark
 from pyspark.sql import SparkSession
 
 from bench_spark import __version__
@@ -51,8 +53,17 @@ def driver_environment(spark: SparkSession) -> dict[str, Any]:
         "java": str(jvm.java.lang.System.getProperty("java.version")),
         "master": context.master,
         "application": context.applicationId,
-        "libraries": {name: importlib.metadata.version(name) for name in _LIBRARIES},
+        "libraries": _library_versions(),
     }
+
+
+def _library_versions() -> dict[str, str]:
+    """A cluster's own Spark brings pyspark as files of SPARK_HOME, and Delta without its wheel."""
+    versions = {}
+    for name in _LIBRARIES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions | {"pyspark": pyspark.__version__}
 
 
 class SparkOverhead:

@@ -21,6 +21,7 @@ from bench_spark import tables
 from bench_spark.config.models import stored_scenario
 from bench_spark.errors import ConfigurationError, StoreError
 from bench_spark.results.document import timeline_at
+from bench_spark.spark.sql import arrow_table
 from bench_spark.spark.ticks import events_of
 from bench_spark.spark.windows import INTERVAL, ROLLING, RunWindows, Window, early_end_ns
 from bench_spark.store import Store
@@ -144,7 +145,7 @@ def metrics_by_sql(spark: SparkSession, store: Store, windows: RunWindows) -> pa
         windows=_windows_frame(spark, windows, found, newest),
         ticks=_ticks_frame(spark, windows, found, newest),
     )
-    return query.toArrow()
+    return arrow_table(query)
 
 
 def windows_of_run(store: Store, run_id: str) -> RunWindows:

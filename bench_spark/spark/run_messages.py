@@ -30,7 +30,7 @@ from bench_spark.plan import Plan
 from bench_spark.results.checks import Check
 from bench_spark.results.facts import TraceFacts
 from bench_spark.spark.session import JVM_GONE
-from bench_spark.spark.sql import read_table
+from bench_spark.spark.sql import arrow_table, read_table
 from bench_spark.store import Store
 from bench_spark.trace.files import KINDS, MessageDirectory, Share
 from bench_spark.trace.joining import (
@@ -84,7 +84,7 @@ def join_messages(spark: SparkSession, store: Store, run_id: str, rule: JoinRule
         together = _rows(_of_run(spark, store, run_id)).repartition(
             partitions, "producer", f.expr(f"sequence div {BLOCK_MESSAGES}")
         )
-    joined = unite(together.mapInArrow(join, _PARTS_TYPE).toArrow())
+    joined = unite(arrow_table(together.mapInArrow(join, _PARTS_TYPE)))
     if joined.is_in_order:
         return joined
     return replace(joined, out_of_order=_out_of_order(spark, _of_run(spark, store, run_id)))
@@ -121,7 +121,7 @@ def _rows(messages: DataFrame) -> DataFrame:
 
 def _out_of_order(spark: SparkSession, messages: DataFrame) -> dict[int, int]:
     received = messages.where((f.col("kind") == "received") & f.col("producer").isNotNull())
-    found = spark.sql(_OUT_OF_ORDER, received=received).toArrow().to_pylist()
+    found = arrow_table(spark.sql(_OUT_OF_ORDER, received=received)).to_pylist()
     return {row["producer"]: row["messages"] for row in found}
 
 

@@ -38,7 +38,12 @@ from bench_spark import jars
 from bench_spark.conf_files import conf_path
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady
 from bench_spark.java import is_submitted, require_java
-from bench_spark.spark.sql import DELTA_EXTENSION, require_delta
+from bench_spark.spark.compatibility import (
+    DELTA_EXTENSION,
+    delta_coordinate,
+    refuse_connect,
+    require_compatible,
+)
 
 _NOISE = ("WARNING: Using incubator modules",)
 """Beginnings of lines that mean nothing."""
@@ -173,11 +178,12 @@ def session_beside() -> Iterator[SparkSession]:
 
     It has settings, views and streams of its own; nothing of the other one changes.
     """
+    refuse_connect()
     theirs = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-    require_delta(
+    require_compatible(
         theirs,
         "the SparkSession of this program",
-        f"build it with .config('spark.jars.packages', '{jars.delta_coordinate()}'), or end it by "
+        f"build it with .config('spark.jars.packages', '{delta_coordinate()}'), or end it by "
         "spark.stop() before, and bench-spark starts one of its own",
     )
     java_sessions: Any = theirs._get_j_spark_session_class(theirs.sparkContext._jvm)
@@ -208,6 +214,7 @@ def build_session(
     `master` counts only where spark-submit has not chosen one; None then means this machine.
     `extra_conf` wins over everything written here, but not over what spark-submit was given.
     """
+    refuse_connect(master)
     conf = _submitted_conf() if is_submitted() else _own_conf(master or "local[*]")
     for key, value in (dict(extra_conf or {}) | {"spark.app.name": app_name}).items():
         if is_submitted():
@@ -221,7 +228,7 @@ def build_session(
     # When the JVM is killed, PySpark's own server would print the traceback of a reset connection.
     accumulators: Any = session.sparkContext._accumulatorServer
     accumulators.handle_error = lambda request, address: None
-    require_delta(
+    require_compatible(
         session,
         "this Spark session",
         "give spark-submit `--properties-file spark-defaults.conf` (or `--packages` as in that "

@@ -18,23 +18,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from bench_spark import tables
-from bench_spark.errors import ConfigurationError, EnvironmentNotReady
+from bench_spark.errors import ConfigurationError
 from bench_spark.store import Store
 
-DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
-
-def require_delta(spark: SparkSession, session: str, remedy: str) -> None:
-    """Raise EnvironmentNotReady where the session has no Delta classes: Spark itself only logs a
-    warning when it starts, and fails much later. `session`: how the error calls it."""
-    jvm: Any = spark.sparkContext._jvm
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    try:
-        jvm.java.lang.Class.forName(DELTA_EXTENSION, False, loader)
-    except Py4JJavaError as error:
-        raise EnvironmentNotReady(
-            f"{session} has no Delta Lake, which the tables need: {remedy}"
-        ) from error
+def arrow_table(frame: DataFrame) -> pa.Table:
+    """The rows of a DataFrame; Spark 3.5 has no DataFrame.toArrow."""
+    if hasattr(frame, "toArrow"):
+        return frame.toArrow()
+    old: Any = frame
+    return pa.Table.from_batches(old._collect_as_arrow())
 
 
 def spark_uri(uri: str) -> str:
@@ -125,7 +118,7 @@ def run_query(spark: SparkSession, store: Store, query: str) -> pa.Table:
         refuse_unless_reading(spark, query)
         create_views(spark, store)
         with _quiet_failing_tasks(spark):
-            return spark.sql(query).toArrow()
+            return arrow_table(spark.sql(query))
     except PySparkException as error:
         raise ConfigurationError(f"SQL: {one_line(error.getMessage() or str(error))}") from error
     except Py4JJavaError as error:

@@ -26,7 +26,7 @@ from bench_spark.spark.merge import (
     read_tick_rows,
     unite,
 )
-from bench_spark.spark.sql import read_table
+from bench_spark.spark.sql import arrow_table, read_table
 from bench_spark.store import Store
 
 TICKS_AT_ONCE = 600
@@ -110,12 +110,12 @@ def ticks_between(
 ) -> list[TickRows]:
     """The merged rows of the ticks `first` to `last`, both included."""
     events = events_of(spark, store, run_id).where(f.col("tick").between(first, last))
-    united = unite(read_tick_rows(merge_on_executors(events).toArrow()))
+    united = unite(read_tick_rows(arrow_table(merge_on_executors(events))))
     if united is None:
         # Some row is in two partitions. Bringing each tick's rows together lets the merge drop the
         # copies; that moves every bucket through a shuffle, so it is not the usual way.
         together = merge_on_executors(events.repartition("tick"))
-        united = unite(read_tick_rows(together.toArrow()))
+        united = unite(read_tick_rows(arrow_table(together)))
         assert united is not None, "a tick's rows are in one partition"
     return sorted(united.values(), key=_in_order_of_time)
 

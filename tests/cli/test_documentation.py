@@ -69,7 +69,7 @@ def percentile_names(rows: str) -> set[str]:
 
 def test_every_count_and_every_check_is_defined() -> None:
     text = (ROOT / "docs" / "measures.md").read_text()
-    rooms = [ROOT / "bench_spark" / room for room in ("summary", "spark")]
+    rooms = [ROOT / "bench_spark" / room for room in ("results", "spark")]
     source = "".join(path.read_text() for room in rooms for path in room.glob("*.py"))
     checks = set(re.findall(r'\bCheck\(\s*"(\w+)"', source))
     assert len(checks) > 5

@@ -68,10 +68,11 @@ def test_a_workload_and_a_driver_become_files_that_load(
     }
     (here / "w.yaml").write_text(yaml.safe_dump(workload))
     (here / "d.yaml").write_text(yaml.safe_dump(driver))
+    (here / "p").write_bytes(b"payload")
     command = ["import", "omb", "w.yaml", "d.yaml", "--name", "mine", "--directory", "new/place"]
     assert main(command) == 0
     shown = capsys.readouterr()
-    assert "no counterpart: payloadFile" in shown.err
+    assert "note: payloadFile: give its path from here" in shown.err
     assert "no counterpart: producerConfig buffer.memory" in shown.err
     assert main(["plan", "new/place/mine.yaml", "--broker", "new/place/mine-broker.yaml"]) == 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -61,11 +60,40 @@ def test_delta_is_exactly_the_seven_jars_that_spark_lacks() -> None:
 
 
 def test_the_jars_of_delta_have_the_version_of_its_wheel() -> None:
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    assert f"delta-spark=={known_sets()['delta'].version}" in project["dependencies"]
+    lock = (REPOSITORY / "requirements.lock").read_text()
+    assert f"\ndelta-spark=={known_sets()['delta'].version} " in lock
+    (spark,) = re.findall(r"^pyspark==(\S+)", lock, re.M)
+    assert jars.delta_set(spark) == known_sets()["delta"]
 
 
-@pytest.mark.parametrize("name", ["delta", "kafka", "qpid", "perftest", "kafka-tools"])
+@pytest.mark.parametrize(
+    ("version", "coordinate"),
+    [
+        ("3.5.9", "io.delta:delta-spark_2.12:3.3.3"),
+        ("4.0.5", "io.delta:delta-spark_4.0_2.13:4.4.0"),
+        ("4.1.4", "io.delta:delta-spark_4.1_2.13:4.4.0"),
+        ("4.2.1", "io.delta:delta-spark_4.2_2.13:4.4.0"),
+        ("4.2.0.dev1", "io.delta:delta-spark_4.2_2.13:4.4.0"),
+    ],
+)
+def test_every_spark_has_the_delta_that_fits_it(version: str, coordinate: str) -> None:
+    assert jars.delta_set(version).coordinate == coordinate
+
+
+@pytest.mark.parametrize("version", ["3.4.4", "4.3.0", "5.0.0"])
+def test_a_spark_that_no_delta_fits_is_refused_with_those_that_one_does(version: str) -> None:
+    with pytest.raises(EnvironmentNotReady) as refused:
+        jars.delta_set(version)
+    assert str(refused.value) == (
+        f"no Delta Lake fits Spark {version}: bench-spark runs on Spark 3.5, 4.0, 4.1, 4.2"
+    )
+
+
+def test_one_delta_is_among_the_everyday_sets() -> None:
+    assert jars.everyday_sets() == ["delta", "kafka", "qpid"]
+
+
+@pytest.mark.parametrize("name", known_sets())
 def test_a_set_holds_one_version_of_each_artifact(name: str) -> None:
     artifacts = [coordinate.rpartition(":")[0] for coordinate in known_sets()[name].sha256]
     assert len(set(artifacts)) == len(artifacts)

@@ -42,7 +42,7 @@ HIGHEST_US = 10_000_000
 
 @dataclass
 class Second:
-    """A second of a run, as `summary/document.py` reads it."""
+    """A second of a run, as `results/document.py` reads it."""
 
     role: str
     start_seconds: float

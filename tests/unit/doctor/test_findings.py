@@ -39,6 +39,7 @@ GB = 1_000_000_000
         (packages_finding(["pytest==0.1"]), Level.WARNING),
         (packages_finding(["no-such-package==1.0"]), Level.FAILING),
         (packages_finding(['no-such-package==1.0; extra == "dev"', "pytest>=1"]), Level.OK),
+        (packages_finding(["pytest>=1,<2"]), Level.WARNING),
         (kernels_finding(True, 12, "/x"), Level.OK),
         (kernels_finding(True, 0, "/x"), Level.WARNING),
         (kernels_finding(False, 12, "/x"), Level.WARNING),

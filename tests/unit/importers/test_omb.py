@@ -96,7 +96,11 @@ def test_every_key_sets_what_its_table_names_or_is_told(driver: Any, keys: Any) 
         for target in key.keys:
             file, _, dotted = target.rpartition(":")
             is_kafkas = "Kafka" in key.text and key.name != "driverClass"
-            if target == "topology" or (is_kafkas and driver is RABBITMQ):
+            if (
+                target == "topology"
+                or key.name == "payloadFile"
+                or (is_kafkas and driver is RABBITMQ)
+            ):
                 assert key.name in told
             else:
                 assert sets[file].get(dotted) is not None, target
@@ -115,6 +119,13 @@ def test_a_workload_on_kafka_is_the_same_load() -> None:
     assert broker.bootstrap_servers == "one:9092,two:9092"
     assert broker.name == "Kafka-all"
     assert draft.name == "10-topics-1-kB"
+    refuse_impossible(scenario, broker)
+
+
+def test_a_payload_file_is_sent_unchanged() -> None:
+    scenario, broker = read(imported(WORK | {"useRandomizedPayloads": False}, KAFKA))
+    assert (scenario.dataset.path, scenario.dataset.format) == (WORK["payloadFile"], "files")
+    assert scenario.carrier == "header"
     refuse_impossible(scenario, broker)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import string
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +37,9 @@ SAMPLES = {
     "pmessages": "-C 1000",
     "cmessages": "-D 1000",
     "size": "-s 4000",
+    "variable-size": "-vs 1000:10 -vs 2000:5",
+    "body": "-B order.json",
+    "metrics-tags": "-mt env=performance,region=eu",
     "interval": "-i 5",
     "exchange": "-e orders",
     "type": "-t topic",
@@ -47,7 +52,9 @@ SAMPLES = {
     "routing-key-cache-size": "-rkcs 50 -K",
     "queue-args": "-qa x-max-length=10,x-overflow=reject-publish",
     "quorum-queue": "-qq",
-    "stream-queue": "-sq -q 100",
+    "stream-queue": "-sq",
+    "consumer-args": "-ca x-priority=10",
+    "stream-consumer-offset": "-sco first -sq",
     "leader-locator": "-ll balanced",
     "max-length-bytes": "-mlb 20gb",
     "max-age": "-ma PT10M30S",
@@ -183,6 +190,9 @@ def test_variable_rates_are_repeated_until_the_time_is_over() -> None:
         "bin/runjava com.rabbitmq.perf.PerfTest -x 2 -r 1000 -a",
         "perf-test -x 2 -r 1000 -a  # a remark",
         "docker run -it --rm pivotalrabbitmq/perf-test:latest -x 2 -r 1000 -a",
+        "docker run --network perf-test -e RATE=1000 --env=AUTOACK=true perf-test:2.22 -x 2",
+        "java -Xmx1g -jar lib/perf-test-2.22.1.jar -x 2 -r 1000 -a 2>&1 | tee log",
+        "kubectl run perf-test --image=pivotalrabbitmq/perf-test -- -x 2 -r 1000 -a",
         "-x 2 \\\n  -r 1000 \\\n  -a\n",
         "PRODUCERS=2\nRATE=1000\nAUTOACK=true\nHOME=/somewhere\n",
         "RABBITMQ_PERF_TEST_ENV_PREFIX=PT PT_PRODUCERS=2 PT_RATE=1000 RATE=5 perf-test -a",
@@ -194,6 +204,34 @@ def test_every_way_to_write_a_flag_is_read(text: str) -> None:
     assert document["producers"] == 2
     assert document["load"]["rate_per_second"] == 1000
     assert document["amqp"]["ack"] == "auto"
+
+
+def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        is_section = isinstance(value, dict) and value
+        found |= flat(value, f"{prefix}{name}.") if is_section else {f"{prefix}{name}": value}
+    return found
+
+
+LINES = yaml.safe_load(Path(__file__).with_name("command_lines.yaml").read_text())
+
+
+def test_public_command_lines_become_the_keys_that_the_table_expects() -> None:
+    usual = flat(import_perftest("perf-test").scenario.values)
+    assert len({line["line"] for line in LINES}) >= 60
+    for line in LINES:
+        if "refused" in line:
+            with pytest.raises(ConfigurationError, match=re.escape(line["refused"])):
+                import_perftest(line["line"])
+            continue
+        draft = import_perftest(line["line"])
+        values = dict.fromkeys(usual) | flat(draft.scenario.values)
+        keys = {key: value for key, value in values.items() if usual.get(key) != value}
+        keys |= flat(draft.broker.values, "broker:")
+        assert keys == line["keys"], line["line"]
+        assert [r.option for r in draft.left_out] == line.get("left_out", []), line["line"]
+        scenario_of(draft)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +246,12 @@ def test_every_way_to_write_a_flag_is_read(text: str) -> None:
         ("-r 0", "--rate"),
         ("-vr 100", "RATE:SECONDS"),
         ("-a=true", "takes no value"),
-        ("-x 1 stray", "belongs to no option"),
+        ("-x 1 stray", "'stray' belongs to no option"),
+        (
+            "docker run --network perf-test rabbitmq:4 -x 1",
+            "docker: no word names PerfTest's image",
+        ),
+        ("docker run perf-test -x 1 perf-test", "'perf-test' belongs to no option"),
         ("-u 'open", "not closed"),
         ("", "there are none"),
         ("-t x-modulus-hash", "--type"),
@@ -254,6 +297,8 @@ def test_a_password_is_in_no_file_and_no_remark(flags: str) -> None:
         f"-h http://bob:{SECRET}@example.org",
         f"-x 1 amqp://bob:{SECRET}@example.org",
         f"-h amqp://bob:{SECRET},x@example.org:0",
+        f"-h amqp://bob:part {SECRET} part@example.org",
+        f"-x 1 --passwrd {SECRET}",
     ],
 )
 def test_a_password_is_in_no_refusal(flags: str) -> None:

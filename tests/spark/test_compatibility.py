@@ -1,0 +1,45 @@
+"""Which Spark sessions can carry a run, and the Delta Lake that each needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench_spark import jars
+from bench_spark.errors import EnvironmentNotReady
+from bench_spark.spark import compatibility
+from bench_spark.spark.compatibility import delta_coordinate, refuse_connect, spark_of_delta
+
+
+def test_the_rule_of_delta_sparks_wheel_names_the_package_of_the_jar_list() -> None:
+    assert delta_coordinate() == jars.delta_set().coordinate
+
+
+@pytest.mark.parametrize("minor", jars.delta_sets())
+def test_on_a_spark_that_the_wheel_is_not_for_the_jar_list_names_it(
+    monkeypatch: pytest.MonkeyPatch, minor: str
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", f"{minor}.1")
+    assert delta_coordinate() == jars.delta_sets()[minor].coordinate
+
+
+@pytest.mark.parametrize("minor", jars.delta_sets())
+def test_a_jar_of_deltas_says_which_spark_it_is_for(minor: str) -> None:
+    name = jars.file_name(jars.delta_sets()[minor].coordinate)
+    assert spark_of_delta(f"file:/opt/jars/{name}") == minor
+
+
+@pytest.mark.parametrize("jar", ["", "file:/opt/platform/spark--all.jar", "delta-spark.jar"])
+def test_a_jar_of_another_name_says_nothing_and_is_accepted(jar: str) -> None:
+    assert spark_of_delta(jar) is None
+
+
+def test_connect_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_connect("local[2]")
+    refuse_connect()
+    with pytest.raises(EnvironmentNotReady, match="Spark Connect cannot carry a run"):
+        refuse_connect("sc://host:15002")
+    for variable in compatibility.CONNECT_VARIABLES:
+        with monkeypatch.context() as patched:
+            patched.setenv(variable, "sc://host:15002")
+            with pytest.raises(EnvironmentNotReady, match="Spark Connect cannot carry a run"):
+                refuse_connect()

@@ -1,0 +1,62 @@
+"""The ranges that the package asks for, and the pins that the set-up installs, agree."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCK = (ROOT / "requirements.lock").read_text()
+
+PINNED = re.compile(
+    r"^(\S+)==(\S+)(?: ; .*?)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.M
+)
+
+
+def locked() -> dict[str, set[str]]:
+    """Versions by name; where Pythons or systems differ, one for each."""
+    versions: dict[str, set[str]] = {}
+    for name, version, _ in PINNED.findall(LOCK):
+        versions.setdefault(name, set()).add(version)
+    return versions
+
+
+def requirements(texts: list[str]) -> list[Requirement]:
+    return [Requirement(text) for text in texts]
+
+
+def test_every_line_of_the_lock_is_one_version_with_its_hashes() -> None:
+    assert "".join(match.group() for match in PINNED.finditer(LOCK)) == re.sub(
+        r"^#.*\n", "", LOCK, flags=re.M
+    )
+
+
+def test_the_lock_names_no_place_that_packages_come_from() -> None:
+    assert not re.search(r"://|^--(extra-)?index|^-f|^--find|file:", LOCK, re.M)
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    requirements([*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]),
+    ids=lambda requirement: requirement.name,
+)
+def test_the_lock_holds_a_version_of_every_range(requirement: Requirement) -> None:
+    versions = locked()[canonicalize_name(requirement.name)]
+    assert all(requirement.specifier.contains(version) for version in versions), (
+        f"{requirement}: the lock has {versions}; run `make lock`"
+    )
+
+
+@pytest.mark.parametrize(
+    "requirement", requirements(PROJECT["dependencies"]), ids=lambda requirement: requirement.name
+)
+def test_the_package_asks_for_ranges(requirement: Requirement) -> None:
+    operators = {specifier.operator for specifier in requirement.specifier}
+    assert ">=" in operators
+    assert "==" not in operators
