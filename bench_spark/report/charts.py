@@ -66,14 +66,15 @@ class SeriesColours:
         """Place in the palette by the name of the series."""
 
     def of(self, names: Sequence[str]) -> list[int]:
-        """Different ones within a chart, as long as the palette has them."""
+        """Different ones within a chart, as long as the palette has them.
+
+        Charts that share no series may share colours: the first of the palette are the easiest to
+        tell apart.
+        """
         for name in names:
             if name not in self._places:
-                here = Counter(self._places[other] for other in names if other in self._places)
-                anywhere = Counter(self._places.values())
-                self._places[name] = min(
-                    range(SERIES_COLOURS), key=lambda place: (here[place], anywhere[place], place)
-                )
+                uses = Counter(self._places[other] for other in names if other in self._places)
+                self._places[name] = min(range(SERIES_COLOURS), key=lambda place: uses[place])
         return [self._places[name] for name in names]
 
 
