@@ -291,20 +291,21 @@ def y_encoding(field: str, kind: Kind, domain: Any, ticks: Any) -> Spec:
     `domain` and `ticks` are those of `y_axis`, or expressions for them.
     """
     label = "format(datum.value, '~s')" if kind == "rate" else "datum.label"
-    axis = {
+    axis: Spec = {
         "title": None,
         "minExtent": Y_AXIS_WIDTH,
         "maxExtent": Y_AXIS_WIDTH,
         "values": ticks,
         "labelExpr": _duration_expression("datum.value") if kind == "duration" else label,
     }
+    scale: Spec = {"type": "log"}
     if kind != "duration":
         axis["format"] = ",.4~r"
-    scale: Spec = {"type": "log" if kind == "duration" else "linear", "domain": domain}
+        scale = {"type": "linear", "zero": False}
     return {
         "field": field,
         "type": "quantitative",
-        "scale": scale | {"nice": False, "zero": False},
+        "scale": scale | {"domain": domain, "nice": False},
         "axis": axis,
     }
 
@@ -501,7 +502,7 @@ def against(
         | {name: scaled(row[name], kind) for name in ("y", "low", "high")}
         for row in rows
     ]
-    ends = [row[name] for row in values for name in ("low", "high")]
+    ends = [row[name] for row in values for name in ("low", "y", "high")]
     y = y_encoding("y", kind, *y_axis(ends, kind))
     # A line that is called like the whole figure needs no legend.
     names = [name for name in series if series != [y_title]]
@@ -560,7 +561,12 @@ def changes(title: str, rows: Sequence[Row]) -> Spec:
         "field": "value",
         "type": "quantitative",
         "scale": {"type": "log", "domain": domain, "nice": False},
-        "axis": {"title": "times the baseline", "format": ".3~r", "tickCount": 6},
+        "axis": {
+            "title": "times the baseline",
+            "format": ".3~r",
+            "tickCount": 6,
+            "labelOverlap": False,
+        },
     }
     names = [row["name"] for row in known]
     y = {
