@@ -15,14 +15,17 @@ import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
 from bench_spark.errors import BenchError, EnvironmentNotReady
+
+T = TypeVar("T")
 
 
 class ThreadErrors:
@@ -79,6 +82,20 @@ def watched(target: Callable[..., Any]) -> Callable[..., None]:
             errors.add(unexpected(error, f"thread {threading.current_thread().name!r}"))
 
     return run
+
+
+def in_background(name: str, work: Callable[[], T]) -> Future[T]:
+    """Do it in a thread that nobody needs to wait for, not even Python at its end."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # raised again by whoever asks for the result
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
 
 
 def unexpected(error: BaseException, where: str = "") -> BenchError:

@@ -53,16 +53,12 @@ from bench_spark.process import ThreadErrors, own_thread_errors, unexpected
 from bench_spark.transports.base import (
     HEAD_ONLY,
     I64,
-    Answering,
     Consumers,
     Destination,
-    OverClients,
-    Parting,
     Producers,
     Signal,
     Subscription,
     Transport,
-    Wired,
 )
 from bench_spark.transports.pace import OpeningPace
 
@@ -117,11 +113,6 @@ def depths_left(
 ) -> dict[int, int | None]:
     """By subscription to the destinations that this agent has declared; None where unknown."""
     wiring = assignment.scenario.wiring
-    if wiring.is_plain:
-        assert not isinstance(transport, EndsTransport), "ends that are apart are never plain"
-        found = transport.depths(declared)
-        return {one.index: depth for one, depth in zip(declared, found, strict=True)}
-    assert isinstance(transport, Wired), "the registry has checked"
     by_index = {destination.index: destination for destination in declared}
     subscriptions = [
         Subscription(
@@ -133,7 +124,7 @@ def depths_left(
         )
         for index in assignment.inspects
     ]
-    left = transport.left_in(subscriptions)
+    left = transport.backlog(subscriptions)
     return dict(zip(assignment.inspects, left, strict=True))
 
 
@@ -392,7 +383,7 @@ class _Agent:
             fills_first = consumers is not None and self._fills_first
             if consumers is not None and not fills_first:
                 consumers.attach()
-            confirms = producers is not None and self._transport.confirms
+            confirms = producers is not None and self._transport.capabilities.confirms
             self._kernels.wait()
             self._report_ready(producers, consumers, confirms)
             early = EarlySignals(producers, consumers)
@@ -418,7 +409,7 @@ class _Agent:
                 addresses=self._addresses(),
                 confirms=confirms,
                 fills_first=fills_first,
-                are_self_limiting=any(one.has_length_limit for one in self._ends),
+                are_self_limiting=any(one.capabilities.drops_overflow for one in self._ends),
                 early_signals=early.collected,
                 codec=codec,
             )
@@ -450,10 +441,11 @@ class _Agent:
         totals, pages = closing_report(self._serving, recorder, sampler, tracer)
         totals["outages"] = loop.outages.report()
         totals["stalls"] = loop.stalls
-        if isinstance(producers, Answering):
+        is_read = True
+        if producers is not None:
             totals["answers_by_status"] = dict(producers.answers_by_status)
-        # Without confirms, what a broker had not read when it was hung up on was not lost by it.
-        is_read = confirms or not isinstance(producers, Parting) or producers.has_closed_in_order
+            # Without confirms, what a broker had not read when it was hung up on is not lost by it.
+            is_read = confirms or producers.has_closed_in_order
         totals["is_settled"] = loop.has_detached and is_read
         result.report = totals
         report(self._link, "closed", pages, **totals)
@@ -488,8 +480,8 @@ class _Agent:
     @property
     def _fills_first(self) -> bool:
         """Where the broker returns what no consumer can take at once, one must be there first."""
-        asks = self._assignment.scenario.load.fill_first
-        return asks and not any(one.returns_what_nobody_takes for one in self._ends)
+        asks = self._assignment.scenario.load.prefill
+        return asks and not any(one.capabilities.returns_unconsumed for one in self._ends)
 
     def _addresses(self) -> dict[str, str]:
         """Nothing where a role has several: those name the one that they speak of."""
@@ -541,4 +533,4 @@ def _probed(one: EndTransport) -> dict[str, Any]:
 
 
 def _connections(end: Producers | Consumers | None, lanes: int) -> int:
-    return end.clients if isinstance(end, OverClients) else lanes
+    return 0 if end is None else end.connections(lanes)

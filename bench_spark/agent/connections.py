@@ -10,7 +10,7 @@ others late. `WindowWatch` finds windows that do not move.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from bench_spark.agent.timeline import CONSUMER, PRODUCER, Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import BenchError, LaneLost, RunError
 from bench_spark.plan import Assignment
-from bench_spark.transports.base import Signal, SignalKind, Skippable
+from bench_spark.transports.base import Signal, SignalKind
 
 QUIET_NS = NANOSECONDS
 """Once a lane is back, messages that survived arrive; when none has for this long, none will."""
@@ -213,8 +213,10 @@ LOOK_NS = 5_000_000
 
 
 class Backpressure:
-    def __init__(self, producers: Skippable, flow: RoundRobinFlow) -> None:
-        self._producers = producers
+    def __init__(
+        self, full_among: Callable[[Iterable[int]], set[int]], flow: RoundRobinFlow
+    ) -> None:
+        self._full_among = full_among
         self._flow = flow
         self._lanes: set[int] = set()
         self._next_look_ns = 0
@@ -224,7 +226,7 @@ class Backpressure:
 
         A lane that has room after all, since a moment, is simply tried again.
         """
-        full = self._producers.full_among(np.unique(refused).tolist())
+        full = self._full_among(np.unique(refused).tolist())
         for lane in full:
             self._flow.suspend(lane)
         if full and not self._lanes:
@@ -237,7 +239,7 @@ class Backpressure:
         if not self._lanes or now_ns < self._next_look_ns:
             return
         self._next_look_ns = now_ns + LOOK_NS
-        still_full = self._producers.full_among(self._lanes)
+        still_full = self._full_among(self._lanes)
         for lane in self._lanes - still_full:
             self._flow.resume(lane)
         self._lanes = still_full

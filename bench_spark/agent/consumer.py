@@ -30,9 +30,8 @@ from bench_spark.agent.tracer import Tracer
 from bench_spark.config.sections import Consumer
 from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.core.envelope import ENVELOPE_BYTES
-from bench_spark.errors import RunError
 from bench_spark.plan import Assignment
-from bench_spark.transports.base import I64, Consumers, Holdable, Received, joined
+from bench_spark.transports.base import I64, Consumers, Received, joined
 
 NEVER_NS = 2**62
 
@@ -195,8 +194,6 @@ class Consuming:
         consumer = assignment.scenario.consumer
         if not consumer.is_slow:
             return None
-        if not isinstance(self._consumers, Holdable):
-            raise RunError("consumer: consumers of this kind of broker cannot be slowed down")
         self._hold = self._consumers.hold
         return Taking(consumer, len(assignment.consumers))
 

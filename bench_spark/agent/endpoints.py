@@ -20,33 +20,30 @@ from bench_spark.config.ends import End, Ends, scenario_at
 from bench_spark.config.models import Scenario
 from bench_spark.config.topologies import EndSizes, ThroughSystem
 from bench_spark.core.clock import NowNs
-from bench_spark.errors import BenchError, RunError, error_of_kind
+from bench_spark.errors import BenchError, error_of_kind
 from bench_spark.plan import Assignment, Member
 from bench_spark.process import make_room_for
 from bench_spark.transports.base import (
     HEAD_ONLY,
-    Answering,
     Batch,
+    Capabilities,
     Consumers,
     Destination,
-    Holdable,
     Lane,
     Outcomes,
-    OverClients,
-    Parting,
     Producers,
     Received,
     Signal,
-    Skippable,
     Subscription,
     Transport,
     TransportContext,
+    alone,
     joined,
     joined_outcomes,
 )
 from bench_spark.transports.base import Part as MessagePart
 from bench_spark.transports.pace import OpeningPace
-from bench_spark.transports.registry import connections_of, files_of_connection, make_transport
+from bench_spark.transports.registry import kind_of, make_transport
 
 Opened = TypeVar("Opened", Producers, Consumers)
 
@@ -89,12 +86,8 @@ class _Several(Generic[Opened]):
     def descriptor(self) -> int:
         return self._epoll.fileno()
 
-    @property
-    def clients(self) -> int:
-        return sum(
-            part.opened.clients if isinstance(part.opened, OverClients) else part.lanes
-            for part in self._parts
-        )
+    def connections(self, lanes: int) -> int:
+        return sum(part.opened.connections(part.lanes) for part in self._parts)
 
     def signals(self) -> list[Signal]:
         return [
@@ -115,7 +108,7 @@ def _named(reason: str, part: Part[Opened]) -> str:
     return reason if not reason or part.address in reason else f"{part.address}: {reason}"
 
 
-class SeveralProducers(_Several[Producers]):
+class SeveralProducers(_Several[Producers], Producers):
     """A batch is accepted from its front, so the parts must stop at the same message.
 
     The part that refused last is asked first, and the others get only what comes before the message
@@ -211,29 +204,26 @@ class SeveralProducers(_Several[Producers]):
             own = part.own(asked)
             if number in self._kept:
                 full.update(lane + part.first for lane in own)
-            elif isinstance(part.opened, Skippable):
+            else:
                 full.update(lane + part.first for lane in part.opened.full_among(own))
         return full
 
-    @property
-    def has_closed_in_order(self) -> bool:
-        has_all = not self._kept
-        return has_all and all(
-            part.opened.has_closed_in_order
-            for part in self._parts
-            if isinstance(part.opened, Parting)
-        )
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            closed = [part.opened.has_closed_in_order for part in self._parts]
+            self.has_closed_in_order = not self._kept and all(closed)
 
     @property
     def answers_by_status(self) -> Mapping[str, int]:
         counted: Counter[str] = Counter()
         for part in self._parts:
-            if isinstance(part.opened, Answering):
-                counted.update(part.opened.answers_by_status)
+            counted.update(part.opened.answers_by_status)
         return counted
 
 
-class SeveralConsumers(_Several[Consumers]):
+class SeveralConsumers(_Several[Consumers], Consumers):
     def attach(self) -> None:
         for part in self._parts:
             part.opened.attach()
@@ -270,8 +260,6 @@ class SeveralConsumers(_Several[Consumers]):
 
     def hold(self, lanes: Collection[int]) -> None:
         for part in self._parts:
-            if not isinstance(part.opened, Holdable):
-                raise RunError(f"consumer: consumers at {part.address} cannot be slowed down")
             part.opened.hold(part.own(lanes))
 
 
@@ -286,6 +274,10 @@ class EndTransport:
     first_destination: int = 0
     sizes: EndSizes | None = None
     """None where one broker is both ends: then everything is its own."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.transport.capabilities
 
     def destinations(self, destinations: Sequence[Destination]) -> list[Destination]:
         """Those of these that are here, by the numbers that this end knows them by."""
@@ -319,19 +311,6 @@ class EndTransport:
         # Each end is wired plainly: a destination is a subscription of the same number.
         subscriptions = tuple(one.index for one in destinations)
         return Lane(lane.member - self.first_member, destinations, subscriptions)
-
-    @property
-    def returns_what_nobody_takes(self) -> bool:
-        """At once, instead of keeping it for a consumer that comes later."""
-        return self.end.broker.kind == "amqp" and self.scenario.amqp.immediate
-
-    @property
-    def has_length_limit(self) -> bool:
-        """Whether its destinations drop what is too much for them."""
-        limits = ("x-max-length", "x-max-length-bytes")
-        return self.end.broker.kind == "amqp" and any(
-            name in self.scenario.amqp.queue.arguments for name in limits
-        )
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -395,15 +374,16 @@ def make_room_for_lanes(ends: Sequence[EndTransport], assignment: Assignment) ->
     for one in ends:
         producers = one.members(assignment.producers) if one.end.role != "egress" else 0
         consumers = one.members(assignment.consumers) if one.end.role != "ingress" else 0
-        connections += connections_of(one.scenario, one.end.broker, producers, consumers)
-        files = max(files, files_of_connection(one.end.broker))
+        kind = kind_of(one.end.broker)
+        connections += kind.connections(one.scenario, producers, consumers)
+        files = max(files, kind.files_per_connection)
     if connections:
         make_room_for(connections, files)
 
 
 class EndsTransport:
     """What an agent needs of a transport while it carries its load, from all ends together; see
-    `bench_spark.transports.base.Transport` and `Wired`."""
+    `bench_spark.transports.base.Transport`."""
 
     def __init__(self, ends: Sequence[EndTransport]) -> None:
         self._ends = list(ends)
@@ -411,8 +391,9 @@ class EndsTransport:
         self._egress = [one for one in ends if one.end.role == "egress"]
 
     @property
-    def confirms(self) -> bool:
-        return all(one.transport.confirms for one in self._ingress)
+    def capabilities(self) -> Capabilities:
+        confirms = all(one.capabilities.confirms for one in self._ingress)
+        return Capabilities(confirms=confirms, topologies=True)
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         made: list[Destination] = []
@@ -443,12 +424,12 @@ class EndsTransport:
         parts = _opened(self._egress, lanes, opened)
         return parts[0].opened if len(parts) == 1 else SeveralConsumers(parts)
 
-    def left_in(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
+    def backlog(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
         """There is one subscription, to everything: what is left at all ends.
 
-        An ingress of Kafka cannot tell: what is left there is what the system has not read, and
-        nobody here knows by what group it reads. For whoever waits at the other end a message that
-        the system has not taken is as lost as one that it has dropped.
+        An ingress that counts by reader cannot tell: what is left there is what the system has not
+        read, and nobody here knows by what group it reads. For whoever waits at the other end a
+        message that the system has not taken is as lost as one that it has dropped.
         """
         return tuple(self._left_in(one.destinations) for one in subscriptions)
 
@@ -456,10 +437,11 @@ class EndsTransport:
         left = 0
         for one in self._ends:
             own = one.destinations(destinations)
-            if not own or (one.end.role == "ingress" and one.end.broker.kind == "kafka"):
+            is_unknown = one.end.role == "ingress" and one.capabilities.counts_by_reader
+            if not own or is_unknown:
                 continue
             with one.named():
-                depths = one.transport.depths(own)
+                depths = one.transport.backlog(alone(own))
             if one.end.role == "egress" and None in depths:
                 return None
             left += sum(depth or 0 for depth in depths)

@@ -48,7 +48,7 @@ def make_recorder(
         foreign_stamps=foreign_stamps(scenario.message.timestamped),
         is_carried=not scenario.has_envelopes,
         first_measured=_as_column(assignment.first_measured),
-        by_destination=scenario.breakdown == "destination",
+        by_destination=scenario.metrics_by == "destination",
         own_producers=tuple(member.index for member in assignment.producers),
         due_times=_due_times(assignment, timeline),
     )

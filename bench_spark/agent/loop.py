@@ -39,7 +39,7 @@ from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.errors import BenchError
 from bench_spark.load_course import has_open_end
 from bench_spark.plan import Assignment
-from bench_spark.transports.base import Producers, Skippable
+from bench_spark.transports.base import Producers
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def make_parts(
             recorder,
             link,
             now_ns,
-            patience_ns=round(assignment.scenario.load.patience_seconds * NANOSECONDS),
+            patience_ns=round(assignment.scenario.load.request_timeout_seconds * NANOSECONDS),
             on_release=producing.send_at_once if producing is not None else _nobody_waits,
         )
     answers = None
@@ -179,10 +179,10 @@ def _backpressure_for(
 ) -> Backpressure | None:
     """On a schedule, a lane that is full must not make the others late."""
     is_needed = assignment.schedule is not None and len(assignment.producers) > 1
-    if not is_needed or not isinstance(producers, Skippable):
+    if not is_needed or producers is None:
         return None
     # With one message on its way at most, no lane of a request/response load is ever full.
-    return Backpressure(producers, flow) if isinstance(flow, RoundRobinFlow) else None
+    return Backpressure(producers.full_among, flow) if isinstance(flow, RoundRobinFlow) else None
 
 
 def _backlog_for(assignment: Assignment, lanes: Lanes, tally: Tally) -> Backlog | None:

@@ -1,4 +1,4 @@
-"""Throughput as the consumer sees it: samples of the time between messages (A7). Pure.
+"""Throughput as the consumer sees it: samples of the time between messages. Pure.
 
 A *pair* is a destination with whoever consumes it in this agent. Its first messages are skipped,
 and so is everything before the measured phase. From the next arrival on, a sample is as many

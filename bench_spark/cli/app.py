@@ -6,7 +6,7 @@ import errno
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Annotated, NoReturn
@@ -14,27 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from bench_spark import __version__
-from bench_spark.cli import (
-    broker,
-    cleanup,
-    compare,
-    demo,
-    doctor,
-    files,
-    importing,
-    init,
-    messages,
-    results,
-    run,
-    sample,
-    search_rate,
-    search_window,
-    suite,
-    suite_compare,
-    watch,
-)
-from bench_spark.cli.examples import PROGRAM, epilog, epilog_of_program
-from bench_spark.cli.output import drop_buffered
+from bench_spark.cli.commands import PROGRAM, Program, epilog_of_program
 from bench_spark.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError, StoreError
 from bench_spark.process import ENDING_SIGNALS, handled
 
@@ -52,6 +32,7 @@ class Settings:
 
 
 app = typer.Typer(
+    cls=Program,
     help="Measures message brokers (AMQP 0-9-1, Kafka, MQTT) from Spark, into Delta tables.",
     epilog=epilog_of_program(),
     no_args_is_help=True,
@@ -83,39 +64,6 @@ def _program(
     context.obj.debug = debug
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "run": run.run,
-    "search-window": search_window.search_window,
-    "search-rate": search_rate.search_rate,
-    "init": init.init,
-    "validate": files.validate,
-    "plan": files.plan,
-    "schema": files.schema,
-    "scenarios": files.scenarios,
-    "brokers": files.brokers,
-    "runs": results.runs,
-    "show": results.show,
-    "watch": watch.watch,
-    "compare": compare.compare,
-    "messages": messages.messages,
-    "sql": results.sql,
-    "doctor": doctor.doctor,
-    "demo": demo.demo,
-    "sample": sample.sample,
-    "cleanup": cleanup.cleanup,
-}
-RUN_OR_JUDGE = ("run", "watch", "search-window", "search-rate", "demo", "compare")
-"""Commands whose own help tells the exit codes."""
-
-for name, command in COMMANDS.items():
-    app.command(name, epilog=epilog(name, exit_codes=name in RUN_OR_JUDGE))(command)
-app.add_typer(results.metrics, name="metrics")
-suite.app.command("compare", epilog=epilog("suite compare", exit_codes=True))(suite_compare.compare)
-app.add_typer(suite.app, name="suite")
-app.add_typer(broker.app, name="broker")
-app.add_typer(importing.app, name="import")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is returned. Without arguments those of the process."""
     settings = Settings()
@@ -138,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in FULL_OR_BROKEN:
             return _admit_bug(error, settings)
+        from bench_spark.cli.output import drop_buffered
+
         drop_buffered(sys.stdout)
         where = f"{error.filename}: " if error.filename else ""
         return _refuse(StoreError(f"{where}cannot be written: {error.strerror}"), settings)

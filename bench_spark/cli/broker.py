@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench_spark.cli.examples import epilog
 from bench_spark.cli.output import to_stdout
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ NodesOption = Annotated[
 ]
 
 
-@app.command(epilog=epilog("broker start"))
+@app.command()
 def start(name: NameArgument, nodes: NodesOption = None) -> None:
     """Start a broker and return when clients can use it."""
     from bench_spark import brokers
@@ -48,7 +47,7 @@ def start(name: NameArgument, nodes: NodesOption = None) -> None:
     _print_line(started)
 
 
-@app.command(epilog=epilog("broker stop"))
+@app.command()
 def stop(name: NameArgument) -> None:
     """Stop a broker and remove everything it left."""
     from bench_spark import brokers
@@ -56,7 +55,7 @@ def stop(name: NameArgument) -> None:
     _print_line(brokers.stop(name))
 
 
-@app.command(epilog=epilog("broker status"))
+@app.command()
 def status(name: NameArgument) -> None:
     """Print one line: name, state and address."""
     from bench_spark import brokers

@@ -15,7 +15,7 @@ from bench_spark.compare.series import RunSeries, run_series
 from bench_spark.config.problems import shown_value
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
 from bench_spark.report.comparison import ComparisonReport
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 FailIfOption = Annotated[
     list[str] | None,

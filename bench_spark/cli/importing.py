@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from bench_spark.cli.examples import epilog
 from bench_spark.cli.new_files import ForceOption, write_new_files
 from bench_spark.cli.output import to_stdout
 from bench_spark.config.fields import PLAIN_NAME, PLAIN_NAME_RULE
@@ -37,7 +36,7 @@ NameOption = Annotated[
 ]
 
 
-@app.command(epilog=epilog("import perftest"))
+@app.command()
 def perftest(
     file: Annotated[
         str, typer.Argument(metavar="[FILE]", help="A file with the flags; unset: standard input.")
@@ -56,7 +55,7 @@ def perftest(
     _write(draft, "perftest", directory, force)
 
 
-@app.command(epilog=epilog("import omb"))
+@app.command()
 def omb(
     workload: Annotated[str, typer.Argument(metavar="WORKLOAD.yaml", show_default=False)],
     driver: Annotated[str, typer.Argument(metavar="DRIVER.yaml", show_default=False)],

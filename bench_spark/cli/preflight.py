@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import product
 
 from bench_spark.config.ends import End, Ends, scenario_at
 from bench_spark.config.models import Scenario
 from bench_spark.errors import BrokerRefused, BrokerUnreachable, LoginRefused
+from bench_spark.process import in_background
 from bench_spark.report.live import Steps
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.peer import probed
+
+SILENT_SECONDS = 2.0
+"""How long to wait for a broker that says nothing at all, unless its file gives a timeout. With the
+start of the program that makes less than three seconds."""
 
 
 @contextmanager
@@ -30,12 +36,16 @@ def with_remedy(ends: Ends) -> Iterator[None]:
 def ask_brokers(scenario: Scenario, ends: Ends, agents_are_here: bool, display: Steps) -> None:
     """Refuse a run that one of its brokers would refuse, while that takes a moment only.
 
-    Whether a broker can be reached is for the agents to say where they run elsewhere.
+    All are asked at once. Whether a broker can be reached is for the agents to say where they run
+    elsewhere.
     """
-    for end in ends.every:
+    asked = [
+        (end, in_background("preflight", partial(_probe, scenario, end))) for end in ends.every
+    ]
+    for end, answer in asked:
         try:
             with with_remedy(ends):
-                _probe(scenario, end)
+                answer.result()
         except BrokerUnreachable as error:
             if agents_are_here:
                 raise
@@ -70,4 +80,8 @@ def refuse_what_the_broker_cannot(trials: Iterable[tuple[str, Scenario]], ends: 
 
 def _probe(scenario: Scenario, end: End) -> None:
     at_end = scenario_at(scenario, end)
-    probed(TransportContext("preflight", at_end, end.broker, end.credentials))
+    is_chosen = "connect_timeout_seconds" in end.broker.model_fields_set
+    probed(
+        TransportContext("preflight", at_end, end.broker, end.credentials),
+        silent_seconds=None if is_chosen else SILENT_SECONDS,
+    )

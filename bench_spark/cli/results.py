@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from bench_spark.cli.examples import epilog
 from bench_spark.cli.options import DEFAULT_STORE, FormatsOption, RunArgument, StoreOption
 from bench_spark.cli.output import parse_formats, to_stdout
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
@@ -68,7 +67,7 @@ def sql(
     """Answer a query over the store's tables and views; statements that change them are refused.
 
     Tables: runs, events, metrics, summary, samples, resources, messages. Views: metrics_latest,
-    latency_by_interval, latency_spec, message_times, c2_table, broker_costs, e6_table.
+    latency_by_interval, latency_spec, message_times, latency_by_rate, broker_costs, interval_means.
     """
     opened = existing_store(store)
     with spark_session(LOCAL_MASTER, display_of(quiet, verbose, live=False)) as spark:
@@ -78,7 +77,7 @@ def sql(
         to_stdout(lambda writer: write_rows(answer, row_format, writer))
 
 
-@metrics.command(epilog=epilog("metrics rebuild"))
+@metrics.command()
 def rebuild(
     run: RunArgument,
     store: StoreOption = DEFAULT_STORE,

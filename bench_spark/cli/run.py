@@ -54,7 +54,7 @@ from bench_spark.plan import Plan
 from bench_spark.report.live import Steps
 from bench_spark.report.plan_text import write_plan
 from bench_spark.results.facts import is_judged_live
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 if TYPE_CHECKING:
     from bench_spark.results.document import RunSummary
@@ -209,7 +209,7 @@ def launched(
     """A session on the master that was asked for, or on the one that spark-submit has chosen.
 
     `is_run`: the id is that of a run, and not of a search of several. Nothing touches a broker
-    before the id is ours.
+    before the id is ours; a run that is refused leaves it to the next.
     """
     if doubt := find_doubt(asked.scenario):
         display.step(f"warning: {doubt}")

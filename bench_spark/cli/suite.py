@@ -16,7 +16,7 @@ from bench_spark.cli.asked_suite import (
     VariantOption,
     load,
 )
-from bench_spark.cli.examples import epilog
+from bench_spark.cli.files import write_list
 from bench_spark.cli.masters import refuse_unshared_store, runs_agents_here
 from bench_spark.cli.options import (
     DEFAULT_STORE,
@@ -31,8 +31,9 @@ from bench_spark.cli.options import (
 from bench_spark.cli.output import parse_formats, to_stdout, write_bytes
 from bench_spark.cli.progress import QuietOption, VerboseOption, suite_displays
 from bench_spark.cli.spark_session import spark_session
+from bench_spark.cli.suite_compare import compare
 from bench_spark.cli.suite_trials import agents_of, ask_broker, run_trials
-from bench_spark.conf_files import shipped
+from bench_spark.config.loader import described
 from bench_spark.config.problems import shown_path
 from bench_spark.config.suite import estimated_seconds, suite_digest, trials_of
 from bench_spark.driver_process import end_abandoned
@@ -44,7 +45,7 @@ from bench_spark.report.formatting import count, seconds
 from bench_spark.report.suite import SuiteReport
 from bench_spark.report.suite_figures import suite_figures
 from bench_spark.report.suite_table import Outcome, SuiteTable, suite_table
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.suites.runner import (
     OVERHEAD_SECONDS,
     TrialRun,
@@ -61,13 +62,13 @@ START_SECONDS = 12.0
 """What Spark takes to start."""
 
 
-@app.command("list", epilog=epilog("suite list"))
+@app.command("list")
 def list_suites() -> None:
     """List the shipped suites."""
-    to_stdout(lambda writer: writer.writelines(f"{name}\n" for name in shipped("suites")))
+    write_list(described("suites"))
 
 
-@app.command("plan", epilog=epilog("suite plan"))
+@app.command("plan")
 def plan(
     context: typer.Context,
     suite: SuiteArgument,
@@ -94,7 +95,7 @@ def _write_plan(asked: AskedSuite, writer: TextIO) -> None:
     writer.write(f"\n{count(running)} trials on {asked.ends.name}, about {seconds(round(taken))}\n")
 
 
-@app.command("run", epilog=epilog("suite run", exit_codes=True))
+@app.command("run")
 def run(
     context: typer.Context,
     suite: SuiteArgument,
@@ -169,7 +170,7 @@ def run(
     raise typer.Exit(exit_code)
 
 
-@app.command("report", epilog=epilog("suite report"))
+@app.command("report")
 def report(
     context: typer.Context,
     suite: SuiteArgument,
@@ -199,6 +200,9 @@ def report(
     outputs.write(_report(asked, table, store))
     if figures is not None:
         _write_figures(table, figures)
+
+
+app.command("compare")(compare)
 
 
 # -- reporting -------------------------------------------------------------------------------------

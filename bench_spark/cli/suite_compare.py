@@ -28,7 +28,7 @@ from bench_spark.compare.comparison import Group, comparison_document, parse_gat
 from bench_spark.config.suite import RATE, Suite, Trial, trials_of, value_text
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
 from bench_spark.report.comparison import SuiteComparisonReport
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.suites.runner import TrialRun, is_finished, runs_of_suite
 
 NO_VARIANT = "none"

@@ -22,7 +22,7 @@ from bench_spark.errors import ConfigurationError
 
 Role = Literal["both", "ingress", "egress"]
 
-_OF_THE_WHOLE = {"ingress", "egress", "placement", "breakdown"}
+_OF_THE_WHOLE = {"ingress", "egress", "placement", "metrics_by"}
 """Keys of a scenario that make no sense at one end."""
 
 _KEEPING_NOTHING = ("mqtt", "http", "tcp")

@@ -30,15 +30,26 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
     Case and the choice between '-', '_', '.' and a space do not count. A beginning that only one
     candidate has is taken for it: `rate` for `rate_per_second`.
     """
+    known = list(candidates)
+    return completion(word, known) or _similar(word, known)
+
+
+def completion(word: str, candidates: Iterable[str]) -> str | None:
+    """The only candidate that begins with `word`."""
+    by_plain = {_plain(candidate): candidate for candidate in candidates}
+    plain = _plain(word)
+    if plain in by_plain:
+        return by_plain[plain]
+    completions = [known for known in by_plain if known.startswith(plain)]
+    is_clear = len(plain) >= _SHORTEST_PREFIX and len(completions) == 1
+    return by_plain[completions[0]] if is_clear else None
+
+
+def _similar(word: str, candidates: Iterable[str]) -> str | None:
     if len(word) > _LONGEST_WORD:
         return None
     by_plain = {_plain(candidate): candidate for candidate in candidates}
-    plain = _plain(word)
-    if len(plain) >= _SHORTEST_PREFIX:
-        completions = [known for known in by_plain if known.startswith(plain)]
-        if len(completions) == 1:
-            return by_plain[completions[0]]
-    similar = difflib.get_close_matches(plain, by_plain, n=1, cutoff=_SIMILAR_ENOUGH)
+    similar = difflib.get_close_matches(_plain(word), by_plain, n=1, cutoff=_SIMILAR_ENOUGH)
     return by_plain[similar[0]] if similar else None
 
 
@@ -130,23 +141,43 @@ def problems_of(error: ValidationError, model: type[Section], source_of: SourceO
     return problems
 
 
-def unknown_key(model: type[Section], section: type[Section], path: KeyPath, name: str) -> str:
-    """Why `name` is wrong inside `section`, which lies at `path` of `model`."""
-    if name in section.removed_keys:
-        return section.removed_keys[name]
+def unknown_key(
+    model: type[Section], section: type[Section], path: KeyPath, name: str, last: str | None = None
+) -> str:
+    """Why `name` is wrong inside `section`, which lies at `path` of `model`; `last` is the name
+    that the whole key ended with."""
+    if name in section.former_keys:
+        return section.former_keys[name].problem
     siblings = list(section.model_fields)
     if name.lower() in _PASSWORD_KEYS and "password_env" in siblings:
         return (
             "passwords are not taken from here; name the environment variable that holds it in "
             "password_env, or its file in password_file"
         )
-    guess = nearest(name, siblings)
-    if guess is None:
-        elsewhere = (key for key in all_keys(model) if key.path[:-1] != path)
-        guess = " or ".join(key.dotted for key in elsewhere if key.path[-1] == name)
+    guess = (
+        completion(name, siblings)
+        or _elsewhere(model, path, last or name, completion)
+        or _similar(name, siblings)
+        or _elsewhere(model, path, last or name, _similar)
+    )
     if guess:
         return f"unknown key; did you mean {guess}?"
     return f"unknown key; allowed: {', '.join(siblings)}"
+
+
+def _elsewhere(
+    model: type[Section], path: KeyPath, name: str, choose: Callable[..., str | None]
+) -> str | None:
+    """The keys of other sections whose last name is the one chosen; those of list entries only
+    where there are no others."""
+    by_name: dict[str, list[Key]] = {}
+    for key in all_keys(model):
+        if key.path[:-1] != path:
+            by_name.setdefault(key.path[-1], []).append(key)
+    chosen = choose(name, by_name)
+    keys = by_name[chosen] if chosen else []
+    plain = [key for key in keys if "N" not in key.path]
+    return " or ".join(key.dotted for key in plain or keys) or None
 
 
 def _path_of(model: type[Section], location: Sequence[int | str]) -> KeyPath:

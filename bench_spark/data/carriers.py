@@ -24,7 +24,7 @@ from bench_spark.core.identity import ID_BYTES
 from bench_spark.data.scanning import Records
 from bench_spark.errors import ConfigurationError, RunError
 from bench_spark.transports.base import HEAD_ONLY, Part, Received
-from bench_spark.transports.registry import parts_of
+from bench_spark.transports.registry import kind_of
 
 NO_ID = b""
 """What a carrier finds in a message that has none."""
@@ -347,7 +347,7 @@ def refuse_carrier(scenario: Scenario, broker: Broker) -> None:
         return
     if scenario.carrier == ACKNOWLEDGEMENT:
         _refuse_without_answers(scenario, broker)
-    offered = parts_of(broker, scenario)
+    offered = kind_of(broker).capabilities(scenario).parts
     for part in sorted(carrier.puts_into - offered, key=lambda part: part.value):
         _refuse_part(f"identity.carrier: {scenario.carrier}", part, broker, scenario)
     columns = scenario.dataset.columns
@@ -362,22 +362,23 @@ def refuse_carrier_to_find(scenario: Scenario, broker: Broker) -> None:
     carrier = make_carrier(scenario)
     if carrier is None:
         return
-    missing = carrier.wants - parts_of(broker, scenario)
+    missing = carrier.wants - kind_of(broker).capabilities(scenario).parts
     for part in sorted(missing, key=lambda part: part.value):
         _refuse_part(f"identity.carrier: {scenario.carrier}", part, broker, scenario)
 
 
 def _refuse_without_answers(scenario: Scenario, broker: Broker) -> None:
-    if broker.kind not in ("http", "other"):
-        raise ConfigurationError(
-            f"identity.carrier: acknowledgement: kind {broker.kind} gives no IDs; allowed: kind "
-            "http, whose answers can name one"
-        )
-    if broker.kind == "http" and scenario.http.answer == "none":
+    if kind_of(broker).capabilities(scenario).answers:
+        return
+    if broker.kind == "http":
         raise ConfigurationError(
             "identity.carrier: acknowledgement: http.answer is none, so that no answer names an "
             "ID; use body or header"
         )
+    raise ConfigurationError(
+        f"identity.carrier: acknowledgement: kind {broker.kind} gives no IDs; allowed: kind "
+        "http, whose answers can name one"
+    )
 
 
 def _refuse_part(key: str, part: Part, broker: Broker, scenario: Scenario) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from bench_spark.config.broker import Broker
 from bench_spark.config.ends import Ends, scenario_at
 from bench_spark.config.models import Scenario
-from bench_spark.config.sections import LARGEST_BODY_BYTES, Dataset, Found, Identity
+from bench_spark.config.sections import Dataset, Found, Identity
 from bench_spark.core.envelope import TIMESTAMP_BYTES
 from bench_spark.data.carriers import (
     Carrier,
@@ -27,7 +27,8 @@ from bench_spark.data.carriers import (
 from bench_spark.data.records import RecordFiles
 from bench_spark.data.scanning import I64, RecordSource, files_of
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.registry import SizeLimit, size_limit
+from bench_spark.transports.base import SizeLimit
+from bench_spark.transports.registry import kind_of
 
 MOST_RECORDS_CHECKED = 100_000
 """Of larger data sets so many are checked, at even distances; sizes are known of all."""
@@ -105,7 +106,7 @@ def with_records(scenario: Scenario, broker: Broker) -> Scenario:
     """The scenario with what its data set was found to hold; refuses records that cannot be sent.
     A table is read later, by Spark."""
     refuse_carrier(scenario, broker)
-    return _with_files(scenario, size_limit(scenario, broker))
+    return _with_files(scenario, kind_of(broker).size_limit(scenario))
 
 
 def with_records_at(scenario: Scenario, ends: Ends) -> Scenario:
@@ -119,7 +120,7 @@ def with_records_at(scenario: Scenario, ends: Ends) -> Scenario:
         try:
             if end.role == "ingress":
                 refuse_carrier(at_end, end.broker)
-                limits.append(size_limit(at_end, end.broker))
+                limits.append(kind_of(end.broker).size_limit(at_end))
             else:
                 refuse_carrier_to_find(at_end, end.broker)
         except ConfigurationError as error:
@@ -129,7 +130,7 @@ def with_records_at(scenario: Scenario, ends: Ends) -> Scenario:
 
 def with_checked_files(scenario: Scenario) -> Scenario:
     """The same for no broker in particular."""
-    return _with_files(scenario, SizeLimit(LARGEST_BODY_BYTES, "bench-spark"))
+    return _with_files(scenario, SizeLimit())
 
 
 def find_doubt(scenario: Scenario) -> str | None:

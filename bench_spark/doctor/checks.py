@@ -34,6 +34,7 @@ from bench_spark.errors import (
 )
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.peer import probed
+from bench_spark.transports.registry import kind_of
 from bench_spark.transports.sockets.listening import listen_at
 
 FEWEST_CORES = 2
@@ -187,8 +188,6 @@ def time_slice_finding(granted_ns: int | None) -> Finding:
 LEAST_DISK_BYTES, GOOD_DISK_BYTES = 200_000_000, 5_000_000_000
 """A run writes some 100 kB per agent and second."""
 
-_MAY_LISTEN = ("http", "tcp")
-"""Kinds whose addresses may be our own consumers'."""
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
@@ -225,12 +224,14 @@ def _broker(reference: str) -> Finding:
     try:
         broker = load_broker(reference)
         credentials = resolve_credentials(broker)
-        if broker.kind in _MAY_LISTEN and _can_listen(broker):
+        # Kinds whose addresses may be our own consumers'.
+        may_listen = kind_of(broker).capabilities(Scenario()).listens
+        if may_listen and _can_listen(broker):
             host, port = broker.address()
             where = f"port {port}" if port else "a free port"
             return ok(check, f"consumers can listen at {where} of {host}, where nobody does yet")
         # Whoever is there already is a system that producers send to.
-        scenario = Scenario(consumers=0) if broker.kind in _MAY_LISTEN else Scenario()
+        scenario = Scenario(consumers=0) if may_listen else Scenario()
         facts = probed(TransportContext("doctor", scenario, broker, credentials))
     except BenchError as error:
         return failing(check, str(error), remedy(error, reference))

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench_spark.tables import PERCENTILES
+from bench_spark.store.schema import PERCENTILES
 
 MOST_POINTS = 600
 ROLLING = "rolling"

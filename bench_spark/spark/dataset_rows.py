@@ -50,8 +50,8 @@ from bench_spark.data.scanning import I64
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan, with_rows
 from bench_spark.spark.sql import one_line
-from bench_spark.store import Store
-from bench_spark.transports.registry import size_limit
+from bench_spark.store.delta import Store
+from bench_spark.transports.registry import kind_of
 
 INTERVAL = "interval_ns"
 """The column that says how long after the row before a row was recorded."""
@@ -162,7 +162,7 @@ class DatasetRows:
         carrier = make_carrier(scenario)
         assert carrier is not None, "a data set excludes envelopes"
         with closing(ColumnRecords(directory)) as source:
-            found = found_in(source, carrier, size_limit(scenario, broker))
+            found = found_in(source, carrier, kind_of(broker).size_limit(scenario))
         return with_rows(plan, with_found(scenario, found), str(directory))
 
     def _rows_of(self, dataset: Dataset) -> Path:

@@ -77,8 +77,9 @@ from bench_spark.spark.session import (
 )
 from bench_spark.spark.ticks import merged_ticks, merged_ticks_here, ticks_and_unwritten
 from bench_spark.spark.windows import ROLLING_SECONDS, LiveWindow, RunWindows, early_end_ns
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.transports.leftovers import KnownRun, delete_left_by
+from bench_spark.transports.registry import sweeper_of
 
 CLOSING_SECONDS = 10.0
 
@@ -538,9 +539,9 @@ class Run:
         if not gone or scenario.keep_destinations:
             return
         self._display.step("deleting what killed agents have left")
-        brokers = [(end.broker, end.credentials) for end in self._request.ends.once]
+        sweepers = [sweeper_of(end.broker, end.credentials) for end in self._request.ends.once]
         run = KnownRun(self._plan.run_id, scenario)
-        self._left = delete_left_by(run, brokers, CLOSING_SECONDS)
+        self._left = delete_left_by(run, sweepers, CLOSING_SECONDS)
 
     def _refuse_if_never_started(self, control: RunControl) -> None:
         if control.start_at_ns is not None or self._interrupted_by is not None:

@@ -27,11 +27,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 from bench_spark.config.broker import Broker, Credentials
 from bench_spark.config.models import Scenario
+from bench_spark.config.sections import LARGEST_BODY_BYTES
 from bench_spark.core.clock import NowNs
+from bench_spark.errors import RunError
 from bench_spark.transports.batches import (
     HEAD_ONLY,
     I64,
@@ -56,6 +58,7 @@ from bench_spark.transports.batches import (
     nothing_received,
     tails_at,
 )
+from bench_spark.transports.leftovers import NothingLeft, Sweeper
 from bench_spark.transports.pace import OpeningPace
 
 __all__ = [
@@ -66,30 +69,28 @@ __all__ = [
     "U8",
     "U16",
     "U32",
-    "Answering",
     "Batch",
     "Bool",
     "BrokerFacts",
+    "Capabilities",
     "Consumers",
     "Destination",
     "Headers",
-    "Holdable",
     "Lane",
     "OutcomeKind",
     "Outcomes",
-    "OverClients",
     "Part",
-    "Parting",
     "Producers",
     "Received",
     "Signal",
     "SignalKind",
-    "Skippable",
+    "SizeLimit",
     "Subscription",
     "Tails",
     "Transport",
     "TransportContext",
-    "Wired",
+    "TransportKind",
+    "alone",
     "common_tail_bytes",
     "each_tail",
     "joined",
@@ -122,8 +123,8 @@ class Lane:
     member: int
     destinations: tuple[Destination, ...]
     subscriptions: tuple[int, ...] = (0,)
-    """Of a consumer: which of the run's subscriptions it serves (see `Wired`). Where there are
-    several, its routes are these."""
+    """Of a consumer: which of the run's subscriptions it serves. Where there are several, its
+    routes are these."""
 
     @property
     def subscription(self) -> int:
@@ -132,10 +133,53 @@ class Lane:
 
 @dataclass(frozen=True)
 class Subscription:
-    """Destinations whose messages are to be received once, by whichever of its consumers."""
+    """Destinations whose messages are to be received once, by whichever of its consumers.
+
+    In a run without a topology every destination is a subscription of its own, of the same number,
+    which all its consumers share. With one, `scenario.wiring` says who belongs together: `declare`
+    makes whole groups, consumers of one lane's `subscription` share what is published to its
+    destinations, and every subscription gets all of it.
+    """
 
     index: int
     destinations: tuple[Destination, ...]
+
+
+def alone(destinations: Iterable[Destination]) -> list[Subscription]:
+    """Each destination as a subscription of its own."""
+    return [Subscription(one.index, (one,)) for one in destinations]
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a protocol can do in one scenario. Data, known before anything is connected."""
+
+    confirms: bool = False
+    """Every message sent has an outcome."""
+    parts: frozenset[Part] = frozenset({Part.BODY})
+    """What may be sent along with a message, and is handed over where it is asked for."""
+    topologies: bool = False
+    """Subscriptions need not be single destinations."""
+    pausable: bool = False
+    """`Consumers.hold` can make a consumer slow."""
+    answers: bool = False
+    """Outcomes have the peer's answers, which may name an ID."""
+    listens: bool = False
+    """Consumers are connected to, and do not connect themselves."""
+    counts_by_reader: bool = False
+    """The backlog is that of the run's own readers; what others have not read is unknown."""
+    returns_unconsumed: bool = False
+    """A message that no consumer waits for comes back at once, instead of being kept."""
+    drops_overflow: bool = False
+    """Destinations have a limit, and drop what is beyond it."""
+
+
+class SizeLimit(NamedTuple):
+    """The largest body that can be sent, and what says so; and bytes that none may contain."""
+
+    most_bytes: int = LARGEST_BODY_BYTES
+    reason: str = "bench-spark"
+    forbidden: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -177,6 +221,11 @@ class Signal:
 
 
 class Producers(Protocol):
+    """The sending end of a transport. Derive from it for what only some protocols can tell."""
+
+    has_closed_in_order: bool = True
+    """Once closed: whether the broker has read all that was sent."""
+
     @property
     def descriptor(self) -> int: ...
 
@@ -197,12 +246,28 @@ class Producers(Protocol):
     def flush(self, timeout_seconds: float) -> None:
         """Push out what is buffered, waiting for at most that long."""
 
+    def full_among(self, lanes: Iterable[int]) -> set[int]:
+        """Those of these lanes that take no message now, while others may: on a schedule the others
+        go on without them. Empty where lanes are not full one by one."""
+        return set()
+
+    @property
+    def answers_by_status(self) -> Mapping[str, int]:
+        """How often a peer gave each answer, in protocols whose answers have a status."""
+        return {}
+
+    def connections(self, lanes: int) -> int:
+        """How many connections, or clients of the protocol's library, carry so many lanes."""
+        return lanes
+
     def signals(self) -> list[Signal]: ...
 
     def close(self) -> None: ...
 
 
 class Consumers(Protocol):
+    """The receiving end of a transport. Derive from it for what only some protocols can do."""
+
     @property
     def descriptor(self) -> int: ...
 
@@ -220,72 +285,25 @@ class Consumers(Protocol):
     def acknowledge(self, received: Received) -> int:
         """Acknowledge as the scenario asks; how many messages were acknowledged by this call."""
 
+    def hold(self, lanes: Collection[int]) -> None:
+        """Fetch nothing more for these lanes, and again for all others, until told otherwise. What
+        the broker sends them meanwhile waits in the network, and then in the broker. Called only
+        where `Capabilities.pausable`."""
+        raise RunError("consumer: consumers of this kind of broker cannot be slowed down")
+
+    def connections(self, lanes: int) -> int:
+        """How many connections, or clients of the protocol's library, carry so many lanes."""
+        return lanes
+
     def signals(self) -> list[Signal]: ...
 
     def close(self) -> None:
         """Stop deliveries, acknowledge what was received, disconnect."""
 
 
-@runtime_checkable
-class Wired(Protocol):
-    """Transports that know topologies, where subscriptions are not simply destinations.
-
-    Without this protocol (and in runs without a topology) every destination is a subscription of
-    its own, of the same number, which all its consumers share. With it, a transport looks at
-    `scenario.wiring`: `declare` makes whole groups, consumers of one lane's `subscription` share
-    what is published to its destinations, and every subscription gets all of it.
-    """
-
-    def left_in(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
-        """Messages left for each subscription once all lanes are closed; None where unknown."""
-
-
-@runtime_checkable
-class Parting(Protocol):
-    """Producers that know, once closed, whether the broker has read all that they had sent."""
-
-    has_closed_in_order: bool
-
-
-@runtime_checkable
-class Answering(Protocol):
-    """Producers of a protocol in which a peer's answers have a status."""
-
-    @property
-    def answers_by_status(self) -> Mapping[str, int]:
-        """How often each came."""
-
-
-@runtime_checkable
-class OverClients(Protocol):
-    """Producers or consumers whose lanes are not connections of their own."""
-
-    @property
-    def clients(self) -> int:
-        """How many clients of the protocol's library carry the lanes."""
-
-
-@runtime_checkable
-class Holdable(Protocol):
-    """Consumers that can be slow on purpose. Not every protocol has them."""
-
-    def hold(self, lanes: Collection[int]) -> None:
-        """Fetch nothing more for these lanes, and again for all others, until told otherwise. What
-        the broker sends them meanwhile waits in the network, and then in the broker."""
-
-
-@runtime_checkable
-class Skippable(Protocol):
-    """Producers of which one may be full without the others having to wait for it."""
-
-    def full_among(self, lanes: Iterable[int]) -> set[int]:
-        """Those of these lanes that take no message now."""
-
-
 class Transport(Protocol):
     @property
-    def confirms(self) -> bool:
-        """Whether every message sent will have an outcome in this scenario."""
+    def capabilities(self) -> Capabilities: ...
 
     def probe(self) -> BrokerFacts:
         """Connect, log in, ask what the broker can do; raises a PreflightError that names host and
@@ -306,8 +324,8 @@ class Transport(Protocol):
     ) -> Consumers:
         """Connected, but nothing is delivered before `attach`."""
 
-    def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
-        """Messages left in each destination once all lanes are closed; None where unknown."""
+    def backlog(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
+        """Messages left for each subscription once all lanes are closed; None where unknown."""
 
     def delete(self, destinations: Sequence[Destination]) -> None:
         """Delete those that this run declared; a destination already gone is no error."""
@@ -317,7 +335,7 @@ class Transport(Protocol):
 
 @dataclass(frozen=True)
 class TransportContext:
-    """What a transport is made from; see `registry.make_transport`."""
+    """What a transport is made from; see `TransportKind.make`."""
 
     run_id: str
     scenario: Scenario
@@ -329,3 +347,36 @@ class TransportContext:
     """How fast connections may be opened; lost ones have their own."""
     on_opened: Callable[[int], None] = lambda lanes: None
     """To be told, while thousands of lanes are opened, that so many more are open."""
+
+
+class TransportKind:
+    """One protocol, as it is known before there is a transport.
+
+    Nothing heavy is imported before it is needed: a run on one broker never loads the client
+    library of another.
+    """
+
+    files_per_connection: int = 1
+    """At most."""
+
+    def make(self, context: TransportContext) -> Transport:
+        """A transport, which connects to nothing yet."""
+        raise NotImplementedError
+
+    def capabilities(self, scenario: Scenario) -> Capabilities:
+        return Capabilities()
+
+    def check(self, scenario: Scenario, broker: Broker) -> None:
+        """Raise ConfigurationError for what this protocol can never do, from the files alone."""
+
+    def size_limit(self, scenario: Scenario) -> SizeLimit:
+        """As far as it is known without asking the broker."""
+        return SizeLimit()
+
+    def connections(self, scenario: Scenario, producers: int, consumers: int) -> int:
+        """How many connections so many lanes of one agent have."""
+        return producers + consumers
+
+    def sweeper(self, context: TransportContext) -> Sweeper:
+        """Finds and deletes what killed runs have left. Connects to nothing yet."""
+        return NothingLeft()

@@ -25,7 +25,7 @@ ItemT = TypeVar("ItemT")
 
 
 class Part(Enum):
-    """What a message has besides its head. Which of them a protocol has: `registry.parts_of`."""
+    """What a message has besides its head. Which of them a protocol has: `Capabilities.parts`."""
 
     BODY = "body"
     KEY = "key"

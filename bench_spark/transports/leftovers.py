@@ -13,10 +13,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from bench_spark.config.broker import Broker, Credentials
 from bench_spark.config.models import Scenario
 from bench_spark.errors import BenchError
-from bench_spark.transports.base import TransportContext
 
 PREFIX = "bench-"
 WATCHED_SECONDS = 1.0
@@ -108,16 +106,15 @@ def sparing_kept(leftovers: Iterable[Leftover], known: Sequence[KnownRun]) -> li
 
 
 def delete_left_by(
-    run: KnownRun, brokers: Iterable[tuple[Broker, Credentials]], patience_seconds: float
+    run: KnownRun, sweepers: Iterable[Sweeper], patience_seconds: float
 ) -> list[str]:
     """Delete what agents of a run have left that were killed; returns why something stays, if so.
 
     A broker may take a while to notice that a killed process has let go of its queues.
     """
     problems = []
-    for broker, credentials in brokers:
+    for sweeper in sweepers:
         deadline = time.monotonic() + patience_seconds
-        sweeper = sweeper_of(broker, credentials)
         try:
             while True:
                 found = sweeper.find(Wanted(run.run_id, [run]))
@@ -134,25 +131,7 @@ def delete_left_by(
     return problems
 
 
-def sweeper_of(broker: Broker, credentials: Credentials) -> Sweeper:
-    """Connects to nothing yet."""
-    context = TransportContext("cleanup", Scenario(), broker, credentials)
-    if broker.kind == "amqp":
-        from bench_spark.transports.amqp.sweeping import AmqpSweeper
-
-        return AmqpSweeper(context)
-    if broker.kind == "kafka":
-        from bench_spark.transports.kafka.cluster import KafkaSweeper
-
-        return KafkaSweeper(broker, credentials)
-    if broker.kind == "mqtt":
-        from bench_spark.transports.mqtt.control import MqttSweeper
-
-        return MqttSweeper(context)
-    return _NothingKept()
-
-
-class _NothingKept:
+class NothingLeft:
     """Of kinds whose messages are nowhere but on their way."""
 
     def find(self, wanted: Wanted) -> list[Leftover]:

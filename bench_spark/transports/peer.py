@@ -8,18 +8,22 @@ us waiting.
 
 from __future__ import annotations
 
-import queue
 import socket
 import ssl
 import struct
-import threading
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import Future, as_completed, wait
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any
 
 from bench_spark.config.broker import Broker
 from bench_spark.errors import BrokerUnreachable, WrongProtocol
-from bench_spark.transports.base import BrokerFacts, TransportContext
+from bench_spark.process import in_background
+from bench_spark.transports.base import BrokerFacts, Transport, TransportContext
 from bench_spark.transports.registry import make_transport
 
 _NAMES = {"amqp": "AMQP", "kafka": "Kafka's protocol", "mqtt": "MQTT", "http": "HTTP"}
@@ -28,7 +32,7 @@ _NAMES = {"amqp": "AMQP", "kafka": "Kafka's protocol", "mqtt": "MQTT", "http": "
 _WAITING_SECONDS = 1.0
 """A broker that has not answered by then may be something else that waits for more."""
 _ANSWER_SECONDS = 3.0
-"""How long a greeting waits for its answer."""
+"""How long greetings wait for their answers."""
 _LONGEST_ANSWER_BYTES = 64
 
 _CORRELATION = b"benc"
@@ -53,49 +57,66 @@ class Peer:
     is_encrypted: bool
 
 
-def probed(context: TransportContext) -> BrokerFacts:
+def probed(context: TransportContext, silent_seconds: float | None = None) -> BrokerFacts:
     """`Transport.probe`, but the error for a peer of another protocol names that protocol.
 
-    Does not wait for the broker's timeout where something else answers sooner.
+    Does not wait for the broker's timeout where something else answers sooner. `silent_seconds`:
+    how long to wait for a peer that does not even answer a greeting; unset: as long as for one that
+    does.
     """
-    answers: queue.SimpleQueue[BrokerFacts | BaseException] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            with closing(make_transport(context)) as transport:
-                answers.put(transport.probe())
-        except BaseException as error:  # raised again by whoever waits for the answer
-            answers.put(error)
-
-    # A daemon: nobody waits for it any longer once the peer is known to be something else.
-    threading.Thread(target=ask, name="probe", daemon=True).start()
-    is_recognised = False
-    try:
-        answer = answers.get(timeout=_WAITING_SECONDS)
-    except queue.Empty:
-        if (other := _wrong_protocol(context.broker)) is not None:
-            raise other from None
-        is_recognised = True
-        answer = answers.get()
-    if isinstance(answer, BrokerUnreachable) and not is_recognised:
-        raise _wrong_protocol(context.broker) or answer
-    if isinstance(answer, BaseException):
-        raise answer
-    return answer
+    # Before the clock: to import a client library may take longer than to ask.
+    transport = make_transport(context)
+    deadline = None if silent_seconds is None else time.monotonic() + silent_seconds
+    probing = in_background("probe", partial(_probe, transport))
+    if _has_ended(probing, time.monotonic() + _WAITING_SECONDS):
+        error = probing.exception()
+        if not isinstance(error, BrokerUnreachable):
+            return probing.result()
+    until = time.monotonic() + _ANSWER_SECONDS if deadline is None else deadline
+    recognising = in_background("recognise", partial(_spoken_at, context.broker, until))
+    found = recognising.result() if _has_ended(recognising, deadline) else None
+    if isinstance(found, WrongProtocol):
+        raise found
+    # A broker that greets is there, and may take its time.
+    if not _has_ended(probing, None if found is Spoken.AS_WANTED else deadline):
+        where = ", ".join(f"{host}:{port}" for host, port in context.broker.addresses)
+        raise BrokerUnreachable(
+            f"{where}: no answer within {silent_seconds:g} s; connect_timeout_seconds in the "
+            "broker file sets how long to wait"
+        )
+    return probing.result()
 
 
-def _wrong_protocol(broker: Broker) -> WrongProtocol | None:
-    """None where nothing is known to speak anything else than the broker file says."""
+def _probe(transport: Transport) -> BrokerFacts:
+    with closing(transport):
+        return transport.probe()
+
+
+def _has_ended(work: Future[Any], deadline: float | None) -> bool:
+    """Whether it has ended until then; without a deadline it is waited for."""
+    wait([work], None if deadline is None else max(0.0, deadline - time.monotonic()))
+    return work.done()
+
+
+class Spoken(Enum):
+    """What is known of the protocol that a broker's addresses speak, if it is not another."""
+
+    AS_WANTED = "as the broker file says"
+    UNKNOWN = "nothing is recognised"
+
+
+def _spoken_at(broker: Broker, until: float) -> WrongProtocol | Spoken:
+    """The error for what the broker's addresses speak, if that is not what the broker file says."""
     if broker.kind not in _NAMES:
-        return None
+        return Spoken.UNKNOWN
     for host, port in broker.addresses:
-        peer = recognise(host, port)
+        peer = recognise(host, port, until)
         if peer is None or (peer.protocol is None and peer.is_encrypted == broker.uses_tls):
             continue
         if peer == Peer(broker.kind, broker.uses_tls):
-            return None
+            return Spoken.AS_WANTED
         return WrongProtocol(f"{host}:{port}: {_difference(peer, broker)}")
-    return None
+    return Spoken.UNKNOWN
 
 
 def _difference(peer: Peer, broker: Broker) -> str:
@@ -109,18 +130,21 @@ def _difference(peer: Peer, broker: Broker) -> str:
     return f"{spoken}without TLS"
 
 
-def recognise(host: str, port: int) -> Peer | None:
-    """What speaks there; None where nobody takes a connection, or nothing is recognised."""
+def recognise(host: str, port: int, until: float) -> Peer | None:
+    """What speaks there; None where nobody takes a connection, or nothing is recognised.
+
+    `until`: when to give up, on the monotonic clock.
+    """
     try:
-        socket.create_connection((host, port), _ANSWER_SECONDS).close()
+        socket.create_connection((host, port), _left(until)).close()
     except OSError:
         return None
     found: str | None = None
     open_questions = {*_GREETINGS, _TLS}
-    for question, answer in _answers(host, port, is_encrypted=False):
+    for question, answer in _answers(host, port, False, until):
         open_questions.discard(question)
         if answer == _TLS:
-            inside = (one for _, one in _answers(host, port, is_encrypted=True) if one)
+            inside = (one for _, one in _answers(host, port, True, until) if one)
             return Peer(next(inside, None), is_encrypted=True)
         found = answer or found
         # Servers of HTTPS answer plain requests as well, to refuse them.
@@ -129,32 +153,35 @@ def recognise(host: str, port: int) -> Peer | None:
     return Peer(found, is_encrypted=False) if found else None
 
 
-def _answers(host: str, port: int, is_encrypted: bool) -> Iterator[tuple[str, str | None]]:
+def _left(until: float) -> float:
+    return max(0.05, until - time.monotonic())
+
+
+def _answers(
+    host: str, port: int, is_encrypted: bool, until: float
+) -> Iterator[tuple[str, str | None]]:
     """Each greeting by its protocol, and the protocol of its answer, as they come."""
-    arrived: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()
-
-    def ask(question: str) -> None:
-        answer = None
-        try:
-            answer = _answer(host, port, question, is_encrypted)
-        finally:
-            arrived.put((question, answer))
-
     questions = [*_GREETINGS] if is_encrypted else [_TLS, *_GREETINGS]
-    for question in questions:
-        # Daemons: silent peers are not waited for once one greeting was answered.
-        threading.Thread(target=ask, args=(question,), name="greeting", daemon=True).start()
-    for _ in questions:
-        yield arrived.get()
+    # Silent peers are not waited for once one greeting was answered.
+    asked = {
+        in_background("greeting", partial(_answer, host, port, question, is_encrypted, until)): (
+            question
+        )
+        for question in questions
+    }
+    with suppress(TimeoutError):
+        for answered in as_completed(asked, _left(until)):
+            yield asked[answered], answered.result()
 
 
-def _answer(host: str, port: int, question: str, is_encrypted: bool) -> str | None:
+def _answer(host: str, port: int, question: str, is_encrypted: bool, until: float) -> str | None:
     """The protocol in which somebody answers this greeting."""
-    if question == _TLS:
-        return _TLS if _speaks_tls(host, port) else None
     answer = b""
     try:
-        with _connected(host, port, is_encrypted) as connection:
+        if question == _TLS:
+            _connected(host, port, True, until).close()
+            return _TLS
+        with _connected(host, port, is_encrypted, until) as connection:
             connection.sendall(_GREETINGS[question])
             while len(answer) < _LONGEST_ANSWER_BYTES and (piece := connection.recv(64)):
                 answer += piece
@@ -163,14 +190,6 @@ def _answer(host: str, port: int, question: str, is_encrypted: bool) -> str | No
     except OSError:
         pass  # hung up, or silent for too long
     return None
-
-
-def _speaks_tls(host: str, port: int) -> bool:
-    try:
-        _connected(host, port, is_encrypted=True).close()
-    except OSError:
-        return False
-    return True
 
 
 def _protocol_of(answer: bytes) -> str | None:
@@ -184,8 +203,8 @@ def _protocol_of(answer: bytes) -> str | None:
     return "http" if answer.startswith(b"HTTP/") else None
 
 
-def _connected(host: str, port: int, is_encrypted: bool) -> socket.socket:
-    connection = socket.create_connection((host, port), _ANSWER_SECONDS)
+def _connected(host: str, port: int, is_encrypted: bool, until: float) -> socket.socket:
+    connection = socket.create_connection((host, port), _left(until))
     if not is_encrypted:
         return connection
     # Only the protocol is of interest here: nothing secret is sent, whoever answers.

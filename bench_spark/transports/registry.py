@@ -1,46 +1,100 @@
 """Which transport serves which kind of broker.
 
-Transports are imported only when asked for, so that a run on one broker never loads the client
-library of another. Others add theirs by an entry point of the group `bench_spark.transports` that
-gives a function from TransportContext to Transport; broker files of kind `other` name it.
+A protocol's package is imported only when its kind is asked for, so that a run on one broker never
+loads the client library of another. Others add theirs by an entry point of the group
+`bench_spark.transports` that gives a `TransportKind`, or a function from TransportContext to
+Transport whose attribute `capabilities` says what the transport can do; broker files of kind
+`other` name it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, NamedTuple
+from typing import Any
 
-from bench_spark.config.broker import Broker
+from bench_spark.config.broker import Broker, Credentials
 from bench_spark.config.delivery import with_delivery
 from bench_spark.config.ends import Ends, scenario_at
 from bench_spark.config.models import Scenario
-from bench_spark.config.sections import LARGEST_BODY_BYTES, PROTOCOLS
+from bench_spark.config.sections import PROTOCOLS
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.base import Part, Transport, TransportContext, Wired
+from bench_spark.transports.base import Capabilities, Transport, TransportContext, TransportKind
+from bench_spark.transports.leftovers import Sweeper
 
 ENTRY_POINTS = "bench_spark.transports"
 
-_PARTS = {
-    "amqp": frozenset({Part.BODY, Part.HEADERS}),
-    "kafka": frozenset(Part),
-    "http": frozenset({Part.BODY, Part.HEADERS}),
-    "tcp": frozenset({Part.BODY}),
-    "loopback": frozenset(Part),
-}
 
-TransportFactory = Callable[[TransportContext], Transport]
+class _Packages(Mapping[str, TransportKind]):
+    """The `KIND` of each package, which is imported when it is asked for."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def __getitem__(self, name: str) -> TransportKind:
+        if name not in self._names:
+            raise KeyError(name)
+        kind: TransportKind = import_module(f"bench_spark.transports.{name}").KIND
+        return kind
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+KINDS: Mapping[str, TransportKind] = _Packages("amqp", "kafka", "mqtt", "http", "tcp", "loopback")
+
+
+class _Factory(TransportKind):
+    """Somebody else's transport that says nothing of itself but its capabilities."""
+
+    def __init__(self, factory: Callable[[TransportContext], Transport]) -> None:
+        self._factory = factory
+
+    def make(self, context: TransportContext) -> Transport:
+        return self._factory(context)
+
+    def capabilities(self, scenario: Scenario) -> Capabilities:
+        said: Capabilities = getattr(self._factory, "capabilities", Capabilities())
+        return said
+
+
+def kind_of(broker: Broker) -> TransportKind:
+    if broker.kind in KINDS:
+        return KINDS[broker.kind]
+    for entry_point in entry_points(group=ENTRY_POINTS, name=broker.transport or ""):
+        offered = entry_point.load()
+        return offered if isinstance(offered, TransportKind) else _Factory(offered)
+    installed = sorted(one.name for one in entry_points(group=ENTRY_POINTS))
+    raise ConfigurationError(
+        f"broker {broker.name}: transport: {broker.transport} is not installed; installed: "
+        f"{', '.join(installed) or 'none'}"
+    )
 
 
 def make_transport(context: TransportContext) -> Transport:
     """The transport for this broker. Connects to nothing yet."""
-    transport = _factory(context.broker)(context)
-    if not context.scenario.wiring.is_plain and not isinstance(transport, Wired):
-        raise ConfigurationError(
-            f"topology: kind {context.broker.kind} cannot do {context.scenario.topology}"
-        )
-    return transport
+    return kind_of(context.broker).make(context)
+
+
+def sweeper_of(broker: Broker, credentials: Credentials) -> Sweeper:
+    """Connects to nothing yet."""
+    context = TransportContext("cleanup", Scenario(), broker, credentials)
+    return kind_of(broker).sweeper(context)
+
+
+def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
+    """Raise ConfigurationError for what this protocol can never do, from the files alone."""
+    kind = kind_of(broker)
+    kind.check(scenario, broker)
+    capabilities = kind.capabilities(scenario)
+    if not scenario.wiring.is_plain and not capabilities.topologies:
+        raise ConfigurationError(f"topology: kind {broker.kind} cannot do {scenario.topology}")
+    if scenario.consumer.is_slow and not capabilities.pausable:
+        raise ConfigurationError(f"consumer: consumers of kind {broker.kind} cannot be slowed down")
 
 
 def fitted(scenario: Scenario, broker: Broker) -> Scenario:
@@ -67,9 +121,7 @@ def fitted_to(scenario: Scenario, ends: Ends) -> Scenario:
             section = own[end.role][end.place]
             own[end.role][end.place] = section.model_copy(update={kind: getattr(part, kind)})
         if end.role == "ingress":
-            context = TransportContext("check", part, end.broker, end.credentials)
-            with closing(make_transport(context)) as transport:
-                confirms[end.label] = transport.confirms
+            confirms[end.label] = kind_of(end.broker).capabilities(part).confirms
     if len(set(confirms.values())) > 1:
         silent = next(label for label, has_answer in confirms.items() if not has_answer)
         raise ConfigurationError(
@@ -77,128 +129,3 @@ def fitted_to(scenario: Scenario, ends: Ends) -> Scenario:
             "(amqp.confirms, kafka.producer.acks, mqtt.qos; or delivery: at_least_once), or none"
         )
     return scenario.model_copy(update=own)
-
-
-def parts_of(broker: Broker, scenario: Scenario) -> frozenset[Part]:
-    """What messages have in this protocol, besides being messages: what may be sent along with a
-    body, and what is handed over where it is asked for. Somebody else's transport says so by an
-    attribute `parts`; without it, bodies are all it has."""
-    if broker.kind == "mqtt":
-        has_headers = scenario.mqtt.version == "5"
-        return frozenset({Part.BODY, Part.HEADERS}) if has_headers else frozenset({Part.BODY})
-    if broker.kind == "other":
-        return frozenset(getattr(_factory(broker), "parts", {Part.BODY}))
-    return _PARTS[broker.kind]
-
-
-class SizeLimit(NamedTuple):
-    """The largest body that can be sent, and what says so; and bytes that none may contain."""
-
-    most_bytes: int
-    reason: str
-    forbidden: bytes = b""
-
-
-def size_limit(scenario: Scenario, broker: Broker) -> SizeLimit:
-    """As far as it is known without asking the broker."""
-    if broker.kind == "kafka":
-        from bench_spark.transports import kafka
-
-        limit = kafka.size_limit(scenario)
-        if limit is not None:
-            return SizeLimit(*limit)
-    if broker.kind == "tcp":
-        from bench_spark.transports.tcp import framing
-
-        most_bytes = framing.size_limit(scenario.tcp)
-        if most_bytes is not None and most_bytes < LARGEST_BODY_BYTES:
-            return SizeLimit(most_bytes, f"tcp.length_bytes: {scenario.tcp.length_bytes}")
-        forbidden = framing.LINE_END if scenario.tcp.framing == "line" else b""
-        return SizeLimit(LARGEST_BODY_BYTES, "bench-spark", forbidden)
-    return SizeLimit(LARGEST_BODY_BYTES, "bench-spark")
-
-
-def connections_of(scenario: Scenario, broker: Broker, producers: int, consumers: int) -> int:
-    """How many connections so many lanes of one agent have."""
-    if broker.kind == "loopback":
-        return 0
-    if broker.kind == "kafka":
-        from bench_spark.transports import kafka
-
-        return kafka.clients_of(scenario, producers, consumers)
-    return producers + consumers
-
-
-def files_of_connection(broker: Broker) -> int:
-    """How many files each of them keeps open, at most."""
-    if broker.kind == "kafka":
-        from bench_spark.transports import kafka
-
-        return kafka.FILES_OF_CLIENT
-    return 1
-
-
-def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
-    """Raise ConfigurationError for what this protocol can never do, from the files alone."""
-    if broker.kind == "amqp":
-        from bench_spark.transports.amqp import naming, policies
-
-        naming.refuse_impossible(scenario)
-        policies.refuse_impossible(scenario, broker)
-    elif broker.kind == "loopback":
-        from bench_spark.transports import loopback
-
-        loopback.refuse_impossible(scenario)
-    elif broker.kind == "kafka":
-        from bench_spark.transports import kafka
-
-        kafka.check_properties(scenario, broker)
-    elif broker.kind == "http":
-        from bench_spark.transports.http import transport as http
-
-        http.refuse_impossible(scenario, broker)
-    elif broker.kind == "tcp":
-        from bench_spark.transports.tcp import transport as tcp
-
-        tcp.refuse_impossible(scenario, broker)
-    elif broker.kind == "mqtt":
-        from bench_spark.transports.mqtt import topics
-
-        topics.refuse_impossible(scenario)
-    else:
-        _factory(broker)
-
-
-def _factory(broker: Broker) -> TransportFactory:
-    if broker.kind == "amqp":
-        from bench_spark.transports.amqp.transport import AmqpTransport
-
-        return AmqpTransport
-    if broker.kind == "kafka":
-        from bench_spark.transports.kafka import KafkaTransport
-
-        return KafkaTransport
-    if broker.kind == "mqtt":
-        from bench_spark.transports.mqtt.transport import MqttTransport
-
-        return MqttTransport
-    if broker.kind == "http":
-        from bench_spark.transports.http.transport import HttpTransport
-
-        return HttpTransport
-    if broker.kind == "tcp":
-        from bench_spark.transports.tcp.transport import TcpTransport
-
-        return TcpTransport
-    if broker.kind == "loopback":
-        from bench_spark.transports.loopback import LoopbackTransport
-
-        return LoopbackTransport
-    for entry_point in entry_points(group=ENTRY_POINTS, name=broker.transport or ""):
-        factory: TransportFactory = entry_point.load()
-        return factory
-    installed = sorted(one.name for one in entry_points(group=ENTRY_POINTS))
-    raise ConfigurationError(
-        f"broker {broker.name}: transport: {broker.transport} is not installed; installed: "
-        f"{', '.join(installed) or 'none'}"
-    )

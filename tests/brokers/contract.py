@@ -44,6 +44,7 @@ from bench_spark.transports.base import (
     SignalKind,
     Transport,
     TransportContext,
+    alone,
 )
 from bench_spark.transports.loopback import LoopbackTransport
 from bench_spark.transports.registry import make_transport
@@ -83,6 +84,10 @@ def free_port() -> int:
 
 def open_transport(broker: Broker, run_id: str | None = None, **scenario: Any) -> Transport:
     return make_transport(_context(broker, run_id, scenario))
+
+
+def left_in(transport: Transport, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
+    return transport.backlog(alone(destinations))
 
 
 def open_confirming(broker: Broker, in_flight: int = 50, **scenario: Any) -> Transport:

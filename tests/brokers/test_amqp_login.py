@@ -27,6 +27,7 @@ from contract import (
     exchanging,
     heads,
     joined,
+    left_in,
     numbered,
     open_transport,
     producing,
@@ -124,7 +125,7 @@ def test_a_policy_holds_for_the_queues_of_the_run_and_goes_with_them(
         assert not re.fullmatch(found["pattern"], f"{made[0].name}-other")
         with producing(transport, made) as producers:
             send_all(producers, batch(heads(10)), expected_outcomes=10)
-        assert eventually(lambda: transport.depths(made) == (3,)), "the policy is in force"
+        assert eventually(lambda: left_in(transport, made) == (3,)), "the policy is in force"
     assert policies_of(rabbitmq_broker) == []
 
 

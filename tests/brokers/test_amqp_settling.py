@@ -25,6 +25,7 @@ from contract import (
     exchanging,
     heads,
     joined,
+    left_in,
     open_transport,
     producing,
     receive_into,
@@ -73,12 +74,12 @@ def test_acknowledged_messages_are_gone_and_others_come_back_redelivered(broker:
         with consuming(transport, made) as consumers:
             parts = collect(consumers, 10, acknowledge=False)
             assert sum(consumers.acknowledge(part) for part in parts) == 10
-        assert eventually(lambda: transport.depths(made) == (0,))
+        assert eventually(lambda: left_in(transport, made) == (0,))
         with producing(transport, made) as producers:
             send_all(producers, batch(heads(6)))
         with consuming(transport, made) as consumers:
             collect(consumers, 6, acknowledge=False)
-        assert eventually(lambda: transport.depths(made) == (6,))
+        assert eventually(lambda: left_in(transport, made) == (6,))
         with consuming(transport, made) as consumers:
             again = collect(consumers, 6)
         assert joined(again, "redelivered").all()
@@ -114,7 +115,7 @@ def test_closing_acknowledges_the_group_that_was_not_full(broker: Broker) -> Non
             send_all(producers, batch(heads(7)))
         with consuming(transport, made) as consumers:
             collect(consumers, 7, extra_seconds=0)
-        assert eventually(lambda: transport.depths(made) == (0,))
+        assert eventually(lambda: left_in(transport, made) == (0,))
 
 
 def test_no_more_than_the_prefetch_is_delivered_unacknowledged(broker: Broker) -> None:
@@ -181,7 +182,7 @@ def test_messages_that_a_full_queue_rejects_are_refused(rabbitmq_broker: Broker)
     with declared(transport) as made:
         with producing(transport, made) as producers:
             settled = send_all(producers, batch(heads(12)), expected_outcomes=12)
-        assert eventually(lambda: transport.depths(made) == (5,))
+        assert eventually(lambda: left_in(transport, made) == (5,))
     assert settled.kinds.count(OutcomeKind.CONFIRMED) == 5
     assert settled.kinds.count(OutcomeKind.REFUSED) == 7
 

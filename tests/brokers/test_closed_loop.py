@@ -21,6 +21,7 @@ from contract import (
     exchanging,
     heads,
     joined,
+    left_in,
     open_transport,
     producing,
     receive_into,
@@ -44,7 +45,7 @@ def closed_loop(pairs: int = 1, in_flight: int = 50, **amqp: Any) -> Scenario:
             "consumers": pairs,
             "destinations": pairs,
             "message": {"bytes": 64, "padding": "zero"},
-            "load": {"mode": "window", "in_flight": in_flight, "fill_first": True},
+            "load": {"mode": "window", "in_flight": in_flight, "prefill": True},
             "sampling": {"samples": 10, "threshold_seconds": 0.005},
             "phases": {"warmup_seconds": 0, "measure_seconds": 30, "drain_seconds": 10},
             "amqp": {"queue": {"server_named": True, "auto_delete": True}, **amqp},
@@ -161,7 +162,7 @@ def test_immediate_messages_that_nobody_can_take_come_back(
             settled = send_all(producers, batch(heads(5)), expected_outcomes=5)
         assert settled.kinds == [OutcomeKind.RETURNED] * 5
         assert settled.heads["sequence"].tolist() == list(range(5))
-        assert eventually(lambda: transport.depths(made) == (0,))
+        assert eventually(lambda: left_in(transport, made) == (0,))
         with consuming(transport, made) as consumers:
             collect(consumers, 0)
 

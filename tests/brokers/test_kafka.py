@@ -21,6 +21,7 @@ from contract import (
     exchanging,
     heads,
     joined,
+    left_in,
     numbered,
     open_transport,
     producing,
@@ -92,10 +93,10 @@ def test_a_topic_that_was_there_is_read_from_its_end_and_never_deleted(
             assert made == (Destination(0, name, declared=False),)
             with producing(transport, made) as producers:
                 send_all(producers, batch(heads(7, first=100)))
-            assert transport.depths(made) == (7,)
+            assert left_in(transport, made) == (7,)
             with consuming(transport, made) as consumers:
                 parts = collect(consumers, 7)
-            assert transport.depths(made) == (0,)
+            assert left_in(transport, made) == (0,)
             assert f"bench-{run_id}" in groups(admin)
         assert sorted(joined(parts, "head")["sequence"]) == list(range(100, 107))
         assert name in admin.list_topics().topics
@@ -178,7 +179,7 @@ def test_many_producers_share_few_clients(kafka_broker: Broker) -> None:
     ):
         assert isinstance(producers, KafkaProducers)
         assert isinstance(consumers, KafkaConsumers)
-        assert (producers.clients, consumers.clients) == (MOST_CLIENTS, 1)
+        assert (producers.connections(99), consumers.connections(99)) == (MOST_CLIENTS, 1)
         settled = send_all(producers, batch(heads(500, lanes), lanes), expected_outcomes=500)
         collect(consumers, 500)
     for part in settled.parts:
@@ -224,7 +225,7 @@ def test_a_message_too_large_is_refused_and_the_others_go_on(
 
 def test_without_acks_there_are_no_confirmations(kafka_broker: Broker) -> None:
     transport = open_transport(kafka_broker, kafka={"producer": {"acks": 0}})
-    assert not transport.confirms
+    assert not transport.capabilities.confirms
     with exchanging(transport) as (producers, consumers):
         send_all(producers, batch(heads(100)))
         collect(consumers, 100)
@@ -308,15 +309,15 @@ def test_what_was_fetched_but_not_received_is_left_in_the_broker(kafka_broker: B
     with declared(transport) as made:
         with producing(transport, made) as producers:
             send_all(producers, batch(heads(5000)))
-        assert transport.depths(made) == (5000,)
+        assert left_in(transport, made) == (5000,)
         with consuming(transport, made) as consumers:
             parts: list[Received] = []
             assert eventually(lambda: receive_into(parts, consumers, 0.05, acknowledge=True))
         received = len(parts[0])
-        assert transport.depths(made) == (5000 - received,)
+        assert left_in(transport, made) == (5000 - received,)
         with consuming(transport, made) as consumers:
             rest = collect(consumers, 5000 - received)
-        assert transport.depths(made) == (0,)
+        assert left_in(transport, made) == (0,)
     assert np.array_equal(joined([*parts, *rest], "head")["sequence"], np.arange(5000))
 
 

@@ -19,6 +19,7 @@ from contract import (
     eventually,
     heads,
     joined,
+    left_in,
     numbered,
     open_transport,
     producing,
@@ -220,7 +221,7 @@ def test_messages_on_their_way_to_a_dead_broker_end_as_unknown_within_seconds(
         outcomes = producers.outcomes()
     assert time.monotonic() - started < PATIENCE_SECONDS
     with pytest.raises(BrokerUnreachable, match=str(restartable.broker.bootstrap_servers)):
-        transport.depths(made)
+        left_in(transport, made)
     assert set(outcomes.kind.tolist()) == {OutcomeKind.UNKNOWN}
     assert np.array_equal(np.sort(outcomes.head["sequence"]), np.arange(10, 510))
     assert "rdkafka" not in capfd.readouterr().err

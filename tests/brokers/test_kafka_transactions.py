@@ -24,6 +24,7 @@ from contract import (
     exchanging,
     heads,
     joined,
+    left_in,
     numbered,
     open_transport,
     producing,
@@ -62,7 +63,7 @@ def settle(producers: Producers, count: int) -> Settled:
 
 def test_nothing_is_confirmed_or_received_before_the_commit(kafka_broker: Broker) -> None:
     transport = open_transport(kafka_broker, kafka=of_messages(100))
-    assert transport.confirms
+    assert transport.capabilities.confirms
     with exchanging(transport) as (producers, consumers):
         assert isinstance(producers, TransactionalProducers)
         assert producers.send(batch(heads(99))) == 99
@@ -133,10 +134,10 @@ def test_the_marks_of_transactions_do_not_count_as_messages_left(kafka_broker: B
     with declared(transport) as made:
         with producing(transport, made) as producers:
             send_all(producers, batch(heads(50)), expected_outcomes=50)
-        assert transport.depths(made) == (50,)
+        assert left_in(transport, made) == (50,)
         with consuming(transport, made) as consumers:
             collect(consumers, 50)
-        assert transport.depths(made) == (0,)
+        assert left_in(transport, made) == (0,)
 
 
 def test_a_transaction_that_fails_is_refused_as_a_whole_and_the_next_goes_on(

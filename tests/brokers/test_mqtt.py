@@ -71,7 +71,7 @@ def test_every_message_arrives_once_and_is_confirmed_from_qos_1_on(
     mosquitto_broker: Broker, version: str, qos: int
 ) -> None:
     transport = open_transport(mosquitto_broker, mqtt={"version": version, "qos": qos})
-    assert transport.confirms is (qos > 0)
+    assert transport.capabilities.confirms is (qos > 0)
     made = heads(3000)
     with exchanging(transport) as (producers, consumers):
         outcomes = 3000 if qos else 0

@@ -22,6 +22,7 @@ from contract import (
     exchanging,
     heads,
     joined,
+    left_in,
     open_transport,
     producing,
     send_all,
@@ -143,7 +144,7 @@ def test_what_was_received_before_is_never_acknowledged_on_the_new_connection(
             signals_until(SignalKind.REOPENED, consumers)
             third = collect(consumers, 10)
             assert sorted(joined(third, "head")["sequence"].tolist()) == list(range(10))
-        assert eventually(lambda: transport.depths(made) == (0,))
+        assert eventually(lambda: left_in(transport, made) == (0,))
 
 
 def test_a_queue_that_went_with_its_consumer_is_declared_again(way: tuple[Proxy, Broker]) -> None:
@@ -315,4 +316,4 @@ def test_many_lanes_come_back_together(rabbitmq_broker: Broker) -> None:
             assert eventually(are_all_back)
             lanes = np.arange(100).tolist()
             send_all(producers, batch(heads(100, lanes), lanes))
-            assert eventually(lambda: transport.depths(made) == (100,))
+            assert eventually(lambda: left_in(transport, made) == (100,))

@@ -18,6 +18,7 @@ from contract import (
     exchanging,
     heads,
     joined,
+    left_in,
     open_transport,
     producing,
     send_all,
@@ -41,7 +42,7 @@ from bench_spark.transports.base import (
 
 def test_a_commit_settles_all_messages_of_its_transaction(broker: Broker) -> None:
     transport = open_transport(broker, producers=2, amqp={"producer_transaction": 10})
-    assert transport.confirms
+    assert transport.capabilities.confirms
     with declared(transport) as made:
         with producing(transport, made, made) as producers:
             lanes = (np.arange(100) % 2).tolist()
@@ -49,7 +50,7 @@ def test_a_commit_settles_all_messages_of_its_transaction(broker: Broker) -> Non
             before_ns = CLOCK.now_ns()
             settled = send_all(producers, batch(sent, lanes), expected_outcomes=100)
             assert producers.in_flight() == 0
-        assert eventually(lambda: transport.depths(made) == (100,))
+        assert eventually(lambda: left_in(transport, made) == (100,))
     assert settled.kinds == [OutcomeKind.CONFIRMED] * 100
     assert np.array_equal(np.sort(settled.heads, order="sequence"), sent)
     for part in settled.parts:
@@ -83,13 +84,13 @@ def test_an_open_transaction_is_invisible_until_it_is_committed(broker: Broker) 
         assert producers.send(batch(heads(4))) == 4
         producers.flush(1.0)
         time.sleep(0.2)
-        assert transport.depths(made) == (0,)
+        assert left_in(transport, made) == (0,)
         assert len(producers.outcomes()) == 0
         producers.commit()
         producers.commit()
         settled = send_all(producers, batch(heads(0)), expected_outcomes=4)
         assert settled.kinds == [OutcomeKind.CONFIRMED] * 4
-        assert transport.depths(made) == (4,)
+        assert left_in(transport, made) == (4,)
         # The lane begins a transaction of its full size again.
         assert producers.send(batch(heads(20, first=4))) == 10
 
@@ -139,7 +140,7 @@ def test_a_lost_lane_leaves_its_open_transaction_unknown_and_begins_a_new_one(
             settled = send_all(producers, batch(heads(10, first=6)), expected_outcomes=10)
             assert settled.kinds == [OutcomeKind.CONFIRMED] * 10
             # What was never committed is not there.
-            assert eventually(lambda: transport.depths(made) == (10,))
+            assert eventually(lambda: left_in(transport, made) == (10,))
 
 
 # -- consumers -------------------------------------------------------------------------------------
@@ -195,7 +196,7 @@ def test_closing_commits_the_transaction_that_was_not_full(broker: Broker) -> No
             send_all(producers, batch(heads(7)))
         with consuming(transport, made) as consumers:
             collect(consumers, 7, extra_seconds=0)
-        assert eventually(lambda: transport.depths(made) == (0,))
+        assert eventually(lambda: left_in(transport, made) == (0,))
 
 
 def test_the_prefetch_covers_a_transaction_unless_it_says_otherwise(broker: Broker) -> None:

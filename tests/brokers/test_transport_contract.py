@@ -23,6 +23,7 @@ from contract import (
     free_port,
     heads,
     joined,
+    left_in,
     numbered,
     open_confirming,
     open_transport,
@@ -41,7 +42,7 @@ from bench_spark.transports.base import (
     OutcomeKind,
     Part,
 )
-from bench_spark.transports.registry import parts_of
+from bench_spark.transports.registry import kind_of
 
 QUEUES = ("loopback", *AMQP)
 KEEPING = (*QUEUES, *KAFKA)
@@ -97,9 +98,9 @@ def test_declared_destinations_have_names_and_deleted_ones_are_gone(broker: Brok
     with declared(transport, 2) as made:
         assert len({one.name for one in made}) == 2
         assert all(one.name and one.declared for one in made)
-        assert transport.depths(made) == (0, 0)
+        assert left_in(transport, made) == (0, 0)
     if broker.kind not in ALWAYS_THERE:
-        assert eventually(lambda: transport.depths(made) == (None, None))
+        assert eventually(lambda: left_in(transport, made) == (None, None))
 
 
 def test_deleting_twice_is_no_error(broker: Broker) -> None:
@@ -238,10 +239,10 @@ def test_whole_bodies_of_any_size_arrive_in_order_and_outcomes_have_their_heads(
     sent = whole(bodies, lane=lanes)
     want = frozenset({Part.BODY})
     with exchanging(transport, producer_lanes=2, want=want) as (producers, consumers):
-        expected = len(bodies) if transport.confirms else 0
+        expected = len(bodies) if transport.capabilities.confirms else 0
         settled = send_all(producers, sent, expected_outcomes=expected)
         parts = collect(consumers, len(bodies))
-    if transport.confirms:
+    if transport.capabilities.confirms:
         assert np.array_equal(np.sort(settled.heads, order="sequence"), sent.head)
     arrived = column(parts, "bodies")
     assert joined(parts, "size").tolist() == [len(body) for body in arrived]
@@ -255,7 +256,7 @@ def test_whole_bodies_of_any_size_arrive_in_order_and_outcomes_have_their_heads(
 
 def test_keys_and_headers_arrive_where_the_protocol_has_them(broker: Broker) -> None:
     transport = open_transport(broker)
-    parts_had = parts_of(broker, transport_scenario(broker))
+    parts_had = kind_of(broker).capabilities(transport_scenario(broker)).parts
     count = 300
     bodies = [b"%d" % number * (number % 5) for number in range(count)]
     keys = [b"key-%d" % (number % 7) for number in range(count)]
@@ -289,7 +290,7 @@ def test_keys_and_headers_arrive_where_the_protocol_has_them(broker: Broker) -> 
 @on_whoever_answers
 def test_with_confirms_every_message_has_one_outcome_with_its_head(broker: Broker) -> None:
     transport = open_confirming(broker, producers=2)
-    assert transport.confirms
+    assert transport.capabilities.confirms
     with declared(transport) as destinations:
         lanes = (np.arange(500) % 2).tolist()
         made = heads(500, producer=lanes)
@@ -388,7 +389,7 @@ def test_after_detaching_each_message_was_received_or_is_still_in_the_broker(
             send_all(producers, batch(heads(100, first=20_000), body_bytes=500))
             producers.flush(PATIENCE_SECONDS)
         received = sum(len(part) for part in (first, *rest))
-        [left] = transport.depths(made)
+        [left] = left_in(transport, made)
     assert received > 0
     assert left is not None
     assert left >= 100
@@ -408,7 +409,7 @@ def test_the_depth_counts_what_was_left(broker: Broker) -> None:
     with declared(transport) as made:
         with producing(transport, made) as producers:
             send_all(producers, batch(heads(7)))
-        assert eventually(lambda: transport.depths(made) == (7,))
+        assert eventually(lambda: left_in(transport, made) == (7,))
         with consuming(transport, made) as consumers:
             collect(consumers, 7)
-        assert eventually(lambda: transport.depths(made) == (0,))
+        assert eventually(lambda: left_in(transport, made) == (0,))

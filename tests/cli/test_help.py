@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,12 @@ import typer
 from growing_run import GrowingRun
 
 from bench_spark import errors
-from bench_spark.cli import main
+from bench_spark.cli import commands, main
 from bench_spark.cli.app import Settings, app
-from bench_spark.cli.examples import EXAMPLES, EXIT_CODES
+from bench_spark.cli.commands import EXAMPLES, EXIT_CODES
 from bench_spark.cli.progress import verbosity_of
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 ROOT = Path(__file__).parents[2]
 COMMAND_LINE = (ROOT / "docs" / "command-line.md").read_text()
@@ -34,14 +36,35 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
         yield from leaves(child, (*path, name))
 
 
-COMMANDS = dict(leaves(typer.main.get_command(app)))
+PROGRAM: Any = typer.main.get_command(app)
+COMMANDS = dict(leaves(PROGRAM))
+GROUPS = {name for name, command in PROGRAM.commands.items() if hasattr(command, "commands")}
 
 
-def test_every_command_has_examples_and_there_are_no_others() -> None:
-    assert set(EXAMPLES) == set(COMMANDS)
+def test_every_command_and_group_has_examples_and_there_are_no_others() -> None:
+    assert set(EXAMPLES) == set(COMMANDS) | GROUPS
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_the_help_of_the_program_begins_the_help_of_each_command(name: str) -> None:
+    _, summary = commands.COMMANDS[name]
+    own = PROGRAM.commands[name].help.replace("\n", " ")
+    assert own == summary or own.startswith((f"{summary} ", f"{summary[:-1]}. "))
+
+
+def test_the_help_of_the_program_lists_every_command_and_loads_none() -> None:
+    code = (
+        "import sys; from bench_spark.cli import main; code = main(['--help']); "
+        "heavy = {'numpy', 'pydantic', 'pyarrow', 'numba', 'bench_spark.cli.run'}; "
+        "sys.stderr.write(' '.join(heavy & sys.modules.keys())); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    listed = re.findall(r"^ {2}(\S+) {2,}\S", done.stdout, re.MULTILINE)
+    assert [name for name in listed if name in commands.COMMANDS] == [*commands.COMMANDS]
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *sorted(GROUPS)])
 def test_the_help_of_a_command_shows_its_examples(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

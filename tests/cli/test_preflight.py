@@ -84,6 +84,8 @@ def mqtt(port: int, **more: Any) -> dict[str, Any]:
 
 MEND = "mend kind, port, scheme or tls"
 START = "start it, mend its address"
+SILENT = "no answer within 2 s; connect_timeout_seconds in the broker file sets how long to wait"
+"""The bound of the question before Spark, where the broker file does not give one."""
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +100,8 @@ def ended(
     management, down = rabbitmq.ports["management"], closed_port()
     certificate = Authority(tmp_path_factory.mktemp("authority")).issue("localhost")
     with ExitStack() as stack:
+        silent = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=64))
+        mute = silent.getsockname()[1]
         encrypted = {
             port: stack.enter_context(tls_endpoint(certificate, ("127.0.0.1", port))).port
             for port in (rabbit, apache, mosquitto)
@@ -112,6 +116,17 @@ def ended(
             "all servers down": Case(
                 kafka(down, 1, 2),
                 (f"127.0.0.1:{down}, 127.0.0.1:1, 127.0.0.1:2: no broker answers",),
+            ),
+            "silent": Case(amqp(mute), (f"127.0.0.1:{mute}: {SILENT}", START)),
+            "silent, TLS": Case(amqp(mute, tls={}), (f"127.0.0.1:{mute}: {SILENT}", START)),
+            "kafka silent": Case(kafka(mute, mute), (f"127.0.0.1:{mute}: {SILENT}", START)),
+            "mqtt silent": Case(mqtt(mute), (f"127.0.0.1:{mute}: {SILENT}", START)),
+            "silent for longer": Case(
+                amqp(mute, connect_timeout_seconds=4), (f"127.0.0.1:{mute}: ", "4 s", START)
+            ),
+            "kafka, wrong host": Case(
+                {"kind": "kafka", "bootstrap_servers": "nobody.invalid:9092"},
+                ("nobody.invalid:9092", START),
             ),
             "wrong password": Case(
                 amqp(rabbit, f"guest:{CANARY}"),
@@ -211,7 +226,7 @@ def test_brokers_that_cannot_be_used_are_refused_before_spark(
     ended: dict[str, tuple[Case, Ended]],
 ) -> None:
     refused = {name: found for name, found in ended.items() if "Java" not in found[0].said}
-    assert len(refused) > 30
+    assert len(refused) > 36
     for name, (case, answer) in refused.items():
         assert answer.code == EXIT_PREFLIGHT, (name, answer)
         assert not answer.has_loaded_spark, name

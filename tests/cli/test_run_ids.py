@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from contract import free_port
 
 from bench_spark.cache import cache_directory
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 ATTEMPTS = 3
 AT_ONCE = 3
@@ -57,32 +58,45 @@ def object_store(tmp_path: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
 def test_of_runs_with_one_id_that_start_at_once_one_runs(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without Java none comes to Spark: the one that has the id ends with 3, the others with 2."""
+    """The one that has the id asks a broker that does not answer, until the others were refused.
+    It is refused in the end, so that the next attempt may have the same id."""
     uri, environment = request.getfixturevalue(kind)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     _wait_for(uri)
-    without_java = {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": str(tmp_path)}
-    for attempt in range(ATTEMPTS):
-        command = ["run", "steady", "--broker", "loopback", "--run-id", f"mine-{attempt}"]
-        started = [
-            subprocess.Popen(
-                [sys.executable, "-m", "bench_spark.cli", *command, "--store", uri],
-                env=without_java,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for _ in range(AT_ONCE)
-        ]
-        ended = [(*one.communicate(timeout=600), one.returncode) for one in started]
-        codes = sorted(code for _, _, code in ended)
-        assert codes == [2] * (AT_ONCE - 1) + [3], ended
-        refused = [said for _, said, code in ended if code == 2]
-        assert all(f"has a run mine-{attempt} already" in said for said in refused), refused
-        assert not any("starting Spark" in said for said in refused)
+    for _ in range(ATTEMPTS):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            broker = tmp_path / "silent.yaml"
+            address = f"amqp://127.0.0.1:{silent.getsockname()[1]}"
+            broker.write_text(f"kind: amqp\nuri: {address}\nconnect_timeout_seconds: 60\n")
+            command = ["run", "steady", "--broker", str(broker), "--run-id", "mine"]
+            started = [
+                subprocess.Popen(
+                    [sys.executable, "-m", "bench_spark.cli", *command, "--store", uri],
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+                for _ in range(AT_ONCE)
+            ]
+            first = _first_to_end(started, AT_ONCE - 1)
+            [running] = [one for one in started if one not in first]
+            said = [one.communicate()[1] for one in first]
+            assert [one.returncode for one in first] == [2] * (AT_ONCE - 1), said
+            assert all("has a run mine already" in text for text in said), said
+        # Nobody listens any more: who had been waiting is refused.
+        _, why = running.communicate(timeout=600)
+        assert running.returncode == 3, why
+        assert "starting Spark" not in why
     rows = Store(uri).read("runs", columns=["run_id", "status", "exit_code"]).to_pylist()
-    assert sorted(row["run_id"] for row in rows) == [f"mine-{n}" for n in range(ATTEMPTS)]
-    assert {(row["status"], row["exit_code"]) for row in rows} == {("failed", 3)}
+    assert rows == [{"run_id": "mine", "status": "failed", "exit_code": 3}]
+
+
+def _first_to_end(processes: list[subprocess.Popen[str]], count: int) -> list[Any]:
+    deadline = time.monotonic() + 600
+    while len(ended := [one for one in processes if one.poll() is not None]) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return ended
 
 
 def _wait_for(uri: str) -> None:

@@ -14,7 +14,8 @@ import yaml
 from fault_records import Seen
 
 from bench_spark.config.broker import Broker, resolve_credentials
-from bench_spark.transports.leftovers import Wanted, sweeper_of
+from bench_spark.transports.leftovers import Wanted
+from bench_spark.transports.registry import sweeper_of
 
 ENDS_WITHIN_SECONDS = 10.0
 

@@ -27,6 +27,7 @@ from bench_spark.transports.base import (
     Part,
     Received,
     Signal,
+    Subscription,
     TransportContext,
     nothing_received,
 )
@@ -99,7 +100,9 @@ class WatchedTransport(LoopbackTransport):
 
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> LoopbackProducers:
         self._watch.at("open_producers")
-        return WatchedProducers(self._watch, self._broker, lanes, now_ns, self.confirms)
+        return WatchedProducers(
+            self._watch, self._broker, lanes, now_ns, self.capabilities.confirms
+        )
 
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
@@ -107,9 +110,9 @@ class WatchedTransport(LoopbackTransport):
         self._watch.at("open_consumers")
         return WatchedConsumers(self._watch, self._broker, lanes, now_ns, want)
 
-    def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
-        self._watch.at("depths")
-        return super().depths(destinations)
+    def backlog(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
+        self._watch.at("backlog")
+        return super().backlog(subscriptions)
 
     def delete(self, destinations: Sequence[Destination]) -> None:
         self._watch.deleted += [one.name or "" for one in destinations if one.declared]

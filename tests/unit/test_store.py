@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from bench_spark import store as store_module
-from bench_spark import tables
 from bench_spark.errors import StoreError, StoreNotReady
-from bench_spark.store import Store
+from bench_spark.store import delta as store_module
+from bench_spark.store.arrow import RUNS, SCHEMAS
+from bench_spark.store.delta import Store
+from bench_spark.store.schema import SCHEMA_NUMBER, SCHEMA_PROPERTY
 
 
 def runs(*names: str) -> pa.Table:
-    return pa.Table.from_pylist([{"run_id": name} for name in names], schema=tables.RUNS)
+    return pa.Table.from_pylist([{"run_id": name} for name in names], schema=RUNS)
 
 
 @pytest.fixture
@@ -26,10 +29,10 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_opening_creates_every_table_with_its_schema_and_number(store: Store) -> None:
-    for name, schema in tables.TABLES.items():
+    for name, schema in SCHEMAS.items():
         table = DeltaTable(store.table_uri(name))
         assert [field.name for field in table.schema().fields] == schema.names
-        assert table.metadata().configuration[tables.SCHEMA_PROPERTY] == str(tables.SCHEMA_NUMBER)
+        assert table.metadata().configuration[SCHEMA_PROPERTY] == str(SCHEMA_NUMBER)
         assert store.read(name).num_rows == 0
 
 
@@ -109,6 +112,65 @@ def test_runs_replaced_from_several_processes_at_once_all_get_through(store: Sto
     assert rows == {"r0": "valid", "r1": "valid", "r2": "valid"}
 
 
+def claimed_row(**columns: Any) -> dict[str, Any]:
+    return {
+        "run_id": "r1",
+        "scenario": "s",
+        "broker": "b",
+        "status": "running",
+        "started_at": datetime.now(UTC),
+        "tags": [("team", "blue")],
+        **columns,
+    }
+
+
+def test_a_run_that_was_refused_leaves_its_id_to_the_next(store: Store) -> None:
+    assert store.claim_run(claimed_row())
+    assert not store.claim_run(claimed_row())
+    assert store.end_run("r1", "failed", "down", 3)
+    assert store.claim_run(claimed_row(scenario="again"))
+    assert not store.claim_run(claimed_row())
+    rows = store.read("runs", columns=["scenario", "status", "tags"]).to_pylist()
+    assert rows == [{"scenario": "again", "status": "running", "tags": [("team", "blue")]}]
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_code", "measured_from"),
+    [("failed", 4, None), ("abandoned", 4, None), ("aborted", 130, None), ("failed", 3, "now")],
+)
+def test_a_run_that_came_to_its_load_keeps_its_id(
+    store: Store, status: str, exit_code: int, measured_from: str | None
+) -> None:
+    began = datetime.now(UTC) if measured_from else None
+    assert store.claim_run(claimed_row(measured_from=began))
+    assert store.end_run("r1", status, "why", exit_code)
+    assert not store.claim_run(claimed_row())
+
+
+def test_of_several_that_claim_one_id_one_gets_it(store: Store) -> None:
+    assert store.claim_run(claimed_row())
+    for _ in range(3):
+        assert store.end_run("r1", "failed", "down", 3)
+        together = threading.Barrier(4)
+
+        def claim(together: threading.Barrier = together) -> bool:
+            own = Store(store.uri)
+            together.wait()
+            return own.claim_run(claimed_row())
+
+        with ThreadPoolExecutor(4) as pool:
+            assert sorted(pool.map(lambda _: claim(), range(4))) == [False, False, False, True]
+    assert len(store.read("runs")) == 1
+
+
+def test_the_reason_of_an_end_may_be_any_text(store: Store) -> None:
+    reason = "it's \"so\": 'nobody' \\ {}"
+    assert store.claim_run(claimed_row())
+    assert store.end_run("r1", "failed", reason, 3)
+    assert not store.end_run("r1", "failed", "again", 3)
+    assert store.read("runs", columns=["reasons"])["reasons"].to_pylist() == [[reason]]
+
+
 def test_compacting_keeps_the_rows_and_leaves_one_file(store: Store) -> None:
     for number in range(5):
         store.append("runs", runs(f"r{number}"))
@@ -136,9 +198,9 @@ def test_a_handle_is_opened_anew_after_many_commits(
 
 
 def test_an_older_store_gets_the_columns_it_lacks_and_keeps_its_rows(tmp_path: Path) -> None:
-    older = pa.schema([field for field in tables.RUNS if field.name not in ("suite", "tags")])
+    older = pa.schema([field for field in RUNS if field.name not in ("suite", "tags")])
     table = DeltaTable.create(f"{tmp_path}/runs", schema=older)
-    assert tables.SCHEMA_PROPERTY not in table.metadata().configuration
+    assert SCHEMA_PROPERTY not in table.metadata().configuration
     Store(tmp_path).append("runs", pa.Table.from_pylist([{"run_id": "old"}], schema=older))
     store = Store(tmp_path).open()
     store.replace_run({"run_id": "new", "suite": "s", "tags": [("k", "v")]})
@@ -146,13 +208,13 @@ def test_an_older_store_gets_the_columns_it_lacks_and_keeps_its_rows(tmp_path: P
     assert rows["old"]["suite"] is None
     assert rows["new"]["tags"] == [("k", "v")]
     configuration = DeltaTable(store.table_uri("runs")).metadata().configuration
-    assert configuration[tables.SCHEMA_PROPERTY] == str(tables.SCHEMA_NUMBER)
+    assert configuration[SCHEMA_PROPERTY] == str(SCHEMA_NUMBER)
 
 
 def test_a_newer_store_is_refused(store: Store) -> None:
-    newer = str(tables.SCHEMA_NUMBER + 1)
+    newer = str(SCHEMA_NUMBER + 1)
     DeltaTable(store.table_uri("events")).alter.set_table_properties(
-        {tables.SCHEMA_PROPERTY: newer}, raise_if_not_exists=False
+        {SCHEMA_PROPERTY: newer}, raise_if_not_exists=False
     )
     with pytest.raises(StoreError, match=f"events has schema {newer}.*newer bench-spark"):
         Store(store.uri).open()

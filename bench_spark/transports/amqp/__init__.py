@@ -21,3 +21,50 @@ producers.py       sends batches, reports what became of them
 consumers.py       receives rows, acknowledges them
 transport.py       the Transport made of all these
 """
+
+from __future__ import annotations
+
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
+from bench_spark.transports.base import (
+    Capabilities,
+    Part,
+    Transport,
+    TransportContext,
+    TransportKind,
+)
+from bench_spark.transports.leftovers import Sweeper
+
+_LENGTH_LIMITS = ("x-max-length", "x-max-length-bytes")
+
+
+class _Amqp(TransportKind):
+    def make(self, context: TransportContext) -> Transport:
+        from bench_spark.transports.amqp.transport import AmqpTransport
+
+        return AmqpTransport(context)
+
+    def capabilities(self, scenario: Scenario) -> Capabilities:
+        amqp = scenario.amqp
+        return Capabilities(
+            confirms=amqp.confirms > 0 or amqp.producer_transaction > 0,
+            parts=frozenset({Part.BODY, Part.HEADERS}),
+            topologies=True,
+            pausable=True,
+            returns_unconsumed=amqp.immediate,
+            drops_overflow=any(name in amqp.queue.arguments for name in _LENGTH_LIMITS),
+        )
+
+    def check(self, scenario: Scenario, broker: Broker) -> None:
+        from bench_spark.transports.amqp import naming, policies
+
+        naming.refuse_impossible(scenario)
+        policies.refuse_impossible(scenario, broker)
+
+    def sweeper(self, context: TransportContext) -> Sweeper:
+        from bench_spark.transports.amqp.sweeping import AmqpSweeper
+
+        return AmqpSweeper(context)
+
+
+KIND = _Amqp()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bench_spark.core.clock import NowNs
+from bench_spark.transports.amqp import KIND
 from bench_spark.transports.amqp.consumers import AmqpConsumers
 from bench_spark.transports.amqp.lanes import LaneTerms
 from bench_spark.transports.amqp.layout import layout_for
@@ -31,6 +32,7 @@ from bench_spark.transports.sockets.reopening import ReopeningRule
 
 class AmqpTransport:
     def __init__(self, context: TransportContext) -> None:
+        self.capabilities = KIND.capabilities(context.scenario)
         self._layout = layout_for(context.scenario, context.run_id)
         self._amqp = self._layout.amqp
         self._access = access_for(context)
@@ -43,10 +45,6 @@ class AmqpTransport:
         self._producer_rule = ReopeningRule(seconds, self._restore_behind) if seconds else None
         self._queues: tuple[Destination, ...] = ()
         """That this agent has declared behind destinations that are no queues themselves."""
-
-    @property
-    def confirms(self) -> bool:
-        return self._amqp.confirms > 0 or self._amqp.producer_transaction > 0
 
     def probe(self) -> BrokerFacts:
         return probe(self._access, self._amqp)
@@ -82,11 +80,11 @@ class AmqpTransport:
     def _terms(self, lanes: Sequence[Lane], now_ns: NowNs, rule: ReopeningRule | None) -> LaneTerms:
         return LaneTerms(self._access, self._amqp, lanes, now_ns, rule, self._most_bytes)
 
-    def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
-        return self._topology.depths(destinations)
-
-    def left_in(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
-        queues = [self._layout.queue(one.index, is_declared=True) for one in subscriptions]
+    def backlog(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
+        if self._layout.wiring.is_plain:
+            queues = [one.destinations[0] for one in subscriptions]
+        else:
+            queues = [self._layout.queue(one.index, is_declared=True) for one in subscriptions]
         return self._topology.depths(queues)
 
     def delete(self, destinations: Sequence[Destination]) -> None:

@@ -4,3 +4,39 @@ messages.py        heads and bodies out of a stream of bytes, and messages as re
 producers.py       lanes that send requests and read answers
 transport.py       peers that send requests to us, and the Transport made of all these
 """
+
+from __future__ import annotations
+
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
+from bench_spark.transports.base import (
+    Capabilities,
+    Part,
+    Transport,
+    TransportContext,
+    TransportKind,
+)
+
+
+class _Http(TransportKind):
+    def make(self, context: TransportContext) -> Transport:
+        from bench_spark.transports.http.transport import HttpTransport
+
+        return HttpTransport(context)
+
+    def capabilities(self, scenario: Scenario) -> Capabilities:
+        return Capabilities(
+            confirms=True,
+            parts=frozenset({Part.BODY, Part.HEADERS}),
+            pausable=True,
+            answers=scenario.http.answer != "none",
+            listens=True,
+        )
+
+    def check(self, scenario: Scenario, broker: Broker) -> None:
+        from bench_spark.transports.http.transport import refuse_impossible
+
+        refuse_impossible(scenario, broker)
+
+
+KIND = _Http()

@@ -21,6 +21,7 @@ from bench_spark.transports.base import (
     Part,
     TransportContext,
 )
+from bench_spark.transports.http import KIND
 from bench_spark.transports.http.messages import (
     BadMessage,
     HttpParser,
@@ -232,9 +233,8 @@ class Peer(PlainWire):
 
 
 class HttpTransport(AddressedTransport):
-    confirms = True
-
     def __init__(self, context: TransportContext) -> None:
+        self.capabilities = KIND.capabilities(context.scenario)
         self._http = context.scenario.http
         super().__init__(context, self._http.consumer_uri, listens=True)
 

@@ -17,7 +17,62 @@ consumer_clients.py  the clients of those members; share groups by confluent-kaf
 transport.py         the Transport made of all these
 """
 
-from bench_spark.transports.kafka.settings import check_properties, size_limit
-from bench_spark.transports.kafka.transport import FILES_OF_CLIENT, KafkaTransport, clients_of
+from __future__ import annotations
 
-__all__ = ["FILES_OF_CLIENT", "KafkaTransport", "check_properties", "clients_of", "size_limit"]
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
+from bench_spark.transports.base import (
+    Capabilities,
+    Part,
+    SizeLimit,
+    Transport,
+    TransportContext,
+    TransportKind,
+)
+from bench_spark.transports.leftovers import Sweeper
+
+
+class _Kafka(TransportKind):
+    files_per_connection = 10
+    """Sockets to bootstrap server, broker and coordinator, and the pipes of librdkafka's threads:
+    some 8 were counted with one broker."""
+
+    def make(self, context: TransportContext) -> Transport:
+        from bench_spark.transports.kafka.transport import KafkaTransport
+
+        return KafkaTransport(context)
+
+    def capabilities(self, scenario: Scenario) -> Capabilities:
+        from bench_spark.transports.kafka.settings import wants_reports
+
+        return Capabilities(
+            confirms=bool(scenario.kafka.transaction_messages) or wants_reports(scenario),
+            parts=frozenset(Part),
+            topologies=True,
+            counts_by_reader=True,
+        )
+
+    def check(self, scenario: Scenario, broker: Broker) -> None:
+        from bench_spark.transports.kafka.settings import check_properties
+
+        check_properties(scenario, broker)
+
+    def size_limit(self, scenario: Scenario) -> SizeLimit:
+        from bench_spark.transports.kafka.settings import size_limit
+
+        return size_limit(scenario)
+
+    def connections(self, scenario: Scenario, producers: int, consumers: int) -> int:
+        """Clients of librdkafka."""
+        from bench_spark.transports.kafka.producers import MOST_CLIENTS
+
+        is_shared = not scenario.kafka.transaction_messages
+        return (min(producers, MOST_CLIENTS) if is_shared else producers) + consumers
+
+    def sweeper(self, context: TransportContext) -> Sweeper:
+        from bench_spark.transports.kafka.cluster import KafkaSweeper
+
+        return KafkaSweeper(context.broker, context.credentials)
+
+
+KIND = _Kafka()

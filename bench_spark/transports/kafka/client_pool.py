@@ -199,8 +199,7 @@ class ClientPool(Generic[ClientT]):
             self.close()
             raise BrokerUnreachable(f"{self._address}: {reason_of(error.args[0])}") from None
 
-    @property
-    def clients(self) -> int:
+    def connections(self, lanes: int) -> int:
         """How many librdkafka clients, each with a connection per broker, carry the lanes."""
         return len(self._clients)
 

@@ -47,7 +47,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused, BrokerUnreachable
-from bench_spark.transports.base import Lane, Part, Received, nothing_received
+from bench_spark.transports.base import Consumers, Lane, Part, Received, nothing_received
 from bench_spark.transports.kafka.client_pool import (
     ClientPool,
     Health,
@@ -350,7 +350,7 @@ class GroupMember(ThreadedClient):
 # -- all of an agent -----------------------------------------------------------------------------
 
 
-class KafkaConsumers(ClientPool[GroupMember]):
+class KafkaConsumers(ClientPool[GroupMember], Consumers):
     """See `bench_spark.transports.base.Consumers`."""
 
     def __init__(self, members: Sequence[MemberTerms], terms: ConsumerTerms) -> None:

@@ -31,6 +31,7 @@ from bench_spark.transports.base import (
     Headers,
     Lane,
     Outcomes,
+    Producers,
     Signal,
     common_tail_bytes,
 )
@@ -273,7 +274,7 @@ def _listen(library: Any, configuration: int) -> None:
 # -- all of an agent -----------------------------------------------------------------------------
 
 
-class KafkaProducers(ClientPool[ProducerClient]):
+class KafkaProducers(ClientPool[ProducerClient], Producers):
     """See `bench_spark.transports.base.Producers`. The lane of number n has the client n modulo
     their count."""
 

@@ -28,7 +28,7 @@ from bench_spark.config.fields import ClientProperties, value_text
 from bench_spark.config.models import Scenario
 from bench_spark.config.problems import nearest
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.base import TransportContext
+from bench_spark.transports.base import SizeLimit, TransportContext
 from bench_spark.transports.kafka.property_names import PROPERTY_NAMES
 
 Properties = dict[str, Any]
@@ -108,19 +108,19 @@ def _record_bytes(scenario: Scenario) -> int:
     return scenario.largest_body_bytes + _bytes_around_body(scenario)
 
 
-def size_limit(scenario: Scenario) -> tuple[int, str] | None:
+def size_limit(scenario: Scenario) -> SizeLimit:
     """The largest body that the scenario's own properties let through, and which of them says so;
-    None where nothing is said, because then room is made for whatever is sent."""
+    where nothing is said, room is made for whatever is sent."""
     given = (
         ("kafka.topic.properties", scenario.kafka.topic.properties, "max.message.bytes"),
         ("kafka.producer", scenario.kafka.producer, "message.max.bytes"),
     )
     limits = [
-        (int(properties[name]) - _bytes_around_body(scenario), f"{section}.{name}")
+        SizeLimit(int(properties[name]) - _bytes_around_body(scenario), f"{section}.{name}")
         for section, properties, name in given
         if str(properties.get(name, "")).isdecimal()
     ]
-    return min(limits, default=None)
+    return min(limits, default=SizeLimit())
 
 
 def admin_properties(broker: Broker, credentials: Credentials) -> Properties:

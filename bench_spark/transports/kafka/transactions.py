@@ -35,6 +35,7 @@ from bench_spark.transports.base import (
     Lane,
     OutcomeKind,
     Outcomes,
+    Producers,
     joined_outcomes,
 )
 from bench_spark.transports.kafka.client_pool import (
@@ -287,7 +288,7 @@ def _made_producer(properties: Properties, health: Health) -> Producer:
         raise ConfigurationError(f"kafka.producer: {error.args[0].str()}") from None
 
 
-class TransactionalProducers(ClientPool[Transactor]):
+class TransactionalProducers(ClientPool[Transactor], Producers):
     """See `bench_spark.transports.base.Producers`."""
 
     def __init__(

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused, BrokerUnreachable
 from bench_spark.transports.base import (
@@ -20,13 +19,14 @@ from bench_spark.transports.base import (
     Subscription,
     TransportContext,
 )
+from bench_spark.transports.kafka import KIND
 from bench_spark.transports.kafka.cluster import Cluster, Left, Logs, summed
 from bench_spark.transports.kafka.consumer_clients import ConsumerClient, ShareClient
 from bench_spark.transports.kafka.consumers import ConsumerTerms, KafkaConsumers, MemberTerms
 from bench_spark.transports.kafka.interface_check import client_library, require_interface
 from bench_spark.transports.kafka.message_block import KeyRule, common_headers
 from bench_spark.transports.kafka.message_reader import Position
-from bench_spark.transports.kafka.producers import MOST_CLIENTS, KafkaProducers, ProducerTerms
+from bench_spark.transports.kafka.producers import KafkaProducers, ProducerTerms
 from bench_spark.transports.kafka.release import ask_release
 from bench_spark.transports.kafka.settings import (
     consumer_properties,
@@ -39,7 +39,6 @@ from bench_spark.transports.kafka.settings import (
     topic_pattern,
     topic_properties,
     transactional_id,
-    wants_reports,
 )
 from bench_spark.transports.kafka.transactions import TransactionalProducers
 
@@ -48,30 +47,16 @@ MOST_COUNTED_MESSAGES = 100_000
 offsets, which are a little more."""
 
 
-FILES_OF_CLIENT = 10
-"""Sockets to bootstrap server, broker and coordinator, and the pipes of librdkafka's threads: some
-8 were counted with one broker."""
-
-
-def clients_of(scenario: Scenario, producers: int, consumers: int) -> int:
-    """How many clients of librdkafka carry so many lanes."""
-    is_shared = not scenario.kafka.transaction_messages
-    return (min(producers, MOST_CLIENTS) if is_shared else producers) + consumers
-
-
 class KafkaTransport:
     """See `bench_spark.transports.base.Transport`. Making one connects to nothing."""
 
     def __init__(self, context: TransportContext) -> None:
+        self.capabilities = KIND.capabilities(context.scenario)
         self._context = context
         self._scenario = context.scenario
         self._broker = context.broker
         self._wiring = context.scenario.wiring
         self._group = group_of(context.run_id)
-
-    @property
-    def confirms(self) -> bool:
-        return bool(self._scenario.kafka.transaction_messages) or wants_reports(self._scenario)
 
     def _group_of(self, subscription: int) -> str:
         return group_of(self._context.run_id, subscription if self._wiring.copies > 1 else None)
@@ -193,7 +178,7 @@ class KafkaTransport:
             self._address,
             now_ns,
             self._scenario.reconnect_seconds,
-            confirms=self.confirms,
+            confirms=self.capabilities.confirms,
             keys=KeyRule.of(self._scenario.kafka),
             headers=common_headers(self._scenario.kafka),
         )
@@ -238,16 +223,8 @@ class KafkaTransport:
     def _is_shared(self) -> bool:
         return self._scenario.kafka.group == "share"
 
-    def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
+    def backlog(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
         """End of the log minus what the run's group has committed; a share group does not tell."""
-        if self._is_shared:
-            return tuple(None for _ in destinations)
-        with self._cluster() as cluster:
-            logs = self._logs(cluster, destinations)
-            left = self._left(cluster, logs, self._group)
-        return tuple(left.in_topic(self._name(one), one.declared) for one in destinations)
-
-    def left_in(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
         if self._is_shared:
             return tuple(None for _ in subscriptions)
         with self._cluster() as cluster:

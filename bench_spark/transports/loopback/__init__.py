@@ -15,9 +15,15 @@ producers.py, consumers.py
 transport.py       the Transport made of all these
 """
 
+from __future__ import annotations
+
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
+from bench_spark.transports.base import Capabilities, Transport, TransportContext, TransportKind
 from bench_spark.transports.loopback.consumers import LoopbackConsumers
 from bench_spark.transports.loopback.producers import LoopbackProducers
 from bench_spark.transports.loopback.transport import (
+    CAPABILITIES,
     DEFAULT_CAPACITY_MESSAGES,
     LoopbackTransport,
     refuse_impossible,
@@ -25,8 +31,25 @@ from bench_spark.transports.loopback.transport import (
 
 __all__ = [
     "DEFAULT_CAPACITY_MESSAGES",
+    "KIND",
     "LoopbackConsumers",
     "LoopbackProducers",
     "LoopbackTransport",
-    "refuse_impossible",
 ]
+
+
+class _Loopback(TransportKind):
+    def make(self, context: TransportContext) -> Transport:
+        return LoopbackTransport(context)
+
+    def capabilities(self, scenario: Scenario) -> Capabilities:
+        return CAPABILITIES
+
+    def check(self, scenario: Scenario, broker: Broker) -> None:
+        refuse_impossible(scenario)
+
+    def connections(self, scenario: Scenario, producers: int, consumers: int) -> int:
+        return 0
+
+
+KIND = _Loopback()

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from bench_spark.core.clock import NowNs
-from bench_spark.transports.base import I64, Lane, Part, Received, Signal, nothing_received
+from bench_spark.transports.base import (
+    I64,
+    Consumers,
+    Lane,
+    Part,
+    Received,
+    Signal,
+    nothing_received,
+)
 from bench_spark.transports.batches import RECEIVED_DTYPE
 from bench_spark.transports.loopback.chunks import Chunk, deliver
 from bench_spark.transports.loopback.memory import Bell, MemoryBroker, Queue
@@ -40,7 +48,7 @@ class _Inlet:
         return self._turns[1]
 
 
-class LoopbackConsumers:
+class LoopbackConsumers(Consumers):
     def __init__(
         self,
         broker: MemoryBroker,

@@ -12,6 +12,7 @@ from bench_spark.transports.base import (
     Lane,
     OutcomeKind,
     Outcomes,
+    Producers,
     Signal,
     joined_outcomes,
 )
@@ -19,7 +20,7 @@ from bench_spark.transports.loopback.chunks import chunk_of
 from bench_spark.transports.loopback.memory import Bell, MemoryBroker, Queue
 
 
-class LoopbackProducers:
+class LoopbackProducers(Producers):
     def __init__(
         self, broker: MemoryBroker, lanes: Sequence[Lane], now_ns: NowNs, confirms: bool
     ) -> None:

@@ -12,6 +12,7 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.transports.base import (
     HEAD_ONLY,
     BrokerFacts,
+    Capabilities,
     Destination,
     Lane,
     Part,
@@ -24,6 +25,8 @@ from bench_spark.transports.loopback.producers import LoopbackProducers
 
 DEFAULT_CAPACITY_MESSAGES = 65536
 """Per destination."""
+
+CAPABILITIES = Capabilities(parts=frozenset(Part), topologies=True, pausable=True)
 
 _BROKERS: dict[str, MemoryBroker] = {}
 """By run id: transports of one run in one process meet here."""
@@ -49,15 +52,11 @@ class LoopbackTransport:
         self._run_id = context.run_id
         self._capacity_messages = capacity_messages
         self._has_consumers = context.scenario.consumers > 0
-        self._confirms = confirms
+        self.capabilities = replace(CAPABILITIES, confirms=confirms)
         self._wiring = context.scenario.wiring
         self._broker = _BROKERS.setdefault(context.run_id, MemoryBroker(self._wiring))
         self._broker.users += 1
         self._is_closed = False
-
-    @property
-    def confirms(self) -> bool:
-        return self._confirms
 
     def probe(self) -> BrokerFacts:
         return BrokerFacts(
@@ -87,19 +86,20 @@ class LoopbackTransport:
         return tuple(replace(one, name=self._broker.find(one).name) for one in named)
 
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> LoopbackProducers:
-        return LoopbackProducers(self._broker, lanes, now_ns, self._confirms)
+        return LoopbackProducers(self._broker, lanes, now_ns, self.capabilities.confirms)
 
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
     ) -> LoopbackConsumers:
         return LoopbackConsumers(self._broker, lanes, now_ns, want)
 
-    def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
-        queues = (self._broker.queues.get(one.name or "") for one in destinations)
+    def backlog(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
+        if self._wiring.is_plain:
+            behind = [one.destinations[0] for one in subscriptions]
+        else:
+            behind = [self._broker.subscribed(one.index) for one in subscriptions]
+        queues = (self._broker.queues.get(one.name or "") for one in behind)
         return tuple(None if queue is None else queue.depth for queue in queues)
-
-    def left_in(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
-        return self.depths([self._broker.subscribed(one.index) for one in subscriptions])
 
     def delete(self, destinations: Sequence[Destination]) -> None:
         made = destinations

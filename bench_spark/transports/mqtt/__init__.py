@@ -9,3 +9,45 @@ consumers.py       messages received, and their acknowledgements
 control.py         a connection for single requests: what a broker is, what killed runs have left
 transport.py       the Transport made of all these
 """
+
+from __future__ import annotations
+
+from bench_spark.config.broker import Broker
+from bench_spark.config.models import Scenario
+from bench_spark.transports.base import (
+    Capabilities,
+    Part,
+    Transport,
+    TransportContext,
+    TransportKind,
+)
+from bench_spark.transports.leftovers import Sweeper
+
+
+class _Mqtt(TransportKind):
+    def make(self, context: TransportContext) -> Transport:
+        from bench_spark.transports.mqtt.transport import MqttTransport
+
+        return MqttTransport(context)
+
+    def capabilities(self, scenario: Scenario) -> Capabilities:
+        has_headers = scenario.mqtt.version == "5"
+        return Capabilities(
+            confirms=scenario.mqtt.qos > 0,
+            parts=frozenset({Part.BODY, Part.HEADERS}) if has_headers else frozenset({Part.BODY}),
+            topologies=True,
+            pausable=True,
+        )
+
+    def check(self, scenario: Scenario, broker: Broker) -> None:
+        from bench_spark.transports.mqtt import topics
+
+        topics.refuse_impossible(scenario)
+
+    def sweeper(self, context: TransportContext) -> Sweeper:
+        from bench_spark.transports.mqtt.control import MqttSweeper
+
+        return MqttSweeper(context)
+
+
+KIND = _Mqtt()

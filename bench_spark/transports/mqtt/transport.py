@@ -16,7 +16,7 @@ from bench_spark.transports.base import (
     Subscription,
     TransportContext,
 )
-from bench_spark.transports.mqtt import topics
+from bench_spark.transports.mqtt import KIND, topics
 from bench_spark.transports.mqtt.connection import MqttProtocol, access_for
 from bench_spark.transports.mqtt.consumers import MqttConsumers
 from bench_spark.transports.mqtt.control import Control, probe
@@ -29,6 +29,7 @@ from bench_spark.transports.sockets.reopening import ReopeningRule
 
 class MqttTransport:
     def __init__(self, context: TransportContext) -> None:
+        self.capabilities = KIND.capabilities(context.scenario)
         self._scenario = context.scenario
         self._mqtt = context.scenario.mqtt
         self._run_id = context.run_id
@@ -37,10 +38,6 @@ class MqttTransport:
         self._layout = Layout(context.scenario, context.run_id)
         seconds = context.scenario.reconnect_seconds
         self._rule = ReopeningRule(seconds, _nothing_to_restore) if seconds else None
-
-    @property
-    def confirms(self) -> bool:
-        return self._mqtt.qos > 0
 
     def probe(self) -> BrokerFacts:
         own = f"probe-{secrets.token_hex(4)}"
@@ -87,14 +84,11 @@ class MqttTransport:
             most_bytes=self._scenario.most_arriving_bytes,
         )
 
-    def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
+    def backlog(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
         """A topic keeps nothing, and what a broker had for a consumer was fetched when that one
         detached; unless it was slow on purpose, and then nobody knows."""
         is_unknown = self._mqtt.qos > 0 and self._scenario.consumer.is_slow
-        return tuple(None if is_unknown else 0 for _ in destinations)
-
-    def left_in(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
-        return self.depths([Destination(one.index) for one in subscriptions])
+        return tuple(None if is_unknown else 0 for _ in subscriptions)
 
     def delete(self, destinations: Sequence[Destination]) -> None:
         """Only a retained message can be there: an empty one takes its place."""

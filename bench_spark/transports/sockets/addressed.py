@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bench_spark.transports.base import Destination, TransportContext
+from bench_spark.transports.base import Destination, Subscription, TransportContext
 from bench_spark.transports.sockets.dialling import SocketAccess
 from bench_spark.transports.sockets.places import Doors, Place, Places
 from bench_spark.transports.sockets.plain import access_to
@@ -37,9 +37,9 @@ class AddressedTransport:
     def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         return self.declare(destinations)
 
-    def depths(self, destinations: Sequence[Destination]) -> tuple[int | None, ...]:
+    def backlog(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
         """An address keeps nothing: what did not arrive is lost."""
-        return tuple(0 for _ in destinations)
+        return tuple(0 for _ in subscriptions)
 
     def delete(self, destinations: Sequence[Destination]) -> None:
         self._doors.close()

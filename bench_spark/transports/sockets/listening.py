@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from bench_spark.config.broker import Broker
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused, ConfigurationError
-from bench_spark.transports.base import Received, Signal, nothing_received
+from bench_spark.transports.base import Consumers, Received, Signal, nothing_received
 from bench_spark.transports.sockets.arrivals import Arrivals, ReadBuffer
 from bench_spark.transports.sockets.line import GOODBYE_SECONDS
 from bench_spark.transports.sockets.loop import Loop
@@ -67,7 +67,7 @@ MakePeer = Callable[[socket.socket, Loop, NowNs, ReadBuffer, int], PlainWire]
 """A connection for the peer of that number."""
 
 
-class ListeningConsumers:
+class ListeningConsumers(Consumers):
     """See `bench_spark.transports.base.Consumers`."""
 
     def __init__(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from bench_spark.transports.base import Received, nothing_received
+from bench_spark.transports.base import Consumers, Received, nothing_received
 from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.lanes import Lanes, LaneT
 from bench_spark.transports.sockets.line import DialogueT, OpenedT
 
 
-class ReceivingLanes(Lanes[LaneT, DialogueT, OpenedT]):
+class ReceivingLanes(Lanes[LaneT, DialogueT, OpenedT], Consumers):
     _arrivals: Arrivals
     """What the lanes have decoded; whoever uses it makes it before it opens them."""
     _held: frozenset[int] = frozenset()

@@ -16,6 +16,7 @@ from bench_spark.transports.base import (
     U16,
     Batch,
     Headers,
+    Producers,
     Tails,
     common_tail_bytes,
     each_tail,
@@ -95,7 +96,7 @@ def _zeros(size: int) -> bytes:
     return bytes(size)
 
 
-class SendingLanes(Lanes[LaneT, DialogueT, OpenedT]):
+class SendingLanes(Lanes[LaneT, DialogueT, OpenedT], Producers):
     # -- what a protocol adds ----------------------------------------------------------------------
 
     def _allowed(self, lane: LaneT) -> int:

@@ -38,6 +38,7 @@ from bench_spark.transports.sockets.plain import PlainProtocol, PlainWire
 from bench_spark.transports.sockets.receiving import ReceivingLanes
 from bench_spark.transports.sockets.reopening import ReopeningRule
 from bench_spark.transports.sockets.sending import Load, SendingLanes
+from bench_spark.transports.tcp import KIND
 from bench_spark.transports.tcp.framing import Parser, framing_of, parser_of, size_limit
 
 NAME = "TCP"
@@ -204,9 +205,8 @@ class TcpConsumers(ReceivingLanes[TcpLane, ReceivingConnection, ReceivingConnect
 
 
 class TcpTransport(AddressedTransport):
-    confirms = False
-
     def __init__(self, context: TransportContext) -> None:
+        self.capabilities = KIND.capabilities(context.scenario)
         self._tcp = context.scenario.tcp
         super().__init__(context, self._tcp.consumer_uri, listens=self._tcp.consumer == "listen")
 

@@ -32,7 +32,7 @@ def refused(*lanes: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
 
 def test_the_others_go_on_and_the_full_lane_catches_up_when_it_has_room() -> None:
     flow, crowd = round_robin(3, owes=True), Crowd(1)
-    backpressure = Backpressure(crowd, flow)
+    backpressure = Backpressure(crowd.full_among, flow)
     assert backpressure.put(refused(1, 2, 0), now_ns=0)
     assert dealt(flow, 6) == [0, 2, 0, 2]
     crowd.full.clear()
@@ -45,13 +45,13 @@ def test_the_others_go_on_and_the_full_lane_catches_up_when_it_has_room() -> Non
 
 def test_a_lane_that_has_room_after_all_is_not_set_aside() -> None:
     flow = round_robin(2, owes=True)
-    assert not Backpressure(Crowd(), flow).put(refused(0, 1), now_ns=0)
+    assert not Backpressure(Crowd().full_among, flow).put(refused(0, 1), now_ns=0)
     assert dealt(flow, 4) == [0, 1, 0, 1]
 
 
 def test_a_lane_that_is_down_is_not_taken_back() -> None:
     flow, crowd = round_robin(2, owes=True), Crowd(0)
-    backpressure = Backpressure(crowd, flow)
+    backpressure = Backpressure(crowd.full_among, flow)
     backpressure.put(refused(0), now_ns=0)
     backpressure.forget(0)
     flow.suspend(0)
@@ -62,7 +62,7 @@ def test_a_lane_that_is_down_is_not_taken_back() -> None:
 
 def test_when_all_are_full_nothing_is_dealt_until_one_has_room() -> None:
     flow, crowd = round_robin(2, owes=True), Crowd(0, 1)
-    backpressure = Backpressure(crowd, flow)
+    backpressure = Backpressure(crowd.full_among, flow)
     backpressure.put(refused(0, 1), now_ns=0)
     assert dealt(flow, 4) == []
     crowd.full = {0}

@@ -23,7 +23,7 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan, with_rows
 from bench_spark.spark import dataset_rows
 from bench_spark.spark.dataset_rows import write_columns
-from bench_spark.transports.registry import SizeLimit
+from bench_spark.transports.base import SizeLimit
 
 BINARY = pa.binary()
 HEADERS = pa.map_(pa.string(), BINARY)

@@ -10,7 +10,7 @@ from bench_spark.config.broker import Broker, Tls
 from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports.base import Part
-from bench_spark.transports.registry import fitted, parts_of
+from bench_spark.transports.registry import fitted, kind_of
 from bench_spark.transports.sockets.places import Place, Places
 
 
@@ -138,4 +138,4 @@ def test_each_protocol_has_the_parts_that_its_messages_have(
     broker: dict[str, Any], section: dict[str, Any], parts: set[Part]
 ) -> None:
     scenario = Scenario.model_validate(section)
-    assert parts_of(Broker.model_validate(broker), scenario) == parts
+    assert kind_of(Broker.model_validate(broker)).capabilities(scenario).parts == parts

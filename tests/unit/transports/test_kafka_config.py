@@ -13,17 +13,19 @@ from bench_spark.config.loader import load_scenario
 from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports.base import TransportContext
-from bench_spark.transports.kafka import KafkaTransport, check_properties, size_limit
 from bench_spark.transports.kafka.property_names import PROPERTY_NAMES
 from bench_spark.transports.kafka.settings import (
     admin_properties,
+    check_properties,
     consumer_properties,
     producer_properties,
+    size_limit,
     topic_name,
     topic_pattern,
     topic_properties,
     transactional_id,
 )
+from bench_spark.transports.kafka.transport import KafkaTransport
 
 NOBODY = Broker(name="nobody", kind="kafka", bootstrap_servers="127.0.0.1:1")
 
@@ -79,7 +81,7 @@ def test_only_a_report_by_the_broker_is_a_confirmation(
     producer: dict[str, Any], confirms: bool
 ) -> None:
     given = context(kafka={"producer": producer})
-    assert KafkaTransport(given).confirms is confirms
+    assert KafkaTransport(given).capabilities.confirms is confirms
     assert producer_properties(given).get("delivery.report.only.error", False) is not confirms
 
 
@@ -232,7 +234,7 @@ def test_a_load_that_could_never_fill_a_transaction_is_refused(
 
 def test_transactions_are_confirmed_by_their_commit_and_read_when_committed() -> None:
     given = context(kafka={"transaction_messages": 10})
-    assert KafkaTransport(given).confirms
+    assert KafkaTransport(given).capabilities.confirms
     assert producer_properties(given)["delivery.report.only.error"] is True
     assert consumer_properties(given)["isolation.level"] == "read_committed"
     other = {"transaction_messages": 10, "consumer": {"isolation.level": "read_uncommitted"}}

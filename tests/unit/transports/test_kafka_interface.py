@@ -15,7 +15,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.doctor.checks import program_checks
 from bench_spark.errors import EXIT_PREFLIGHT, ConfigurationError, EnvironmentNotReady
 from bench_spark.transports.base import TransportContext
-from bench_spark.transports.kafka import KafkaTransport, interface_check, kernels, librdkafka
+from bench_spark.transports.kafka import interface_check, kernels, librdkafka
 from bench_spark.transports.kafka.interface_check import (
     client_library,
     interface_difference,
@@ -29,6 +29,7 @@ from bench_spark.transports.kafka.librdkafka import (
     QuietLog,
     library,
 )
+from bench_spark.transports.kafka.transport import KafkaTransport
 
 VERSIONS = (
     f"confluent-kafka {confluent_kafka.version()} / librdkafka {confluent_kafka.libversion()[0]}"

@@ -16,7 +16,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.errors import BrokerRefused, ConfigurationError
 from bench_spark.transports import loopback
-from bench_spark.transports.base import Batch, Destination, Lane, TransportContext
+from bench_spark.transports.base import Batch, Destination, Lane, TransportContext, alone
 
 _runs = itertools.count()
 
@@ -53,7 +53,7 @@ def test_a_full_destination_refuses_from_the_first_message_that_does_not_fit() -
     one, two = made.declare([Destination(0), Destination(1)])
     producers = made.open_producers([Lane(0, (one,)), Lane(1, (two,))], time.time_ns)
     assert producers.send(numbered(8, lanes=[0, 0, 1, 0, 0, 1, 1, 1])) == 4
-    assert made.depths([one, two]) == (3, 1)
+    assert made.backlog(alone([one, two])) == (3, 1)
     consumers = made.open_consumers([Lane(0, (one,))], time.time_ns)
     consumers.attach()
     assert select.select([producers.descriptor], [], [], 0)[0] == []
@@ -86,7 +86,7 @@ def test_transports_of_one_run_meet_and_those_of_another_do_not() -> None:
     [again] = second.declare([Destination(0)])
     assert (declared.declared, again.declared) == (True, False)
     second.delete([again])
-    assert first.depths([declared]) == (0,)
+    assert first.backlog(alone([declared])) == (0,)
     with pytest.raises(BrokerRefused, match="loopback-0"):
         transport().open_producers([Lane(0, (declared,))], time.time_ns)
 
@@ -96,9 +96,9 @@ def test_the_memory_goes_with_the_last_transport_of_the_run() -> None:
     first, second = transport(run_id), transport(run_id)
     [declared] = first.declare([Destination(0)])
     first.close()
-    assert second.depths([declared]) == (0,)
+    assert second.backlog(alone([declared])) == (0,)
     second.close()
-    assert transport(run_id).depths([declared]) == (None,)
+    assert transport(run_id).backlog(alone([declared])) == (None,)
 
 
 def test_split_placement_is_refused() -> None:

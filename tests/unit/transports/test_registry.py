@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import metadata
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,8 +13,7 @@ from bench_spark.config.broker import Broker, Credentials
 from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports import registry
-from bench_spark.transports.base import TransportContext
-from bench_spark.transports.kafka import FILES_OF_CLIENT
+from bench_spark.transports.base import Transport, TransportContext, TransportKind
 
 OTHER = Broker(name="mine", kind="other", transport="stomp", uri="stomp://127.0.0.1")
 BROKERS = {
@@ -86,6 +85,46 @@ def test_others_add_a_transport_by_an_entry_point(monkeypatch: pytest.MonkeyPatc
     assert made.context.run_id == "run"
 
 
+class ThirdKind(TransportKind):
+    def make(self, context: TransportContext) -> Transport:
+        made: Any = ThirdParty(context)
+        return cast(Transport, made)
+
+    def check(self, scenario: Scenario, broker: Broker) -> None:
+        if scenario.producers > 3:
+            raise ConfigurationError("producers: three at most")
+
+
+THIRD_KIND = ThirdKind()
+
+
+def test_or_by_one_that_says_more_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = metadata.EntryPoint("stomp", f"{__name__}:THIRD_KIND", registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry, "entry_points", lambda **wanted: [offered])
+    assert isinstance(registry.make_transport(context(OTHER)), ThirdParty)
+    with pytest.raises(ConfigurationError, match="three at most"):
+        registry.refuse_impossible(Scenario(producers=4), OTHER)
+
+
+@pytest.mark.parametrize(
+    ("keys", "refusal"),
+    [
+        ({"topology": "fan-out"}, "topology: kind other cannot do fan-out"),
+        (
+            {"consumer": {"processing_us": 5}},
+            "consumer: consumers of kind other cannot be slowed down",
+        ),
+    ],
+)
+def test_what_a_transport_does_not_say_it_can_do_is_refused(
+    monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any], refusal: str
+) -> None:
+    offered = metadata.EntryPoint("stomp", f"{__name__}:ThirdParty", registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry, "entry_points", lambda **wanted: [offered])
+    with pytest.raises(ConfigurationError, match=refusal):
+        registry.refuse_impossible(Scenario.model_validate(keys), OTHER)
+
+
 def test_no_client_library_is_loaded_before_it_is_needed() -> None:
     program = (
         "import sys; import bench_spark.transports.registry;"
@@ -101,12 +140,12 @@ def test_no_client_library_is_loaded_before_it_is_needed() -> None:
     ("broker", "keys", "connections", "files"),
     [
         ({"kind": "amqp", "uri": "amqp://h/"}, {}, 1010, 1),
-        ({"kind": "kafka", "bootstrap_servers": "h"}, {}, 14, FILES_OF_CLIENT),
+        ({"kind": "kafka", "bootstrap_servers": "h"}, {}, 14, 10),
         (
             {"kind": "kafka", "bootstrap_servers": "h"},
             {"kafka": {"transaction_messages": 5}},
             1010,
-            FILES_OF_CLIENT,
+            10,
         ),
         ({"kind": "loopback"}, {}, 0, 1),
     ],
@@ -115,5 +154,6 @@ def test_lanes_are_so_many_connections_with_so_many_files(
     broker: dict[str, Any], keys: dict[str, Any], connections: int, files: int
 ) -> None:
     where = Broker.model_validate(broker)
-    assert registry.connections_of(Scenario.model_validate(keys), where, 1000, 10) == connections
-    assert registry.files_of_connection(where) == files
+    kind = registry.kind_of(where)
+    assert kind.connections(Scenario.model_validate(keys), 1000, 10) == connections
+    assert kind.files_per_connection == files
