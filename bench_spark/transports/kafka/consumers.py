@@ -59,7 +59,7 @@ from bench_spark.transports.kafka.consumer_clients import (
     POLL_SECONDS,
     ClientMaker,
     CommittedPlace,
-    Listener,
+    GroupCallbacks,
     Membership,
 )
 from bench_spark.transports.kafka.librdkafka import LOGGER, reason_of
@@ -156,8 +156,8 @@ class MemberTerms:
 class GroupMember(ThreadedClient):
     """A client, and the only thread that uses it."""
 
-    PATIENCE_SECONDS = 5.0
-    PATIENCE_WHEN_LOST_SECONDS = 0.5
+    LEAVE_SECONDS = 5.0
+    LEAVE_WHEN_LOST_SECONDS = 0.5
     """librdkafka blocks until the commit under way has failed, at the end of the session (45 s)."""
 
     def __init__(
@@ -193,7 +193,7 @@ class GroupMember(ThreadedClient):
                 self._route_of_topic,
                 terms.want,
                 terms.now_ns,
-                Listener(
+                GroupCallbacks(
                     on_error=self.health.on_error,
                     on_commit=self._on_commit,
                     on_assign=self._on_assign,

@@ -32,7 +32,6 @@ from bench_spark.transports.kafka.kernels import (
     ERRORS,
     FETCH_DTYPE,
     FIRST_ERROR,
-    MESSAGE_DTYPE,
     PLACE_DTYPE,
     PROBLEM,
     Records,
@@ -42,7 +41,7 @@ from bench_spark.transports.kafka.kernels import (
     read_messages,
     read_reports,
 )
-from bench_spark.transports.kafka.librdkafka import kafka_error, text_of
+from bench_spark.transports.kafka.librdkafka import MESSAGE_DTYPE, kafka_error, text_of
 from bench_spark.transports.kafka.message_block import KeptHeads
 
 COUNT, NEXT, ROWS, TOUCHED, NUMBER, LANE, FIRST_NS, REST_NS, KEEPS = range(9)
@@ -70,7 +69,7 @@ class Fetched:
     problems: Sequence[tuple[str, KafkaError]] = ()
 
 
-class FetchedPlaces:
+class PartitionTable:
     """The topic partitions that messages came from, by librdkafka's handles of their topics."""
 
     def __init__(self, route_of_topic: Mapping[str, int], name_of: Callable[[int], str]) -> None:
@@ -83,8 +82,8 @@ class FetchedPlaces:
     def _make_table(self, slots: int) -> None:
         self.table: Records = np.zeros(slots, PLACE_DTYPE)
         # Single numbers come out of memory views at a fifth of what they cost out of arrays.
-        self._touched = memoryview(self.table["touched"])
-        self._next_offsets = memoryview(self.table["next_offset"])
+        self._touched = self.table["touched"].data
+        self._next_offsets = self.table["next_offset"].data
 
     def add(self, topic: int, partition: int) -> None:
         if 2 * (len(self._positions) + 1) > len(self.table):
@@ -127,9 +126,9 @@ class MessageReader:
         self._lane = lane
         self._want = want
         self._keeps = bool(want)
-        self.places = FetchedPlaces(route_of_topic, self._topic_name)
+        self.places = PartitionTable(route_of_topic, self._topic_name)
         self._state: Records = np.zeros(1, FETCH_DTYPE)
-        self._numbers = memoryview(self._state.view(np.int64))
+        self._numbers = self._state.view(np.int64).data
         """The same, number by number."""
         self._number = 0
         self._fresh: Rows = np.empty(0, RECEIVED_DTYPE)

@@ -38,7 +38,6 @@ from bench_spark.transports.base import (
 from bench_spark.transports.kafka.client_pool import ClientPool, Health, Wakeup
 from bench_spark.transports.kafka.kernels import (
     GROUP_DTYPE,
-    MESSAGE_DTYPE,
     Records,
     group_by_target,
 )
@@ -48,6 +47,7 @@ from bench_spark.transports.kafka.librdkafka import (
     EVENT_DELIVERY_REPORTS,
     EVENT_ERROR,
     EVENT_LOG,
+    MESSAGE_DTYPE,
     PRODUCER,
     PURGE_IN_FLIGHT,
     PURGE_QUEUE,
@@ -111,7 +111,7 @@ class ProducerClient:
         self._reports = reports
         self._now_ns = now_ns
         self._wakeup = health.wakeup
-        self._native = NativeClient(PRODUCER, properties, _listen)
+        self._native = NativeClient(PRODUCER, properties, _wanted_events)
         self._library = self._native.library
         self._queue = self._native.queue
         descriptor = self._wakeup.write_descriptor
@@ -187,7 +187,7 @@ class ProducerClient:
                 library.event_message_array(event, reports.addresses(count), count)
                 reports.read(count, at_ns, self.health)
             else:
-                self._hear(event)
+                self._handle_other_event(event)
             library.event_destroy(event)
             if len(reports) >= most:
                 self._wakeup.wake()  # There may be more, of which librdkafka has told already.
@@ -195,9 +195,9 @@ class ProducerClient:
         else:
             self._wakeup.wake()
         if self.health.is_doubtful:
-            self._ask_whether_it_is_there()
+            self._start_examination()
 
-    def _hear(self, event: int) -> None:
+    def _handle_other_event(self, event: int) -> None:
         """An error or a line of the log."""
         kind = self._library.event_type(event)
         if kind == EVENT_ERROR:
@@ -215,7 +215,7 @@ class ProducerClient:
 
     # -- whether the cluster is there ------------------------------------------------------------
 
-    def _ask_whether_it_is_there(self) -> None:
+    def _start_examination(self) -> None:
         with self._examining:
             if self._is_examined or self._is_ending.is_set():
                 return
@@ -246,7 +246,7 @@ class ProducerClient:
             if is_empty or time.monotonic() >= deadline:
                 return
 
-    def stop_asking(self) -> None:
+    def stop_examining(self) -> None:
         """Whether the cluster is there; a question under way takes up to two seconds."""
         self._is_ending.set()
 
@@ -267,7 +267,7 @@ class ProducerClient:
         return True
 
 
-def _listen(library: Any, configuration: int) -> None:
+def _wanted_events(library: Any, configuration: int) -> None:
     library.conf_set_events(configuration, EVENT_DELIVERY_REPORTS | EVENT_ERROR | EVENT_LOG)
 
 
@@ -446,6 +446,6 @@ class KafkaProducers(ClientPool[ProducerClient], Producers):
 
     def _close_clients(self) -> bool:
         for client in self._clients:
-            client.stop_asking()
+            client.stop_examining()
         are_silent = [client.close() for client in self._clients]
         return all(are_silent)
