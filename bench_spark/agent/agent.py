@@ -55,12 +55,12 @@ from bench_spark.transports.base import (
     I64,
     Consumers,
     Destination,
+    OpeningPace,
     Producers,
     Signal,
     Subscription,
     Transport,
 )
-from bench_spark.transports.pace import OpeningPace
 
 
 def closing_report(

@@ -47,7 +47,14 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused, BrokerUnreachable
-from bench_spark.transports.base import Consumers, Lane, Part, Received, nothing_received
+from bench_spark.transports.base import (
+    Consumers,
+    Lane,
+    OpeningPace,
+    Part,
+    Received,
+    nothing_received,
+)
 from bench_spark.transports.kafka.client_pool import (
     ClientPool,
     Health,
@@ -65,7 +72,6 @@ from bench_spark.transports.kafka.consumer_clients import (
 from bench_spark.transports.kafka.librdkafka import LOGGER, reason_of
 from bench_spark.transports.kafka.message_reader import Fetched, Position
 from bench_spark.transports.kafka.settings import Properties, moves_partitions_one_by_one
-from bench_spark.transports.pace import OpeningPace
 
 ATTACH_SECONDS = 20.0
 """Brokers wait 3 s for more members before they assign the first time."""
