@@ -98,7 +98,6 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "queue_io_event_enable": (None, (c_void_p, c_int, c_char_p, c_size_t)),
     "queue_poll": (c_void_p, (c_void_p, c_int)),
     "event_type": (c_int, (c_void_p,)),
-    "event_message_count": (c_size_t, (c_void_p,)),
     "event_message_array": (c_size_t, (c_void_p, c_void_p, c_size_t)),
     "event_error": (c_int, (c_void_p,)),
     "event_error_string": (c_char_p, (c_void_p,)),

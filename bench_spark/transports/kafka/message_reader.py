@@ -50,6 +50,8 @@ COUNT, NEXT, ROWS, TOUCHED, NUMBER, LANE, FIRST_NS, REST_NS, KEEPS = range(9)
 _FIRST_PLACES = 64
 _FRESH_ROWS = 4096
 _FIRST_REPORTS = 1024
+MOST_ADDRESSES = 4096
+"""Reports read by one call; an event may have more."""
 
 Position = tuple[str, int]
 """A topic and the number of one of its topic partitions."""
@@ -287,7 +289,9 @@ class DeliveryReports:
     def __init__(self, kept: KeptHeads) -> None:
         self._kept = kept
         self._kinds = (_kinds(was_interrupted=False), _kinds(was_interrupted=True))
-        self._make_addresses(_FIRST_REPORTS)
+        self._addresses: I64 = np.zeros(MOST_ADDRESSES, np.int64)
+        self.address: int = self._addresses.ctypes.data
+        """Where addresses of messages are to be written; `read` reads them."""
         self._rows: Rows = np.zeros(_FIRST_REPORTS, OUTCOME_DTYPE)
         self._spare: Rows = np.zeros(_FIRST_REPORTS, OUTCOME_DTYPE)
         self._count = 0
@@ -302,17 +306,9 @@ class DeliveryReports:
             grown[: self._count] = self._rows[: self._count]
             self._rows = grown
 
-    def addresses(self, count: int) -> int:
-        """Where so many addresses of messages are to be written; `read` reads them."""
-        if count > len(self._addresses):
-            self._make_addresses(2 * count)
-        return self._address
-
-    def _make_addresses(self, count: int) -> None:
-        self._addresses: I64 = np.zeros(count, np.int64)
-        self._address: int = self._addresses.ctypes.data
-
     def read(self, count: int, at_ns: int, health: Health) -> None:
+        if not count:
+            return
         self._make_room(count)
         rows = self._rows[self._count : self._count + count]
         kinds, kept = self._kinds[health.was_interrupted], self._kept

@@ -65,7 +65,7 @@ from bench_spark.transports.kafka.message_block import (
     MessageBlock,
     with_common_headers,
 )
-from bench_spark.transports.kafka.message_reader import DeliveryReports
+from bench_spark.transports.kafka.message_reader import MOST_ADDRESSES, DeliveryReports
 from bench_spark.transports.kafka.settings import Properties
 
 MOST_CLIENTS = 4
@@ -76,7 +76,6 @@ _MOST_EVENTS = 200
 _MOST_REPORTS = 20_000
 """What is taken from a client's queue before the agent gets its turn again."""
 
-_FIRST_REPORTS = 1024
 _FLUSH_STEP_MS = 10
 _CLOSE_SECONDS = 1.0
 _THREAD_END_SECONDS = 3.0
@@ -182,10 +181,10 @@ class ProducerClient:
             if not event:
                 break
             if library.event_type(event) == EVENT_DELIVERY_REPORTS:
-                at_ns = self._now_ns()
-                count = library.event_message_count(event)
-                library.event_message_array(event, reports.addresses(count), count)
-                reports.read(count, at_ns, self.health)
+                at_ns, count = self._now_ns(), MOST_ADDRESSES
+                while count == MOST_ADDRESSES:
+                    count = library.event_message_array(event, reports.address, MOST_ADDRESSES)
+                    reports.read(count, at_ns, self.health)
             else:
                 self._handle_other_event(event)
             library.event_destroy(event)

@@ -222,7 +222,6 @@ def health() -> Any:
 
 def report(reports: DeliveryReports, placed: Placed, at_ns: int, health: Health) -> None:
     count = len(placed.rows)
-    reports.addresses(count)
     reports._addresses[:count] = placed.addresses
     reports.read(count, at_ns, health)
 
