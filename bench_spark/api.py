@@ -26,8 +26,8 @@ from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.errors import EXIT_INTERRUPTED, EXIT_VALID, ConfigurationError
 from bench_spark.report.live import Quiet, display_for
-from bench_spark.store import Store
-from bench_spark.tables import TABLES
+from bench_spark.store.arrow import SCHEMAS
+from bench_spark.store.delta import Store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,21 +86,21 @@ class Frames(Mapping[str, "pd.DataFrame"]):
         self._read: dict[str, pd.DataFrame] = {}
 
     def __getitem__(self, name: str) -> pd.DataFrame:
-        if name not in TABLES:
-            raise KeyError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
+        if name not in SCHEMAS:
+            raise KeyError(f"there is no table {name!r}; there are {', '.join(SCHEMAS)}")
         if name not in self._read:
             rows = self._store.read(name, run_id=self._run_id).to_pandas()
             self._read[name] = _newest(rows) if name == "metrics" else rows
         return self._read[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(TABLES)
+        return iter(SCHEMAS)
 
     def __len__(self) -> int:
-        return len(TABLES)
+        return len(SCHEMAS)
 
     def __repr__(self) -> str:
-        return f"Frames({', '.join(TABLES)} of {self._run_id})"
+        return f"Frames({', '.join(SCHEMAS)} of {self._run_id})"
 
 
 def run(

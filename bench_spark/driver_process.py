@@ -16,7 +16,7 @@ import psutil
 
 from bench_spark.errors import EXIT_DEGRADED
 from bench_spark.load_course import LONGEST_SETTLING
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 RUNNING, ABANDONED = "running", "abandoned"
 

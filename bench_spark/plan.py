@@ -329,7 +329,7 @@ def make_plan(scenario: Scenario, run_id: str, free_slots: int = 2, executors: i
         effective.load.mode == "window" and effective.producers > 1
     ):
         _refuse_anonymous_bodies(effective)
-    if effective.breakdown == "destination":
+    if effective.metrics_by == "destination":
         _refuse_wide_breakdown(placed)
     declared: set[int] = set()
     assignments = []
@@ -466,7 +466,7 @@ def _refuse_wide_breakdown(placed: Placed) -> None:
     widest = max(len(destinations_of(producers + consumers)) for producers, consumers in placed)
     if widest > MOST_DESTINATIONS_BROKEN_DOWN:
         raise ConfigurationError(
-            f"breakdown: destination: an agent would have {widest} destinations; allowed: "
+            f"metrics_by: destination: an agent would have {widest} destinations; allowed: "
             f"{MOST_DESTINATIONS_BROKEN_DOWN} per agent"
         )
 

@@ -32,7 +32,7 @@ from bench_spark.plan import Plan, make_plan
 from bench_spark.spark.metrics import RollingMetrics
 from bench_spark.spark.session import build_session, local_session_master
 from bench_spark.spark.windows import ROLLING, RunWindows, Window
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from benchmarks.crowd_agents import HIGHEST_US, Crowd, rows_of_a_tick, timeline_of_ticks
 from benchmarks.processes import cpu_seconds
 

@@ -32,7 +32,7 @@ from bench_spark.agent.protocol import (
 from bench_spark.agent.timeline import MEASURE, Timeline
 from bench_spark.core.clock import NANOSECONDS, Clock
 from bench_spark.core.hdr import Histogram, SparseHistogram, shape_for
-from bench_spark.tables import COUNTERS
+from bench_spark.store.schema import COUNTERS
 
 HIGHEST_US = 10_000_000
 MEASURES_OF = {

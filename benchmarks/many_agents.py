@@ -20,9 +20,10 @@ import pyarrow as pa
 
 from bench_spark.agent.protocol import EventRow, decode_rows, encode_rows
 from bench_spark.driver.committer import events_table
-from bench_spark.spark.merge import EVENT_COLUMNS, merge_event_batches, read_tick_rows
+from bench_spark.spark.merge import merge_event_batches, read_tick_rows
 from bench_spark.spark.windows import ROLLING, RunWindows, WindowSum, metric_rows
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
+from bench_spark.store.schema import MERGED_COLUMNS
 from benchmarks.crowd import WARM_TICKS
 from benchmarks.crowd_agents import HIGHEST_US, rows_of_a_tick, timeline_of_ticks
 from benchmarks.figures import Bar, Figures, Measure
@@ -100,7 +101,7 @@ def _committing(directory: Path) -> Callable[[], object]:
 
 
 def _batches() -> list[pa.RecordBatch]:
-    table = events_table("steps", _rows()).select(EVENT_COLUMNS)
+    table = events_table("steps", _rows()).select(MERGED_COLUMNS)
     batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=256)
     return batches
 

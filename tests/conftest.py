@@ -25,7 +25,7 @@ from bench_spark.brokers.mosquitto import installed_program
 from bench_spark.brokers.rabbitmq import installed_programs
 from bench_spark.config.broker import Broker
 from bench_spark.errors import EnvironmentNotReady
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 pytest_plugins = ["fault_records"]
 

@@ -10,14 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench_spark import tables
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.driver_process import this_process
 from bench_spark.errors import BenchError
 from bench_spark.plan import make_plan
 from bench_spark.results.rows import run_row
-from bench_spark.store import Store
+from bench_spark.store.arrow import SCHEMAS
+from bench_spark.store.delta import Store
+from bench_spark.store.schema import COUNTERS, PERCENTILES
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 WARMUP_SECONDS = 2
@@ -78,7 +79,7 @@ class GrowingRun:
                     **{"agent": agent, "attempt": 0, "row_number": 2 * number + place},
                     **{"role": role, "phase": _phase(number), "tick": number},
                     **{"tick_start": _at(number), "tick_seconds": 1.0},
-                    **dict.fromkeys(tables.COUNTERS, 0),
+                    **dict.fromkeys(COUNTERS, 0),
                     ("sent" if role == "producer" else "received"): rate // agents + agent,
                     **{"cpu_seconds": 0.25, "host_busy_share": 0.5 if place else None},
                 }
@@ -88,7 +89,7 @@ class GrowingRun:
         )
 
     def add_window(self, number: int, rate: int = 1000, p50_us: int = 500) -> None:
-        names = [name for name, _ in tables.PERCENTILES]
+        names = [name for name, _ in PERCENTILES]
         self._append(
             "metrics",
             *(
@@ -128,7 +129,7 @@ class GrowingRun:
 
     def _append(self, table: str, *rows: dict[str, Any]) -> None:
         named = [{"run_id": self.run_id, **row} for row in rows]
-        self.store.append(table, pa.Table.from_pylist(named, schema=tables.TABLES[table]))
+        self.store.append(table, pa.Table.from_pylist(named, schema=SCHEMAS[table]))
 
 
 def vanished_driver() -> str:

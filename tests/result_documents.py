@@ -210,7 +210,7 @@ def sampled(pairs: int) -> dict[str, Any]:
     if pairs > 1:
         of_pairs[-1] = nothing
     scenario = Scenario(
-        name="loop", load=Load(mode="window", fill_first=True), sampling=Sampling(samples=100)
+        name="loop", load=Load(mode="window", prefill=True), sampling=Sampling(samples=100)
     )
     return changed(
         scenario=scenario.dump(),

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from bench_spark.spark.sql import view_statements
-from bench_spark.store import Store
-from bench_spark.tables import TABLES
+from bench_spark.store.arrow import SCHEMAS
+from bench_spark.store.delta import Store
 
 _WHOLE_STAGE = "spark.sql.codegen.wholeStage"
 
@@ -19,7 +19,7 @@ _WHOLE_STAGE = "spark.sql.codegen.wholeStage"
 def views_in_memory(spark: SparkSession, store: Store) -> Iterator[None]:
     """As `create_views` makes them, but each table is read once: for a query of a few rows, to find
     the files of a Delta table and to compile a program takes longer than everything else."""
-    for name in TABLES:
+    for name in SCHEMAS:
         spark.createDataFrame(_with_chunks(store.read(name))).createOrReplaceTempView(name)
     for statement in view_statements():
         spark.sql(statement)

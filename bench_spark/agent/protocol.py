@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from bench_spark.core.hdr import SparseHistogram
+from bench_spark.core.hdr import TOTALS, SparseHistogram
 
 
 @dataclass
@@ -44,9 +44,6 @@ class EventRow:
     histograms: dict[str, SparseHistogram] = field(default_factory=dict)
 
 
-_SCALARS = ("min_us", "max_us", "sum_us", "negative", "overflow")
-
-
 def encode_rows(rows: list[EventRow]) -> tuple[list[dict[str, Any]], bytes]:
     """The rows as a JSON-ready header and the bytes that belong to it."""
     header: list[dict[str, Any]] = []
@@ -55,7 +52,7 @@ def encode_rows(rows: list[EventRow]) -> tuple[list[dict[str, Any]], bytes]:
         plain = {key: value for key, value in vars(row).items() if key != "histograms"}
         plain["histograms"] = [
             {"measure": measure, "buckets": len(histogram.values_us)}
-            | {name: getattr(histogram, name) for name in _SCALARS}
+            | {name: getattr(histogram, name) for name in TOTALS}
             for measure, histogram in row.histograms.items()
         ]
         for histogram in row.histograms.values():
@@ -84,7 +81,7 @@ def _decode(header: list[dict[str, Any]], columns: bytes) -> list[EventRow]:
             counts = np.frombuffer(columns, "<i8", buckets, at + 4 * buckets)
             at += 12 * buckets
             histograms[described["measure"]] = SparseHistogram(
-                **{name: described[name] for name in _SCALARS}, values_us=values, counts=counts
+                **{name: described[name] for name in TOTALS}, values_us=values, counts=counts
             )
         rows.append(EventRow(**(plain | {"histograms": histograms})))
     if at != len(columns):

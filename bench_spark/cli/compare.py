@@ -17,7 +17,7 @@ from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
 from bench_spark.report.comparison import write_comparison
 from bench_spark.report.formats import write_json
 from bench_spark.report.html_compare import write_comparison_html
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 FORMATS = Formats({"terminal": write_comparison, "json": write_json, "html": write_comparison_html})
 

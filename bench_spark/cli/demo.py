@@ -27,7 +27,7 @@ from bench_spark.report.live import Steps
 from bench_spark.report.measures import Document
 from bench_spark.report.rows import RowFormat, Rows, write_rows
 from bench_spark.report.terminal import write_side_by_side
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 if TYPE_CHECKING:
     from bench_spark.results.document import RunSummary

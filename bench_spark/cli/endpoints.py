@@ -47,10 +47,9 @@ def endpoint_of(option: str, text: str | None) -> Endpoint | None:
         return None
     try:
         return host_and_port(text if ":" in text else f"{LOOPBACK}:{text}")
-    except ValueError:
-        raise ConfigurationError(
-            f"{option}: {shown_value(text)} is not allowed; allowed: PORT or HOST:PORT"
-        ) from None
+    except ValueError as error:
+        rule = str(error).replace("HOST:PORT", "PORT or HOST:PORT")
+        raise ConfigurationError(f"{option}: {shown_value(text)} is not allowed; {rule}") from None
 
 
 @contextmanager

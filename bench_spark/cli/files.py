@@ -16,6 +16,7 @@ from bench_spark.cli.options import (
     IngressOption,
     ScenarioArgument,
     SetOption,
+    is_defaulted,
     is_typed,
 )
 from bench_spark.cli.output import to_stdout
@@ -27,7 +28,7 @@ from bench_spark.cli.preparing import (
     refuse_idle_broker,
 )
 from bench_spark.conf_files import shipped
-from bench_spark.config.loader import load_broker, load_scenario
+from bench_spark.config.loader import described, load_broker, load_scenario
 from bench_spark.config.models import Scenario
 from bench_spark.config.problems import shown_path
 from bench_spark.config.reference import json_schema
@@ -107,7 +108,9 @@ def plan(
     made = plan_for(asked.scenario, run_id, master=None)
     assert made is not None, "this machine's slots are known"
     ends = asked.ends
-    to_stdout(lambda writer: write_plan(made, ends.shown, writer, ends.all_shown))
+    is_default = is_defaulted(context, "broker") and not asked.scenario.has_ends_apart
+    note = " (the default; name another by --broker)" if is_default else ""
+    to_stdout(lambda writer: write_plan(made, ends.shown, writer, ends.all_shown, note))
 
 
 class FileKind(StrEnum):
@@ -129,8 +132,7 @@ def schema(
 
 def scenarios() -> None:
     """List the shipped scenarios."""
-    rows = [[name, load_scenario(name).description] for name in shipped("scenarios")]
-    _list(rows)
+    write_list(described("scenarios"))
 
 
 def brokers() -> None:
@@ -139,10 +141,10 @@ def brokers() -> None:
     for name in shipped("brokers"):
         broker = load_broker(name).masked()
         rows.append([name, broker["kind"], address_of(broker)])
-    _list(rows)
+    write_list(rows)
 
 
-def _list(rows: list[list[str]]) -> None:
+def write_list(rows: list[list[str]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

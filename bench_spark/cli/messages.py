@@ -19,7 +19,7 @@ from bench_spark.config.sections import ALL
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan
 from bench_spark.report.terminal import write_trace
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 LOCAL_MASTER = "local[*]"
 

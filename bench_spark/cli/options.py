@@ -108,6 +108,12 @@ def is_typed(context: typer.Context, parameter: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
+def is_defaulted(context: typer.Context, parameter: str) -> bool:
+    """Whether an option was given neither on the command line nor by its variable."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "DEFAULT"
+
+
 def default_store() -> str:
     """The store of a command that names none."""
     return os.environ.get(_STORE_VARIABLE) or DEFAULT_STORE

@@ -20,7 +20,7 @@ from bench_spark.report.html_run import write_run_html
 from bench_spark.report.measures import Document
 from bench_spark.report.parquet import parquet_of
 from bench_spark.report.terminal import write_terminal
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 Result = TypeVar("Result")
 """What is written: the document of a run, of a search, of a comparison, or the table of a suite."""

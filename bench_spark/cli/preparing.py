@@ -27,7 +27,7 @@ from bench_spark.errors import (
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan, make_plan
 from bench_spark.results.judging import ABORTED, FAILED
 from bench_spark.results.rows import run_row
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.transports.registry import fitted_to
 
 _LONGEST_NAME_IN_RUN_ID = 40

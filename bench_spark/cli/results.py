@@ -68,7 +68,7 @@ def sql(
     """Answer a query over the store's tables and views; statements that change them are refused.
 
     Tables: runs, events, metrics, summary, samples, resources, messages. Views: metrics_latest,
-    latency_by_interval, latency_spec, message_times, c2_table, broker_costs, e6_table.
+    latency_by_interval, latency_spec, message_times, latency_by_rate, broker_costs, interval_means.
     """
     opened = existing_store(store)
     with spark_session(LOCAL_MASTER, display_of(quiet, verbose, live=False)) as spark:

@@ -53,7 +53,7 @@ from bench_spark.plan import Plan
 from bench_spark.report.live import Steps
 from bench_spark.report.plan_text import write_plan
 from bench_spark.results.facts import is_judged_live
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 if TYPE_CHECKING:
     from bench_spark.results.document import RunSummary

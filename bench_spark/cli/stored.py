@@ -27,7 +27,7 @@ from bench_spark.report.timeline import (
     timeline_of,
 )
 from bench_spark.results.document import Reached, partial_document
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 _LISTED = (
     "run_id",

@@ -17,6 +17,7 @@ from bench_spark.cli.asked_suite import (
     VariantOption,
     load,
 )
+from bench_spark.cli.files import write_list
 from bench_spark.cli.masters import refuse_unshared_store, runs_agents_here
 from bench_spark.cli.options import (
     DEFAULT_STORE,
@@ -32,7 +33,7 @@ from bench_spark.cli.progress import QuietOption, VerboseOption, suite_displays
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.cli.suite_compare import compare
 from bench_spark.cli.suite_trials import agents_of, ask_broker, run_trials
-from bench_spark.conf_files import shipped
+from bench_spark.config.loader import described
 from bench_spark.config.problems import shown_path
 from bench_spark.config.suite import estimated_seconds, suite_digest, trials_of
 from bench_spark.driver_process import end_abandoned
@@ -44,7 +45,7 @@ from bench_spark.report.html_suite import write_suite_html
 from bench_spark.report.suite_figures import suite_figures
 from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
 from bench_spark.report.suite_table import Outcome, SuiteTable, suite_table
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.suites.runner import (
     OVERHEAD_SECONDS,
     TrialRun,
@@ -74,7 +75,7 @@ SuiteFormatsOption = Annotated[
 @app.command("list")
 def list_suites() -> None:
     """List the shipped suites."""
-    to_stdout(lambda writer: writer.writelines(f"{name}\n" for name in shipped("suites")))
+    write_list(described("suites"))
 
 
 @app.command("plan")

@@ -32,7 +32,7 @@ from bench_spark.report.comparison import write_suite_comparison
 from bench_spark.report.formats import write_json
 from bench_spark.report.html_compare import write_suite_comparison_html
 from bench_spark.report.measures import Document
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.suites.runner import TrialRun, is_finished, runs_of_suite
 
 NO_VARIANT = "none"

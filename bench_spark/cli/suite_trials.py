@@ -14,7 +14,7 @@ from bench_spark.errors import BrokerUnreachable
 from bench_spark.plan import Plan
 from bench_spark.report.live import Steps
 from bench_spark.results.rows import TrialOf
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.suites.rate_trials import received_per_second
 from bench_spark.suites.runner import SuiteResult, TrialRun, add_tags, run_suite
 from bench_spark.suites.trials import Abilities, SuiteTrials

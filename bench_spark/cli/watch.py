@@ -22,7 +22,7 @@ from bench_spark.cli.stored import existing_store, listed_runs, stored_run
 from bench_spark.driver_process import RUNNING
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.live import Steps
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.watch.dashboard import REFRESH_SECONDS, Dashboard
 from bench_spark.watch.followed_run import FollowedRun
 

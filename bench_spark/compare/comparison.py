@@ -96,7 +96,7 @@ BOOTSTRAP, WELCH = "block bootstrap over intervals", "Welch's t over repetitions
 _COUNTED = frozenset(metric.name for metric in COUNTED)
 _NOT_OF_THE_LOAD = ("name", "description", "tags", "audit")
 _OF_MEASURING = (
-    *("agents", "placement", "breakdown", "trace", "slo", "sampling", "histogram"),
+    *("agents", "placement", "metrics_by", "trace", "slo", "sampling", "histogram"),
     *("interval_seconds", "keep_destinations", "dataset.found"),
     *("phases.measure_seconds", "phases.drain_seconds"),
 )

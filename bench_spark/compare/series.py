@@ -22,19 +22,17 @@ from bench_spark.compare.estimates import (
     block_weights,
     ratios,
 )
-from bench_spark.config.objectives import Unit
+from bench_spark.config.objectives import HEADLINE, Unit
 from bench_spark.config.problems import nearest, shown_value
 from bench_spark.config.suite_file import MEASURES
 from bench_spark.core.hdr import SparseHistogram, merge_sparse
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.measures import Document
 from bench_spark.results.totals import Tick
-from bench_spark.tables import PERCENTILES
+from bench_spark.store.schema import PERCENTILES
 
 STATISTICS = (*(name.removesuffix("_us") for name, _ in PERCENTILES), "mean")
 """Not the maximum: one message decides it, and no resample of a run has a larger one."""
-_HEADLINE = ("latency", "confirm_latency")
-"""Measures that a statistic without one is about: the first that the runs have."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def named(name: str, where: str) -> tuple[Metric, ...]:
     """The metrics that a name may mean, the first that is there counts."""
     statistic = name.replace("99.9", "999")
     if statistic in STATISTICS:
-        return tuple(BY_NAME[f"{measure}.{statistic}"] for measure in _HEADLINE)
+        return tuple(BY_NAME[f"{measure}.{statistic}"] for measure in HEADLINE)
     if statistic in BY_NAME:
         return (BY_NAME[statistic],)
     guess = nearest(name, [*BY_NAME, *STATISTICS])

@@ -22,6 +22,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from bench_spark.config.fields import (
     MASK,
+    PORT_OUT_OF_RANGE,
     ClientProperties,
     Conflict,
     Name,
@@ -52,7 +53,7 @@ WITH_TOKEN = ("remote", "listen")
 SHORTEST_TOKEN = 16
 MOST_METRICS = 200
 
-_HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+_HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,9})")
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 METRIC = re.compile(
     r"(?:(?P<alias>[A-Za-z_][A-Za-z0-9_.:-]*)=)?"
@@ -65,8 +66,10 @@ LABEL = re.compile(r'\s*(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*"(?P<value>[^"\\]
 def host_and_port(text: str) -> tuple[str, int]:
     """HOST:PORT in its two parts; ValueError says what is allowed."""
     match = _HOST_PORT.fullmatch(text)
-    if match is None or not 1 <= int(match["port"]) <= 65535:
+    if match is None:
         raise ValueError("allowed: HOST:PORT")
+    if not 1 <= int(match["port"]) <= 65535:
+        raise ValueError("allowed: a port from 1 to 65535")
     return match[1].strip("[]"), int(match["port"])
 
 
@@ -207,12 +210,17 @@ class ResourceSource(Section):
         return shown
 
 
+def why_unreadable(error: Exception) -> str:
+    """In words that hold nothing of the file."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else "it is empty"
+
+
 def read_token(path: str, where: str) -> str:
     try:
         lines = Path(path).read_text().splitlines()
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"{where}: cannot read a token from {path} ({type(error).__name__})"
+            f"{where}: cannot read a token from {path} ({why_unreadable(error)})"
         ) from None
     return lines[0].strip() if lines else ""
 
@@ -271,13 +279,15 @@ _LISTENING = ("http", "tcp")
 FLOW_SOURCE = "flow"
 """The source in `resources` that holds what the management API says."""
 
-_BOOTSTRAP_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
+_BOOTSTRAP_SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,9}))?")
 
 
 def _bootstrap_problem(servers: str) -> str | None:
     for server in servers.split(","):
         match = _BOOTSTRAP_SERVER.fullmatch(server.strip())
-        if match is None or not 1 <= int(match["port"] or 9092) <= 65535:
+        if match and not 1 <= int(match["port"] or 9092) <= 65535:
+            return PORT_OUT_OF_RANGE
+        if match is None:
             return "is not a list of servers; allowed: HOST:PORT, several separated by commas"
     return None
 
@@ -489,6 +499,6 @@ def resolve_credentials(broker: Broker) -> Credentials:
         except (OSError, IndexError) as error:
             raise ConfigurationError(
                 f"broker {broker.name}: password_file: cannot read a password from "
-                f"{broker.password_file} ({error.__class__.__name__})"
+                f"{broker.password_file} ({why_unreadable(error)})"
             ) from None
     return Credentials(username=username, password=SecretStr(password) if password else None)

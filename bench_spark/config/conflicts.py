@@ -167,9 +167,9 @@ def _end_conflicts(scenario: Scenario) -> Iterator[Conflict]:
             f"{scenario.topology} does not go with {key}: the system between the ends decides who "
             "gets what, and every message is to come out once",
         )
-    if scenario.breakdown == "destination":
+    if scenario.metrics_by == "destination":
         yield Conflict(
-            ("breakdown", key),
+            ("metrics_by", key),
             f"destination does not go with {key}: a message may come out of any destination",
         )
     yield from size_conflicts(
@@ -202,9 +202,9 @@ def _topology_conflicts(scenario: Scenario) -> Iterator[Conflict]:
             f"{scenario.load.mode} does not go with topology fan-out: a message gives its place "
             "back by arriving, and here each arrives many times",
         )
-    if scenario.breakdown == "destination" and not scenario.wiring.is_plain:
+    if scenario.metrics_by == "destination" and not scenario.wiring.is_plain:
         yield Conflict(
-            ("breakdown", "topology"),
+            ("metrics_by", "topology"),
             f"destination does not go with topology {scenario.topology}: consumers receive from "
             "several destinations at once",
         )
@@ -332,9 +332,9 @@ def _sampling_conflicts(scenario: Scenario) -> Iterator[Conflict]:
 
 
 def _filling_conflicts(scenario: Scenario) -> Iterator[Conflict]:
-    if scenario.load.fill_first and scenario.load.mode != "window":
+    if scenario.load.prefill and scenario.load.mode != "window":
         yield Conflict(
-            ("load.fill_first", "load.mode"),
+            ("load.prefill", "load.mode"),
             f"needs load.mode window: mode {scenario.load.mode} has no window to fill",
         )
 

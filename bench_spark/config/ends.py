@@ -14,15 +14,14 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from bench_spark.config.broker import Broker, Credentials, resolve_credentials
-from bench_spark.config.keys import merged
-from bench_spark.config.models import Scenario
+from bench_spark.config.models import Scenario, merged
 from bench_spark.config.problems import problems_of
 from bench_spark.config.topologies import ThroughSystem
 from bench_spark.errors import ConfigurationError
 
 Role = Literal["both", "ingress", "egress"]
 
-_OF_THE_WHOLE = {"ingress", "egress", "placement", "breakdown"}
+_OF_THE_WHOLE = {"ingress", "egress", "placement", "metrics_by"}
 """Keys of a scenario that make no sense at one end."""
 
 _KEEPING_NOTHING = ("mqtt", "http", "tcp")

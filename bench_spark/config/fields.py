@@ -13,6 +13,7 @@ import re
 import urllib.parse
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, AnyStr, ClassVar, Generic, NamedTuple
 
 import regex
@@ -96,14 +97,28 @@ def few_bytes(headers: ClientProperties) -> ClientProperties:
     return headers
 
 
+@dataclass(frozen=True)
+class FormerKey:
+    """A key that was renamed to `now`, or removed for the reason `why`."""
+
+    now: str | None = None
+    why: str = ""
+    stood_for: object = None
+    """Of a removed key: the value that describes what is done without it."""
+
+    @property
+    def problem(self) -> str:
+        return f"is called {self.now} now" if self.now else self.why
+
+
 class Section(BaseModel):
     """Keys that belong together. Inputs stay out of errors: a broker's URI may hold a password."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True
     )
-    removed_keys: ClassVar[Mapping[str, str]] = {}
-    """Keys that earlier versions had, and why they are refused now."""
+    former_keys: ClassVar[Mapping[str, FormerKey]] = {}
+    """Keys that earlier versions had: files that name them are refused, stored runs are read."""
 
 
 MASK = "***"
@@ -140,6 +155,9 @@ def environment_name(value: str) -> str:
     return value
 
 
+PORT_OUT_OF_RANGE = "has a port out of range; allowed: 1 to 65535"
+
+
 def uri_problem(
     uri: str,
     schemes: Iterable[str],
@@ -152,7 +170,9 @@ def uri_problem(
     try:
         parts = urllib.parse.urlsplit(uri)
         port = parts.port
-    except ValueError:
+    except ValueError as error:
+        if "out of range" in str(error):
+            return PORT_OUT_OF_RANGE
         return "is no valid URI; escape special characters of user and password, as in %40 for @"
     if parts.scheme not in schemes:
         return "must start with " + " or ".join(f"{scheme}://" for scheme in schemes)

@@ -22,10 +22,12 @@ from bench_spark.conf_files import conf_path, shipped
 from bench_spark.config.broker import Broker
 from bench_spark.config.ends import Ends
 from bench_spark.config.fields import PLAIN_NAME, PLAIN_NAME_RULE, Section, plain_name, tag_value
-from bench_spark.config.keys import Key, KeyPath, keys_of
 from bench_spark.config.models import Scenario
 from bench_spark.config.problems import (
+    Key,
+    KeyPath,
     Problem,
+    keys_of,
     nearest,
     problems_of,
     shown_override,
@@ -35,6 +37,7 @@ from bench_spark.config.problems import (
     unknown_key,
 )
 from bench_spark.config.sections import Egress, Ingress
+from bench_spark.config.suite_file import SuiteFile
 from bench_spark.config.yaml_text import MAX_BYTES, YamlTextError, read_yaml, refuse_unprintable
 from bench_spark.errors import ConfigurationError
 
@@ -108,7 +111,7 @@ def find_key(model: type[Section], dotted: str, source: str) -> tuple[KeyPath, K
         before, rest = tuple(names[:depth]), names[depth + 1 :]
         key = keys_of(section, before).get(name)
         if key is None:
-            return Problem(source, dotted, unknown_key(model, section, before, name))
+            return Problem(source, dotted, unknown_key(model, section, before, name, names[-1]))
         if not rest:
             return key.path, key
         if key.is_map:
@@ -218,8 +221,11 @@ def locate(kind: str, reference: str, directory: Path = _HERE) -> File:
     if not looks_like_path and reference in names:
         return File(conf_path(kind, f"{reference}.yaml"), f"conf/{kind}/{reference}.yaml")
     path = directory / reference
-    if looks_like_path or _is_file(path):
+    if looks_like_path or _exists(path):
         return File(path, shown_path(reference if directory == _HERE else str(path)))
+    for other in _MODELS:
+        if reference in shipped(other):
+            raise ConfigurationError(f"{reference}: {_misplaced(other, kind)}")
     guess = nearest(reference, names)
     raise ConfigurationError(
         f"{shown_text(reference)}: unknown {kind.removesuffix('s')}; "
@@ -228,16 +234,18 @@ def locate(kind: str, reference: str, directory: Path = _HERE) -> File:
     )
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # too long for a name, or a NUL inside
-        return False
+def described(kind: str) -> list[list[str]]:
+    """The shipped files of a kind, each with its one-line description."""
+    return [
+        [name, str(read_mapping(locate(kind, name)).get("description", ""))]
+        for name in shipped(kind)
+    ]
 
 
 def load_file(model: type[_Model], file: File, override_texts: Sequence[str] = ()) -> _Model:
     """The validated content of a file, named by its stem unless it names itself."""
     document = read_mapping(file)
+    _refuse_other_kind(model, file, document)
     _look_for_data_beside(file, document)
     if PLAIN_NAME.fullmatch(file.path.stem):
         document.setdefault("name", file.path.stem)
@@ -255,6 +263,38 @@ def load_file(model: type[_Model], file: File, override_texts: Sequence[str] = (
     if problems:
         raise ConfigurationError("\n".join(map(str, problems)))
     return loaded
+
+
+_MODELS: dict[str, type[Section]] = {
+    "scenarios": Scenario,
+    "brokers": Broker,
+    "suites": SuiteFile,
+}
+_TAKEN_BY = {
+    "scenarios": "`bench-spark run`",
+    "brokers": "--broker",
+    "suites": "`bench-spark suite run`",
+}
+
+
+def _refuse_other_kind(model: type[Section], file: File, document: Mapping[str, Any]) -> None:
+    """Say it in one sentence where all that a file knows is known to files of another kind only."""
+    kinds = [kind for kind, known in _MODELS.items() if _own_keys(known) & document.keys()]
+    if len(kinds) == 1 and _MODELS[kinds[0]] is not model:
+        [wanted] = (kind for kind, known in _MODELS.items() if known is model)
+        raise ConfigurationError(f"{file.shown}: {_misplaced(kinds[0], wanted)}")
+
+
+def _own_keys(model: type[Section]) -> set[str]:
+    others = (other.model_fields for other in _MODELS.values() if other is not model)
+    return set(model.model_fields).difference(*others)
+
+
+def _misplaced(kind: str, wanted: str) -> str:
+    return (
+        f"is a {kind.removesuffix('s')}, not a {wanted.removesuffix('s')}; "
+        f"{_TAKEN_BY[kind]} takes {kind}"
+    )
 
 
 def _look_for_data_beside(file: File, document: dict[str, Any]) -> None:
@@ -310,6 +350,12 @@ def read_text(file: File) -> str:
     try:
         with file.path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
+    except IsADirectoryError:
+        raise ConfigurationError(f"{file.shown}: is a directory, not a file") from None
+    except FileNotFoundError:
+        parent = file.path.parent
+        what = "file" if _exists(parent) else f"directory {shown_path(str(parent))}"
+        raise ConfigurationError(f"{file.shown}: there is no such {what}") from None
     except OSError as error:
         raise ConfigurationError(f"{file.shown}: cannot be read: {error.strerror}") from None
     except ValueError:  # a NUL in the path

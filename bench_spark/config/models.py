@@ -8,21 +8,22 @@ uses; the docstring below each key is its explanation in docs/reference.md.
 
 Scenarios of stored runs, which outlive the keys that they were written with. A store keeps a run's
 scenario as it was dumped by the version that ran it. A key that this version no longer has is
-listed in REMOVED_KEYS, with the value that describes what is done without it: such scenarios are
-still read, and still compare equal to those of newer runs.
+listed among its section's `former_keys`, with its name of today or the value that describes what is
+done without it: such scenarios are still read, and still compare equal to those of newer runs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from bench_spark.config.conflicts import conflicts_of
-from bench_spark.config.fields import Name, Rate, Section, TagValue, refuse
+from bench_spark.config.fields import FormerKey, Name, Rate, Section, TagValue, refuse
 from bench_spark.config.objectives import Objectives
+from bench_spark.config.problems import keys_of
 from bench_spark.config.protocols import Amqp, Http, Kafka, Mqtt, Tcp
 from bench_spark.config.sections import (
     ENVELOPE,
@@ -60,6 +61,8 @@ _SKIPPED_WINDOWS = 2
 
 class Scenario(Section):
     """A load, and how long it lasts."""
+
+    former_keys: ClassVar[Mapping[str, FormerKey]] = {"breakdown": FormerKey(now="metrics_by")}
 
     name: Name = "unnamed"
     """What results call this scenario; unset: the file's name."""
@@ -124,7 +127,7 @@ class Scenario(Section):
     interval_seconds: int = Field(1, ge=1, le=3600)
     """Length of the intervals over which `interval_max` and `interval_mean` are taken."""
     histogram: HistogramRange = Field(default_factory=HistogramRange)
-    breakdown: Literal["none", "destination"] = "none"
+    metrics_by: Literal["none", "destination"] = "none"
     """`destination`: event rows per destination (at most 100 per agent)."""
     trace: Trace = OFF
     """Rows of single messages in the table `messages`. `all`: of every one, which are joined by
@@ -185,6 +188,15 @@ class Scenario(Section):
         return self.has_both_ends and is_numbered
 
     @property
+    def headline_measure(self) -> str:
+        """What a percentile without a measure is of: in open loops the time since a message was
+        due, which contains what a broker that pushes back does to it."""
+        if self.only_publishes:
+            return "confirm_latency"
+        has_due_times = self.load.has_schedule and self.has_accounts
+        return "delivery_latency" if has_due_times else "latency"
+
+    @property
     def largest_body_bytes(self) -> int:
         """Of all messages; those of a data set are known once it has been read."""
         if not self.dataset.is_set:
@@ -225,23 +237,10 @@ class Scenario(Section):
         return self.model_dump(mode="json")
 
 
-REMOVED_KEYS: dict[tuple[str, ...], Any] = {
-    ("amqp", "plane"): "fast",
-    ("kafka", "plane"): "fast",
-}
-"""Keys that scenarios of older versions may have, and the value that each of them stands at now."""
-
-_LISTS_OF_ENDS = ("ingress", "egress")
-"""Their entries repeat sections of the scenario."""
-
-
 def stored_scenario(run_id: str, dumped: Mapping[str, Any]) -> Scenario:
     """The scenario of a stored run. Raises StoreError if this version cannot read it."""
-    scenario = dict(dumped)
-    for path in REMOVED_KEYS:
-        scenario = _everywhere_without(scenario, path)
     try:
-        return Scenario.model_validate(scenario)
+        return Scenario.model_validate(_of_today(Scenario, dumped, keeps_differences=False))
     except ValidationError as error:
         raise StoreError(
             f"run {run_id} has a scenario of another version of bench-spark: "
@@ -250,37 +249,29 @@ def stored_scenario(run_id: str, dumped: Mapping[str, Any]) -> Scenario:
 
 
 def comparable_scenario(dumped: Mapping[str, Any]) -> dict[str, Any]:
-    """A dumped scenario without removed keys, except those that asked for something else than what
-    is done now."""
-    scenario = dict(dumped)
-    for path, value in REMOVED_KEYS.items():
-        scenario = _everywhere_without(scenario, path, value)
-    return scenario
+    """A dumped scenario with today's keys; removed ones stay where they asked for something else
+    than what is done now."""
+    return _of_today(Scenario, dumped, keeps_differences=True)
 
 
-_ANY = object()
-
-
-def _everywhere_without(
-    scenario: Mapping[str, Any], path: tuple[str, ...], value: Any = _ANY
+def _of_today(
+    section: type[Section], given: Mapping[str, Any], *, keeps_differences: bool
 ) -> dict[str, Any]:
-    left = _without(scenario, path, value)
-    for name in _LISTS_OF_ENDS:
-        if name in left:
-            left[name] = [_without(end, path, value) for end in left[name]]
-    return left
-
-
-def _without(section: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """A copy without the key at `path`, if it is there and has this value."""
-    left = dict(section)
-    name, *below = path
-    if below:
-        if isinstance(left.get(name), Mapping):
-            left[name] = _without(left[name], tuple(below), value)
-    elif name in left and (value is _ANY or left[name] == value):
-        del left[name]
-    return left
+    result: dict[str, Any] = {}
+    known = keys_of(section)
+    for name, value in given.items():
+        former = section.former_keys.get(name)
+        if former and not former.now and not (keeps_differences and value != former.stood_for):
+            continue
+        today = (former and former.now) or name
+        key = known.get(today)
+        inside = (key.item() if key.is_list else key).section if key else None
+        if inside and isinstance(value, Mapping):
+            value = _of_today(inside, value, keeps_differences=keeps_differences)
+        elif inside and isinstance(value, list):
+            value = [_of_today(inside, one, keeps_differences=keeps_differences) for one in value]
+        result[today] = value
+    return result
 
 
 def at_whole_rate(scenario: Scenario, rate_per_second: float) -> Scenario:
@@ -297,3 +288,14 @@ def at_whole_rate(scenario: Scenario, rate_per_second: float) -> Scenario:
             )
         update["rate_per_second"] = rate_per_second / scenario.agents
     return scenario.model_copy(update={"load": load.model_copy(update=update)})
+
+
+def merged(given: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Section by section; whatever is no section is replaced."""
+    result = dict(given)
+    for key, value in over.items():
+        if isinstance(value, Mapping):
+            below = result.get(key)
+            value = merged(below if isinstance(below, Mapping) else {}, value)
+        result[key] = value
+    return result

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from bench_spark.config.keys import Described
-from bench_spark.config.problems import nearest, shown_value
+from bench_spark.config.problems import Described, nearest, shown_value
 from bench_spark.config.suite_file import MEASURES, STATISTICS
 
 Unit = Literal["us", "per_second", "share", "cpu_share", "count", "bytes_per_second"]
@@ -63,9 +62,11 @@ def parse_condition(text: str, operators: Collection[str]) -> Condition | None:
 
 def wrong_unit(condition: Condition, factors: Mapping[str, float], others: Collection[str]) -> str:
     """Why a condition's unit is none of these, nor of the `others` that it might have had."""
+    if not condition.unit:
+        *first, last = [*factors, *others]
+        return f"give a unit: {', '.join(first)} or {last}"
     allowed = ", ".join([*others, *(known or "nothing" for known in factors)])
-    given = shown_value(condition.unit) if condition.unit else "a bare number"
-    return f"{given} is no unit of {condition.name}; allowed: {allowed}"
+    return f"{shown_value(condition.unit)} is no unit of {condition.name}; allowed: {allowed}"
 
 
 COUNTS = (
@@ -104,8 +105,9 @@ TRACED_COUNTS = ("missing", "duplicates", "out_of_order", "corrupted", "unexpect
 _RATES = ("send_rate", "receive_rate")
 _SAMPLED = ("median", "mean", "low", "high")
 _AGGREGATIONS = ("run", "interval_max", "interval_mean")
-_HEADLINE = ("latency", "confirm_latency")
-"""Measures that a statistic without one is about: the first that the run has."""
+HEADLINE = ("delivery_latency", "latency", "confirm_latency")
+"""Measures that a statistic without one is about: the first that the run has. Only open loops have
+the first of them, and runs that only publish have neither of the first two."""
 
 UNIT_OF_PATH: Mapping[str, Unit] = {
     **{f"measures.{name}.{one}_us": "us" for name in MEASURES for one in STATISTICS},
@@ -129,8 +131,13 @@ SHORT_NAMES: Mapping[str, tuple[str, ...]] = {
     **{name: (f"counts.{name}",) for name in COUNTS},
     **{name: (f"rates.{name}",) for name in _RATES},
     **{f"{name}.{one}": (f"measures.{name}.{one}_us",) for name in MEASURES for one in STATISTICS},
-    **{one: tuple(f"measures.{name}.{one}_us" for name in _HEADLINE) for one in STATISTICS},
+    **{one: tuple(f"measures.{name}.{one}_us" for name in HEADLINE) for one in STATISTICS},
 }
+
+
+def headline_measure(measures: Collection[str]) -> str | None:
+    """The measure that a statistic without one is about in a run that has these."""
+    return next((name for name in HEADLINE if name in measures), None)
 
 
 def paths_named(name: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from bench_spark.config.fields import (
     ClientProperties,
     Conflict,
+    FormerKey,
     PropertyValue,
     Section,
     WireName,
@@ -106,9 +107,13 @@ class AmqpPolicy(Section):
 class Amqp(Section):
     """AMQP 0-9-1 only; other protocols ignore it."""
 
-    removed_keys: ClassVar[Mapping[str, str]] = {
-        "plane": "there is one data plane now, so there is nothing to choose; pika opens "
-        "connections and asks the broker, and messages never pass through it. Leave the key out"
+    former_keys: ClassVar[Mapping[str, FormerKey]] = {
+        "plane": FormerKey(
+            why="there is one data plane now, so there is nothing to choose; pika opens "
+            "connections and asks the broker, and messages never pass through it. Leave the "
+            "key out",
+            stood_for="fast",
+        )
     }
 
     queue: AmqpQueue = Field(default_factory=AmqpQueue)
@@ -272,9 +277,13 @@ class KafkaTopic(Section):
 class Kafka(Section):
     """Kafka only; other protocols ignore it."""
 
-    removed_keys: ClassVar[Mapping[str, str]] = {
-        "plane": "there is one data plane now, so there is nothing to choose: librdkafka's own "
-        "interface moves all messages but those of transactions and share groups. Leave the key out"
+    former_keys: ClassVar[Mapping[str, FormerKey]] = {
+        "plane": FormerKey(
+            why="there is one data plane now, so there is nothing to choose: librdkafka's own "
+            "interface moves all messages but those of transactions and share groups. Leave the "
+            "key out",
+            stood_for="fast",
+        )
     }
 
     topic: KafkaTopic = Field(default_factory=KafkaTopic)

@@ -9,13 +9,14 @@ its own that go over those of the scenario.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from bench_spark.config.fields import (
     Conflict,
+    FormerKey,
     Name,
     Pattern,
     Rate,
@@ -24,7 +25,7 @@ from bench_spark.config.fields import (
     WireName,
     refuse,
 )
-from bench_spark.config.keys import EXPLAINED_ELSEWHERE, Described
+from bench_spark.config.problems import EXPLAINED_ELSEWHERE, Described
 from bench_spark.config.protocols import Amqp, Http, Kafka, Mqtt, Tcp
 from bench_spark.config.topologies import EndSizes
 from bench_spark.core.envelope import ENVELOPE_BYTES, TIMESTAMP_BYTES
@@ -86,6 +87,11 @@ class LoadStep(Section):
 class Load(Section):
     """How much is sent, and what decides when."""
 
+    former_keys: ClassVar[Mapping[str, FormerKey]] = {
+        "patience_seconds": FormerKey(now="request_timeout_seconds"),
+        "fill_first": FormerKey(now="prefill"),
+    }
+
     mode: Literal["rate", "maximum", "window", "request"] = "rate"
     """`rate`: open loop on a fixed schedule. `maximum`: as fast as back-pressure and
     `backlog_limit_bytes` allow. `window`: closed loop of `in_flight` messages per producer.
@@ -94,7 +100,7 @@ class Load(Section):
     nobody is."""
     rate_per_second: Rate = 10_000.0
     """Messages per second asked for in modes `rate` and `request`, counted as `scope` says."""
-    patience_seconds: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 5.0
+    request_timeout_seconds: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 5.0
     """Mode `request`: a producer whose message has not arrived after so long goes on without it."""
     steps: list[LoadStep] = Field(default_factory=list, max_length=10_000)
     """A rate that changes in the measured phase, in modes `rate` and `request`: a list such as
@@ -105,7 +111,7 @@ class Load(Section):
     messages are per agent too, so that adding executors adds load."""
     in_flight: int = Field(100, ge=1, le=10_000_000)
     """Messages in flight per producer in mode `window`."""
-    fill_first: bool = False
+    prefill: bool = False
     """Mode `window`: producers send their whole window before any consumer attaches. With
     `amqp.immediate` consumers attach first all the same: the broker would return every message."""
     messages: int | None = Field(None, ge=1, le=10**15)

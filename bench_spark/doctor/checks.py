@@ -237,7 +237,7 @@ def _broker(reference: str) -> Finding:
         return failing(check, str(error), remedy(error, reference))
     host, port = broker.address()
     where = f"at {host}:{port}" if port else "in memory"
-    return ok(check, f"{facts.product} {facts.version} {where} lets us in")
+    return ok(check, f"{facts.product} {facts.version} {where} can be used")
 
 
 def _can_listen(broker: Broker) -> bool:

@@ -24,10 +24,10 @@ from bench_spark.agent.sampler import seconds_of
 from bench_spark.agent.tracer import MessageFile
 from bench_spark.driver.accounts import AgentSamples
 from bench_spark.errors import BenchError
-from bench_spark.histogram_column import histogram_array
 from bench_spark.process import watched
-from bench_spark.store import Store, TableFile
-from bench_spark.tables import COUNTERS, EVENTS, SAMPLES
+from bench_spark.store.arrow import EVENTS, SAMPLES, histogram_array
+from bench_spark.store.delta import Store, TableFile
+from bench_spark.store.schema import COUNTERS
 from bench_spark.trace.live import DRIVER, LiveFiles
 
 COMMIT_SECONDS = 1.0
@@ -229,34 +229,20 @@ class _FileQueue:
 
 def events_table(run_id: str, rows: list[tuple[int, int, EventRow]]) -> pa.Table:
     """Event rows as Arrow; histogram columns are copied as blocks, not number by number."""
-    plain: dict[str, list[Any]] = {name: [] for name in EVENTS.names if name != "histograms"}
-    for agent, attempt, row in rows:
-        plain["run_id"].append(run_id)
-        plain["agent"].append(agent)
-        plain["attempt"].append(attempt)
-        plain["tick_start"].append(timestamp(row.tick_start_ns))
-        for name in (
-            "row_number",
-            "role",
-            "phase",
-            "tick",
-            "tick_seconds",
-            "destination",
-            "cpu_seconds",
-            "host_busy_share",
-            "clock_offset_ns",
-            "clock_bound_ns",
-        ):
-            plain[name].append(getattr(row, name))
-        for name in COUNTERS:
-            plain[name].append(row.counters.get(name, 0))
-    columns = [
-        histogram_array([row.histograms for _, _, row in rows])
-        if field.name == "histograms"
-        else pa.array(plain[field.name], field.type)
-        for field in EVENTS
-    ]
-    return pa.Table.from_arrays(columns, schema=EVENTS)
+    known: dict[str, Any] = {
+        "run_id": [run_id] * len(rows),
+        "agent": [agent for agent, _, _ in rows],
+        "attempt": [attempt for _, attempt, _ in rows],
+        "tick_start": [timestamp(row.tick_start_ns) for _, _, row in rows],
+        "histograms": histogram_array([row.histograms for _, _, row in rows]),
+        **{name: [row.counters.get(name, 0) for _, _, row in rows] for name in COUNTERS},
+    }
+    attributes = {
+        name: [getattr(row, name) for _, _, row in rows]
+        for name in EVENTS.names
+        if name not in known
+    }
+    return pa.Table.from_pydict(known | attributes, schema=EVENTS)
 
 
 def commit_samples(store: Store, run_id: str, found: Sequence[AgentSamples] | None) -> None:

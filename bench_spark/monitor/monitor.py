@@ -36,8 +36,8 @@ from bench_spark.monitor.reading import (
 )
 from bench_spark.monitor.sources import samplers_of
 from bench_spark.process import watched
-from bench_spark.store import Store
-from bench_spark.tables import RESOURCES
+from bench_spark.store.arrow import RESOURCES
+from bench_spark.store.delta import Store
 
 BROKER_MARK = "/"
 """Between a broker's name and a source of its, where there are several brokers; no name has it."""

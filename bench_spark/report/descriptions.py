@@ -29,7 +29,8 @@ def load_of(scenario: Mapping[str, Any]) -> str:
             text += ", each producer waiting for its own message"
     elif load["mode"] == "window":
         text = f"closed loop of {plural(load['in_flight'], 'message')} per producer"
-        text += ", filled first" if load.get("fill_first") else ""
+        # Runs stored before the key was renamed have `fill_first`.
+        text += ", filled first" if load.get("prefill", load.get("fill_first")) else ""
     elif not scenario["consumers"]:
         text = "as fast as possible"
     else:

@@ -14,7 +14,7 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.plan import Plan
 from bench_spark.report.live import Steps, Window, progress_of
 from bench_spark.report.serving import Answer, Question, Served
-from bench_spark.tables import PERCENTILES
+from bench_spark.store.schema import PERCENTILES
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "bench_spark"

@@ -107,11 +107,11 @@ class Progress:
     messages_per_second: float | None
     """Received; where nobody receives, sent."""
     p99_us: int | None
-    """Of the latency; where nobody receives, of the time to the confirmation."""
+    """Of the measure that a percentile without one is of."""
     still_seconds: float = 0.0
     """How long no message has moved."""
-    is_confirmed: bool = False
-    """Whether `p99_us` is of confirmations."""
+    measure: str = "latency"
+    """What `p99_us` is of."""
 
     @property
     def share(self) -> float:
@@ -125,8 +125,13 @@ class Progress:
         where = f"{self.phase:<7}  {self.elapsed_seconds:.0f}/{total} s"
         if self.still_seconds >= STILL_SECONDS:
             return f"{where}  no messages for {self.still_seconds:.0f} s"
-        p99 = "confirm P99" if self.is_confirmed else "P99"
-        return f"{where}  {rate(self.messages_per_second)} msg/s  {p99} {duration(self.p99_us)}"
+        p99 = f"{p99_label(self.measure)} {duration(self.p99_us)}"
+        return f"{where}  {rate(self.messages_per_second)} msg/s  {p99}"
+
+
+def p99_label(measure: str) -> str:
+    """What a line calls the 99th percentile of a measure: `delivery P99`."""
+    return f"{measure.removesuffix('_latency')} P99"
 
 
 def progress_of(
@@ -147,8 +152,13 @@ def progress_of(
         total_ns += timeline.drain_ns
     else:
         phase = "warm-up" if now_ns < timeline.measure_start_ns else "measure"
-    only_publishes = plan.scenario.only_publishes
-    per_second, p99_us = _headline_of(window, only_publishes)
+    measure = plan.scenario.headline_measure
+    per_second: float | None = None
+    p99_us: int | None = None
+    if window is not None:
+        is_sent = plan.scenario.only_publishes
+        per_second = window.sent_per_second if is_sent else window.received_per_second
+        p99_us = window.measures.get(measure, {}).get("p99_us")
     if movement is not None and movement.per_second is not None:
         per_second = movement.per_second
     return Progress(
@@ -158,16 +168,8 @@ def progress_of(
         messages_per_second=per_second,
         p99_us=p99_us,
         still_seconds=0.0 if movement is None else movement.still_seconds(now_ns),
-        is_confirmed=only_publishes,
+        measure=measure,
     )
-
-
-def _headline_of(window: Window | None, only_publishes: bool) -> tuple[float | None, int | None]:
-    if window is None:
-        return None, None
-    if only_publishes:
-        return window.sent_per_second, window.measures.get("confirm_latency", {}).get("p99_us")
-    return window.received_per_second, window.measures.get("latency", {}).get("p99_us")
 
 
 @dataclass(frozen=True)

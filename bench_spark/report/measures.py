@@ -41,7 +41,7 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def statistics_of(document: Document, aggregation: str, measure: str) -> Mapping[str, Any]:
-    """The numbers of a measure in one of the three aggregations (F1)."""
+    """The numbers of a measure in one of the three aggregations."""
     if aggregation == "run":
         found: Mapping[str, Any] = document["measures"][measure]
         return found

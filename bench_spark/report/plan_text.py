@@ -21,11 +21,13 @@ def write_plan(
     broker: Mapping[str, Any],
     writer: TextIO,
     brokers: Sequence[Mapping[str, Any]] = (),
+    note: str = "",
 ) -> None:
-    """`broker` is the masked form of the broker; `brokers` of all, where there are several."""
+    """`broker` is the masked form of the broker; `brokers` of all, where there are several; `note`
+    says why this one."""
     scenario = plan.scenario.dump()
     console = console_for(writer)
-    console.print(f"{scenario['name']} on {broker['name']}")
+    console.print(f"{scenario['name']} on {broker['name']}{note}")
     lines = [
         *_brokers(brokers if len(brokers) > 1 else [{"role": "broker", **broker}]),
         ("load", descriptions.content_of(scenario)),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench_spark.report.measures import Document, in_order
-from bench_spark.tables import PERCENTILES
+from bench_spark.store.schema import PERCENTILES
 
 _SENT_SIDE = ("due", "sent", "confirmed", "refused", "returned", "given_up")
 _RECEIVED_SIDE = ("received", "redelivered", "out_of_order", "corrupted")

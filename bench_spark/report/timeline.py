@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench_spark.report.measures import Document
-from bench_spark.tables import PERCENTILES
+from bench_spark.store.schema import PERCENTILES
 
 MOST_POINTS = 600
 ROLLING = "rolling"

@@ -1,4 +1,4 @@
-"""The run audits itself (F4): can its numbers be trusted, and was it the broker or the generator?
+"""The run audits itself: can its numbers be trusted, and was it the broker or the generator?
 
 Each check is a sentence with a verdict. `fail` makes the run degraded, `warn` is for the reader.
 """

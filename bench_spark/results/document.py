@@ -41,7 +41,7 @@ from bench_spark.results.counts import (
 from bench_spark.results.facts import RunFacts, judged_objectives, trace_section
 from bench_spark.results.judging import DEGRADED, VALID, audit_input, judge
 from bench_spark.results.totals import Tick, TickTotals, statistics
-from bench_spark.tables import COUNTERS
+from bench_spark.store.schema import COUNTERS
 
 Document = dict[str, Any]
 

@@ -17,7 +17,8 @@ from bench_spark.errors import BenchError
 from bench_spark.plan import Plan
 from bench_spark.results.document import RunSummary
 from bench_spark.results.judging import FAILED
-from bench_spark.tables import PERCENTILES, SUMMARY
+from bench_spark.store.arrow import SUMMARY
+from bench_spark.store.schema import PERCENTILES
 
 
 @dataclass(frozen=True)

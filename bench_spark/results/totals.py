@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from bench_spark.agent.timeline import MEASURE
 from bench_spark.core.hdr import SparseHistogram, merge_sparse
-from bench_spark.tables import PERCENTILES
+from bench_spark.store.schema import PERCENTILES
 
 Statistics = dict[str, Any]
 

@@ -50,7 +50,7 @@ from bench_spark.data.scanning import I64
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan, with_rows
 from bench_spark.spark.sql import one_line
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.transports.registry import kind_of
 
 INTERVAL = "interval_ns"

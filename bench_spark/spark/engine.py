@@ -24,7 +24,7 @@ from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
 from bench_spark.spark.request import Display, RunRequest
 from bench_spark.spark.run import Run
 from bench_spark.spark.session import JVM_GONE, free_slots, master_of, start_timeout, wait_for_slots
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 MOST_EXECUTORS_SECONDS = 60.0
 """How long to wait for executors that do not take tasks: they may be busy with somebody else's."""

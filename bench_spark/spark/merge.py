@@ -31,9 +31,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from bench_spark.core.hdr import TOTALS, SparseHistogram, merge_sparse
-from bench_spark.histogram_column import histogram_array
-from bench_spark.tables import COUNTERS, EVENTS
+from bench_spark.core.hdr import SparseHistogram, merge_sparse
+from bench_spark.store.arrow import EVENTS, HistogramColumn, histogram_array
+from bench_spark.store.schema import COUNTERS, MERGED_COLUMNS, ROW_IDENTITY, TICK_KEY
 
 FOLD_PARTS = 32
 """Histograms of one tick and measure that are held back, to be merged at once."""
@@ -41,28 +41,13 @@ FOLD_PARTS = 32
 FOLD_BYTES = 64 * 1024 * 1024
 """Event rows held back by one worker, in bytes of Arrow buffers: bounds its memory."""
 
-_ROW = pa.struct([(name, EVENTS.field(name).type) for name in ("agent", "attempt", "row_number")])
-
 TICK_ROWS = pa.schema(
     [
-        *(EVENTS.field(name) for name in ("run_id", "role", "phase")),
-        *(EVENTS.field(name) for name in ("tick", "tick_start", "tick_seconds")),
-        *(EVENTS.field(name) for name in COUNTERS),
-        EVENTS.field("histograms"),
-        EVENTS.field("cpu_seconds"),
-        pa.field("rows", pa.list_(_ROW)),
+        *(EVENTS.field(name) for name in MERGED_COLUMNS if name not in ROW_IDENTITY),
+        pa.field("rows", pa.list_(pa.struct([EVENTS.field(name) for name in ROW_IDENTITY]))),
     ]
 )
 """What `merge_event_batches` yields; `rows` names the event rows that were added up."""
-
-EVENT_COLUMNS = [
-    *("run_id", "agent", "attempt", "row_number", "role", "phase"),
-    *("tick", "tick_start", "tick_seconds"),
-    *COUNTERS,
-    "histograms",
-    "cpu_seconds",
-]
-"""The columns of `events` that merging needs."""
 
 
 class TickKey(NamedTuple):
@@ -169,7 +154,7 @@ def merge_event_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
 def read_event_batch(batch: pa.RecordBatch) -> Iterator[TickRows]:
     """The rows of a batch of `events`, one by one; histograms are views of the batch."""
     identities = zip(
-        *(batch.column(name).to_pylist() for name in ("agent", "attempt", "row_number")),
+        *(batch.column(name).to_pylist() for name in ROW_IDENTITY),
         strict=True,
     )
     return _read(batch, [{RowIdentity(*identity)} for identity in identities])
@@ -209,7 +194,7 @@ def _read(batch: pa.RecordBatch, rows: Sequence[set[RowIdentity]]) -> Iterator[T
         [pc.fill_null(batch.column(name), 0).to_numpy(zero_copy_only=False) for name in COUNTERS]
     )
     cpu_seconds = pc.fill_null(batch.column("cpu_seconds"), 0.0).to_pylist()
-    histograms = _HistogramColumn(batch.column("histograms"))
+    histograms = HistogramColumn(batch.column("histograms"))
     for index, key in enumerate(keys):
         row = TickRows(
             key=TickKey(*key),
@@ -224,61 +209,19 @@ def _read(batch: pa.RecordBatch, rows: Sequence[set[RowIdentity]]) -> Iterator[T
         yield row
 
 
-class _HistogramColumn:
-    """A column `histograms` read without copying a bucket."""
-
-    def __init__(self, column: pa.ListArray) -> None:
-        self._present = column.is_valid().to_pylist()
-        self._starts = column.offsets.to_pylist()
-        structs = column.values
-        self._measures = structs.field("measure").to_pylist()
-        self._totals = {name: structs.field(name).to_pylist() for name in TOTALS}
-        self._values = _Lists(structs.field("values_us"))
-        self._counts = _Lists(structs.field("counts"))
-
-    def of_row(self, row: int) -> Iterator[tuple[str, SparseHistogram]]:
-        if not self._present[row]:
-            return
-        for index in range(self._starts[row], self._starts[row + 1]):
-            totals = {name: column[index] for name, column in self._totals.items()}
-            histogram = SparseHistogram(
-                **totals, values_us=self._values[index], counts=self._counts[index]
-            )
-            yield self._measures[index], histogram
-
-
-class _Lists:
-    """A list column as numpy slices of its one flat buffer."""
-
-    def __init__(self, column: pa.ListArray) -> None:
-        self._starts = column.offsets.to_pylist()
-        self._flat: npt.NDArray[Any] = column.values.to_numpy()
-
-    def __getitem__(self, index: int) -> npt.NDArray[Any]:
-        return self._flat[self._starts[index] : self._starts[index + 1]]
-
-
 def tick_rows_batch(ticks: Sequence[TickRows]) -> pa.RecordBatch:
     """The rows as one Arrow batch of `TICK_ROWS`."""
     counters = np.array([tick.counters for tick in ticks], dtype=np.int64).T
-    return pa.RecordBatch.from_arrays(
-        [
-            *(
-                pa.array([getattr(tick.key, name) for tick in ticks], TICK_ROWS.field(name).type)
-                for name in ("run_id", "role", "phase", "tick")
-            ),
-            pa.array([tick.tick_start_us for tick in ticks], TICK_ROWS.field("tick_start").type),
-            pa.array([tick.tick_seconds for tick in ticks], pa.float64()),
-            *(pa.array(column) for column in counters),
-            histogram_array([tick.histograms() for tick in ticks]),
-            pa.array([tick.cpu_seconds for tick in ticks], pa.float64()),
-            pa.array(
-                [[identity._asdict() for identity in sorted(tick.rows)] for tick in ticks],
-                pa.list_(_ROW),
-            ),
-        ],
-        schema=TICK_ROWS,
-    )
+    columns: dict[str, Any] = {
+        **{name: [getattr(tick.key, name) for tick in ticks] for name in TICK_KEY},
+        "tick_start": [tick.tick_start_us for tick in ticks],
+        "tick_seconds": [tick.tick_seconds for tick in ticks],
+        **dict(zip(COUNTERS, counters, strict=True)),
+        "histograms": histogram_array([tick.histograms() for tick in ticks]),
+        "cpu_seconds": [tick.cpu_seconds for tick in ticks],
+        "rows": [[identity._asdict() for identity in sorted(tick.rows)] for tick in ticks],
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=TICK_ROWS)
 
 
 ROWS_AT_ONCE = 256
@@ -306,7 +249,7 @@ def merge_event_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 def _rows_of(files: Iterable[str]) -> Iterator[pa.RecordBatch]:
     for uri in files:
         with pq.ParquetFile(unquote(urlparse(uri).path), memory_map=True) as file:
-            for batch in file.iter_batches(ROWS_AT_ONCE, columns=EVENT_COLUMNS):
+            for batch in file.iter_batches(ROWS_AT_ONCE, columns=MERGED_COLUMNS):
                 yield _complete(batch)
 
 
@@ -315,6 +258,6 @@ def _complete(batch: pa.RecordBatch) -> pa.RecordBatch:
     present = set(batch.schema.names)
     columns = [
         batch.column(name) if name in present else pa.nulls(batch.num_rows, EVENTS.field(name).type)
-        for name in EVENT_COLUMNS
+        for name in MERGED_COLUMNS
     ]
-    return pa.RecordBatch.from_arrays(columns, EVENT_COLUMNS)
+    return pa.RecordBatch.from_arrays(columns, MERGED_COLUMNS)

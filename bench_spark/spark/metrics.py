@@ -25,7 +25,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from bench_spark import tables
 from bench_spark.core.clock import NANOSECONDS, Clock
 from bench_spark.errors import EnvironmentNotReady, RunError, StoreError, StoreNotReady
 from bench_spark.results.checks import Check
@@ -34,7 +33,8 @@ from bench_spark.spark.session import cause_of, is_alive, log_hint, master_of
 from bench_spark.spark.sql import arrow_table, spark_uri
 from bench_spark.spark.ticks import merge_files_on_executors, merge_on_executors, ticks_between
 from bench_spark.spark.windows import ROLLING, LiveWindow, RunWindows, TickSlots, metric_rows
-from bench_spark.store import Store
+from bench_spark.store.arrow import EVENTS, METRICS
+from bench_spark.store.delta import Store
 
 USUAL_DELAY_SECONDS = 5.0
 """A second for its rows to be committed, up to a trigger to be noticed, a batch, and as much again
@@ -382,7 +382,7 @@ class RollingMetrics:
             "tick_start": datetime.now(UTC),
             "tick_seconds": 0.0,
         }
-        self._store.append("events", pa.Table.from_pylist([row], schema=tables.EVENTS))
+        self._store.append("events", pa.Table.from_pylist([row], schema=EVENTS))
         return marker
 
     def _await_marker(self, marker: _Marker, timeout_seconds: float) -> None:
@@ -457,7 +457,7 @@ class RollingMetrics:
         stamp = {"query_id": self._query_id, "batch_id": batch_id, "written_at": now}
         self._store.append(
             "metrics",
-            pa.Table.from_pylist([row | stamp for row in rows], schema=tables.METRICS),
+            pa.Table.from_pylist([row | stamp for row in rows], schema=METRICS),
             app_id=self._query_id,
             version=batch_id,
         )

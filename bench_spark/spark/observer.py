@@ -39,7 +39,7 @@ from bench_spark.monitor.monitor import Monitor
 from bench_spark.results.checks import Check
 from bench_spark.results.facts import MissedWhileRunning, RunFacts
 from bench_spark.spark.request import RunRequest
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 _LIBRARIES = ("pyspark", "delta-spark", "deltalake", "pika", "confluent-kafka", "numpy")
 

@@ -17,25 +17,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from bench_spark import tables
 from bench_spark.config.models import stored_scenario
 from bench_spark.errors import ConfigurationError, StoreError
 from bench_spark.results.document import timeline_at
 from bench_spark.spark.sql import arrow_table
 from bench_spark.spark.ticks import events_of
 from bench_spark.spark.windows import INTERVAL, ROLLING, RunWindows, Window, early_end_ns
-from bench_spark.store import Store
+from bench_spark.store.arrow import METRICS
+from bench_spark.store.delta import Store
+from bench_spark.store.schema import PERCENTILES
 
 _PERCENTILE_COLUMNS = ",\n    ".join(
     # HdrHistogram's rank rule: the first bucket that the rank reaches.
     f"""min(CASE WHEN reached >= greatest(1, floor({percentile}D * count / 100D + 0.5D))
              THEN value_us END) AS {name}"""
-    for name, percentile in tables.PERCENTILES
+    for name, percentile in PERCENTILES
 )
 _PERCENTILES_OR_BOUND = ",\n    ".join(
     # A rank beyond the last bucket lies in the overflow; no percentile exceeds the true maximum.
     f"least(coalesce({name}, greatest(highest_us, last_value_us), min_us), max_us) AS {name}"
-    for name, _ in tables.PERCENTILES
+    for name, _ in PERCENTILES
 )
 
 # {events}: the rows of the run, each once. {windows}: every window by number. {ticks}: which ticks
@@ -120,9 +121,9 @@ def rebuild_metrics(spark: SparkSession, store: Store, run_id: str) -> pa.Table:
         stamped[field.name]
         if field.name in stamped
         else computed[field.name].cast(field.type).combine_chunks()
-        for field in tables.METRICS
+        for field in METRICS
     ]
-    table = pa.Table.from_arrays(columns, schema=tables.METRICS)
+    table = pa.Table.from_arrays(columns, schema=METRICS)
     store.append("metrics", table)
     return table
 

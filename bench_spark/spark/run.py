@@ -77,7 +77,7 @@ from bench_spark.spark.session import (
 )
 from bench_spark.spark.ticks import merged_ticks, merged_ticks_here, ticks_and_unwritten
 from bench_spark.spark.windows import ROLLING_SECONDS, LiveWindow, RunWindows, early_end_ns
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.transports.leftovers import KnownRun, delete_left_by
 from bench_spark.transports.registry import sweeper_of
 

@@ -31,7 +31,7 @@ from bench_spark.results.checks import Check
 from bench_spark.results.facts import TraceFacts
 from bench_spark.spark.session import JVM_GONE
 from bench_spark.spark.sql import arrow_table, read_table
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.trace.files import KINDS, MessageDirectory, Share
 from bench_spark.trace.joining import (
     BLOCK_MESSAGES,

@@ -17,9 +17,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from bench_spark import tables
 from bench_spark.errors import ConfigurationError
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
+from bench_spark.store.schema import TABLES
 
 
 def arrow_table(frame: DataFrame) -> pa.Table:
@@ -99,7 +99,7 @@ IDENTIFIER(...) is whatever Spark makes of it later."""
 
 def create_views(spark: SparkSession, store: Store) -> None:
     """Make the tables of this store, and the views over them, known by name in the session."""
-    for name in tables.TABLES:
+    for name in TABLES:
         read_table(spark, store, name).createOrReplaceTempView(name)
     for statement in view_statements():
         spark.sql(statement)

@@ -17,7 +17,6 @@ from pyspark.sql.types import StructType
 
 from bench_spark.agent.timeline import PHASES
 from bench_spark.spark.merge import (
-    EVENT_COLUMNS,
     TICK_ROWS,
     TickRows,
     merge_event_batches,
@@ -27,7 +26,8 @@ from bench_spark.spark.merge import (
     unite,
 )
 from bench_spark.spark.sql import arrow_table, read_table
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
+from bench_spark.store.schema import MERGED_COLUMNS
 
 TICKS_AT_ONCE = 600
 """Ticks united in the driver at a time: some 100 kB per role, whatever the number of agents."""
@@ -40,7 +40,7 @@ TICK_ROWS_TYPE: StructType = from_arrow_schema(TICK_ROWS)
 
 def merge_on_executors(events: DataFrame) -> DataFrame:
     """Rows of `events` as rows of `TICK_ROWS`, one per partition and key; batch or streaming."""
-    return events.select(*EVENT_COLUMNS).mapInArrow(merge_event_batches, TICK_ROWS_TYPE)
+    return events.select(*MERGED_COLUMNS).mapInArrow(merge_event_batches, TICK_ROWS_TYPE)
 
 
 def merge_files_on_executors(events: DataFrame) -> DataFrame:
@@ -50,7 +50,7 @@ def merge_files_on_executors(events: DataFrame) -> DataFrame:
 
 def merged_ticks_here(store: Store, run_id: str) -> list[TickRows]:
     """`merged_ticks` in this process: for a small run that is done before Spark has planned it."""
-    return _merged_here(store.read("events", columns=EVENT_COLUMNS, run_id=run_id))
+    return _merged_here(store.read("events", columns=MERGED_COLUMNS, run_id=run_id))
 
 
 def ticks_here(
@@ -63,11 +63,11 @@ def ticks_here(
     for begin in range(0, last + 1, STRETCH_TICKS):
         end = min(begin + STRETCH_TICKS - 1, last)
         stretch = ("tick", begin, end)
-        events = store.read("events", columns=EVENT_COLUMNS, between=stretch, run_id=run_id)
+        events = store.read("events", columns=MERGED_COLUMNS, between=stretch, run_id=run_id)
         if unwritten is not None:
             ticks = unwritten["tick"]
             is_in = pc.and_(pc.greater_equal(ticks, begin), pc.less_equal(ticks, end))
-            events = pa.concat_tables([events, unwritten.filter(is_in).select(EVENT_COLUMNS)])
+            events = pa.concat_tables([events, unwritten.filter(is_in).select(MERGED_COLUMNS)])
         yield from _merged_here(events)
 
 

@@ -53,8 +53,8 @@ FROM (SELECT *, nullif(CAST(get_json_object(result_json, '$.measured_seconds') A
 LEFT JOIN summary s
   ON s.run_id = r.run_id AND s.aggregation = 'run' AND s.measure = 'latency';
 
--- C2: the highest 99th, 95th and 75th percentile that any interval of the run has seen.
-CREATE OR REPLACE TEMPORARY VIEW c2_table AS
+-- The highest 99th, 95th and 75th percentile that any interval of the run has seen.
+CREATE OR REPLACE TEMPORARY VIEW latency_by_rate AS
 SELECT r.run_id, r.suite, r.trial, r.scenario, r.broker, r.status,
        CAST(get_json_object(r.scenario_json, '$.load.rate_per_second') AS DOUBLE)
          AS rate_per_second,
@@ -98,10 +98,10 @@ FROM (
   GROUP BY run_id, host)
 GROUP BY run_id;
 
--- E6: the mean over the intervals, of the latency and of the producer's confirmation, and what it
+-- The mean over the intervals, of the latency and of the producer's confirmation, and what it
 -- cost the broker. `queue` is the number of queues or topics that consumers receive from;
 -- `parameters` are the values of the suite's axes.
-CREATE OR REPLACE TEMPORARY VIEW e6_table AS
+CREATE OR REPLACE TEMPORARY VIEW interval_means AS
 SELECT r.run_id, r.suite, r.trial, r.scenario, r.broker, r.status, r.parameters,
        CASE get_json_object(r.scenario_json, '$.topology')
          WHEN 'fan-out' THEN CAST(get_json_object(r.scenario_json, '$.consumers') AS INT)

@@ -17,7 +17,7 @@ from bench_spark.agent.timeline import MEASURE, Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.hdr import SparseHistogram, merge_sparse
 from bench_spark.spark.merge import TickRows
-from bench_spark.tables import PERCENTILES
+from bench_spark.store.schema import PERCENTILES
 
 ROLLING = "rolling"
 INTERVAL = "interval"

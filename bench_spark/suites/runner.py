@@ -39,7 +39,7 @@ from bench_spark.errors import (
 )
 from bench_spark.report.formatting import one_line, seconds
 from bench_spark.results.document import Document
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 _SHOWN_CHARACTERS = 300
 

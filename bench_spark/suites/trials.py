@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bench_spark.config.models import Scenario
+from bench_spark.config.objectives import headline_measure
 from bench_spark.config.suite import MAX, SUSTAINED, Suite, Trial, suite_digest, value_text
 from bench_spark.errors import RunError
 from bench_spark.report.formatting import duration, rate
+from bench_spark.report.live import p99_label
 from bench_spark.results.document import Document, RunSummary
 from bench_spark.results.rows import TrialOf
 from bench_spark.results.totals import Tick
@@ -123,27 +125,28 @@ def _edge_text(found: Sustained, loads: RateTrials) -> str:
     for run in (loads.runs[place] for place in found.edge):
         kept = "kept" if run.verdict.kept else "not kept"
         figures = f"{rate(run.document['rates']['receive_rate'])} received"
-        if (p99_us := _p99_us(run.document)) is not None:
-            figures += f", P99 {duration(p99_us)}"
+        figures += "".join(f", {text}" for text in _p99_texts(run.document))
         told.append(f"{rate(run.rate_per_second)} {kept} ({figures}, {run.document['run_id']})")
     return "; ".join(told)
 
 
-def _p99_us(document: Document) -> int | None:
-    measured = document.get("measures", {})
-    found: int | None = measured.get("latency", measured.get("confirm_latency", {})).get("p99_us")
-    return found
+def _p99_texts(document: Document) -> list[str]:
+    """The 99th percentile and what it is of; none where the run measured nothing."""
+    measures = document.get("measures", {})
+    measure = headline_measure(measures)
+    if measure is None or measures[measure].get("p99_us") is None:
+        return []
+    return [f"{p99_label(measure)} {duration(measures[measure]['p99_us'])}"]
 
 
 def result_text(document: Document) -> str:
     """The result of a load in a line."""
     rates = document["rates"]
-    p99_us = _p99_us(document)
     received = rates["receive_rate"]
     told = [
         document["status"],
         f"{rate(rates.get('send_rate') if received is None else received)} msg/s",
-        *([f"P99 {duration(p99_us)}"] if p99_us is not None else []),
+        *_p99_texts(document),
         *document.get("reasons", ())[:1],
     ]
     return ", ".join(told)

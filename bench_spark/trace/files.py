@@ -23,7 +23,7 @@ from pyarrow import fs
 from bench_spark.agent.timeline import MEASURE, PHASES
 from bench_spark.agent.tracer import MessageEvent, MessageFile, Rows, TraceSetup
 from bench_spark.errors import StoreError
-from bench_spark.tables import MESSAGES
+from bench_spark.store.arrow import MESSAGES
 from bench_spark.trace.joining import BLOCK_MESSAGES, ROWS
 
 ROWS_AT_ONCE = 256 * 1024

@@ -23,8 +23,7 @@ import pyarrow as pa
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracer import MessageEvent
 from bench_spark.core.hdr import TOTALS, Histogram, SparseHistogram, merge_sparse, shape_for
-from bench_spark.histogram_column import histogram_array
-from bench_spark.tables import HISTOGRAM
+from bench_spark.store.arrow import HISTOGRAMS, histogram_array
 
 COUNTS = ("sent", "confirmed", "received", "received_once", "corrupted", "unexpected", "untimed")
 """Of messages of the measured phase, but for `unexpected`, whose phase nobody knows. `untimed` is
@@ -64,7 +63,7 @@ PARTS = pa.schema(
         ("producer", pa.int32()),  # null in rows with histograms, and of messages without an ID
         ("tick", pa.int32()),  # of rows with histograms
         *((name, pa.int64()) for name in COUNTS),
-        ("histograms", pa.list_(HISTOGRAM)),
+        ("histograms", HISTOGRAMS),
         ("stretches", pa.list_(_STRETCH)),
     ]
 )

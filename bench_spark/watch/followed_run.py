@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from bench_spark import tables
 from bench_spark.errors import StoreError
 from bench_spark.report.timeline import RESOURCE_COLUMNS, WINDOW_COLUMNS
-from bench_spark.store import Store
+from bench_spark.store.arrow import SCHEMAS
+from bench_spark.store.delta import Store
 from bench_spark.watch.run_state import EVENT_COLUMNS, RUN_COLUMNS, RunState
 
 _CERTAINLY_WHOLE = 30
@@ -40,7 +40,7 @@ class AddedRows:
         self._run_id = run_id
         self._files = store.files(table)
         self._version: int | None = None
-        self._schema = tables.TABLES[table]
+        self._schema = SCHEMAS[table]
 
     def read(self) -> pa.Table:
         if self._version is None:

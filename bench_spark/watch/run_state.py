@@ -25,7 +25,7 @@ from bench_spark.plan import Plan, make_plan
 from bench_spark.report.measures import Document
 from bench_spark.report.timeline import DURATION_COLUMNS, RATE_COLUMNS, ROLLING, broker_row
 from bench_spark.results.document import timeline_at
-from bench_spark.tables import PERCENTILES
+from bench_spark.store.schema import PERCENTILES
 
 CONSUMER, PRODUCER = "consumer", "producer"
 

@@ -22,7 +22,7 @@ from bench_spark.core.clock import Clock
 from bench_spark.monitor.monitor import Monitor
 from bench_spark.monitor.sources import make_sampler
 from bench_spark.plan import make_plan
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.suites.runner import run_hook
 
 SECOND = 1_000_000_000

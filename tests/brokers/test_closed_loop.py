@@ -45,7 +45,7 @@ def closed_loop(pairs: int = 1, in_flight: int = 50, **amqp: Any) -> Scenario:
             "consumers": pairs,
             "destinations": pairs,
             "message": {"bytes": 64, "padding": "zero"},
-            "load": {"mode": "window", "in_flight": in_flight, "fill_first": True},
+            "load": {"mode": "window", "in_flight": in_flight, "prefill": True},
             "sampling": {"samples": 10, "threshold_seconds": 0.005},
             "phases": {"warmup_seconds": 0, "measure_seconds": 30, "drain_seconds": 10},
             "amqp": {"queue": {"server_named": True, "auto_delete": True}, **amqp},

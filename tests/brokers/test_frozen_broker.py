@@ -1,4 +1,4 @@
-"""A broker that stands still for two seconds: the measure from the due time must show it (F2)."""
+"""A broker that stands still for two seconds: the measure from the due time must show it."""
 
 from __future__ import annotations
 

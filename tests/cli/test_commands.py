@@ -21,7 +21,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.errors import BrokerUnreachable
 from bench_spark.plan import make_plan
 from bench_spark.results.rows import run_row
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 
 class Ended(NamedTuple):
@@ -63,6 +63,20 @@ def test_the_version_is_the_packages(bench: Program) -> None:
 BAD_INPUT = {
     "an unknown scenario": (["run", "stedy"], 2, "did you mean steady?"),
     "an unknown broker": (["run", "steady", "--broker", "kafa"], 2, "did you mean kafka?"),
+    "a broker as scenario": (["run", "kafka"], 2, "is a broker, not a scenario"),
+    "a directory as scenario": (["run", "."], 2, "is a directory, not a file"),
+    "a missing directory": (["run", "no/where.yaml"], 2, "there is no such directory no"),
+    "a key by its last word": (["run", "steady", "--set", "rate=5"], 2, "load.rate_per_second"),
+    "a duration without a unit": (
+        ["run", "steady", "--slo", "p99<50"],
+        2,
+        "--slo: 'p99<50': give a unit: us, ms or s",
+    ),
+    "a port out of range": (
+        ["run", "steady", "--dashboard", "99999"],
+        2,
+        "allowed: a port from 1 to 65535",
+    ),
     "a misspelt key": (["run", "steady", "--set", "load.rate=1"], 2, "rate_per_second"),
     "NaN": (["run", "steady", "--set", "load.rate_per_second=.nan"], 2, "rate_per_second"),
     "a body under 8 bytes": (["run", "steady", "--set", "message.bytes=7"], 2, "message.bytes"),
@@ -224,7 +238,7 @@ def test_a_plan_says_who_does_what_for_how_long(bench: Program) -> None:
 def test_the_broker_may_come_from_the_environment(
     bench: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert bench("plan", "steady").out.startswith("steady on kafka\n")
+    assert bench("plan", "steady").out.startswith("steady on kafka (the default;")
     monkeypatch.setenv("BENCH_SPARK_BROKER", "loopback")
     assert bench("plan", "steady").out.startswith("steady on loopback\n")
 
@@ -278,6 +292,12 @@ def test_find_is_for_what_a_system_makes_of_a_record(bench: Program, tmp_path: P
     assert "warning" not in bench("validate", "records", "--broker", "loopback").out
 
 
+def test_a_plan_says_for_which_broker_it_is_where_none_is_named(bench: Program) -> None:
+    note = "steady on kafka (the default; name another by --broker)"
+    assert bench("plan", "steady").out.splitlines()[0] == note
+    assert bench("plan", "steady", "--broker", "kafka").out.splitlines()[0] == "steady on kafka"
+
+
 def test_validate_checks_the_scenario_and_if_asked_the_broker(bench: Program) -> None:
     assert bench("validate", "steady").out.count("valid:") == 1
     assert bench("validate", "steady", "--broker", "rabbitmq").out.count("valid:") == 2
@@ -291,13 +311,34 @@ def test_shipped_files_are_listed(bench: Program, command: str, names: set[str])
     assert names <= {line.split()[0] for line in bench(command).out.splitlines()}
 
 
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        (["scenarios"], "window  One pair in a closed loop of 100 messages."),
+        (["suite", "list"], "kafka-flush-partitions  Flush interval by topic partitions, snappy"),
+    ],
+)
+def test_shipped_files_are_listed_with_a_line_that_describes_them(
+    bench: Program, command: list[str], line: str
+) -> None:
+    listed = [" ".join(found.split()) for found in bench(*command).out.splitlines()]
+    assert any(found.startswith(" ".join(line.split())) for found in listed)
+    assert all(len(found.split()) > 3 for found in listed)
+
+
 @pytest.mark.parametrize("name", brokers.NAMES)
 def test_broker_status_is_one_line_of_name_state_and_address(
     bench: Program, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("BENCH_SPARK_STATE", str(tmp_path))
     monkeypatch.setenv(f"BENCH_SPARK_PORT_{name.upper()}", "23456")
-    assert bench("broker", "status", name) == (0, f"{name} stopped 127.0.0.1:23456\n", "")
+    ended = bench("broker", "status", name)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith(f"{name} stopped 127.0.0.1:23456 (")
+    assert "23456" in ended.out.partition("(")[2]
+    assert [line.split()[0] for line in bench("broker", "status").out.splitlines()] == [
+        *brokers.NAMES
+    ]
 
 
 def test_the_help_names_every_broker_that_can_be_started(bench: Program) -> None:

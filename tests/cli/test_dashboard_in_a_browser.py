@@ -22,7 +22,7 @@ from growing_run import GrowingRun
 
 from bench_spark.brokers.base import free_ports
 from bench_spark.cli import main
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.watch.dashboard import Dashboard
 from bench_spark.watch.followed_run import FollowedRun
 
@@ -160,7 +160,7 @@ def test_watch_follows_from_another_process_without_spark(looked: Looked) -> Non
     assert looked.watched is not None
     assert looked.watched.returncode == 0, looked.watched.stderr
     assert "looked-at  measure" in looked.watched.stderr
-    assert "msg/s  P99" in looked.watched.stderr
+    assert "delivery P99" in looked.watched.stderr
     assert "steady on loopback" in looked.watched.stdout.splitlines()[0]
 
 

@@ -18,8 +18,8 @@ from views_in_memory import views_in_memory
 from bench_spark.cli import main
 from bench_spark.report.measures import COUNTS
 from bench_spark.spark.sql import create_views, run_query, view_statements
-from bench_spark.store import Store
-from bench_spark.tables import TABLES
+from bench_spark.store.arrow import SCHEMAS
+from bench_spark.store.delta import Store
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (?P<title>.*)$", re.MULTILINE)
@@ -53,12 +53,12 @@ def test_no_document_names_a_place_on_its_authors_machine(document: Path) -> Non
     assert re.findall(r"(?<![\w.])/(?:home|root|Users|work|tmp)/\S*", document.read_text()) == []
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", SCHEMAS)
 def test_every_column_of_a_table_is_documented(name: str) -> None:
     section = section_of(ROOT / "docs" / "tables.md", f"### {name}")
     rows = " ".join(line.split("|")[1] for line in section.splitlines() if line.startswith("|"))
     documented = set(re.findall(r"\w+", rows)) | percentile_names(rows)
-    assert set(TABLES[name].names) <= documented
+    assert set(SCHEMAS[name].names) <= documented
 
 
 def percentile_names(rows: str) -> set[str]:
@@ -154,7 +154,7 @@ def test_every_query_shown_is_answered(readers_store: Path, spark: SparkSession)
         "samples": {"run_id": "RUN", "pair": 0, "number": 0, "messages": 500, "seconds": 0.01},
         "resources": {"run_id": "RUN", "source": "embedded", "rss_bytes": 1_000_000},
     }.items():
-        store.append(table, pa.Table.from_pylist([row], schema=TABLES[table]))
+        store.append(table, pa.Table.from_pylist([row], schema=SCHEMAS[table]))
     assert run_query(spark, store, QUERIES[0]).num_rows, QUERIES[0]
     # The command makes its views for each query again, and reads the tables.
     with views_in_memory(spark, store):

@@ -21,7 +21,7 @@ from bench_spark.cli.app import Settings, app
 from bench_spark.cli.commands import EXAMPLES, EXIT_CODES
 from bench_spark.cli.progress import verbosity_of
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 ROOT = Path(__file__).parents[2]
 COMMAND_LINE = (ROOT / "docs" / "command-line.md").read_text()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 TIMEOUT_SECONDS = 300
 

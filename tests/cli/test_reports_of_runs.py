@@ -13,8 +13,8 @@ from views_in_memory import views_in_memory
 from bench_spark.cli import main
 from bench_spark.report.queries import queries_of_run, queries_of_suite
 from bench_spark.spark.sql import create_views
-from bench_spark.store import Store
-from bench_spark.tables import PERCENTILES
+from bench_spark.store.delta import Store
+from bench_spark.store.schema import PERCENTILES
 
 LOAD = (
     *("--set", "load.rate_per_second=2000", "--set", "phases.warmup_seconds=0.5"),

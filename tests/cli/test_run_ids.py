@@ -15,7 +15,7 @@ import pytest
 from contract import free_port
 
 from bench_spark.cache import cache_directory
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 ATTEMPTS = 3
 AT_ONCE = 3

@@ -198,7 +198,7 @@ def test_a_closed_loop_ends_with_its_samples_and_they_are_in_the_store(
         "run",
         "window",
         *("--broker", file_of(tmp_path, rabbitmq_broker), "--store", store, "--run-id", "loop"),
-        *("--format", "json", "--no-live", "--set", "load.fill_first=true"),
+        *("--format", "json", "--no-live", "--set", "load.prefill=true"),
         *("--set", "amqp.queue.server_named=true", "--set", "amqp.queue.auto_delete=true"),
         *("--set", "sampling.samples=20", "--set", "phases.warmup_seconds=0"),
         *("--set", "phases.measure_seconds=60"),

@@ -19,9 +19,9 @@ from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.errors import EXIT_DEGRADED, EXIT_INTERRUPTED, EXIT_VALID
 from bench_spark.results.document import RunSummary
-from bench_spark.store import Store
+from bench_spark.store.arrow import SAMPLES
+from bench_spark.store.delta import Store
 from bench_spark.suites.throughput import AS_GOOD
-from bench_spark.tables import SAMPLES
 
 # A trial ends with its samples, however long a busy machine takes for them.
 QUICK = (

@@ -24,7 +24,7 @@ from bench_spark.errors import (
 )
 from bench_spark.results.document import RunSummary
 from bench_spark.results.facts import judged_objectives
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 QUICK = (
     *("--set", "phases.warmup_seconds=0.1", "--set", "phases.measure_seconds=0.5"),

@@ -26,7 +26,7 @@ from bench_spark.errors import (
     EXIT_VALID,
     BrokerRefused,
 )
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 CONF = Path(__file__).parents[2] / "conf"
 GRID = """
@@ -78,7 +78,8 @@ def test_a_plan_lists_the_trials_and_the_time(
 
 def test_shipped_suites_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["suite", "list"]) == EXIT_VALID
-    assert "rabbitmq-latency-rate" in capfd.readouterr().out.splitlines()
+    listed = dict(line.split(maxsplit=1) for line in capfd.readouterr().out.splitlines())
+    assert listed["rabbitmq-latency-rate"].startswith("Latency by publish rate")
 
 
 @pytest.mark.usefixtures("on_shared_session")
@@ -92,7 +93,7 @@ def test_a_suite_runs_goes_on_after_a_kill_and_reports(
     assert len(told) == 4
     assert re.fullmatch(
         r"trial 4 of 4: load.rate_per_second=400;message.bytes=1000;repetition=1: "
-        r"valid, \d+ msg/s, P99 .*; about 0 s left",
+        r"valid, \d+ msg/s, delivery P99 .*; about 0 s left",
         told[3],
     )
     assert "measure  " not in first.err, "a log has a line per trial, and not one per second"

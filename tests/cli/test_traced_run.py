@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench_spark.cli import main
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 pytestmark = pytest.mark.slow
 

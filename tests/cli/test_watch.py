@@ -17,7 +17,7 @@ from growing_run import GrowingRun
 from bench_spark.brokers.base import free_ports
 from bench_spark.cli import main
 from bench_spark.errors import BrokerUnreachable
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 
 @pytest.fixture(autouse=True)
@@ -58,8 +58,8 @@ def test_the_newest_run_is_followed_to_its_result(
     said = capsys.readouterr()
     assert said.err.splitlines() == [
         "watching r1 on mine",
-        "r1  measure  3/8 s  990 msg/s  P99 8.00 ms",
-        "r1  measure  4/8 s  2,001 msg/s  P99 8.00 ms",
+        "r1  measure  3/8 s  990 msg/s  delivery P99 8.00 ms",
+        "r1  measure  4/8 s  2,001 msg/s  delivery P99 8.00 ms",
     ]
     assert said.out.startswith("DEGRADED  steady on ")
 

@@ -18,7 +18,7 @@ from whole_runs import workers_at
 
 from bench_spark.config.broker import Broker
 from bench_spark.errors import StoreError
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 PATIENCE_SECONDS = 600
 

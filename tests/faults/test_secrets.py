@@ -23,7 +23,7 @@ from restartable import restartable
 from bench_spark.brokers import BrokerStatus
 from bench_spark.brokers.base import Command, Say
 from bench_spark.brokers.kafka import Kafka
-from bench_spark.tables import TABLES
+from bench_spark.store.arrow import SCHEMAS
 from benchmarks.standalone import Job, Submitter, free_port
 
 USER = "canary-user"
@@ -188,7 +188,7 @@ def rows_of(store: Path) -> dict[str, str]:
     """Compressed in the files, so read as a reader would."""
     return {
         name: DeltaTable(str(store / name)).to_pandas().to_csv()
-        for name in TABLES
+        for name in SCHEMAS
         if (store / name).is_dir()
     }
 

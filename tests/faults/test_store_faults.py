@@ -24,7 +24,6 @@ from fault_records import Seen
 from patience import eventually
 from whole_runs import CarryOut, Loading
 
-from bench_spark import tables
 from bench_spark.cli import main
 from bench_spark.config.broker import Broker, resolve_credentials
 from bench_spark.config.models import Scenario
@@ -33,7 +32,8 @@ from bench_spark.errors import EXIT_DEGRADED, EXIT_PREFLIGHT, StoreError, StoreN
 from bench_spark.plan import make_plan
 from bench_spark.results.rows import run_row
 from bench_spark.spark.run import compact_if_alone
-from bench_spark.store import KEPT_FREE_BYTES, Store
+from bench_spark.store.arrow import EVENTS
+from bench_spark.store.delta import KEPT_FREE_BYTES, Store
 from bench_spark.transports.leftovers import Wanted
 from bench_spark.transports.registry import sweeper_of
 
@@ -242,7 +242,7 @@ def test_a_read_only_store_is_refused_for_runs_and_read_all_the_same(
 
 def marker(number: int) -> pa.Table:
     row = {"run_id": f"run-{number}", "agent": 0, "attempt": 0, "row_number": number}
-    return pa.Table.from_pylist([row], schema=tables.EVENTS)
+    return pa.Table.from_pylist([row], schema=EVENTS)
 
 
 @pytest.mark.fault(case=14)

@@ -22,7 +22,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.plan import Plan, make_plan
 from bench_spark.report.live import Steps
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 PHASES = {"warmup_seconds": 0.5, "measure_seconds": 3, "drain_seconds": 2}
 

@@ -15,8 +15,8 @@ from hdrh.histogram import HdrHistogram
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.hdr import Histogram, shape_for
-from bench_spark.histogram_column import histogram_array
-from bench_spark.tables import COUNTERS, EVENTS
+from bench_spark.store.arrow import EVENTS, histogram_array
+from bench_spark.store.schema import COUNTERS
 
 HIGHEST_US = 10_000_000
 START_NS = 1_700_000_000_123_456_000

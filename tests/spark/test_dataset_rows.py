@@ -18,7 +18,7 @@ from bench_spark.data.records import ColumnRecords
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan, make_plan
 from bench_spark.spark.dataset_rows import DatasetRows
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 LOOPBACK = Broker(kind="loopback")
 ROWS = 60

@@ -10,7 +10,7 @@ from bench_spark.core.hdr import merge_sparse
 from bench_spark.spark import ticks as ticks_module
 from bench_spark.spark.merge import TickRows
 from bench_spark.spark.ticks import merged_ticks, ticks_and_unwritten
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 TIMELINE = timeline(warmup_seconds=2, measure_seconds=4)
 

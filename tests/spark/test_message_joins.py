@@ -19,8 +19,8 @@ from bench_spark.core.hdr import SparseHistogram
 from bench_spark.spark import run_messages
 from bench_spark.spark.run_messages import join_messages
 from bench_spark.spark.sql import run_query
-from bench_spark.store import Store, TableFile
-from bench_spark.tables import MESSAGES
+from bench_spark.store.arrow import MESSAGES
+from bench_spark.store.delta import Store, TableFile
 from bench_spark.trace.joining import JoinRule
 
 RUN = "bridged"

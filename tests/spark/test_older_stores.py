@@ -11,6 +11,7 @@ from older_stores import FIRST_TREE, unpacked
 from pyspark.sql import SparkSession
 
 from bench_spark.cli import main
+from bench_spark.store.delta import Store
 
 
 class Commands:
@@ -46,6 +47,14 @@ def test_its_runs_are_listed_and_shown(bench: Commands) -> None:
         assert shown["counts"]["received_once"] > 0
         assert bench("show", run)
     assert bench("show", "loopback-traced", "--format", "html").startswith("<!DOCTYPE html>")
+
+
+def test_its_scenarios_have_the_keys_that_were_renamed_or_removed(bench: Commands) -> None:
+    stored = Store(str(bench.store)).read("runs", columns=["scenario_json"])
+    for scenario in map(json.loads, stored["scenario_json"].to_pylist()):
+        assert "breakdown" in scenario
+        assert {"patience_seconds", "fill_first"} <= scenario["load"].keys()
+        assert "plane" in scenario["amqp"]
 
 
 def test_a_killed_run_is_shown_as_far_as_its_events_go(bench: Commands) -> None:

@@ -19,8 +19,8 @@ from bench_spark.errors import ConfigurationError, StoreError
 from bench_spark.spark.metrics import RollingMetrics
 from bench_spark.spark.rebuild import rebuild_metrics, windows_of_run
 from bench_spark.spark.windows import RunWindows
-from bench_spark.store import Store
-from bench_spark.tables import PERCENTILES
+from bench_spark.store.delta import Store
+from bench_spark.store.schema import PERCENTILES
 
 SCENARIO = Scenario.model_validate(
     {

@@ -17,8 +17,8 @@ from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import RunError, StoreNotReady
 from bench_spark.spark.metrics import RollingMetrics
 from bench_spark.spark.windows import RunWindows
-from bench_spark.store import Store
-from bench_spark.tables import PERCENTILES
+from bench_spark.store.delta import Store
+from bench_spark.store.schema import PERCENTILES
 
 WARMUP_TICKS = 3
 MEASURED_TICKS = 10

@@ -13,8 +13,9 @@ from pyspark.sql import SparkSession
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.spark.sql import create_views, refuse_unless_reading, run_query, view_statements
-from bench_spark.store import Store
-from bench_spark.tables import METRICS, PERCENTILES, RESOURCES, SUMMARY, TABLES
+from bench_spark.store.arrow import METRICS, RESOURCES, SCHEMAS, SUMMARY
+from bench_spark.store.delta import Store
+from bench_spark.store.schema import PERCENTILES
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -69,8 +70,8 @@ def metric(batch_id: int, second: int, **values: Any) -> dict[str, Any]:
 
 def test_every_table_and_view_answers_by_name(spark: SparkSession, filled: Store) -> None:
     create_views(spark, filled)
-    for name in TABLES:
-        assert spark.table(name).columns == TABLES[name].names
+    for name in SCHEMAS:
+        assert spark.table(name).columns == SCHEMAS[name].names
     assert len(view_statements()) == 7
 
 
@@ -95,13 +96,17 @@ def test_the_documents_tables_take_their_own_aggregation(
     spark: SparkSession, filled: Store
 ) -> None:
     c2 = run_query(
-        spark, filled, "SELECT rate_per_second, max_p99_us, max_p95_us, max_p75_us FROM c2_table"
+        spark,
+        filled,
+        "SELECT rate_per_second, max_p99_us, max_p95_us, max_p75_us FROM latency_by_rate",
     ).to_pylist()
     assert c2 == [
         {"rate_per_second": 10.0, "max_p99_us": 90.0, "max_p95_us": 80.0, "max_p75_us": 70.0}
     ]
     e6 = run_query(
-        spark, filled, "SELECT queue, avg_us, p95_us, confirm_avg_us, confirm_p99_us FROM e6_table"
+        spark,
+        filled,
+        "SELECT queue, avg_us, p95_us, confirm_avg_us, confirm_p99_us FROM interval_means",
     ).to_pylist()
     assert e6 == [
         {
@@ -131,8 +136,8 @@ def test_views_show_no_percentile_above_the_maximum_of_rows_written_before(
         f"SELECT {names} FROM metrics_latest",
         f"SELECT {names} FROM latency_by_interval",
         "SELECT latency_p50_us, latency_p95_us, latency_p99_us, latency_p999_us FROM latency_spec",
-        "SELECT max_p99_us, max_p95_us, max_p75_us FROM c2_table",
-        "SELECT p95_us, p99_us FROM e6_table",
+        "SELECT max_p99_us, max_p95_us, max_p75_us FROM latency_by_rate",
+        "SELECT p95_us, p99_us FROM interval_means",
     ):
         [row] = run_query(spark, filled, f"{query} WHERE run_id = 'old'").to_pylist()
         assert set(row.values()) == {11_396_122}, query
@@ -169,7 +174,8 @@ def test_what_a_run_cost_its_broker_is_beside_its_latency(
     found = run_query(
         spark,
         filled,
-        "SELECT avg_us, disk_mb, handed_mb, cpu_user_percent, cpu_system_percent FROM e6_table",
+        "SELECT avg_us, disk_mb, handed_mb, cpu_user_percent, cpu_system_percent "
+        "FROM interval_means",
     ).to_pylist()
     assert found == [
         {
@@ -253,7 +259,7 @@ DESCRIBE QUERY SELECT * FROM runs
 DESCRIBE FUNCTION abs
 DESCRIBE HISTORY delta.`$store/runs`
 DESC DETAIL delta.`$store/runs`
-SHOW TABLES
+SHOW SCHEMAS
 SHOW COLUMNS IN runs
 SHOW FUNCTIONS LIKE 'abs'
 EXPLAIN SELECT * FROM runs
@@ -339,7 +345,7 @@ def test_what_reads_is_answered(spark: SparkSession, filled: Store, query: str) 
 def test_what_changes_anything_is_refused_and_changes_nothing(
     spark: SparkSession, filled: Store
 ) -> None:
-    versions = {name: filled.version(name) for name in TABLES}
+    versions = {name: filled.version(name) for name in SCHEMAS}
     before = files_in(filled)
     settings = dict(spark.conf.getAll)
     for statement in statements(CHANGING, filled):
@@ -351,7 +357,7 @@ def test_what_changes_anything_is_refused_and_changes_nothing(
         run_query(spark, filled, f"SELECT 1; DELETE FROM delta.`{filled.uri}/runs`")
     for explained in EXPLAINED:
         run_query(spark, filled, f"EXPLAIN {explained}".replace("$store", filled.uri))
-    assert {name: filled.version(name) for name in TABLES} == versions
+    assert {name: filled.version(name) for name in SCHEMAS} == versions
     assert files_in(filled) == before
     assert dict(spark.conf.getAll) == settings
 

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from bench_spark import tables
-from bench_spark.store import Store
+from bench_spark.store.arrow import EVENTS
+from bench_spark.store.delta import Store
 
 
 def event(number: int) -> pa.Table:
     row = {"run_id": "r", "agent": 0, "attempt": 0, "row_number": number, "tick": number}
-    return pa.Table.from_pylist([row], schema=tables.EVENTS)
+    return pa.Table.from_pylist([row], schema=EVENTS)
 
 
 def newest_snapshot(spark: Any, store: Store) -> Any:

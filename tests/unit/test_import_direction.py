@@ -31,8 +31,6 @@ LAYERS = (
         "brokers",
         "report",
         "results",
-        "store",
-        "histogram_column",
         "driver_process",
         "importers",
         "doctor",
@@ -43,11 +41,12 @@ LAYERS = (
     {"data"},
     {"transports"},
     {"config"},
+    {"store"},
     {"core"},
 )
 """From the top down. A room may enter its own layer and those below it."""
 
-FOUNDATION = {"__init__", "errors", "process", "tables", "jars", "java", "cache", "conf_files"}
+FOUNDATION = {"__init__", "errors", "process", "jars", "java", "cache", "conf_files"}
 """Usable by all rooms, and using none of them."""
 
 CORE_MAY_USE = {"core", "errors", "cache"}
@@ -185,6 +184,10 @@ def test_only_spark_and_what_stands_above_it_load_pyspark() -> None:
         if name.split(".")[0] in SPARK_ONLY
     ]
     assert imported_elsewhere == []
+
+
+def test_the_list_of_columns_is_plain_data() -> None:
+    assert heavy_loads(["bench_spark.store.schema"], NOT_IN_AN_AGENT) == []
 
 
 def test_nothing_that_an_agent_loads_reaches_a_heavy_library() -> None:

@@ -125,10 +125,10 @@ def test_a_breakdown_over_too_many_destinations_is_refused(destinations: int, ag
             producers=count,
             consumers=count,
             destinations=count,
-            breakdown="destination",
+            metrics_by="destination",
         )
 
-    with pytest.raises(ConfigurationError, match=r"breakdown: destination: .* 101 destinations"):
+    with pytest.raises(ConfigurationError, match=r"metrics_by: destination: .* 101 destinations"):
         make_plan(asked(destinations), "run-1")
     assert make_plan(asked(destinations - 1), "run-1")
 

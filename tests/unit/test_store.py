@@ -12,14 +12,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from bench_spark import store as store_module
-from bench_spark import tables
 from bench_spark.errors import StoreError, StoreNotReady
-from bench_spark.store import Store
+from bench_spark.store import delta as store_module
+from bench_spark.store.arrow import RUNS, SCHEMAS
+from bench_spark.store.delta import Store
+from bench_spark.store.schema import SCHEMA_NUMBER, SCHEMA_PROPERTY
 
 
 def runs(*names: str) -> pa.Table:
-    return pa.Table.from_pylist([{"run_id": name} for name in names], schema=tables.RUNS)
+    return pa.Table.from_pylist([{"run_id": name} for name in names], schema=RUNS)
 
 
 @pytest.fixture
@@ -28,10 +29,10 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_opening_creates_every_table_with_its_schema_and_number(store: Store) -> None:
-    for name, schema in tables.TABLES.items():
+    for name, schema in SCHEMAS.items():
         table = DeltaTable(store.table_uri(name))
         assert [field.name for field in table.schema().fields] == schema.names
-        assert table.metadata().configuration[tables.SCHEMA_PROPERTY] == str(tables.SCHEMA_NUMBER)
+        assert table.metadata().configuration[SCHEMA_PROPERTY] == str(SCHEMA_NUMBER)
         assert store.read(name).num_rows == 0
 
 
@@ -197,9 +198,9 @@ def test_a_handle_is_opened_anew_after_many_commits(
 
 
 def test_an_older_store_gets_the_columns_it_lacks_and_keeps_its_rows(tmp_path: Path) -> None:
-    older = pa.schema([field for field in tables.RUNS if field.name not in ("suite", "tags")])
+    older = pa.schema([field for field in RUNS if field.name not in ("suite", "tags")])
     table = DeltaTable.create(f"{tmp_path}/runs", schema=older)
-    assert tables.SCHEMA_PROPERTY not in table.metadata().configuration
+    assert SCHEMA_PROPERTY not in table.metadata().configuration
     Store(tmp_path).append("runs", pa.Table.from_pylist([{"run_id": "old"}], schema=older))
     store = Store(tmp_path).open()
     store.replace_run({"run_id": "new", "suite": "s", "tags": [("k", "v")]})
@@ -207,13 +208,13 @@ def test_an_older_store_gets_the_columns_it_lacks_and_keeps_its_rows(tmp_path: P
     assert rows["old"]["suite"] is None
     assert rows["new"]["tags"] == [("k", "v")]
     configuration = DeltaTable(store.table_uri("runs")).metadata().configuration
-    assert configuration[tables.SCHEMA_PROPERTY] == str(tables.SCHEMA_NUMBER)
+    assert configuration[SCHEMA_PROPERTY] == str(SCHEMA_NUMBER)
 
 
 def test_a_newer_store_is_refused(store: Store) -> None:
-    newer = str(tables.SCHEMA_NUMBER + 1)
+    newer = str(SCHEMA_NUMBER + 1)
     DeltaTable(store.table_uri("events")).alter.set_table_properties(
-        {tables.SCHEMA_PROPERTY: newer}, raise_if_not_exists=False
+        {SCHEMA_PROPERTY: newer}, raise_if_not_exists=False
     )
     with pytest.raises(StoreError, match=f"events has schema {newer}.*newer bench-spark"):
         Store(store.uri).open()

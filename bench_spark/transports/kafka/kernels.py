@@ -21,7 +21,8 @@ from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, empty_envelopes
-from bench_spark.core.kernels import kernel, warm_up
+from bench_spark.core.kernels import kernel_without_lock as kernel
+from bench_spark.core.kernels import warm_up
 from bench_spark.transports.base import I64
 from bench_spark.transports.batches import OUTCOME_DTYPE, RECEIVED_DTYPE
 from bench_spark.transports.kafka.librdkafka import MESSAGE_DTYPE, NotUsable, library

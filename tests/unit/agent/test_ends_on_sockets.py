@@ -102,7 +102,7 @@ def test_what_a_system_forgets_is_lost_and_nothing_else(
     system: System, egress: Broker, mode: str
 ) -> None:
     system.forgets = True
-    load = run(system, egress, f"forgetful-{mode}", mode=mode, patience_seconds=0.1)
+    load = run(system, egress, f"forgetful-{mode}", mode=mode, request_timeout_seconds=0.1)
     accounts = load.accounts()
     assert accounts.sent == system.taken > 50
     assert accounts.received_once == system.passed

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bench_spark.agent.protocol import EventRow, decode_rows, encode_rows
 from bench_spark.core.hdr import SparseHistogram
-from bench_spark.tables import COUNTERS
+from bench_spark.store.schema import COUNTERS
 
 whole = st.integers(0, 2**62)
 histograms = st.lists(

@@ -111,7 +111,7 @@ def test_a_window_is_full_before_any_consumer_attaches(watch: Watch) -> None:
     load = run_load(
         plan(
             **pairs(3),
-            load={"mode": "window", "in_flight": 700, "fill_first": True, "messages": 6000},
+            load={"mode": "window", "in_flight": 700, "prefill": True, "messages": 6000},
             phases={"warmup_seconds": 0},
         ),
         LOOPBACK,
@@ -134,7 +134,7 @@ def test_a_window_that_the_broker_does_not_take_ends_the_run_with_a_reason(
     monkeypatch.setattr(window_watch, "STALL_NS", NANOSECONDS // 5)
     watch.capacity_messages = 60
     load = run_load(
-        plan(load={"mode": "window", "fill_first": True}, phases={"measure_seconds": 30}), LOOPBACK
+        plan(load={"mode": "window", "prefill": True}, phases={"measure_seconds": 30}), LOOPBACK
     )
     [failure] = load.control.failures
     assert "cannot be filled" in failure.text
@@ -148,6 +148,6 @@ def test_a_consumer_that_cannot_attach_later_is_a_failure_of_the_run(watch: Watc
             raise BrokerRefused("no such queue")
 
     watch.at = refuse
-    load = run_load(plan(load={"mode": "window", "fill_first": True}), LOOPBACK)
+    load = run_load(plan(load={"mode": "window", "prefill": True}), LOOPBACK)
     assert [failure.text for failure in load.control.failures] == ["no such queue"]
     assert load.accounts().closes

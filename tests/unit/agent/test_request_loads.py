@@ -63,7 +63,7 @@ def test_messages_that_never_come_are_given_up_and_counted(
 
     watch = Watch(alter=without_first_producer)
     monkeypatch.setattr(ends_module, "make_transport", watch.make)
-    load = run("given-up", load={"patience_seconds": 0.2, "rate_per_second": 100})
+    load = run("given-up", load={"request_timeout_seconds": 0.2, "rate_per_second": 100})
     sent = load.total("producer", "sent")
     missing = sent - load.accounts().received_once
     assert missing > 0
@@ -79,7 +79,7 @@ def test_messages_that_never_come_are_given_up_and_counted(
         ({"consumers": 0}, "request needs both ends"),
         ({"amqp": {"producer_transaction": 2}}, "nothing would ever be committed"),
         ({"sampling": {"samples": 3}}, "needs load.mode window or maximum"),
-        ({"load": {"fill_first": True}}, "needs load.mode window"),
+        ({"load": {"prefill": True}}, "needs load.mode window"),
     ],
 )
 def test_loads_whose_senders_would_wait_for_ever_are_refused(

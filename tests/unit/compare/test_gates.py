@@ -12,12 +12,12 @@ from bench_spark.errors import ConfigurationError
 @pytest.mark.parametrize(
     ("text", "metric", "operator", "threshold", "is_ratio"),
     [
-        ("p99 > 1.10x", "latency.p99", ">", 1.1, True),
-        ("p99>1.1x", "latency.p99", ">", 1.1, True),
+        ("p99 > 1.10x", "delivery_latency.p99", ">", 1.1, True),
+        ("p99>1.1x", "delivery_latency.p99", ">", 1.1, True),
         ("  latency.p99.9 >= 2x ", "latency.p999", ">=", 2.0, True),
         ("latency.p999 > 5ms", "latency.p999", ">", 5_000.0, False),
         ("confirm_latency.mean > 250 us", "confirm_latency.mean", ">", 250.0, False),
-        ("p50 > 1.5s", "latency.p50", ">", 1_500_000.0, False),
+        ("p50 > 1.5s", "delivery_latency.p50", ">", 1_500_000.0, False),
         ("receive_rate < 0.95x", "receive_rate", "<", 0.95, True),
         ("receive_rate <= 5e3", "receive_rate", "<=", 5_000.0, False),
         ("delivery_rate < 99.9%", "delivery_rate", "<", 0.999, False),
@@ -34,8 +34,9 @@ def test_a_condition_names_a_metric_an_operator_and_a_limit(
     assert gate.text == text.strip()
 
 
-def test_a_statistic_alone_is_of_latency_or_else_of_the_confirmation() -> None:
+def test_a_statistic_alone_counts_from_the_due_time_where_both_runs_have_one() -> None:
     assert [metric.name for metric in parse_gate("p99 > 2x").metrics] == [
+        "delivery_latency.p99",
         "latency.p99",
         "confirm_latency.p99",
     ]
@@ -53,7 +54,7 @@ def test_a_statistic_alone_is_of_latency_or_else_of_the_confirmation() -> None:
         ("p98 > 1.1x", "did you mean p9"),
         ("latncy.p99 > 1.1x", "did you mean latency.p99?"),
         ("latency.max > 1.1x", "is not compared"),
-        ("p99 > 5", "a bare number is no unit of p99; allowed: x, us, ms, s"),
+        ("p99 > 5", "give a unit: us, ms, s or x"),
         ("p99 > 5%", "'%' is no unit of p99"),
         ("receive_rate > 5ms", "'ms' is no unit of receive_rate; allowed: x, nothing, /s"),
     ],

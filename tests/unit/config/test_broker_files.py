@@ -39,6 +39,14 @@ def write(tmp_path: Path, text: str) -> str:
         ),
         (
             "{kind: kafka, bootstrap_servers: 'a:1, b:99999'}",
+            ["bootstrap_servers: has a port out of range; allowed: 1 to 65535"],
+        ),
+        (
+            "{kind: amqp, uri: 'amqp://h:99999'}",
+            ["uri: has a port out of range; allowed: 1 to 65535"],
+        ),
+        (
+            "{kind: kafka, bootstrap_servers: 'a:1, b:x'}",
             [
                 "bootstrap_servers: is not a list of servers; "
                 "allowed: HOST:PORT, several separated by commas"

@@ -124,7 +124,7 @@ ONE_EACH: dict[str, Any] = {"ingress": [{"broker": "a"}], "egress": [{"broker": 
     ("keys", "problem"),
     [
         ({"topology": "fan-in"}, "fan-in does not go with ingress"),
-        ({"breakdown": "destination"}, "destination does not go with ingress"),
+        ({"metrics_by": "destination"}, "destination does not go with ingress"),
         ({"consumers": 0}, "0, but ingress is for messages that come out again"),
         ({"producers": 2, "ingress": [{"broker": "a", "producers": 3}]}, "have 3 producers in all"),
         ({"ingress": [{"broker": "a", "producers": 1}, {"broker": "b"}]}, "of every entry or of"),

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from bench_spark.config.loader import load_scenario
-from bench_spark.config.objectives import SHORT_NAMES, UNIT_OF_PATH, parse_objective
+from bench_spark.config.objectives import (
+    SHORT_NAMES,
+    UNIT_OF_PATH,
+    headline_measure,
+    parse_objective,
+)
 from bench_spark.errors import ConfigurationError
 
 DOCUMENT: dict[str, Any] = {
@@ -55,6 +60,30 @@ def test_a_lower_bound_shows_that_a_limit_is_exceeded_but_never_that_it_is_kept(
     assert parse_objective("p999 > 50ms").judge(DOCUMENT).is_met
 
 
+@pytest.mark.parametrize("others", [(), ("latency",), ("latency", "confirm_latency")])
+def test_in_an_open_loop_a_statistic_counts_from_the_due_time(others: tuple[str, ...]) -> None:
+    measures = {name: {"p99_us": 5} for name in (*others, "delivery_latency")}
+    judged = parse_objective("p99 < 1ms").judge({"measures": measures})
+    assert judged.path == "measures.delivery_latency.p99_us"
+    assert headline_measure(measures) == "delivery_latency"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "measure"),
+    [
+        ([], "delivery_latency"),
+        (["load.mode=request"], "delivery_latency"),
+        (["load.mode=maximum"], "latency"),
+        (["load.mode=window"], "latency"),
+        (["message.bytes=8"], "latency"),
+        (["consumers=0"], "confirm_latency"),
+        (["producers=0", "load.messages=5", "phases.warmup_seconds=0"], "latency"),
+    ],
+)
+def test_a_scenario_says_what_a_statistic_alone_is_of(overrides: list[str], measure: str) -> None:
+    assert load_scenario("steady", overrides).headline_measure == measure
+
+
 def test_without_consumers_a_statistic_is_of_the_confirmation() -> None:
     document = {"measures": {"confirm_latency": {"p99_us": 5}}}
     assert parse_objective("p99 < 1ms").judge(document).path == "measures.confirm_latency.p99_us"
@@ -68,7 +97,7 @@ def test_without_consumers_a_statistic_is_of_the_confirmation() -> None:
         ("p99 = 5ms", "NAME OPERATOR NUMBER"),
         ("p99 < fast", "NAME OPERATOR NUMBER"),
         ("p99 < 5ms and lost == 0", "NAME OPERATOR NUMBER"),
-        ("p99 < 5", "a bare number is no unit of p99; allowed: us, ms, s"),
+        ("p99 < 5", "give a unit: us, ms or s"),
         ("lost < 5%", "'%' is no unit of lost; allowed: nothing, k"),
         ("losst == 0", "did you mean lost?"),
         ("measures.latncy.p99_us < 5ms", "did you mean measures.latency.p99_us?"),

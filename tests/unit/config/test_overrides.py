@@ -4,9 +4,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bench_spark.config.keys import all_keys
 from bench_spark.config.loader import load_broker, load_scenario
 from bench_spark.config.models import Scenario
+from bench_spark.config.problems import all_keys
 from bench_spark.errors import ConfigurationError
 
 
@@ -77,8 +77,17 @@ def test_the_last_override_wins_and_the_others_stay() -> None:
         (
             "rate_per_second=5",
             "--set rate_per_second=5: rate_per_second: unknown key; "
-            "did you mean load.rate_per_second or load.steps.N.rate_per_second or "
-            "consumer.rate_per_second?",
+            "did you mean load.rate_per_second or consumer.rate_per_second?",
+        ),
+        (
+            "rate=5",
+            "--set rate=5: rate: unknown key; "
+            "did you mean load.rate_per_second or consumer.rate_per_second?",
+        ),
+        (
+            "foo.in_flight=5",
+            "--set foo.in_flight=5: foo.in_flight: unknown key; "
+            "did you mean load.in_flight or mqtt.in_flight or http.in_flight?",
         ),
         (
             "load.rate_per_second=10k",

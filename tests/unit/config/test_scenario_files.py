@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from bench_spark.conf_files import conf_path, shipped
 from bench_spark.config.loader import check_run_id, load_broker, load_scenario
 from bench_spark.config.models import Scenario
+from bench_spark.config.suite_loader import load_suite
 from bench_spark.config.yaml_text import MAX_BYTES
 from bench_spark.errors import ConfigurationError
 
@@ -99,11 +101,55 @@ def test_an_unknown_name_lists_the_shipped_ones_and_the_nearest() -> None:
     )
 
 
+CONF = conf_path()
+
+
+@pytest.mark.parametrize(
+    ("load", "reference", "message"),
+    [
+        (load_scenario, "kafka", "is a broker, not a scenario; --broker takes brokers"),
+        (load_broker, "steady", "is a scenario, not a broker; `bench-spark run` takes scenarios"),
+        (
+            load_scenario,
+            "delivery",
+            "is a suite, not a scenario; `bench-spark suite run` takes suites",
+        ),
+        (
+            load_suite,
+            f"{CONF}/scenarios/steady.yaml",
+            "is a scenario, not a suite; `bench-spark run` takes scenarios",
+        ),
+        (
+            load_scenario,
+            f"{CONF}/brokers/kafka.yaml",
+            "is a broker, not a scenario; --broker takes brokers",
+        ),
+        (
+            load_broker,
+            f"{CONF}/scenarios/steady.yaml",
+            "is a scenario, not a broker; `bench-spark run` takes scenarios",
+        ),
+        (
+            load_broker,
+            f"{CONF}/suites/delivery.yaml",
+            "is a suite, not a broker; `bench-spark suite run` takes suites",
+        ),
+    ],
+)
+def test_a_file_of_another_kind_is_one_sentence(
+    load: Callable[[str], object], reference: str, message: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(reference)
+    assert str(caught.value) == f"{reference}: {message}"
+
+
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("/no/such/file.yaml", "/no/such/file.yaml: cannot be read: No such file or directory"),
-        ("/", "/: cannot be read: Is a directory"),
+        ("/no-such-file.yaml", "/no-such-file.yaml: there is no such file"),
+        ("/no/such/file.yaml", "/no/such/file.yaml: there is no such directory /no/such"),
+        ("/", "/: is a directory, not a file"),
         ("/a\0b", "/a\\x00b: is no file name"),
         ("/dev/zero", f"/dev/zero: is larger than the limit of {MAX_BYTES} bytes"),
     ],

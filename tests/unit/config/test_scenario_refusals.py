@@ -47,6 +47,12 @@ def errors_in(tmp_path: Path, text: str | bytes) -> list[str]:
                 "the key out"
             ],
         ),
+        ("breakdown: destination", ["breakdown: is called metrics_by now"]),
+        ("load: {fill_first: true}", ["load.fill_first: is called prefill now"]),
+        (
+            "load: {patience_seconds: 5}",
+            ["load.patience_seconds: is called request_timeout_seconds now"],
+        ),
         ("bandwidth: 5", [f"bandwidth: unknown key; allowed: {TOP_KEYS}"]),
         (
             "message: {bytes: '500'}",
@@ -332,8 +338,8 @@ def errors_in(tmp_path: Path, text: str | bytes) -> list[str]:
             ["sampling.samples: needs both ends of a destination, but consumers is 0"],
         ),
         (
-            "load: {fill_first: true}",
-            ["load.fill_first: needs load.mode window: mode rate has no window to fill"],
+            "load: {prefill: true}",
+            ["load.prefill: needs load.mode window: mode rate has no window to fill"],
         ),
         (
             "message: {bytes: 4}\nload: {mod: rate}\nphases: {warmup_seconds: -1}\n",

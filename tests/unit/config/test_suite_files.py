@@ -17,7 +17,7 @@ from bench_spark.transports.registry import fitted
 
 SPARK_START_SECONDS = 15
 OVERHEAD_SECONDS = 4
-QUICK_SECONDS = {"kafka-k2": 180}
+QUICK_SECONDS = {"kafka-linger-batch-partitions-acks": 180}
 """Where the quick variant may take longer than two minutes: four axes of two values."""
 
 
@@ -270,7 +270,7 @@ def test_mistakes_in_a_variant_are_found_though_nobody_asks_for_it(tmp_path: Pat
     assert "variants.long.set.phases.drains_seconds: " in str(refused.value)
 
 
-@pytest.mark.parametrize("name", [n for n in shipped("suites") if n.startswith("kafka-k")])
+@pytest.mark.parametrize("name", [n for n in shipped("suites") if n.startswith("kafka-")])
 def test_exactly_once_is_one_option_away_from_every_grid_of_kafka(name: str) -> None:
     suite = load_suite(name, variant="exactly-once")
     broker = load_broker("kafka")

@@ -152,7 +152,7 @@ def test_sizes_that_were_not_given_follow_a_later_change_of_topology() -> None:
         ({"topology": "round-robin", "consumers": 0}, "consumers: 0, but topology round-robin"),
         ({"topology": "fan-out", "producers": 0}, "producers: 0, but topology fan-out"),
         ({"topology": "fan-out", "load": {"mode": "window"}}, "load.mode: window does not go"),
-        ({"topology": "fan-out", "breakdown": "destination"}, "breakdown: destination does not"),
+        ({"topology": "fan-out", "metrics_by": "destination"}, "metrics_by: destination does not"),
         ({"topology": "fan-out", "amqp": {"queue": {"name": "q"}}}, "one name for 1000 queues"),
         ({"topology": "ring"}, "topology"),
         ({"topology_scale": 0.5}, "topology_scale: 0.5 scales the sizes"),

@@ -25,8 +25,9 @@ from bench_spark.driver.committer import (
     timestamp,
 )
 from bench_spark.errors import StoreError
-from bench_spark.store import Store
-from bench_spark.tables import COUNTERS, EVENTS
+from bench_spark.store.arrow import EVENTS
+from bench_spark.store.delta import Store
+from bench_spark.store.schema import COUNTERS
 
 LATENCY = SparseHistogram(
     10, 5000, 5120, 1, 2, np.array([10, 2000, 4001], np.int32), np.array([3, 1, 2**40], np.int64)

@@ -16,7 +16,7 @@ from bench_spark.config.broker import Broker, Credentials, ResourceSource
 from bench_spark.config.ends import Ends
 from bench_spark.core.clock import Clock
 from bench_spark.monitor.monitor import Monitor
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 SECOND = 1_000_000_000
 

@@ -14,7 +14,7 @@ import pytest
 
 from bench_spark.monitor.prometheus import parse_text
 from bench_spark.report.exporter import PREFIX, Trial, exposition
-from bench_spark.tables import PERCENTILES
+from bench_spark.store.schema import PERCENTILES
 from bench_spark.watch.run_state import StoredWindow
 
 FILE = Path(__file__).parents[3] / "conf" / "grafana" / "bench-spark.json"

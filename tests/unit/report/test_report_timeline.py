@@ -25,7 +25,7 @@ from bench_spark.report.timeline import (
     thinned,
     timeline_of,
 )
-from bench_spark.tables import EVENTS, METRICS, RESOURCES
+from bench_spark.store.arrow import EVENTS, METRICS, RESOURCES
 
 ORIGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TIMES = RunTimes(ORIGIN, ORIGIN, ORIGIN + timedelta(seconds=10))

@@ -23,7 +23,7 @@ from bench_spark.agent.sampler import SAMPLE_DTYPE
 from bench_spark.config.models import Scenario
 from bench_spark.driver.accounts import Accounts, AgentSamples
 from bench_spark.plan import Plan, make_plan
-from bench_spark.tables import PERCENTILES
+from bench_spark.store.schema import PERCENTILES
 
 # -- percentiles in three ways -------------------------------------------------------------------
 

@@ -11,14 +11,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from bench_spark import store as store_module
-from bench_spark import tables
 from bench_spark.agent.protocol import EventRow
 from bench_spark.core.hdr import Histogram, SparseHistogram, shape_for
 from bench_spark.driver.committer import events_table
 from bench_spark.results.totals import TickTotals, statistics
 from bench_spark.spark.run import compact_overdue
-from bench_spark.store import KEPT, Store
+from bench_spark.store import delta as store_module
+from bench_spark.store.checksums import KEPT
+from bench_spark.store.delta import Store
+from bench_spark.store.schema import PROPERTIES
 
 HIGHEST_US = 10_000_000
 
@@ -53,10 +54,10 @@ def test_a_table_that_is_appended_to_for_long_stays_small_to_open(
     """As eight hours of seconds would do it, with all limits a tenth."""
     monkeypatch.setattr(store_module, "COMPACT_AFTER_APPENDS", 30)
     monkeypatch.setattr(store_module, "REOPEN_AFTER_COMMITS", 10)
-    assert "delta.logRetentionDuration" in tables.PROPERTIES["events"]
-    kept_shorter = dict.fromkeys(tables.PROPERTIES["events"], "interval 1 milliseconds")
+    assert "delta.logRetentionDuration" in PROPERTIES["events"]
+    kept_shorter = dict.fromkeys(PROPERTIES["events"], "interval 1 milliseconds")
     properties = {**kept_shorter, "delta.checkpointInterval": "10"}
-    monkeypatch.setitem(tables.PROPERTIES, "events", properties)
+    monkeypatch.setitem(PROPERTIES, "events", properties)
     store = Store(tmp_path).open()
     latency = histogram(1)
     files_in_use, since_checkpoint, files_in_log = [], [], []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench_spark.core.hdr import Histogram, SparseHistogram, shape_for
 from bench_spark.results.totals import statistics
-from bench_spark.tables import PERCENTILES
+from bench_spark.store.schema import PERCENTILES
 
 HIGHEST_US = 10_000_000
 NAMES = [name for name, _ in PERCENTILES]

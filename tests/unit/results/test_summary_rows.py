@@ -20,8 +20,8 @@ from bench_spark.plan import make_plan
 from bench_spark.results.document import RunSummary
 from bench_spark.results.rows import TrialOf, run_row, summary_rows
 from bench_spark.results.totals import statistics
-from bench_spark.store import Store
-from bench_spark.tables import SUMMARY
+from bench_spark.store.arrow import SUMMARY
+from bench_spark.store.delta import Store
 
 HIGHEST_US = 10_000_000
 PLAN = make_plan(Scenario.model_validate({"name": "steady", "tags": {"team": "red"}}), "run-1")

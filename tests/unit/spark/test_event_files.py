@@ -13,7 +13,7 @@ from bench_spark.agent.protocol import EventRow
 from bench_spark.core.hdr import SparseHistogram
 from bench_spark.driver.committer import events_table
 from bench_spark.spark.merge import TickRows, merge_event_batches, merge_event_files, read_tick_rows
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 
 LATENCY = SparseHistogram(
     10, 4001, 14_011, 0, 0, np.array([10, 4001], np.int32), np.array([3, 2], np.int64)

@@ -24,7 +24,8 @@ from bench_spark.spark.merge import (
     tick_rows_batch,
     unite,
 )
-from bench_spark.tables import COUNTERS, EVENTS
+from bench_spark.store.arrow import EVENTS
+from bench_spark.store.schema import COUNTERS
 
 
 def sparse(*values_us: int) -> SparseHistogram:

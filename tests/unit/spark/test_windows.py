@@ -25,7 +25,7 @@ from bench_spark.spark.windows import (
     WindowSum,
     metric_rows,
 )
-from bench_spark.tables import COUNTERS
+from bench_spark.store.schema import COUNTERS
 
 
 def run_windows(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.suites.runner import (
     DIGEST_TAG,
     KEY_TAG,

@@ -17,7 +17,7 @@ from pyarrow import fs
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.hdr import Histogram, SparseHistogram, merge_sparse, shape_for
-from bench_spark.tables import MESSAGES
+from bench_spark.store.arrow import MESSAGES
 from bench_spark.trace import live
 from bench_spark.trace.joining import JoinRule
 from bench_spark.trace.live import LiveFiles, LiveJoin

@@ -11,8 +11,8 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracer import TRACE_DTYPE, MessageEvent, MessageFile, Rows, TraceSetup
 from bench_spark.driver.committer import Committer
 from bench_spark.errors import StoreError
-from bench_spark.store import Store
-from bench_spark.tables import MESSAGES
+from bench_spark.store.arrow import MESSAGES
+from bench_spark.store.delta import Store
 from bench_spark.trace.files import MessageDirectory, ParquetMessages, message_table
 
 SETUP = TraceSetup(

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bench_spark.agent.tracer import MessageEvent
-from bench_spark.tables import MESSAGES
+from bench_spark.store.arrow import MESSAGES
 from bench_spark.trace.files import Share
 from bench_spark.trace.joining import BLOCK_MESSAGES, ROWS
 

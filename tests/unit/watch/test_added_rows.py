@@ -10,7 +10,7 @@ import pytest
 from growing_run import GrowingRun
 
 from bench_spark.errors import StoreError
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.watch.followed_run import AddedRows, added_files
 
 

@@ -18,7 +18,7 @@ from growing_run import GrowingRun, scenario
 
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.report import serving
-from bench_spark.store import Store
+from bench_spark.store.delta import Store
 from bench_spark.watch import dashboard as module
 from bench_spark.watch.dashboard import Dashboard, FollowingThread, Viewers
 from bench_spark.watch.followed_run import FollowedRun

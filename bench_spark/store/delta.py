@@ -6,12 +6,6 @@ needs a JVM: a commit costs some 10 ms, against seconds for the first ones of Sp
 
 Opening the tables of a store: made where they are missing, brought up to this program's schemas. A
 store that cannot be used is refused here, in one line that holds no credentials.
-
-Version checksums: what a Delta table consists of, told beside a commit. Spark's Delta reads schema
-and protocol of a new version from `<version>.crc` if that is there, and otherwise runs a job over
-the transaction log. A streaming reader does so for every batch: with the file a batch of the
-rolling metrics costs a third less CPU. deltalake does not write these files, so this does, next to
-the commits of one process; a reader that finds none loses only time.
 """
 
 from __future__ import annotations
@@ -45,8 +39,10 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from bench_spark import tables
 from bench_spark.errors import EXIT_CONFIGURATION, EXIT_PREFLIGHT, StoreError, StoreNotReady
+from bench_spark.store.arrow import RUNS, SCHEMAS
+from bench_spark.store.checksums import VersionChecksums
+from bench_spark.store.schema import PROPERTIES, SCHEMA_NUMBER, SCHEMA_PROPERTY, table_uri
 
 _TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _USER_INFO = re.compile(r"(://)[^/@\s]+@")
@@ -75,12 +71,12 @@ def open_table(store: str, name: str, storage_options: Mapping[str, str] | None)
     options = dict(storage_options) if storage_options else None
     try:
         handle = DeltaTable.create(
-            tables.table_uri(store, name),
-            schema=tables.TABLES[name],
+            table_uri(store, name),
+            schema=SCHEMAS[name],
             mode="ignore",
             configuration={
-                tables.SCHEMA_PROPERTY: str(tables.SCHEMA_NUMBER),
-                **tables.PROPERTIES.get(name, {}),
+                SCHEMA_PROPERTY: str(SCHEMA_NUMBER),
+                **PROPERTIES.get(name, {}),
             },
             storage_options=options,
             raise_if_key_not_exists=False,
@@ -98,31 +94,31 @@ def open_table(store: str, name: str, storage_options: Mapping[str, str] | None)
 def _migrate(store: str, name: str, handle: DeltaTable) -> None:
     """The one migration step: columns that this program knows and the table lacks."""
     configuration = handle.metadata().configuration
-    number = int(configuration.get(tables.SCHEMA_PROPERTY) or 0)
-    if number > tables.SCHEMA_NUMBER:
+    number = int(configuration.get(SCHEMA_PROPERTY) or 0)
+    if number > SCHEMA_NUMBER:
         raise StoreError(
             f"store {without_user(store)}: table {name} has schema {number}, this program knows "
-            f"{tables.SCHEMA_NUMBER}: use a newer bench-spark"
+            f"{SCHEMA_NUMBER}: use a newer bench-spark"
         )
     present = {field.name for field in handle.schema().fields}
-    known: list[Field] = Schema.from_arrow(tables.TABLES[name]).fields
+    known: list[Field] = Schema.from_arrow(SCHEMAS[name]).fields
     missing = [field for field in known if field.name not in present]
     try:
         if missing:
             handle.alter.add_columns(missing)
         lacking = {
             key: value
-            for key, value in tables.PROPERTIES.get(name, {}).items()
+            for key, value in PROPERTIES.get(name, {}).items()
             if key not in configuration
         }
-        if number < tables.SCHEMA_NUMBER:
-            lacking[tables.SCHEMA_PROPERTY] = str(tables.SCHEMA_NUMBER)
+        if number < SCHEMA_NUMBER:
+            lacking[SCHEMA_PROPERTY] = str(SCHEMA_NUMBER)
         if lacking:
             handle.alter.set_table_properties(lacking, raise_if_not_exists=False)
     except (DeltaError, OSError) as error:
         raise StoreNotReady(
             f"store {without_user(store)}: table {name} could not be brought to schema "
-            f"{tables.SCHEMA_NUMBER}: {in_one_line(error)}"
+            f"{SCHEMA_NUMBER}: {in_one_line(error)}"
         ) from error
 
 
@@ -134,91 +130,6 @@ def in_one_line(error: BaseException) -> str:
     """deltalake draws coloured trees of causes over several lines; credentials stay out of them."""
     text = _TERMINAL_COLOUR.sub("", str(error)).replace("↳", ":")
     return without_user(" ".join(text.split()))[:300]
-
-
-@dataclass(frozen=True)
-class Contents:
-    """The files of a table at one version."""
-
-    version: int
-    files: int
-    size_bytes: int
-
-    def after(self, commit: str) -> Contents | None:
-        """Contents after the commit that follows; None where its actions do not tell."""
-        files, size_bytes = self.files, self.size_bytes
-        for line in commit.splitlines():
-            action = json.loads(line)
-            if added := action.get("add"):
-                files, size_bytes = files + 1, size_bytes + int(added["size"])
-            elif "remove" in action:
-                return None
-        return Contents(self.version + 1, files, size_bytes)
-
-    @classmethod
-    def of(cls, handle: DeltaTable) -> Contents:
-        sizes = handle.get_add_actions()["size_bytes"].to_pylist()
-        return cls(handle.version(), len(sizes), sum(sizes))
-
-
-KEPT = 20
-"""Readers want the newest; a log of thousands of files slows every commit down."""
-
-
-class VersionChecksums:
-    """Writes the checksum of each version that a handle commits. Local tables only."""
-
-    def __init__(self, table: Path) -> None:
-        self._log = table / "_delta_log"
-        self._known: Contents | None = None
-
-    def write(self, handle: DeltaTable) -> None:
-        """To be called after a commit, with the handle that made it."""
-        version = handle.version()
-        contents = self._next(version) or Contents.of(handle)
-        self._known = contents
-        checksum = self._log / f"{version:020d}.crc"
-        fresh = checksum.with_name(f".{checksum.name}.{os.getpid()}")
-        fresh.write_text(checksum_text(handle, contents))
-        fresh.rename(checksum)
-        (self._log / f"{version - KEPT:020d}.crc").unlink(missing_ok=True)
-
-    def _next(self, version: int) -> Contents | None:
-        """What is known, moved on by one commit: a table may have thousands of files to count."""
-        if self._known is None or self._known.version + 1 != version:
-            return None
-        return self._known.after((self._log / f"{version:020d}.json").read_text())
-
-
-def checksum_text(handle: DeltaTable, contents: Contents) -> str:
-    """As the Delta protocol describes it under "Version Checksum File"."""
-    metadata, protocol = handle.metadata(), handle.protocol()
-    described: dict[str, Any] = {
-        "id": metadata.id,
-        "name": metadata.name,
-        "description": metadata.description,
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": handle.schema().to_json(),
-        "partitionColumns": metadata.partition_columns,
-        "configuration": metadata.configuration,
-        "createdTime": metadata.created_time,
-    }
-    versions: dict[str, Any] = {
-        "minReaderVersion": protocol.min_reader_version,
-        "minWriterVersion": protocol.min_writer_version,
-        "readerFeatures": protocol.reader_features,
-        "writerFeatures": protocol.writer_features,
-    }
-    return json.dumps(
-        {
-            "tableSizeBytes": contents.size_bytes,
-            "numFiles": contents.files,
-            "numMetadata": 1,
-            "numProtocol": 1,
-            "metadata": {key: value for key, value in described.items() if value is not None},
-            "protocol": {key: value for key, value in versions.items() if value is not None},
-        }
-    )
 
 
 COMPACT_AFTER_APPENDS = 300
@@ -291,7 +202,7 @@ class Store:
         text = str(uri)
         self.uri = text.rstrip("/") if _URI.match(text) else str(Path(text).absolute())
         self._storage_options = dict(storage_options) if storage_options else None
-        self._tables = {name: _Table() for name in tables.TABLES}
+        self._tables = {name: _Table() for name in SCHEMAS}
         self._checksums = {
             name: VersionChecksums(Path(self.table_uri(name)))
             for name in (STREAMED if self.is_local else ())
@@ -311,7 +222,7 @@ class Store:
         return Path(uri) if self.is_local or uri != self.uri else None
 
     def table_uri(self, name: str) -> str:
-        return tables.table_uri(self.uri, name)
+        return table_uri(self.uri, name)
 
     def open(self) -> Store:
         """Create the tables that are missing and bring older ones up to this program's schemas."""
@@ -394,7 +305,7 @@ class Store:
         transaction, and Delta lets no two commits of one version of it in. A run that was refused
         before its load does not keep its id: the next one takes the place of its row.
         """
-        source = pa.Table.from_pylist([dict(row)], schema=tables.RUNS)
+        source = pa.Table.from_pylist([dict(row)], schema=RUNS)
         name = f"run {row['run_id']}"
         own = f"run_id = '{row['run_id']}'"  # No id has a quote in it.
 
@@ -425,14 +336,14 @@ class Store:
             # No id has a quote in it.
             rows = _select(handle, "*", f"run_id = '{run_id}' AND status = 'running'")
             if rows:
-                _merge(handle, pa.Table.from_pylist([rows[0] | ended], schema=tables.RUNS))
+                _merge(handle, pa.Table.from_pylist([rows[0] | ended], schema=RUNS))
             return bool(rows)
 
         return self._replacing("runs", commit)
 
     def replace_run(self, row: Mapping[str, Any]) -> None:
         """Put this row into `runs` in place of the one with the same run_id, if there is one."""
-        source = pa.Table.from_pylist([dict(row)], schema=tables.RUNS)
+        source = pa.Table.from_pylist([dict(row)], schema=RUNS)
         self._replacing("runs", lambda handle: _merge(handle, source), source.nbytes)
 
     def _replacing(self, name: str, commit: Callable[[DeltaTable], T], writes_bytes: int = 0) -> T:
@@ -624,7 +535,7 @@ def _with_columns(rows: pa.Table, name: str, columns: list[str] | None) -> pa.Ta
     """The columns in the order asked for; one that an older store does not have yet is null."""
     for column in columns or ():
         if column not in rows.column_names:
-            kind = tables.TABLES[name].field(column).type
+            kind = SCHEMAS[name].field(column).type
             rows = rows.append_column(column, pa.nulls(len(rows), kind))
     return rows if columns is None else rows.select(columns)
 
