@@ -230,6 +230,12 @@ class BrokerStatus:
     def line(self) -> str:
         return f"{self.name} {self.state} {self.host}:{self.port}"
 
+    @property
+    def line_with_ports(self) -> str:
+        """The line, and every port by its purpose; without those that are chosen at the start."""
+        named = ", ".join(f"{purpose} {port}" for purpose, port in self.ports.items() if port)
+        return f"{self.line} ({named})"
+
 
 def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now, all different.

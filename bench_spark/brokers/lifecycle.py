@@ -232,8 +232,8 @@ def _already_running(
     running = _client_port(known.ports)
     if nodes not in (None, known.nodes):
         raise EnvironmentNotReady(
-            f"{recipe.name} runs with {known.nodes} node(s) already; stop it before starting it "
-            f"with {nodes}"
+            f"{recipe.name} runs already, with {known.nodes} node{'s' * (known.nodes > 1)}; "
+            f"stop it before starting it with {nodes}"
         )
     if port not in (None, running):
         raise EnvironmentNotReady(

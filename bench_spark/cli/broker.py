@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,7 +45,7 @@ def start(name: NameArgument, nodes: NodesOption = None) -> None:
     started = brokers.start(name, _say, nodes=nodes)
     for command in started.broker.rabbitmqctl:
         _say(f"rabbitmqctl for it: {command}")
-    _print_line(started)
+    _print_lines([started])
 
 
 @app.command()
@@ -52,19 +53,24 @@ def stop(name: NameArgument) -> None:
     """Stop a broker and remove everything it left."""
     from bench_spark import brokers
 
-    _print_line(brokers.stop(name))
+    _print_lines([brokers.stop(name)])
 
 
 @app.command()
-def status(name: NameArgument) -> None:
-    """Print one line: name, state and address."""
+def status(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One of them; unset: all.")
+    ] = None,
+) -> None:
+    """Print a line per broker: name, state, address and all ports."""
     from bench_spark import brokers
 
-    _print_line(brokers.status(name))
+    _print_lines([brokers.status(each) for each in ([name] if name else brokers.NAMES)])
 
 
-def _print_line(found: BrokerStatus) -> None:
-    to_stdout(lambda writer: writer.writelines([f"{found.line}\n"]))
+def _print_lines(found: Sequence[BrokerStatus]) -> None:
+    lines = [f"{broker.line_with_ports}\n" for broker in found]
+    to_stdout(lambda writer: writer.writelines(lines))
 
 
 def _say(text: str) -> None:

@@ -24,12 +24,15 @@ def init(
 ) -> None:
     """Write a scenario and a broker file to start from.
 
-    The broker's address is asked for, or read from standard input. A password in it is not kept:
-    the broker file names the environment variable that is to hold it.
+    Asks for the broker's address, or reads it from standard input. Of an address without a protocol
+    it assumes the port's usual one, and says so. A password is not kept: the broker file names the
+    environment variable that is to hold it.
     """
     if not force:
         refuse_existing(directory, (SCENARIO_FILE, BROKER_FILE))
     made = begin(_address())
+    if made.assumed:
+        sys.stderr.write(f"{made.assumed}\n")
     paths = write_new_files(directory, made.files, force)
     if made.password_variable is not None:
         sys.stderr.write(

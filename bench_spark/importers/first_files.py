@@ -1,7 +1,8 @@
-"""The first scenario and broker file of somebody who has a broker's address and nothing else."""
+"""Makes a first scenario and broker file from a broker's address."""
 
 from __future__ import annotations
 
+import re
 import urllib.parse
 from dataclasses import dataclass
 
@@ -11,9 +12,25 @@ from bench_spark.importers.draft import Draft, NewFile, take_password, take_uri,
 
 SCENARIO_FILE, BROKER_FILE = "my-scenario.yaml", "my-broker.yaml"
 ALLOWED = (
-    "amqp://USER:PASSWORD@HOST:5672/VHOST, amqps://..., mqtt://HOST:1883, mqtts://..., "
-    "kafka://HOST:9092,HOST:9092, http://HOST/PATH, https://..., tcp://HOST:PORT, tcps://..., or "
-    "loopback"
+    "amqp://HOST:5672/VHOST, amqps://..., mqtt://HOST:1883, mqtts://..., "
+    "kafka://HOST:9092,HOST:9092, http://HOST/PATH, https://..., tcp://HOST:PORT, tcps://..., "
+    "HOST:PORT or HOST, with USER@ before the host where a login is needed; or loopback"
+)
+
+USUAL_PORTS = {
+    **dict.fromkeys((5672, 20672, 21672), "amqp"),
+    5671: "amqps",
+    **dict.fromkeys((1883, 20883, 21883), "mqtt"),
+    8883: "mqtts",
+    **dict.fromkeys((9092, 9093, 9094, 20092), "kafka"),
+    80: "http",
+    443: "https",
+}
+"""Protocols by port; those from 20000 on are of the brokers that `bench-spark broker` starts."""
+DEFAULT_SCHEME = "amqp"
+
+_BARE = re.compile(
+    r"[A-Za-z0-9.-]+(?P<port>:[0-9]{1,5})?(?P<more>(?:,[A-Za-z0-9.-]+(?::[0-9]+)?)*)/?"
 )
 
 _KINDS = {
@@ -65,16 +82,19 @@ _MORE_KEYS = {
 
 
 @dataclass(frozen=True)
-class Beginning:
+class FirstFiles:
     files: tuple[NewFile, ...]
     password_variable: str | None
     """The environment variable that is to hold the password; None where no one logs in."""
+    assumed: str = ""
+    """What was assumed of an address without a protocol."""
 
 
-def begin(address: str) -> Beginning:
+def begin(address: str) -> FirstFiles:
     """Files for a broker at this address. Its password, if there is one, is in none of them."""
     draft = Draft("my-broker")
-    kind = _take_address(draft, address.strip())
+    address, assumed = completed(address.strip())
+    kind = _take_address(draft, address)
     if draft.broker.get("username") and not draft.has_password:
         take_password(draft, "the user")
     draft.check("the address")
@@ -82,10 +102,27 @@ def begin(address: str) -> Beginning:
     if draft.has_password:
         heading += ["The password is not here. Before a run:", f"    {export_line(draft)}"]
     broker = yaml_file(heading, draft.broker) + _MORE_KEYS[kind]
-    return Beginning(
+    return FirstFiles(
         (NewFile(SCENARIO_FILE, _scenario()), NewFile(BROKER_FILE, broker)),
         draft.password_variable if draft.has_password else None,
+        assumed,
     )
+
+
+def completed(address: str) -> tuple[str, str]:
+    """The address with a protocol, and what was assumed where it had none."""
+    bare = _BARE.fullmatch(address)
+    if bare is None or address == "loopback":
+        return address, ""
+    port = int((bare["port"] or ":0")[1:])
+    if bare["more"]:
+        scheme, reason = "kafka", "only Kafka has several addresses"
+    elif port in USUAL_PORTS:
+        scheme, reason = USUAL_PORTS[port], f"port {port} is its usual one"
+    else:
+        scheme, reason = DEFAULT_SCHEME, "there is no protocol"
+    full = f"{scheme}://{address}"
+    return full, f"assuming {full}, as {reason}; give PROTOCOL:// for another"
 
 
 def export_line(draft: Draft) -> str:

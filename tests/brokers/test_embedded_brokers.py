@@ -204,6 +204,7 @@ def test_three_nodes_of_rabbitmq_form_a_cluster_and_leave_nothing_behind(tmp_pat
     running = brokers.start("rabbitmq", port=port, state=tmp_path, nodes=3)
     try:
         assert running.line == f"rabbitmq running 127.0.0.1:{port}"
+        assert running.line_with_ports.startswith(f"{running.line} (amqp {port}, management ")
         assert running.nodes == 3
         assert len(set(running.node_pids)) == 3
         assert not any("epmd" in psutil.Process(pid).name() for pid in running.node_pids)

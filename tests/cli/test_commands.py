@@ -332,7 +332,13 @@ def test_broker_status_is_one_line_of_name_state_and_address(
 ) -> None:
     monkeypatch.setenv("BENCH_SPARK_STATE", str(tmp_path))
     monkeypatch.setenv(f"BENCH_SPARK_PORT_{name.upper()}", "23456")
-    assert bench("broker", "status", name) == (0, f"{name} stopped 127.0.0.1:23456\n", "")
+    ended = bench("broker", "status", name)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith(f"{name} stopped 127.0.0.1:23456 (")
+    assert "23456" in ended.out.partition("(")[2]
+    assert [line.split()[0] for line in bench("broker", "status").out.splitlines()] == [
+        *brokers.NAMES
+    ]
 
 
 def test_the_help_names_every_broker_that_can_be_started(bench: Program) -> None:

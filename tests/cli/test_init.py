@@ -37,6 +37,11 @@ def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
         ("mqtt://example.org", "mqtt", ("example.org", 1883)),
         (f"mqtts://bob:{SECRET}@example.org:8884", "mqtt", ("example.org", 8884)),
         ("loopback", "loopback", ("loopback", 0)),
+        ("localhost:9092", "kafka", ("localhost", 9092)),
+        ("one:9092,two:9092", "kafka", ("one", 9092)),
+        ("localhost:1883", "mqtt", ("localhost", 1883)),
+        ("broker.example.org", "amqp", ("broker.example.org", 5672)),
+        ("10.0.0.7:5671", "amqp", ("10.0.0.7", 5671)),
     ],
 )
 def test_what_is_written_passes_plan(
@@ -57,6 +62,8 @@ def test_what_is_written_passes_plan(
     assert loaded.username == ("bob" if "bob" in address else None)
     assert loaded.password_env == ("MY_BROKER_PASSWORD" if "bob" in address else None)
     assert ("export MY_BROKER_PASSWORD" in shown.err) == ("bob" in address)
+    is_bare = "://" not in address and address != "loopback"
+    assert (f"://{address}, as " in shown.err) == is_bare
     monkeypatch.setenv("MY_BROKER_PASSWORD", "any")
     assert main(["plan", scenario, "--broker", broker]) == 0
     written = "".join(Path(path).read_text() for path in (scenario, broker))
@@ -106,4 +113,5 @@ def test_a_bad_address_is_refused_without_repeating_it(
     assert main(["init"]) == 2
     shown = capsys.readouterr()
     assert SECRET not in shown.out + shown.err
+    assert "***" not in shown.err
     assert not list(here.iterdir())

@@ -244,7 +244,7 @@ def test_nodes_of_a_cluster_start_one_after_the_other_and_end_together(
         assert len(started.ports) == len(pids) == 3
         assert brokers.status("echo") == started
         assert brokers.start("echo") == started, "however many there are, it runs"
-        with pytest.raises(EnvironmentNotReady, match=r"runs with 3 node\(s\) already.* with 2"):
+        with pytest.raises(EnvironmentNotReady, match=r"runs already, with 3 nodes.* with 2"):
             brokers.start("echo", nodes=2)
     finally:
         brokers.stop("echo")
