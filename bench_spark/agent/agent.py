@@ -52,12 +52,12 @@ from bench_spark.transports.base import (
     I64,
     Consumers,
     Destination,
+    OpeningPace,
     Producers,
     Signal,
     Subscription,
     Transport,
 )
-from bench_spark.transports.pace import OpeningPace
 
 
 def closing_report(serving: Serving, instruments: Instruments) -> tuple[dict[str, Any], bytes]:

@@ -28,6 +28,7 @@ from bench_spark.transports.base import (
     Consumers,
     Destination,
     Lane,
+    OpeningPace,
     Outcomes,
     Producers,
     Received,
@@ -40,7 +41,6 @@ from bench_spark.transports.base import (
     joined_outcomes,
 )
 from bench_spark.transports.base import Part as MessagePart
-from bench_spark.transports.pace import OpeningPace
 from bench_spark.transports.registry import kind_of, make_transport
 
 Opened = TypeVar("Opened", Producers, Consumers)

@@ -112,8 +112,9 @@ FormatsOption = Annotated[
     typer.Option(
         "--format",
         metavar="FORMAT[=FILE]",
-        help="terminal (the default), json, csv, html or parquet; repeatable. The first of json, "
-        "csv and html is alone on standard output; parquet needs a file.",
+        help="terminal (the default; of a suite, markdown is), markdown, json, csv, parquet or "
+        "html; repeatable. One of them gets standard output, programs before people; parquet needs "
+        "a file.",
     ),
 ]
 RunArgument = Annotated[
