@@ -6,17 +6,14 @@ from typing import Annotated
 
 import typer
 
-<<<<<<< HEAD
 from bench_spark.cli.options import (
     DEFAULT_STORE,
+    FormatsOption,
     JarsOption,
     PackagesOption,
     RunArgument,
     StoreOption,
 )
-=======
-from bench_spark.cli.options import DEFAULT_STORE, FormatsOption, RunArgument, StoreOption
->>>>>>> main
 from bench_spark.cli.output import parse_formats, to_stdout
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session

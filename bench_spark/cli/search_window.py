@@ -13,11 +13,8 @@ from bench_spark.cli.options import (
     DEFAULT_BROKER,
     DEFAULT_STORE,
     BrokerOption,
-<<<<<<< HEAD
-    JarsOption,
-=======
     FormatsOption,
->>>>>>> main
+    JarsOption,
     MasterOption,
     PackagesOption,
     ScenarioArgument,
