@@ -1,4 +1,4 @@
-"""How monitoring endpoints and management APIs are asked: directly, and nobody else."""
+"""Opens HTTP connections to a broker's monitoring and management: no proxy, no redirects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _StayHere(urllib.request.HTTPRedirectHandler):
 
 
 def direct_opener(tls_context: ssl.SSLContext) -> urllib.request.OpenerDirector:
-    """Brokers are spoken to directly, whatever proxy the shell has for the web."""
+    """Connects directly, whatever proxy the shell has for the web."""
     return urllib.request.build_opener(
         urllib.request.ProxyHandler({}),
         _StayHere(),
