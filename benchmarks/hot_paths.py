@@ -21,6 +21,7 @@ from benchmarks.paths import (
     BODY_BYTES,
     RECORD_BYTES,
     HotPath,
+    bare_socket_send,
     carry_records,
     decode_deliveries,
     draw_padding,
@@ -71,7 +72,11 @@ def _records(directory: Path) -> ours.Settings:
 @contextmanager
 def _open(effort: Effort, directory: Path) -> Iterator[Opened]:
     paths: list[tuple[HotPath, int]] = [
-        *((path, batch) for path in (publish_to_a_sink, decode_deliveries) for batch in BATCHES),
+        *(
+            (path, batch)
+            for path in (publish_to_a_sink, bare_socket_send, decode_deliveries)
+            for batch in BATCHES
+        ),
         *(
             (path, batch)
             for path in (settle_confirms, stamp_heads, draw_padding)

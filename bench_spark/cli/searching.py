@@ -30,14 +30,6 @@ if TYPE_CHECKING:
     from bench_spark.results.document import RunSummary
     from bench_spark.spark.merge import TickRows
 
-SearchFormatsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--format",
-        metavar="FORMAT[=FILE]",
-        help="terminal (the default), json or csv; repeatable.",
-    ),
-]
 PlotOption = Annotated[
     str | None,
     typer.Option("--plot", metavar="FILE", help="Draw the curve into a file, .svg or .png."),

@@ -22,10 +22,12 @@ from bench_spark.conf_files import conf_path, shipped
 from bench_spark.config.broker import Broker
 from bench_spark.config.ends import Ends
 from bench_spark.config.fields import PLAIN_NAME, PLAIN_NAME_RULE, Section, plain_name, tag_value
-from bench_spark.config.keys import Key, KeyPath, keys_of
 from bench_spark.config.models import Scenario
 from bench_spark.config.problems import (
+    Key,
+    KeyPath,
     Problem,
+    keys_of,
     nearest,
     problems_of,
     shown_override,

@@ -22,8 +22,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from bench_spark.config.conflicts import conflicts_of
 from bench_spark.config.fields import FormerKey, Name, Rate, Section, TagValue, refuse
-from bench_spark.config.keys import keys_of
 from bench_spark.config.objectives import Objectives
+from bench_spark.config.problems import keys_of
 from bench_spark.config.protocols import Amqp, Http, Kafka, Mqtt, Tcp
 from bench_spark.config.sections import (
     ENVELOPE,
@@ -288,3 +288,14 @@ def at_whole_rate(scenario: Scenario, rate_per_second: float) -> Scenario:
             )
         update["rate_per_second"] = rate_per_second / scenario.agents
     return scenario.model_copy(update={"load": load.model_copy(update=update)})
+
+
+def merged(given: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Section by section; whatever is no section is replaced."""
+    result = dict(given)
+    for key, value in over.items():
+        if isinstance(value, Mapping):
+            below = result.get(key)
+            value = merged(below if isinstance(below, Mapping) else {}, value)
+        result[key] = value
+    return result

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from bench_spark.config.keys import Described
-from bench_spark.config.problems import nearest, shown_value
+from bench_spark.config.problems import Described, nearest, shown_value
 from bench_spark.config.suite_file import MEASURES, STATISTICS
 
 Unit = Literal["us", "per_second", "share", "cpu_share", "count", "bytes_per_second"]

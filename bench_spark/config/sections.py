@@ -25,7 +25,7 @@ from bench_spark.config.fields import (
     WireName,
     refuse,
 )
-from bench_spark.config.keys import EXPLAINED_ELSEWHERE, Described
+from bench_spark.config.problems import EXPLAINED_ELSEWHERE, Described
 from bench_spark.config.protocols import Amqp, Http, Kafka, Mqtt, Tcp
 from bench_spark.config.topologies import EndSizes
 from bench_spark.core.envelope import ENVELOPE_BYTES, TIMESTAMP_BYTES

@@ -126,7 +126,7 @@ def test_commit_ends_a_transaction_that_is_not_full(kafka_broker: Broker) -> Non
         producers.commit()
         producers.flush(1)
         assert len(producers.outcomes()) == 0, "there was nothing to commit"
-    assert open_transport(kafka_broker).confirms
+    assert open_transport(kafka_broker).capabilities.confirms
 
 
 def test_the_marks_of_transactions_do_not_count_as_messages_left(kafka_broker: Broker) -> None:

@@ -27,7 +27,6 @@ from bench_spark.transports.kafka.kernels import (
     FIRST_PLACE,
     KEPT_DTYPE,
     KEPT_STATE_DTYPE,
-    MESSAGE_DTYPE,
     NOT_KEPT,
     PLACE_SHIFT,
     Records,
@@ -36,7 +35,7 @@ from bench_spark.transports.kafka.kernels import (
     point_keys,
     write_decimals,
 )
-from bench_spark.transports.kafka.librdkafka import ANY_PARTITION, COPY_PAYLOAD
+from bench_spark.transports.kafka.librdkafka import ANY_PARTITION, COPY_PAYLOAD, MESSAGE_DTYPE
 
 BLOCK_BYTES = 256 << 10
 MOST_ROWS = 1024

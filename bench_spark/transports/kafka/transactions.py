@@ -68,8 +68,8 @@ class MustEnd(Exception):
 class Transactor(ThreadedClient):
     """One lane: its client, the thread that ends its transactions, and what is in the open one."""
 
-    PATIENCE_SECONDS = 4.0
-    PATIENCE_WHEN_LOST_SECONDS = 1.5
+    LEAVE_SECONDS = 4.0
+    LEAVE_WHEN_LOST_SECONDS = 1.5
 
     def __init__(
         self,

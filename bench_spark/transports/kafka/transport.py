@@ -23,7 +23,7 @@ from bench_spark.transports.kafka import KIND
 from bench_spark.transports.kafka.cluster import Cluster, Left, Logs, summed
 from bench_spark.transports.kafka.consumer_clients import ConsumerClient, ShareClient
 from bench_spark.transports.kafka.consumers import ConsumerTerms, KafkaConsumers, MemberTerms
-from bench_spark.transports.kafka.interface_check import client_library, require_interface
+from bench_spark.transports.kafka.librdkafka import client_library, require_interface
 from bench_spark.transports.kafka.message_block import KeyRule, common_headers
 from bench_spark.transports.kafka.message_reader import Position
 from bench_spark.transports.kafka.producers import KafkaProducers, ProducerTerms

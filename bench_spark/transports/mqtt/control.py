@@ -17,7 +17,7 @@ from bench_spark.transports.leftovers import (
     Wanted,
     with_their_runs,
 )
-from bench_spark.transports.mqtt import packets, topics
+from bench_spark.transports.mqtt import codec, packets, topics
 from bench_spark.transports.mqtt.connection import (
     Access,
     Limits,
@@ -73,7 +73,7 @@ class _MessageKeeper(MessageReader):
         self._messages = messages
 
     def _give_on(self, body: bytes) -> None:
-        is_retained = bool(int(self._now["first_byte"]) & packets.RETAIN)
+        is_retained = bool(int(self._state[codec.FIRST_BYTE]) & packets.RETAIN)
         self._messages.append(Message(self._topics.last, is_retained, body))
         self._kept.count = 0
 

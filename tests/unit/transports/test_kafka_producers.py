@@ -15,7 +15,8 @@ from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.transports.base import U8, Batch, Destination, Lane, OutcomeKind
 from bench_spark.transports.kafka import kernels
 from bench_spark.transports.kafka import producers as producers_module
-from bench_spark.transports.kafka.kernels import GROUP_DTYPE, MESSAGE_DTYPE, Records
+from bench_spark.transports.kafka.kernels import GROUP_DTYPE, Records
+from bench_spark.transports.kafka.librdkafka import MESSAGE_DTYPE
 from bench_spark.transports.kafka.message_block import (
     ARGUMENT_DTYPE,
     BLOCK_BYTES,
