@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bench_spark.cli.spark_session import given_to_spark
 from bench_spark.conf_files import shipped
 
 DEFAULT_STORE = "bench-store"
@@ -86,6 +87,24 @@ MasterOption = Annotated[
         metavar="URL",
         envvar="BENCH_SPARK_MASTER",
         help="Spark master; unset: this machine, with as many slots as the agents need.",
+    ),
+]
+PackagesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--packages",
+        metavar="GROUP:ARTIFACT:VERSION",
+        help="A Maven package for Spark's class path, as hadoop-aws for a store on S3; repeatable.",
+        callback=given_to_spark("spark.jars.packages"),
+    ),
+]
+JarsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--jars",
+        metavar="FILE",
+        help="A jar for Spark's class path; repeatable.",
+        callback=given_to_spark("spark.jars"),
     ),
 ]
 FormatsOption = Annotated[

@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-from bench_spark.cli.options import DEFAULT_STORE, FormatsOption, RunArgument, StoreOption
+from bench_spark.cli.options import (
+    DEFAULT_STORE,
+    FormatsOption,
+    JarsOption,
+    PackagesOption,
+    RunArgument,
+    StoreOption,
+)
 from bench_spark.cli.output import parse_formats, to_stdout
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
@@ -60,6 +67,8 @@ def show(
 def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SQL statement.")],
     store: StoreOption = DEFAULT_STORE,
+    packages: PackagesOption = None,
+    jars: JarsOption = None,
     row_format: RowFormatOption = RowFormat.TABLE,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
@@ -81,6 +90,8 @@ def sql(
 def rebuild(
     run: RunArgument,
     store: StoreOption = DEFAULT_STORE,
+    packages: PackagesOption = None,
+    jars: JarsOption = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:

@@ -26,7 +26,9 @@ from bench_spark.cli.options import (
     EgressOption,
     FormatsOption,
     IngressOption,
+    JarsOption,
     MasterOption,
+    PackagesOption,
     ScenarioArgument,
     SetOption,
     StoreOption,
@@ -70,6 +72,8 @@ def run(
     overrides: SetOption = None,
     store: StoreOption = DEFAULT_STORE,
     master: MasterOption = None,
+    packages: PackagesOption = None,
+    jars: JarsOption = None,
     run_id: Annotated[
         str | None,
         typer.Option(

@@ -14,7 +14,9 @@ from bench_spark.cli.options import (
     DEFAULT_STORE,
     BrokerOption,
     FormatsOption,
+    JarsOption,
     MasterOption,
+    PackagesOption,
     ScenarioArgument,
     SetOption,
     StoreOption,
@@ -63,6 +65,8 @@ def search_rate(
     overrides: SetOption = None,
     store: StoreOption = DEFAULT_STORE,
     master: MasterOption = None,
+    packages: PackagesOption = None,
+    jars: JarsOption = None,
     slo: Annotated[
         list[str] | None,
         typer.Option(

@@ -14,7 +14,9 @@ from bench_spark.cli.options import (
     DEFAULT_STORE,
     BrokerOption,
     FormatsOption,
+    JarsOption,
     MasterOption,
+    PackagesOption,
     ScenarioArgument,
     SetOption,
     StoreOption,
@@ -54,6 +56,8 @@ def search_window(
     overrides: SetOption = None,
     store: StoreOption = DEFAULT_STORE,
     master: MasterOption = None,
+    packages: PackagesOption = None,
+    jars: JarsOption = None,
     base: Annotated[
         float,
         typer.Option("--base", metavar="BASE", help="The first windows tried are its powers."),

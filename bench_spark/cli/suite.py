@@ -23,7 +23,9 @@ from bench_spark.cli.options import (
     EgressOption,
     FormatsOption,
     IngressOption,
+    JarsOption,
     MasterOption,
+    PackagesOption,
     SetOption,
     StoreOption,
     is_typed,
@@ -105,6 +107,8 @@ def run(
     overrides: SetOption = None,
     store: StoreOption = DEFAULT_STORE,
     master: MasterOption = None,
+    packages: PackagesOption = None,
+    jars: JarsOption = None,
     quick: QuickOption = False,
     variant: VariantOption = None,
     force: Annotated[
