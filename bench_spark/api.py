@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
@@ -24,7 +23,7 @@ from bench_spark.config import loader
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.errors import EXIT_INTERRUPTED, EXIT_VALID, ConfigurationError
-from bench_spark.report.live import Quiet, display_for
+from bench_spark.report.live import display_for, silent_display
 from bench_spark.store.arrow import SCHEMAS
 from bench_spark.store.delta import Store
 
@@ -132,7 +131,7 @@ def run(
     named = None if broker is None else _given(broker)
     fitted, ends = runs.fit(loaded, named, [*map(_given, ingress)], [*map(_given, egress)])
     config = runs.prepare(fitted, ends, run_id, master, live)
-    display = Quiet(sys.stderr) if progress is None else display_for(progress, live)
+    display = silent_display() if progress is None else display_for(progress, live)
     opened = runs.open_store(default_store() if store is None else os.fspath(store), master)
     try:
         with runs.launched(config, opened, master, display) as (spark, config):

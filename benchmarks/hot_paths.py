@@ -21,6 +21,7 @@ from benchmarks.paths import (
     BODY_BYTES,
     RECORD_BYTES,
     HotPath,
+    bare_socket_send,
     carry_records,
     decode_deliveries,
     draw_padding,
@@ -71,21 +72,29 @@ def _records(directory: Path) -> ours.Settings:
 @contextmanager
 def _open(effort: Effort, directory: Path) -> Iterator[Opened]:
     paths: list[tuple[HotPath, int]] = [
-        *((path, batch) for path in (publish_to_a_sink, decode_deliveries) for batch in BATCHES),
+        *(
+            (path, batch)
+            for path in (publish_to_a_sink, bare_socket_send, decode_deliveries)
+            for batch in BATCHES
+        ),
         *(
             (path, batch)
             for path in (settle_confirms, stamp_heads, draw_padding)
             for batch in BATCHES
         ),
         *((carry_records, batch) for batch in (25, 512)),
-        (record_both_ends, RECORDED_BATCH),
+        *((record_both_ends, batch) for batch in (1, RECORDED_BATCH)),
         (record_latencies, RECORDED_BATCH),
         (record_by_hdrhistogram, RECORDED_BATCH),
     ]
     turns: dict[str, Turn] = {
         _named(path, batch): partial(_turn, path, batch) for path, batch in paths
     }
-    bars = [Bar(COST, _named(record_latencies, RECORDED_BATCH), at_most=30)]
+    bars = [
+        Bar(COST, _named(record_latencies, RECORDED_BATCH), at_most=30),
+        Bar(COST, _named(record_both_ends, RECORDED_BATCH), at_most=30),
+        Bar(COST, _named(record_both_ends, 1), at_most=2_000),
+    ]
     brief = replace(
         effort,
         warmup_seconds=LOOPBACK_WARMUP_SECONDS,

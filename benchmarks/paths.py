@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,32 +20,33 @@ import numpy.typing as npt
 import pika.spec
 from hdrh.histogram import HdrHistogram
 
-from bench_spark.agent.flow import RoundRobinFlow, stamp_in_stretch
-from bench_spark.agent.payload import BodySizes, Padding, head_bytes
+from bench_spark.agent.flow import RoundRobinFlow
+from bench_spark.agent.pacing import Paced, Schedule
+from bench_spark.agent.payload import BodySizes, PaddedBodies
 from bench_spark.agent.recorder import Recorder, RecorderSetup
 from bench_spark.agent.records import RecordCodec, SentRing
 from bench_spark.agent.timeline import Timeline
 from bench_spark.config.sections import Dataset, Identity, Message
-from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes
 from bench_spark.core.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shape_for
 from bench_spark.data.carriers import carrier_named
 from bench_spark.data.ordering import ordering_of
 from bench_spark.data.records import RecordFiles
 from bench_spark.transports.amqp.acks import AckFrames
-from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms, OutcomeRows
+from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms
 from bench_spark.transports.amqp.deliveries import ConsumerTags, Deliveries
 from bench_spark.transports.amqp.frames import Framing, body_frame, header_frame, method_frame
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
-from bench_spark.transports.base import HEAD_ONLY, Batch, Received, each_tail
-from bench_spark.transports.sockets.arrivals import Arrivals, ReadBuffer
-from bench_spark.transports.sockets.sending import Load
+from bench_spark.transports.batches import HEAD_ONLY, Batch, Received, each_tail
+from bench_spark.transports.sockets.arrivals import Arrivals, OutcomeRows, ReadBuffer
 
 CHANNEL, FRAME_MAX = 1, 131_072
 FRAMING = Framing(CHANNEL, FRAME_MAX)
 BODY_BYTES = 1000
 HIGHEST_US = 10_000_000
-CALLS_AHEAD = 256
+MESSAGES_AHEAD = 4096
+SINK_PAUSE_SECONDS = 0.0002
 RECORDS, RECORD_BYTES = 20_000, 500
 
 Work = Callable[[], object]
@@ -53,7 +55,8 @@ HotPath = Callable[[int], AbstractContextManager[Work]]
 
 @contextmanager
 def publish_to_a_sink(batch: int) -> Iterator[Work]:
-    """Stamp the frames of a batch and write them to a socket that another process reads."""
+    """Stamp the frames of a batch, remember it as sent, and write it to a socket that another
+    process reads."""
     frames = [
         PublishFrames(
             CHANNEL, "", "bench-run-0", mandatory=False, persistent=False, frame_max=FRAME_MAX
@@ -61,25 +64,46 @@ def publish_to_a_sink(batch: int) -> Iterator[Work]:
     ]
     writer, tail = MessageWriter(may_return=False), bytes(BODY_BYTES - ENVELOPE_BYTES)
     heads, routes = empty_envelopes(batch), np.zeros(batch, np.uint16)
-    load = Load(heads, envelope_bytes(heads), routes, tail, ENVELOPE_BYTES)
+    made = Batch(np.zeros(batch, np.uint32), heads, tail, routes)
+    outcomes = OutcomeRows()
+    confirms = Confirms(0, FRAMING, ConfirmTerms(10**6, may_return=False), outcomes)
+    unconfirmed = 0
     with _sink() as sink:
 
         def send() -> None:
+            nonlocal unconfirmed
             heads["sent_ns"] = time.monotonic_ns()
-            sink.sendall(writer.write(frames, load))
+            sink.sendall(writer.write(frames, made, confirms))
+            unconfirmed += batch
+            if unconfirmed == MESSAGES_AHEAD:
+                unconfirmed = 0
+                confirms.acked(0, True, 0)
+                outcomes.take()
 
         yield send
 
 
 @contextmanager
+def bare_socket_send(batch: int) -> Iterator[Work]:
+    """Write as many bytes to such a socket: the floor of publishing."""
+    frames = PublishFrames(
+        CHANNEL, "", "bench-run-0", mandatory=False, persistent=False, frame_max=FRAME_MAX
+    )
+    data = frames.message(bytes(BODY_BYTES)) * batch
+    with _sink() as sink:
+        yield partial(sink.sendall, data)
+
+
+@contextmanager
 def _sink() -> Iterator[socket.socket]:
-    """A socket whose other end is read by another process until it is closed."""
+    """A socket whose other end is read by another process until it is closed. That one never waits
+    in a call for data: then every write would pay for waking it, or not, as the machine likes."""
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
         ours.close()
         while theirs.recv(1 << 20):
-            pass
+            time.sleep(SINK_PAUSE_SECONDS)
         os._exit(0)
     theirs.close()
     try:
@@ -112,21 +136,22 @@ def decode_deliveries(batch: int) -> AbstractContextManager[Work]:
 
 
 def settle_confirms(batch: int) -> AbstractContextManager[Work]:
-    """Remember a batch as sent, and decode and book the broker's confirm of each message."""
+    """Decode and book the broker's confirm of each message of a batch. (Whoever writes a batch
+    remembers it as sent: see `publish_to_a_sink`.)"""
     outcomes = OutcomeRows()
     confirms = Confirms(0, FRAMING, ConfirmTerms(10**6, may_return=False), outcomes)
     parser = Parser(FRAMING, confirms, lambda method: None)
-    acks, heads = AckFrames(CHANNEL, multiple=False), envelope_bytes(empty_envelopes(batch))
+    acks, heads = AckFrames(CHANNEL, multiple=False), empty_envelopes(MESSAGES_AHEAD)
     one_read = len(acks.of(np.zeros(batch, np.uint64)))
     buffer, first, stream, at = ReadBuffer(one_read), 1, memoryview(b""), 0
 
     def settle() -> None:
         nonlocal first, stream, at
         if at == len(stream):  # what a broker would send next, made for many calls at once
-            tags = np.arange(first, first + CALLS_AHEAD * batch, dtype=np.uint64)
+            tags = np.arange(first, first + MESSAGES_AHEAD, dtype=np.uint64)
             stream, at = acks.of(tags), 0
             first += len(tags)
-        confirms.sent(heads, ENVELOPE_BYTES)
+            confirms.sent(heads, ENVELOPE_BYTES)
         buffer.view[:] = stream[at : at + one_read]
         parser.parse(buffer, one_read, time.monotonic_ns())
         assert len(outcomes.take()) == batch
@@ -138,12 +163,12 @@ def settle_confirms(batch: int) -> AbstractContextManager[Work]:
 def stamp_heads(batch: int) -> AbstractContextManager[Work]:
     """Deal lanes and numbers to a batch and fill in its measurement data, as the loop does."""
     flow = RoundRobinFlow((0,), owes=True)
+    pacer = Paced(Schedule(10_000_000.0), 0, 10**12)
     heads, lanes = empty_envelopes(batch), np.zeros(batch, np.uint32)
 
     def stamp() -> None:
-        first = flow.next_number or 0
         flow.next_batch(heads, lanes, batch)
-        stamp_in_stretch(heads, time.monotonic_ns(), first, 0.0, 100.0, 0)
+        pacer.stamp(heads, lanes, time.monotonic_ns(), flow)
         flow.accepted(lanes, heads)
 
     return nullcontext(stamp)
@@ -151,15 +176,11 @@ def stamp_heads(batch: int) -> AbstractContextManager[Work]:
 
 def draw_padding(batch: int) -> AbstractContextManager[Work]:
     """Random bytes for the bodies of a batch, other ones for every message."""
-    message = Message(bytes=BODY_BYTES)
-    padding = Padding(message, seed=1)
-    padding.set_size(BODY_BYTES - head_bytes(message), batch)
-
-    def draw() -> None:
-        padding.of(batch)
-        padding.sent(batch)
-
-    return nullcontext(draw)
+    bodies = PaddedBodies(Message(bytes=BODY_BYTES), seed=1)
+    bodies.set_size(BODY_BYTES, batch)
+    heads, lanes = empty_envelopes(batch), np.zeros(batch, np.uint32)
+    made = Batch(lanes, heads, bodies.tails(batch), np.zeros(batch, np.uint16))
+    return nullcontext(lambda: bodies.accepted(made, batch))
 
 
 @contextmanager

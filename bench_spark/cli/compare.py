@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from bench_spark.cache import DEFAULT_STORE
-from bench_spark.cli.options import StoreOption
-from bench_spark.cli.output import Formats, parse_formats_of
+from bench_spark.cli.options import FormatsOption, StoreOption
+from bench_spark.cli.output import parse_formats
 from bench_spark.cli.stored import existing_store, stored_run
 from bench_spark.cli.suite import (
     QuickOption,
@@ -24,15 +24,10 @@ from bench_spark.compare.series import RunSeries, run_series
 from bench_spark.config.problems import shown_value
 from bench_spark.config.suite import RATE, Suite, Trial, trials_of, value_text
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
-from bench_spark.report.comparison import write_comparison, write_suite_comparison
-from bench_spark.report.formats import write_json
-from bench_spark.report.html_compare import write_comparison_html, write_suite_comparison_html
-from bench_spark.report.measures import Document
+from bench_spark.report.comparison import ComparisonReport, SuiteComparisonReport
 from bench_spark.store.delta import Store
 from bench_spark.suites.runner import TrialRun, is_finished, runs_of_suite
 from bench_spark.suites.suite_config import SuiteConfig
-
-FORMATS = Formats({"terminal": write_comparison, "json": write_json, "html": write_comparison_html})
 
 FailIfOption = Annotated[
     list[str] | None,
@@ -58,14 +53,6 @@ AcrossOption = Annotated[
         "that change the load, or in the kind of broker.",
     ),
 ]
-ComparisonFormatsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--format",
-        metavar="FORMAT[=FILE]",
-        help="terminal (the default), json or html; repeatable.",
-    ),
-]
 
 
 def compare(
@@ -81,14 +68,14 @@ def compare(
     fail_if: FailIfOption = None,
     strict: StrictOption = False,
     across: AcrossOption = False,
-    formats: ComparisonFormatsOption = None,
+    formats: FormatsOption = None,
 ) -> None:
     """Compare runs with a baseline: differences with their confidence intervals.
 
     Exit code 0, or 1 if a condition given by --fail-if holds, or is about runs that are not
     comparable.
     """
-    outputs = parse_formats_of(FORMATS, formats or ["terminal"])
+    outputs = parse_formats(formats)
     gates = [parse_gate(text) for text in fail_if or []]
     if len(runs) < 2:
         raise ConfigurationError("compare: give a baseline and at least one run to compare with it")
@@ -97,7 +84,7 @@ def compare(
     title = f"{', '.join(group.label for group in groups[1:])} against {groups[0].label}"
     pairs = [(groups[0], candidate) for candidate in groups[1:]]
     document = comparison_document(title, pairs, gates, strict, across)
-    outputs.write(document)
+    outputs.write(ComparisonReport(document))
     raise typer.Exit(EXIT_VALID if document["passed"] else EXIT_GATE_MISSED)
 
 
@@ -140,14 +127,6 @@ def _series(store: Store, run_id: str) -> RunSeries:
 
 NO_VARIANT = "none"
 
-SUITE_FORMATS = Formats[Document](
-    {
-        "terminal": write_suite_comparison,
-        "json": write_json,
-        "html": write_suite_comparison_html,
-    }
-)
-
 
 @suite_app.command("compare")
 def compare_suite(
@@ -184,14 +163,14 @@ def compare_suite(
     fail_if: FailIfOption = None,
     strict: StrictOption = False,
     across: AcrossOption = False,
-    formats: ComparisonFormatsOption = None,
+    formats: FormatsOption = None,
 ) -> None:
     """Compare what a store has of SUITE with a baseline, combination by combination.
 
     Exit code 0, or 1 if a condition given by --fail-if holds for any of them, or is about runs that
     are not comparable.
     """
-    outputs = parse_formats_of(SUITE_FORMATS, formats or ["terminal"])
+    outputs = parse_formats(formats)
     gates = [parse_gate(text) for text in fail_if or []]
     if baseline_broker is None and baseline_store is None and baseline_variant is None:
         raise ConfigurationError(
@@ -215,7 +194,7 @@ def compare_suite(
     pairs = ((before.group(name), after.group(name)) for name in shared)
     document = dict(comparison_document(title, pairs, gates, strict, across))
     document["unmatched"] = list(_unmatched(candidate.suite, before, after))
-    outputs.write(document)
+    outputs.write(SuiteComparisonReport(document))
     raise typer.Exit(EXIT_VALID if document["passed"] else EXIT_GATE_MISSED)
 
 

@@ -18,6 +18,7 @@ from bench_spark.cli.options import (
     with_options,
 )
 from bench_spark.cli.output import parse_formats
+from bench_spark.cli.stored import run_report
 from bench_spark.cli.watch import (
     DashboardOption,
     PrometheusOption,
@@ -99,7 +100,7 @@ def run(
     if dashboard is not None and not live:
         raise ConfigurationError("--dashboard: --no-live makes its metrics afterwards, once")
     shown = session.display(live)
-    outputs = parse_formats(formats or ["terminal"], session.store)
+    outputs = parse_formats(formats)
     metrics_at = endpoint_of("--prometheus", prometheus)
     page_at = endpoint_of("--dashboard", dashboard)
     scenario, ends = load.load(duration_changes(duration, load.overrides or []), slo or [])
@@ -115,7 +116,7 @@ def run(
         ),
     ):
         summary = runs.execute(planned, spark, store, display, trigger_seconds)
-        outputs.write(summary.document)
+        outputs.write(run_report(summary.document, session.store))
     raise typer.Exit(summary.exit_code)
 
 

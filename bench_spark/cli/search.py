@@ -10,25 +10,16 @@ from typing import Annotated
 import typer
 
 from bench_spark import runs
-from bench_spark.cli.options import LoadOptions, SessionOptions, with_options
-from bench_spark.cli.output import Formats, file_to_write, parse_formats_of, write_bytes
+from bench_spark.cli.options import FormatsOption, LoadOptions, SessionOptions, with_options
+from bench_spark.cli.output import file_to_write, parse_formats, write_bytes
 from bench_spark.config.loader import load_scenario
 from bench_spark.config.models import at_whole_rate
 from bench_spark.config.problems import shown_path
 from bench_spark.errors import EXIT_DATA_LOST, ConfigurationError
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.charts import Spec
-from bench_spark.report.formats import write_json
 from bench_spark.report.formatting import rate
-from bench_spark.report.measures import Document
-from bench_spark.report.searches import (
-    curve_chart,
-    latency_chart,
-    write_rate_csv,
-    write_rate_terminal,
-    write_search_csv,
-    write_search_terminal,
-)
+from bench_spark.report.searches import RateSearchReport, WindowSearchReport
 from bench_spark.results.document import RunSummary
 from bench_spark.suites.rate_trials import (
     RateTrials,
@@ -50,12 +41,6 @@ from bench_spark.suites.search_trials import (
 from bench_spark.suites.sustained import CLOSE_ENOUGH, Bounds
 from bench_spark.suites.window import MOST_TRIALS, find_window, window_document
 
-RATE_FORMATS = Formats[Document](
-    {"terminal": write_rate_terminal, "json": write_json, "csv": write_rate_csv}
-)
-WINDOW_FORMATS = Formats[Document](
-    {"terminal": write_search_terminal, "json": write_json, "csv": write_search_csv}
-)
 DEFAULT_TRIALS = 16
 """Enough to settle a rate from a twentieth of the unthrottled throughput to three times as much."""
 FINEST, COARSEST = 0.001, 0.5
@@ -65,14 +50,6 @@ SHORTEST_MEASURED_SECONDS = 2.0
 
 _RATE = "load.rate_per_second"
 
-SearchFormatsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--format",
-        metavar="FORMAT[=FILE]",
-        help="terminal (the default), json or csv; repeatable.",
-    ),
-]
 PlotOption = Annotated[
     str | None,
     typer.Option("--plot", metavar="FILE", help="Draw the curve into a file, .svg or .png."),
@@ -125,7 +102,7 @@ def search_rate(
             "--trials", metavar="N", min=2, max=100, help="Most runs, the unthrottled one included."
         ),
     ] = DEFAULT_TRIALS,
-    formats: SearchFormatsOption = None,
+    formats: FormatsOption = None,
     plot: PlotOption = None,
 ) -> None:
     """Find the highest rate that SCENARIO sustains on a broker.
@@ -133,7 +110,7 @@ def search_rate(
     Runs the scenario once as fast as it can, then at fixed rates: up or down until one is kept and
     one is not, then between them. Each trial is a run of its own in the store.
     """
-    outputs = parse_formats_of(RATE_FORMATS, formats or ["terminal"])
+    outputs = parse_formats(formats)
     plotted = Plot(plot)
     if not FINEST <= precision <= COARSEST:
         raise ConfigurationError(
@@ -172,8 +149,9 @@ def search_rate(
         ends.shown,
         time.monotonic() - started,
     )
-    plotted.draw(latency_chart(document))
-    outputs.write(document)
+    report = RateSearchReport(document)
+    plotted.draw(report.chart)
+    outputs.write(report)
     raise typer.Exit(exit_code_of(found, standing, trials.exit_codes))
 
 
@@ -203,7 +181,7 @@ def search_window(
             help="The largest window to try; unset: what load.backlog_limit_bytes holds.",
         ),
     ] = None,
-    formats: SearchFormatsOption = None,
+    formats: FormatsOption = None,
     plot: PlotOption = None,
 ) -> None:
     """Find the number of messages in flight that gives SCENARIO the highest throughput.
@@ -211,7 +189,7 @@ def search_window(
     Runs the scenario as a closed loop, at most 20 times: with the powers of the base until
     throughput falls, then between them. Each trial is a run of its own in the store.
     """
-    outputs = parse_formats_of(WINDOW_FORMATS, formats or ["terminal"])
+    outputs = parse_formats(formats)
     plotted = Plot(plot)
     refuse_keys_of_search(load.overrides or [], ("load.mode", "load.in_flight"))
     # The scenario as a closed loop, with the largest window: any transaction fits into it.
@@ -231,6 +209,7 @@ def search_window(
     document = window_document(
         found, trials.runs, trials.scenario.dump(), ends.shown, time.monotonic() - started
     )
-    plotted.draw(curve_chart(document))
-    outputs.write(document)
+    report = WindowSearchReport(document)
+    plotted.draw(report.chart)
+    outputs.write(report)
     raise typer.Exit(min(max(trials.exit_codes), EXIT_DATA_LOST))

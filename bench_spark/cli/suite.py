@@ -16,6 +16,7 @@ from bench_spark.cli.options import (
     BROKER_VARIABLE,
     DEFAULT_BROKER,
     EgressOption,
+    FormatsOption,
     IngressOption,
     SessionOptions,
     SetOption,
@@ -24,7 +25,7 @@ from bench_spark.cli.options import (
     suite_displays,
     with_options,
 )
-from bench_spark.cli.output import Formats, Outputs, parse_formats_of, to_stdout, write_bytes
+from bench_spark.cli.output import parse_formats, to_stdout, write_bytes
 from bench_spark.config.loader import described
 from bench_spark.config.problems import shown_path
 from bench_spark.config.suite import estimated_seconds, suite_digest, trials_of
@@ -32,10 +33,10 @@ from bench_spark.config.suite_loader import load_suite
 from bench_spark.driver_process import end_abandoned
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.chart_files import DRAWN_AS, drawn
+from bench_spark.report.charts import SeriesColours
 from bench_spark.report.formatting import count, seconds
-from bench_spark.report.html_suite import write_suite_html
+from bench_spark.report.suite import SuiteReport
 from bench_spark.report.suite_figures import suite_figures
-from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
 from bench_spark.report.suite_table import Outcome, SuiteTable, suite_table
 from bench_spark.runs import open_store, refuse_idle_broker, session_master
 from bench_spark.spark.masters import refuse_unshared_store, runs_agents_here
@@ -113,16 +114,6 @@ class SuiteOptions:
         return SuiteConfig.checked(loaded, broker, self.ingress or [], self.egress or [])
 
 
-SuiteFormatsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--format",
-        metavar="FORMAT[=FILE]",
-        help="Of the table: markdown (the default), csv, json or html; repeatable.",
-    ),
-]
-
-
 @app.command("list")
 def list_suites() -> None:
     """List the shipped suites."""
@@ -164,14 +155,14 @@ def run(
     live: Annotated[
         bool, typer.Option("--live/--no-live", help="Rolling metrics while the loads run.")
     ] = True,
-    formats: SuiteFormatsOption = None,
+    formats: FormatsOption = None,
 ) -> None:
     """Run the trials of SUITE that its store lacks, and print its table.
 
     A suite that was killed goes on where it was: trials that finished are kept.
     """
     config = options.load(overrides)
-    outputs = _outputs(config, session.store, formats)
+    outputs = parse_formats(formats, "markdown")
     store, master = session.store, session.master
     display, of_trials = suite_displays(session.quiet, session.verbose)
     opened = open_store(store, master)
@@ -206,7 +197,7 @@ def run(
                 displays = (display, of_trials)
                 result = config.run_trials(spark, engine, opened, done, displays, live)
             exit_code = result.exit_code
-    outputs.write(_table(config, opened))
+    outputs.write(_report(config, _table(config, opened), store))
     raise typer.Exit(exit_code)
 
 
@@ -215,7 +206,7 @@ def run(
 def report(
     options: SuiteOptions,
     store: StoreOption = DEFAULT_STORE,
-    formats: SuiteFormatsOption = None,
+    formats: FormatsOption = None,
     figures: Annotated[
         Path | None,
         typer.Option(
@@ -227,11 +218,11 @@ def report(
 ) -> None:
     """Print the table of SUITE from what its store has."""
     config = options.load()
-    outputs = _outputs(config, store, formats)
+    outputs = parse_formats(formats, "markdown")
     if figures is not None:
         _make_directory(figures)
     table = _table(config, Store(store).open())
-    outputs.write(table)
+    outputs.write(_report(config, table, store))
     if figures is not None:
         _write_figures(table, figures)
 
@@ -239,15 +230,8 @@ def report(
 # -- reporting -------------------------------------------------------------------------------------
 
 
-def _outputs(config: SuiteConfig, store: str, formats: Sequence[str] | None) -> Outputs[SuiteTable]:
-    def write_html(table: SuiteTable, writer: TextIO) -> None:
-        name = config.stored_name
-        write_suite_html(table, config.suite, name, config.ends.name, store, writer)
-
-    known = Formats[SuiteTable](
-        {"markdown": write_markdown, "csv": write_csv, "json": write_json, "html": write_html}
-    )
-    return parse_formats_of(known, formats or ["markdown"])
+def _report(config: SuiteConfig, table: SuiteTable, store: str) -> SuiteReport:
+    return SuiteReport(table, config.suite, config.stored_name, config.ends.name, store)
 
 
 def _table(config: SuiteConfig, store: Store) -> SuiteTable:
@@ -264,9 +248,10 @@ def _make_directory(directory: Path) -> None:
 
 
 def _write_figures(table: SuiteTable, directory: Path) -> None:
+    colours = SeriesColours()
     for figure in suite_figures(table):
         for ending in DRAWN_AS:
-            write_bytes(directory / f"{figure.name}{ending}", drawn(figure.spec, ending))
+            write_bytes(directory / f"{figure.name}{ending}", drawn(figure.spec, ending, colours))
 
 
 def _outcome(known: TrialRun) -> Outcome:

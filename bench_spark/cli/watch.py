@@ -16,7 +16,7 @@ import typer
 from bench_spark.cache import DEFAULT_STORE, default_store
 from bench_spark.cli.options import QuietOption, StoreOption, VerboseOption, display_of
 from bench_spark.cli.output import parse_formats
-from bench_spark.cli.stored import existing_store, listed_runs, stored_run
+from bench_spark.cli.stored import existing_store, listed_runs, run_report, stored_run
 from bench_spark.config.broker import host_and_port
 from bench_spark.config.problems import shown_value
 from bench_spark.driver_process import RUNNING
@@ -143,7 +143,7 @@ def watch(
     ):
         _follow(FollowedRun(opened, run_id), told, page, html_command(run_id, store))
         ended = stored_run(opened, run_id)
-        parse_formats(["terminal"], store).write(ended.document)
+        parse_formats(None).write(run_report(ended.document, store))
     if exit_code:
         raise typer.Exit(ended.exit_code or 0)
 

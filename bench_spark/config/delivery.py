@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bench_spark.config.fields import ClientProperties
-from bench_spark.config.keys import merged
-from bench_spark.config.models import Scenario
+from bench_spark.config.models import Scenario, merged
 from bench_spark.errors import ConfigurationError
 
 AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE = "at_most_once", "at_least_once", "exactly_once"

@@ -14,8 +14,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from bench_spark.config.broker import Broker, Credentials, resolve_credentials
-from bench_spark.config.keys import merged
-from bench_spark.config.models import Scenario
+from bench_spark.config.models import Scenario, merged
 from bench_spark.config.problems import problems_of
 from bench_spark.config.topologies import ThroughSystem
 from bench_spark.errors import ConfigurationError

@@ -22,10 +22,12 @@ from bench_spark.conf_files import conf_path, shipped
 from bench_spark.config.broker import Broker
 from bench_spark.config.ends import Ends
 from bench_spark.config.fields import PLAIN_NAME, PLAIN_NAME_RULE, Section, plain_name, tag_value
-from bench_spark.config.keys import Key, KeyPath, keys_of
 from bench_spark.config.models import Scenario
 from bench_spark.config.problems import (
+    Key,
+    KeyPath,
     Problem,
+    keys_of,
     nearest,
     problems_of,
     shown_override,
@@ -51,15 +53,9 @@ class Override:
 def parse_overrides(
     model: type[Section], texts: Sequence[str]
 ) -> tuple[list[Override], list[Problem]]:
-    overrides: list[Override] = []
-    problems: list[Problem] = []
-    for text in texts:
-        parsed = _parse(model, text)
-        if isinstance(parsed, Override):
-            overrides.append(parsed)
-        else:
-            problems.append(parsed)
-    return overrides, problems
+    parsed = [_parse(model, text) for text in texts]
+    overrides = [one for one in parsed if isinstance(one, Override)]
+    return overrides, [one for one in parsed if isinstance(one, Problem)]
 
 
 def apply_overrides(document: dict[str, Any], overrides: Sequence[Override]) -> None:

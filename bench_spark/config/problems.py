@@ -3,21 +3,247 @@
     conf/scenarios/steady.yaml: load.rate_per_secnd: unknown key; did you mean rate_per_second?
     --set message.bytes=4: message.bytes: 4 is below the minimum of 8
 
-Pydantic's own texts are for programmers, and they repeat the input, which may be a password.
+Pydantic's own texts are for programmers, and they repeat the input, which may be a password. What
+a key takes, and how to say so, is read from pydantic's fields: one reading serves the overrides
+(where does `kafka.producer.linger.ms` lead?), these texts and the reference, so that they cannot
+disagree.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
-from typing import Any, NamedTuple
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, groupby
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from bench_spark.config.fields import MASK, Section, is_secret_key, mask_uri
-from bench_spark.config.keys import Key, KeyPath, all_keys, follow, keys_of, number
 from bench_spark.config.yaml_text import plain_scalar
+
+KeyPath = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Described:
+    """Said of a key whose type would not explain it: put into its annotation."""
+
+    type_name: str
+    allowed: str
+
+
+class _ExplainedElsewhere:
+    """Said of a section that repeats another: its keys are known there already."""
+
+
+EXPLAINED_ELSEWHERE = _ExplainedElsewhere()
+
+_TYPE_NAMES = {int: "whole number", float: "number", bool: "true or false", str: "text"}
+
+
+class Kind(NamedTuple):
+    """One of the types that a key's values may have, with its limits."""
+
+    type: Any
+    metadata: Sequence[Any]
+
+    @property
+    def choices(self) -> KeyPath:
+        return tuple(map(str, get_args(self.type))) if get_origin(self.type) is Literal else ()
+
+    @property
+    def is_text(self) -> bool:
+        return self.type is str or (
+            bool(self.choices) and all(isinstance(one, str) for one in get_args(self.type))
+        )
+
+    @property
+    def section(self) -> type[Section] | None:
+        is_section = isinstance(self.type, type) and issubclass(self.type, Section)
+        return self.type if is_section else None
+
+    @property
+    def name(self) -> str:
+        if get_origin(self.type) is list:
+            items = _kinds(get_args(self.type)[0])
+            return "list of " + " or ".join(f"{item.name}s" for item in items)
+        if self.choices:
+            return "choice"
+        if self.section:
+            return "section"
+        return "map" if get_origin(self.type) is dict else _TYPE_NAMES[self.type]
+
+    @property
+    def range(self) -> str:
+        """The allowed values, without the type: `8 to 134217728`; empty if all are allowed."""
+        above, least, most = map(self._limit, ("gt", "ge", "le"))
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.type is str:
+            longest = self._limit("max_length")
+            return f"of at most {longest} characters" if longest else ""
+        if above is not None:
+            return f"above {number(above)}" + ("" if most is None else f" up to {number(most)}")
+        if least is None or self.type not in (int, float):
+            return ""
+        return f"{number(least)} " + ("or more" if most is None else f"to {number(most)}")
+
+    @property
+    def allowed(self) -> str:
+        """Type and range in one phrase: `a whole number from 1 to 100000`."""
+        if self.choices:
+            return self.range
+        if self.section:
+            return "a section with the keys " + ", ".join(self.section.model_fields)
+        span = self.range
+        if self.type in (int, float) and span and not span.startswith("above"):
+            span = f"from {span}"
+        return f"{'' if self.type in (str, bool) else 'a '}{self.name} {span}".rstrip()
+
+    def _limit(self, name: str) -> Any:
+        limits = (getattr(item, name, None) for item in self.metadata)
+        return next((limit for limit in limits if limit is not None), None)
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of a model. A map's own keys are free; `member` then describes its values.
+
+    A list's entries are keys too, named by their number: `item` describes them.
+    """
+
+    path: KeyPath
+    field: FieldInfo
+
+    @property
+    def dotted(self) -> str:
+        return ".".join(self.path)
+
+    @cached_property
+    def kinds(self) -> list[Kind]:
+        """All types but null."""
+        found = _kinds(self.field.annotation, self.field.metadata)
+        return [kind for kind in found if kind.type is not type(None)]
+
+    @property
+    def section(self) -> type[Section] | None:
+        return next(filter(None, (kind.section for kind in self.kinds)), None)
+
+    @property
+    def is_explained_elsewhere(self) -> bool:
+        return EXPLAINED_ELSEWHERE in self.field.metadata
+
+    @property
+    def is_map(self) -> bool:
+        return self._inside(dict) is not None
+
+    @property
+    def is_list(self) -> bool:
+        return self._inside(list) is not None
+
+    @property
+    def member(self) -> Key:
+        """The values of a map, as a key of their own."""
+        return Key((*self.path, "NAME"), FieldInfo.from_annotation(self._inside(dict)))
+
+    def item(self, number: str = "N") -> Key:
+        """An entry of a list, as a key of its own."""
+        return Key((*self.path, number), FieldInfo.from_annotation(self._inside(list)))
+
+    @property
+    def is_optional(self) -> bool:
+        return any(kind.type is type(None) for kind in _kinds(self.field.annotation))
+
+    @property
+    def is_text(self) -> bool:
+        """Whether every allowed value is text, so that `no` or `5` given for it mean themselves."""
+        return all(kind.is_text for kind in self.kinds)
+
+    @property
+    def choices(self) -> KeyPath:
+        return tuple(choice for kind in self.kinds for choice in kind.choices)
+
+    @property
+    def type_name(self) -> str:
+        """`whole number`, `text` ..., alternatives joined."""
+        if self._described:
+            return self._described.type_name
+        types = [kind.type for kind in self.kinds]
+        kinds = (kind for kind in self.kinds if kind.type is not int or float not in types)
+        return " or ".join(kind.name for kind in kinds)
+
+    @property
+    def range(self) -> str:
+        if self._described:
+            return ""
+        return ", or ".join(filter(None, (kind.range for kind in self.kinds)))
+
+    @property
+    def allowed(self) -> str:
+        """Type and range in one phrase: `a whole number from 1 to 100000, or auto`."""
+        if self._described:
+            return self._described.allowed
+        return ", or ".join(dict.fromkeys(kind.allowed for kind in self.kinds))
+
+    def _inside(self, container: type) -> Any:
+        """What a list or map is of; None for other keys, and where the whole is described."""
+        made_of = (get_args(one.type) for one in self.kinds if get_origin(one.type) is container)
+        return None if self._described else next((inside[-1] for inside in made_of), None)
+
+    @property
+    def _described(self) -> Described | None:
+        """Also where it is said of one alternative: the other is then null."""
+        items = (item for kind in self.kinds for item in kind.metadata)
+        return next((item for item in items if isinstance(item, Described)), None)
+
+
+def keys_of(section: type[Section], path: KeyPath = ()) -> dict[str, Key]:
+    return {name: Key((*path, name), field) for name, field in section.model_fields.items()}
+
+
+def all_keys(section: type[Section], path: KeyPath = ()) -> Iterator[Key]:
+    """Every key in the order of the model, sections before what is inside them."""
+    for key in keys_of(section, path).values():
+        yield key
+        inside = key.item() if key.is_list else key
+        if inside.section and not inside.is_explained_elsewhere:
+            yield from all_keys(inside.section, inside.path)
+
+
+def follow(model: type[Section], path: KeyPath) -> Key | None:
+    """The key that a path of names leads to; inside a map, the map's values. None if nowhere."""
+    key = keys_of(model).get(path[0]) if path else None
+    for name in path[1:]:
+        if key is None or key.is_map:
+            break
+        if key.is_list:
+            key = key.item(name)
+        else:
+            key = keys_of(key.section, key.path).get(name) if key.section else None
+    return key.member if key is not None and key.is_map and len(path) > len(key.path) else key
+
+
+def number(value: float) -> str:
+    """Without the `.0` and exponents that Python adds to whole floats."""
+    return str(int(value)) if float(value).is_integer() else str(value)
+
+
+def _kinds(annotation: Any, metadata: Sequence[Any] = ()) -> list[Kind]:
+    """A union's members, each with the limits that hold for it."""
+    if get_origin(annotation) is Annotated:
+        inner, *more = get_args(annotation)
+        # `Field(ge=1)` inside Annotated keeps its limits in a list of its own.
+        own = (item.metadata if isinstance(item, FieldInfo) else [item] for item in more)
+        return _kinds(inner, [*metadata, *chain.from_iterable(own)])
+    # `Optional[X]` and `X | None` differ at run time.
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [kind for member in get_args(annotation) for kind in _kinds(member, metadata)]
+    return [Kind(annotation, metadata)]
+
 
 _SIMILAR_ENOUGH = 0.65
 _LONGEST_WORD = 100
@@ -222,56 +448,49 @@ def _joined(path: KeyPath, dotted: str, in_map: bool) -> KeyPath:
     return (*path, dotted) if in_map else (*path, *dotted.split("."))
 
 
+_SENTENCES = {
+    "missing": "missing; allowed: {allowed}",
+    "greater_than_equal": "{value} is below the minimum of {ge}",
+    "less_than_equal": "{value} is above the maximum of {le}",
+    "greater_than": "{value} is too low; allowed: {allowed}",
+    "finite_number": "{value} is not finite; allowed: {allowed}",
+    "model_type": "{value} is not a section; keys inside: {inside}",
+    "model_attributes_type": "{value} is not a section; keys inside: {inside}",
+    "too_long": "has too many entries; allowed: at most {max_length}",
+    "dict_type": "{value} is not a map; allowed: NAME: VALUE lines",
+    "too_short": "is empty; allowed: {allowed}",
+    "string_too_short": "is empty; allowed: at least one character",
+    "string_too_long": "is too long; allowed: at most {max_length} characters",
+    "value_error": "{value} is not allowed; {error}",
+}
+"""By the type of pydantic's error."""
+
+
 def _sentence(key: Key, value: str, details: list[Any]) -> str:
+    detail, given = details[0], details[0]["input"]
     if len(details) > 1:
         return f"{value} is not allowed; allowed: {key.allowed}"
-    detail = details[0]
-    context = detail.get("ctx", {})
-    match detail["type"]:
-        case "missing":
-            return f"missing; allowed: {key.allowed}"
-        case "greater_than_equal":
-            return f"{value} is below the minimum of {number(context['ge'])}"
-        case "less_than_equal":
-            return f"{value} is above the maximum of {number(context['le'])}"
-        case "greater_than":
-            return f"{value} is too low; allowed: {key.allowed}"
-        case "finite_number":
-            return f"{value} is not finite; allowed: {key.allowed}"
-        case "literal_error":
-            return _unknown_choice(key, value, detail["input"])
-        case "model_type" | "model_attributes_type":
-            inside = ", ".join(keys_of(key.section)) if key.section else ""
-            return f"{value} is not a section; keys inside: {inside}"
-        case "list_type" if key.is_list:
-            return f"{value} is not a list; allowed: lines that begin with '- '"
-        case "too_long":
-            return f"has too many entries; allowed: at most {context['max_length']}"
-        case "dict_type":
-            return f"{value} is not a map; allowed: NAME: VALUE lines"
-        case "too_short":
-            return f"is empty; allowed: {key.allowed}"
-        case "string_too_short":
-            return "is empty; allowed: at least one character"
-        case "string_too_long":
-            return f"is too long; allowed: at most {context['max_length']} characters"
-        case "value_error":
-            nested = (
-                "; write dotted names in one piece" if isinstance(detail["input"], dict) else ""
-            )
-            return f"{value} is not allowed; {context['error']}{nested}"
-        case _:
-            return _wrong_type(key, value, detail["input"])
-
-
-def _unknown_choice(key: Key, value: str, given: object) -> str:
-    text = f"{value} is unknown; allowed: {key.allowed}"
-    guess = nearest(given, key.choices) if isinstance(given, str) else None
-    return f"{text}; did you mean {guess}?" if guess else text
+    if detail["type"] == "list_type" and key.is_list:
+        return f"{value} is not a list; allowed: lines that begin with '- '"
+    if detail["type"] == "literal_error":
+        guess = nearest(given, key.choices) if isinstance(given, str) else None
+        text = f"{value} is unknown; allowed: {key.allowed}"
+        return f"{text}; did you mean {guess}?" if guess else text
+    if detail["type"] not in _SENTENCES:
+        return _wrong_type(key, value, given)
+    facts = {
+        name: number(fact) if isinstance(fact, int | float) else fact
+        for name, fact in detail.get("ctx", {}).items()
+    }
+    facts["inside"] = ", ".join(key.section.model_fields) if key.section else ""
+    text = _SENTENCES[detail["type"]].format(value=value, allowed=key.allowed, **facts)
+    is_nested = detail["type"] == "value_error" and isinstance(given, dict)
+    return f"{text}; write dotted names in one piece" if is_nested else text
 
 
 def _wrong_type(key: Key, value: str, given: object) -> str:
-    text = f"{value} is not {_with_article(key.type_name)}; allowed: {key.allowed}"
+    has_article = key.type_name not in ("text", "true or false")
+    text = f"{value} is not {'a ' if has_article else ''}{key.type_name}; allowed: {key.allowed}"
     if isinstance(given, str) and not is_secret(key.dotted):
         meant = plain_scalar(given)
         if isinstance(meant, int | float):
@@ -279,7 +498,3 @@ def _wrong_type(key: Key, value: str, given: object) -> str:
     if key.is_text and isinstance(given, bool | int | float):
         return f"{text} in quotes"
     return text
-
-
-def _with_article(type_name: str) -> str:
-    return type_name if type_name in ("text", "true or false") else f"a {type_name}"

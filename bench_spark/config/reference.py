@@ -18,8 +18,8 @@ from pydantic_core import PydanticUndefined
 
 from bench_spark.config.broker import Broker
 from bench_spark.config.fields import Section
-from bench_spark.config.keys import Key, all_keys
 from bench_spark.config.models import Scenario
+from bench_spark.config.problems import Key, all_keys
 from bench_spark.config.suite_file import SuiteFile
 
 _INTRODUCTION = """\

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from bench_spark.config.fields import Name, PropertyName, Section
-from bench_spark.config.keys import Described
+from bench_spark.config.problems import Described
 
 MEASURES = (
     "latency",

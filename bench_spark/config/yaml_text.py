@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import yaml
 from yaml.reader import Reader
+from yaml.resolver import BaseResolver
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -26,16 +27,23 @@ MAX_VALUES = 10_000
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_NULLS = frozenset(("", "~", "null", "Null", "NULL"))
-_BOOLEANS = {
-    text: value
-    for value, texts in ((True, ("true", "True", "TRUE")), (False, ("false", "False", "FALSE")))
-    for text in texts
-}
-_INTEGER = re.compile(r"[-+]?[0-9]+")
-_BASED_INTEGER = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_SPECIAL_FLOAT = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+
+class _CoreSchema(BaseResolver):
+    """What plain scalars are in YAML 1.2's core schema."""
+
+
+_SCALARS: tuple[tuple[str, Callable[[str], object], str], ...] = (
+    ("null", lambda text: None, r"~|null|Null|NULL|"),
+    ("bool", lambda text: text.lower() == "true", r"true|True|TRUE|false|False|FALSE"),
+    ("int", int, r"[-+]?[0-9]+"),
+    ("based int", lambda text: int(text, 0), r"0o[0-7]+|0x[0-9a-fA-F]+"),
+    ("float", float, r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"),
+    ("special", lambda text: float(text.replace(".", "")), r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"),
+)
+_READERS = {tag: read for tag, read, _ in _SCALARS}
+for _tag, _, _pattern in _SCALARS:
+    _CoreSchema.add_implicit_resolver(_tag, re.compile(rf"(?:{_pattern})\Z"), None)
+_CORE_SCHEMA: Any = _CoreSchema()
 
 
 class Flaw(NamedTuple):
@@ -74,24 +82,13 @@ def refuse_unprintable(text: str) -> None:
         raise YamlTextError(Flaw(line, "", problem))
 
 
-def plain_scalar(text: str) -> str | int | float | bool | None:
+def plain_scalar(text: str) -> Any:
     """What an unquoted scalar means (YAML 1.2 core schema)."""
-    if text in _NULLS:
-        return None
-    if text in _BOOLEANS:
-        return _BOOLEANS[text]
+    tag = _CORE_SCHEMA.resolve(yaml.ScalarNode, text, (True, False))
     try:
-        if _INTEGER.fullmatch(text):
-            return int(text)
-        if _BASED_INTEGER.fullmatch(text):
-            return int(text, 0)
+        return _READERS.get(tag, str)(text)
     except ValueError:  # thousands of digits: Python refuses, and no key takes such a number
         return text
-    if _FLOAT.fullmatch(text):
-        return float(text)
-    if _SPECIAL_FLOAT.fullmatch(text):
-        return float(text.replace(".", ""))
-    return text
 
 
 def _syntax_flaw(text: str, error: yaml.MarkedYAMLError) -> Flaw:

@@ -20,19 +20,17 @@ from bench_spark.core.hdr import (
     SUM_CARRY,
     SUM_STEP,
 )
-from bench_spark.core.kernels import kernel
+from bench_spark.core.kernels import inlined, kernel
 
 
-@kernel
+@inlined
 def bucket_of(value_us: int) -> int:
     """The bucket of a value that is not negative."""
-    if value_us < HALF:
-        return value_us
     bits = np.float64(value_us).view(np.int64)
-    return int(bits >> FRACTION_SHIFT) - DOUBLE_BIAS
+    return max(int(bits >> FRACTION_SHIFT) - DOUBLE_BIAS, min(value_us, HALF - 1))
 
 
-@kernel
+@inlined
 def add_to_sum(words: I64, value_us: int) -> None:
     """Add to a sum of two words."""
     words[SUM] += value_us
@@ -41,7 +39,7 @@ def add_to_sum(words: I64, value_us: int) -> None:
         words[SUM_CARRY] += 1
 
 
-@kernel
+@inlined
 def record_value_ns(words: I64, value_ns: int, times: int) -> None:
     """Record a duration so many times in the histogram that begins with these words."""
     value_us = value_ns // 1000

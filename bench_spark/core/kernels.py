@@ -36,8 +36,27 @@ WARM_UPS: list[Callable[[], None]] = []
 
 
 def kernel(function: FunctionT) -> FunctionT:
-    """Compile a function for the types that it is called with."""
-    compiled = njit(nogil=True)(function)
+    """Compile a function for the types that it is called with.
+
+    It keeps the interpreter's lock: most calls take less than a microsecond, in which to let go of
+    it takes 45 ns, and to get it back from another thread may take 5 ms.
+    """
+    return _compiled(function, nogil=False)
+
+
+def kernel_without_lock(function: FunctionT) -> FunctionT:
+    """The same, for calls that are long, and made in threads of their own."""
+    return _compiled(function, nogil=True)
+
+
+def inlined(function: FunctionT) -> FunctionT:
+    """A part of kernels that is compiled into each of them: a call would pass on every array in
+    eight words, which costs more than what most such parts do."""
+    return _compiled(function, nogil=False, forceinline=True)
+
+
+def _compiled(function: FunctionT, **options: bool) -> FunctionT:
+    compiled = njit(**options)(function)
     if are_compiled():
         compiled._cache = KernelFiles(function)
         KERNELS.append(compiled)

@@ -18,7 +18,7 @@ from bench_spark.doctor.preflight import with_remedy
 from bench_spark.errors import EXIT_INTERRUPTED, ConfigurationError, RunError
 from bench_spark.plan import make_plan
 from bench_spark.report.formatting import count, rate, seconds
-from bench_spark.report.live import Quiet, Steps, display_for_trials
+from bench_spark.report.live import Steps, display_for_trials, silent_display
 from bench_spark.results.rows import TrialOf
 from bench_spark.runs import RunConfig, launched
 from bench_spark.store.delta import Store
@@ -168,7 +168,7 @@ def search_trials(
 ) -> Iterator[SearchTrials]:
     """A session and an engine for the trials of one search, whose id is that of `config`."""
     with launched(config, store, master, display, is_run=False) as (spark, planned):
-        of_trials = Quiet(sys.stderr) if quiet else display_for_trials(sys.stderr)
+        of_trials = silent_display() if quiet else display_for_trials(sys.stderr)
         trials = SearchTrials(planned, spark, store, display, of_trials)
         try:
             yield trials

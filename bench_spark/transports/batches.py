@@ -70,18 +70,22 @@ class Batch:
     def __len__(self) -> int:
         return len(self.head)
 
-    def starting_at(self, first: int) -> Batch:
-        """What is left after `first` messages were accepted (views, no copies of heads)."""
+    def part(self, start: int, end: int) -> Batch:
+        """Some messages that follow each other (views, no copies of heads)."""
         return Batch(
-            lane=self.lane[first:],
-            head=self.head[first:],
-            tail=self.tail if isinstance(self.tail, bytes) else self.tail[first:],
-            route=self.route[first:],
-            keys=None if self.keys is None else self.keys[first:],
+            lane=self.lane[start:end],
+            head=self.head[start:end],
+            tail=self.tail if isinstance(self.tail, bytes) else self.tail[start:end],
+            route=self.route[start:end],
+            keys=None if self.keys is None else self.keys[start:end],
             head_bytes=self.head_bytes,
-            hashes=None if self.hashes is None else self.hashes[first:],
-            headers=None if self.headers is None else self.headers[first:],
+            hashes=None if self.hashes is None else self.hashes[start:end],
+            headers=None if self.headers is None else self.headers[start:end],
         )
+
+    def starting_at(self, first: int) -> Batch:
+        """What is left after `first` messages were accepted."""
+        return self.part(first, len(self))
 
     def at(self, places: I64) -> Batch:
         """Some of these messages, in that order (copies)."""

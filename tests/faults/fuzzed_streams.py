@@ -25,7 +25,7 @@ from typing import Protocol as Interface
 import pika.spec
 
 from bench_spark.config.protocols import Tcp
-from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms, OutcomeRows
 from bench_spark.transports.amqp.deliveries import ConsumerTags
 from bench_spark.transports.amqp.deliveries import Deliveries as AmqpDeliveries
@@ -38,7 +38,7 @@ from bench_spark.transports.amqp.frames import (
 )
 from bench_spark.transports.amqp.parsing import BadFrame
 from bench_spark.transports.amqp.parsing import Parser as AmqpParser
-from bench_spark.transports.base import HEAD_ONLY, Part
+from bench_spark.transports.batches import HEAD_ONLY, Part
 from bench_spark.transports.http.messages import BadMessage, HttpParser, read_request
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.consumers import MessageReader, Routes
@@ -125,7 +125,7 @@ def confirm_stream(chance: random.Random) -> bytes:
 def open_confirms() -> Parser:
     """With messages that are not confirmed yet."""
     confirms = Confirms(0, FRAMING, ConfirmTerms(UNCONFIRMED, may_return=True), OutcomeRows())
-    confirms.sent(envelope_bytes(empty_envelopes(UNCONFIRMED)), ENVELOPE_BYTES)
+    confirms.sent(empty_envelopes(UNCONFIRMED), ENVELOPE_BYTES)
     return AmqpParser(FRAMING, confirms, lambda method: None)
 
 

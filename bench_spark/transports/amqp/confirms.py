@@ -19,7 +19,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, envelope_bytes
+from bench_spark.core.envelope import (
+    ENVELOPE_BYTES,
+    ENVELOPE_DTYPE,
+    Envelopes,
+    empty_envelopes,
+    envelope_bytes,
+)
 from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.transports.amqp.frames import (
     ACK,
@@ -34,42 +40,47 @@ from bench_spark.transports.amqp.frames import (
     NACK,
     RETURN,
     Framing,
-    Int,
     be32,
     be64,
-    copy_bytes,
-    put_envelope,
 )
 from bench_spark.transports.amqp.message_headers import returned_head
 from bench_spark.transports.amqp.parsing import Content
-from bench_spark.transports.base import U8, OutcomeKind, Outcomes
-from bench_spark.transports.batches import OUTCOME_DTYPE, Rows, no_outcomes
-from bench_spark.transports.sockets.arrivals import ReadBuffer
+from bench_spark.transports.batches import I64, OUTCOME_DTYPE, U8, OutcomeKind, Rows
+from bench_spark.transports.sockets.arrivals import (
+    HEAD_WORDS,
+    OutcomeRows,
+    ReadBuffer,
+    put_head,
+    put_outcome,
+)
+from bench_spark.transports.sockets.message_block import Int
 
 NANOSECONDS_HELD = 100_000_000
 """How long after a nack its return may come."""
 
-_MOST_AT_FIRST = 1024
+_MOST_SLOTS_AT_FIRST = 1024
 _SETTLED_BYTES = 13
 """Of an ack or nack: class and method, tag, bits."""
 _CONFIRMED, _REFUSED = int(OutcomeKind.CONFIRMED), int(OutcomeKind.REFUSED)
 
-_STATE = np.dtype([("channel", "i8"), ("content_max", "i8"), ("lane", "i8"), ("oldest", "i8")])
-"""Of one channel; no tag below `oldest` is open."""
-_SLOT = np.dtype([("is_open", "u1"), ("head", "u1", (ENVELOPE_BYTES,))])
-"""Of the ring, whose length is a power of two."""
+_CHANNEL, _CONTENT_MAX, _LANE, _OLDEST, _NEXT = range(5)
+"""Words of a channel's state. No tag below the oldest is open; the next one is that of the message
+to be published next."""
+_SLOT_WORDS = 1 + HEAD_WORDS
+"""Of the ring, whose length is a power of two: whether a tag is open, and its message's head."""
 
 
 @kernel
-def remember(heads: U8, first_tag: int, state: Rows, ring: Rows) -> bool:
+def remember(heads: Rows, state: I64, ring: I64) -> bool:
     """Open a tag for each of these heads; False, and nothing done, where the ring is too small."""
-    mask = len(ring) - 1
-    if first_tag + len(heads) - state[0]["oldest"] > len(ring):
+    mask, tag = len(ring) - 1, state[_NEXT]
+    if tag + len(heads) - state[_OLDEST] > len(ring):
         return False
     for number in range(len(heads)):
-        slot = ring[(first_tag + number) & mask]
-        slot["is_open"] = 1
-        copy_bytes(slot["head"][:], heads[number])
+        slot = (tag + number) & mask
+        ring[slot, 0] = 1
+        put_head(heads, number, ring, slot)
+    state[_NEXT] = tag + len(heads)
     return True
 
 
@@ -77,62 +88,47 @@ def remember(heads: U8, first_tag: int, state: Rows, ring: Rows) -> bool:
 def settle(
     tag: Int,
     is_multiple: bool,
-    kind: int,
-    at_ns: int,
-    next_tag: int,
-    count: int,
-    state: Rows,
-    ring: Rows,
-    rows: Rows,
-) -> tuple[int, bool]:
-    """Close what a tag stands for, into rows[count:]; the rows then, and whether all had room. What
-    had none stays open, so that the same call with more room goes on."""
-    now, mask = state[0], len(ring) - 1
-    oldest = now["oldest"]
+    kind: Int,
+    at_ns: Int,
+    count: Int,
+    state: I64,
+    ring: I64,
+    words: I64,
+) -> tuple[Int, bool]:
+    """Close what a tag stands for, into the rows from `count` on; the rows then, and whether all
+    had room. What had none stays open, so that the same call with more room goes on."""
+    mask, oldest, next_tag = len(ring) - 1, state[_OLDEST], state[_NEXT]
     is_unknown = tag < 0 or tag >= next_tag
     if not is_multiple and (is_unknown or tag < oldest):
         return count, True
     first = oldest if is_multiple else tag
     end = next_tag if is_unknown or tag == 0 else tag + 1
     for one in range(first, end):
-        slot = ring[one & mask]
-        if slot["is_open"]:
-            if count == len(rows):
+        slot = one & mask
+        if ring[slot, 0]:
+            if count == len(words):
                 return count, False
-            slot["is_open"] = 0
-            row = rows[count]
-            row["at_ns"] = at_ns
-            row["lane"] = now["lane"]
-            row["kind"] = kind
-            put_envelope(row["head"], slot["head"])
+            ring[slot, 0] = 0
+            put_outcome(words, count, at_ns, kind, state[_LANE], ring, slot)
             count += 1
     # Past everything settled, also past gaps filled earlier.
-    while oldest < next_tag and not ring[oldest & mask]["is_open"]:
+    while oldest < next_tag and not ring[oldest & mask, 0]:
         oldest += 1
-    now["oldest"] = oldest
+    state[_OLDEST] = oldest
     return count, True
 
 
 @kernel
 def decode_confirms(
-    data: U8,
-    at: int,
-    end: int,
-    at_ns: int,
-    next_tag: int,
-    count: int,
-    state: Rows,
-    ring: Rows,
-    rows: Rows,
-) -> tuple[int, int, int, int]:
-    """Settle by the acks and nacks from `at` to `end`, into rows[count:]; where that stopped, the
-    rows then, how many of the new ones are refusals, and why it stopped."""
-    now = state[0]
+    data: U8, at: Int, end: Int, at_ns: Int, count: Int, state: I64, ring: I64, words: I64
+) -> tuple[Int, Int, Int, Int]:
+    """Settle by the acks and nacks from `at` to `end`, into the rows from `count` on; where that
+    stopped, the rows then, how many of the new ones are refusals, and why it stopped."""
     refused = 0
     while end - at >= FRAME_EXTRA_BYTES:
         kind, first = np.int64(data[at]), at + FRAME_START_BYTES
-        stop = first + int(be32(data, at + 3))
-        if (kind != METHOD and kind != HEARTBEAT) or stop - first > now["content_max"]:
+        stop = first + be32(data, at + 3)
+        if (kind != METHOD and kind != HEARTBEAT) or stop - first > state[_CONTENT_MAX]:
             return at, count, refused, FOREIGN
         if stop >= end:
             return at, count, refused, MORE
@@ -140,65 +136,21 @@ def decode_confirms(
             return at, count, refused, FOREIGN
         if kind == METHOD:
             channel = np.int64(data[at + 1]) << 8 | np.int64(data[at + 2])
-            if channel != now["channel"] or stop - first < _SETTLED_BYTES:
+            if channel != state[_CHANNEL] or stop - first < _SETTLED_BYTES:
                 return at, count, refused, FOREIGN
             method = be32(data, first)
             if method != ACK and method != NACK:
                 return at, count, refused, FOREIGN
             outcome = _CONFIRMED if method == ACK else _REFUSED
-            is_multiple = np.int64(data[first + 12]) & 1 == 1
+            tag, is_multiple = be64(data, first + 4), np.int64(data[first + 12]) & 1 == 1
             before = count
-            count, has_all = settle(
-                be64(data, first + 4),
-                is_multiple,
-                outcome,
-                at_ns,
-                next_tag,
-                count,
-                state,
-                ring,
-                rows,
-            )
+            count, has_all = settle(tag, is_multiple, outcome, at_ns, count, state, ring, words)
             if method == NACK:
                 refused += count - before
             if not has_all:
                 return at, count, refused, FULL
         at = stop + 1
     return at, count, refused, MORE
-
-
-class OutcomeRows:
-    """Rows that confirms are written into. Shared by the lanes of one agent."""
-
-    def __init__(self) -> None:
-        self.rows: Rows = np.zeros(_MOST_AT_FIRST, OUTCOME_DTYPE)
-        self.count = 0
-        self._spare: Rows = np.zeros(_MOST_AT_FIRST, OUTCOME_DTYPE)
-        self._nothing = no_outcomes()
-
-    def __bool__(self) -> bool:
-        return self.count > 0
-
-    def make_room(self, rows: int) -> None:
-        """Let at least so many more rows fit. `rows` may be another array afterwards."""
-        wanted = self.count + rows
-        if wanted > len(self.rows):
-            larger = np.zeros(max(wanted, 2 * len(self.rows)), OUTCOME_DTYPE)
-            larger[: self.count] = self.rows[: self.count]
-            self.rows = larger
-
-    def add(self, rows: Rows) -> None:
-        self.make_room(len(rows))
-        self.rows[self.count : self.count + len(rows)] = rows
-        self.count += len(rows)
-
-    def take(self) -> Outcomes:
-        """What was collected; its rows are written over after the next call."""
-        if not self.count:
-            return self._nothing
-        outcomes = Outcomes(self.rows[: self.count])
-        self.rows, self._spare, self.count = self._spare, self.rows, 0
-        return outcomes
 
 
 @dataclass(frozen=True)
@@ -220,15 +172,11 @@ class Confirms:
         self._enough = max(1, terms.limit // 4)
         self._may_return = terms.may_return
         self._outcomes = outcomes
-        self._state: Rows = np.zeros(1, _STATE)
-        self._state["channel"] = framing.channel
-        self._state["content_max"] = framing.content_max
-        self._state["lane"] = lane
-        self._state["oldest"] = 1
+        self._lane = lane
+        self.state: I64 = np.array([framing.channel, framing.content_max, lane, 1, 1], np.int64)
         # A thousand lanes have a ring each: no larger than a small limit needs.
-        capacity = min(_MOST_AT_FIRST, 1 << terms.limit.bit_length())
-        self._ring: Rows = np.zeros(capacity, _SLOT)
-        self._next = 1
+        capacity = min(_MOST_SLOTS_AT_FIRST, 1 << terms.limit.bit_length()) if terms.limit else 0
+        self.ring: I64 = np.zeros((capacity, _SLOT_WORDS), np.int64)
         self._open = 0
         self._is_full = False
         self._head_bytes = ENVELOPE_BYTES
@@ -250,24 +198,26 @@ class Confirms:
     def in_flight(self) -> int:
         return self._open + len(self._held)
 
-    def sent(self, heads: U8, head_bytes: int) -> None:
+    def sent(self, heads: Envelopes, head_bytes: int) -> None:
         """These were published, in this order, on this channel, and their bodies begin with so many
         bytes of their heads. Those that have none of it bring the whole head back by another
         way."""
-        self._head_bytes = head_bytes or ENVELOPE_BYTES
-        if not self._limit:
-            return
-        while not remember(heads, self._next, self._state, self._ring):
-            self._double_ring()
-        self._next += len(heads)
-        self._open += len(heads)
-        self._is_full = self._open >= self._limit
+        self.count(len(heads), head_bytes)
+        while self._limit and not remember(heads, self.state, self.ring):
+            self.double_ring()
 
-    def _double_ring(self) -> None:
-        tags = np.arange(self._state["oldest"][0], self._next)
-        larger = np.zeros(2 * len(self._ring), _SLOT)
-        larger[tags % len(larger)] = self._ring[tags % len(self._ring)]
-        self._ring = larger
+    def count(self, messages: int, head_bytes: int) -> None:
+        """Count messages as published, for which whoever writes them opens tags in `ring`."""
+        self._head_bytes = head_bytes or ENVELOPE_BYTES
+        if self._limit:
+            self._open += messages
+            self._is_full = self._open >= self._limit
+
+    def double_ring(self) -> None:
+        tags = np.arange(self.state[_OLDEST], self.state[_NEXT])
+        larger = np.zeros((2 * len(self.ring), _SLOT_WORDS), np.int64)
+        larger[tags % len(larger)] = self.ring[tags % len(self.ring)]
+        self.ring = larger
 
     # -- what the broker says ----------------------------------------------------------------------
 
@@ -280,11 +230,10 @@ class Confirms:
                 at,
                 end,
                 at_ns,
-                self._next,
                 before,
-                self._state,
-                self._ring,
-                outcomes.rows,
+                self.state,
+                self.ring,
+                outcomes.words,
             )
             self._settled(before, refused)
             if why != FULL:
@@ -302,7 +251,7 @@ class Confirms:
         key = body[: self._head_bytes]
         if not self._limit:
             row = np.zeros(1, OUTCOME_DTYPE)
-            row["at_ns"], row["lane"] = at_ns, self._state["lane"]
+            row["at_ns"], row["lane"] = at_ns, self._lane
             row["kind"] = OutcomeKind.RETURNED
             row["head"] = np.frombuffer(key.ljust(ENVELOPE_BYTES, b"\0"), ENVELOPE_DTYPE)
             self._outcomes.add(row)
@@ -330,11 +279,10 @@ class Confirms:
                 multiple,
                 int(kind),
                 at_ns,
-                self._next,
                 before,
-                self._state,
-                self._ring,
-                outcomes.rows,
+                self.state,
+                self.ring,
+                outcomes.words,
             )
             refused = outcomes.count - before if kind is OutcomeKind.REFUSED else 0
             self._settled(before, refused)
@@ -403,6 +351,6 @@ class Confirms:
 @warm_up
 def _compile() -> None:
     confirms = Confirms(0, Framing(1, 4096), ConfirmTerms(1, may_return=False), OutcomeRows())
-    confirms.sent(np.zeros((1, ENVELOPE_BYTES), np.uint8), ENVELOPE_BYTES)
+    confirms.sent(empty_envelopes(1), ENVELOPE_BYTES)
     confirms.decode(ReadBuffer(1), 0, 0, 0)
     confirms.acked(1, False, 0)

@@ -23,11 +23,8 @@ from bench_spark.transports.amqp.frames import (
     METHOD,
     MORE,
     Framing,
-    Int,
     be32,
     be64,
-    copy_bytes,
-    put_envelope,
 )
 from bench_spark.transports.amqp.message_headers import read_headers
 from bench_spark.transports.amqp.parsing import (
@@ -39,9 +36,15 @@ from bench_spark.transports.amqp.parsing import (
     Content,
     not_understood,
 )
-from bench_spark.transports.base import HEAD_ONLY, U8
-from bench_spark.transports.batches import Rows
-from bench_spark.transports.sockets.arrivals import Arrivals, ReadBuffer
+from bench_spark.transports.batches import HEAD_ONLY, I64, U8
+from bench_spark.transports.sockets.arrivals import (
+    HEAD_WORDS,
+    Arrivals,
+    ReadBuffer,
+    put_received,
+    take_head,
+)
+from bench_spark.transports.sockets.message_block import Int
 
 MOST_PIECES = 1024
 """Frames of headers and bodies that are noted at once, where these are wanted."""
@@ -53,27 +56,16 @@ _DIGIT_ZERO = ord("0")
 _NOTHING, _A_HEADER, _A_BODY = 0, 1, 2
 """What is missing of a delivery that has begun."""
 
-_STATE = np.dtype(
-    [
-        ("channel", "i8"),
-        ("content_max", "i8"),
-        ("most_bytes", "i8"),
-        ("lane", "i8"),
-        ("tag_mark", "i8"),
-        ("routes", "i8"),
-        ("expects", "i8"),
-        ("route", "i8"),
-        ("tag", "i8"),
-        ("redelivered", "i8"),
-        ("size", "i8"),
-        ("missing", "i8"),
-        ("head", "u1", (ENVELOPE_BYTES,)),
-    ]
-)
-"""Of a decoder: what never changes, and the delivery that has begun and is not complete."""
+# Words of a decoder's state: what never changes, and the delivery that is not complete yet.
+_CHANNEL, _CONTENT_MAX, _MOST_BYTES, _LANE, _TAG_MARK, _ROUTES, _PREFIX_BYTES = range(7)
+_EXPECTS, _ROUTE, _TAG, _REDELIVERED, _SIZE, _MISSING, _HEAD = range(7, 14)
+_PREFIX = _HEAD + HEAD_WORDS
+_STATE_WORDS = _PREFIX + 255
+"""A consumer tag has at most 255 bytes, a word each."""
 
-_PIECE = np.dtype([("start", "i8"), ("stop", "i8"), ("kind", "i8"), ("is_last", "i8")])
-"""Where in the buffer the content of a header or body frame is; the last one of a message."""
+_START, _STOP, _KIND, _IS_LAST = range(4)
+"""Of a piece: where in the buffer the content of a header or body frame is; the last one of a
+message."""
 
 
 class ConsumerTags(NamedTuple):
@@ -87,13 +79,14 @@ class ConsumerTags(NamedTuple):
 
 
 @kernel
-def _route_of(data: U8, first: Int, stop: Int, prefix: U8, routes: Int) -> Int:
+def _route_of(data: U8, first: Int, stop: Int, state: I64) -> Int:
     """The route in a consumer tag; -1 where the tag is none of ours."""
-    digits_at = first + len(prefix)
+    prefix_bytes = state[_PREFIX_BYTES]
+    digits_at = first + prefix_bytes
     if digits_at >= stop:
         return -1
-    for place in range(len(prefix)):
-        if data[first + place] != prefix[place]:
+    for place in range(prefix_bytes):
+        if np.int64(data[first + place]) != state[_PREFIX + place]:
             return -1
     if data[digits_at] == _DIGIT_ZERO and stop - digits_at > 1:
         return -1
@@ -101,127 +94,124 @@ def _route_of(data: U8, first: Int, stop: Int, prefix: U8, routes: Int) -> Int:
     for at in range(digits_at, stop):
         digit = np.int64(data[at]) - _DIGIT_ZERO
         route = 10 * route + digit
-        if digit < 0 or digit > 9 or route >= routes:
+        if digit < 0 or digit > 9 or route >= state[_ROUTES]:
             return -1
     return route
 
 
 @kernel
-def _begin_delivery(data: U8, first: Int, stop: Int, state: Rows, prefix: U8) -> bool:
+def _begin_delivery(data: U8, first: Int, stop: Int, state: I64) -> bool:
     """Note the deliver between `first` and `stop`; False where it is not as it should be."""
-    now = state[0]
-    if now["expects"] != _NOTHING or stop - first < _CONSUMER_TAG_AT:
+    if state[_EXPECTS] != _NOTHING or stop - first < _CONSUMER_TAG_AT:
         return False
     tag_at = first + _CONSUMER_TAG_AT + np.int64(data[first + _CONSUMER_TAG_AT - 1])
     if tag_at + 9 >= stop:  # the tag, the bit, and the length of the exchange's name
         return False
-    route = _route_of(data, first + _CONSUMER_TAG_AT, tag_at, prefix, now["routes"])
+    route = _route_of(data, first + _CONSUMER_TAG_AT, tag_at, state)
     if route < 0:
         return False
-    now["expects"] = _A_HEADER
-    now["route"] = route
-    now["tag"] = be64(data, tag_at)
-    now["redelivered"] = np.int64(data[tag_at + 8]) & 1
+    state[_EXPECTS] = _A_HEADER
+    state[_ROUTE] = route
+    state[_TAG] = be64(data, tag_at)
+    state[_REDELIVERED] = np.int64(data[tag_at + 8]) & 1
     return True
 
 
 @kernel
-def _take_header(data: U8, first: Int, stop: Int, state: Rows) -> bool:
+def _take_header(data: U8, first: Int, stop: Int, state: I64) -> bool:
     """Note the size of a delivery's body; False where the header is not as it should be."""
-    now = state[0]
-    if now["expects"] != _A_HEADER or stop - first <= PROPERTIES_AT:
+    if state[_EXPECTS] != _A_HEADER or stop - first <= PROPERTIES_AT:
         return False
     size = be64(data, first + BODY_SIZE_AT)
-    if be32(data, first) >> 16 != BASIC_CLASS or size < 0 or size > now["most_bytes"]:
+    if be32(data, first) >> 16 != BASIC_CLASS or size < 0 or size > state[_MOST_BYTES]:
         return False
-    now["expects"] = _A_BODY
-    now["size"] = size
-    now["missing"] = size
+    state[_EXPECTS] = _A_BODY
+    state[_SIZE] = size
+    state[_MISSING] = size
     return True
 
 
 @kernel
-def _take_body(data: U8, first: Int, stop: Int, state: Rows) -> bool:
+def _take_body(data: U8, first: Int, stop: Int, state: I64) -> bool:
     """Keep what a frame has of the envelope; False where the frame is not as it should be."""
-    now = state[0]
-    if now["expects"] != _A_BODY or stop - first > now["missing"]:
+    if state[_EXPECTS] != _A_BODY or stop - first > state[_MISSING]:
         return False
-    have = now["size"] - now["missing"]
-    if have < ENVELOPE_BYTES:
-        count = min(stop - first, ENVELOPE_BYTES - have)
-        copy_bytes(now["head"][have:], data[first : first + count])
-    now["missing"] -= stop - first
+    have = state[_SIZE] - state[_MISSING]
+    if have == 0 and stop - first >= ENVELOPE_BYTES:
+        take_head(data, first, ENVELOPE_BYTES, state, _HEAD)
+    elif have < ENVELOPE_BYTES:
+        if have == 0:
+            for place in range(HEAD_WORDS):
+                state[_HEAD + place] = 0
+        for place in range(min(stop - first, ENVELOPE_BYTES - have)):
+            byte = np.int64(data[first + place]) << 8 * ((have + place) % 8)
+            state[_HEAD + (have + place) // 8] |= byte
+    state[_MISSING] -= stop - first
     return True
 
 
 @kernel
-def _end_delivery(row: Rows, state: Rows, at_ns: int) -> None:
+def _end_delivery(state: I64, words: I64, count: Int, at_ns: Int) -> None:
     """Write a complete delivery as a row."""
-    now = state[0]
-    for place in range(min(now["size"], ENVELOPE_BYTES), ENVELOPE_BYTES):
-        now["head"][place] = 0
-    row["received_ns"] = at_ns
-    row["tag"] = now["tag"] | now["tag_mark"]
-    put_envelope(row["head"], now["head"])
-    row["lane"] = now["lane"]
-    row["size"] = now["size"]
-    row["subscription"] = 0
-    row["route"] = now["route"]
-    row["redelivered"] = now["redelivered"]
-    row["corrupted"] = False
-    now["expects"] = _NOTHING
+    if not state[_SIZE]:
+        for place in range(HEAD_WORDS):
+            state[_HEAD + place] = 0
+    put_received(
+        words,
+        count,
+        at_ns,
+        state[_TAG] | state[_TAG_MARK],
+        state,
+        _HEAD,
+        state[_LANE],
+        state[_SIZE],
+        state[_ROUTE],
+        state[_REDELIVERED],
+    )
+    state[_EXPECTS] = _NOTHING
 
 
 @kernel
 def decode_deliveries(
-    data: U8,
-    at: int,
-    end: int,
-    at_ns: int,
-    count: int,
-    state: Rows,
-    prefix: U8,
-    rows: Rows,
-    pieces: Rows,
-) -> tuple[int, int, int, int]:
-    """Decode from `at` to `end` into rows[count:]; where decoding stopped, the rows and the pieces
-    then (none where the array for them is empty), and why."""
-    now = state[0]
+    data: U8, at: Int, end: Int, at_ns: Int, count: Int, state: I64, words: I64, pieces: I64
+) -> tuple[Int, Int, Int, Int]:
+    """Decode from `at` to `end` into the rows from `count` on; where decoding stopped, the rows and
+    the pieces then (none where the array for them is empty), and why."""
     found = 0
     while end - at >= FRAME_EXTRA_BYTES:
         kind, first = np.int64(data[at]), at + FRAME_START_BYTES
-        stop = first + int(be32(data, at + 3))
+        stop = first + be32(data, at + 3)
         is_known = kind in (METHOD, HEADER, BODY, HEARTBEAT)
-        if not is_known or stop - first > now["content_max"]:
+        if not is_known or stop - first > state[_CONTENT_MAX]:
             return at, count, found, FOREIGN
         if stop >= end:
             return at, count, found, MORE
         if data[stop] != FRAME_END:
             return at, count, found, FOREIGN
         if kind != HEARTBEAT:
-            if np.int64(data[at + 1]) << 8 | np.int64(data[at + 2]) != now["channel"]:
+            if np.int64(data[at + 1]) << 8 | np.int64(data[at + 2]) != state[_CHANNEL]:
                 return at, count, found, FOREIGN
             if kind == METHOD:
                 is_deliver = stop - first >= 4 and be32(data, first) == DELIVER
-                if not is_deliver or not _begin_delivery(data, first, stop, state, prefix):
+                if not is_deliver or not _begin_delivery(data, first, stop, state):
                     return at, count, found, FOREIGN
             else:
-                if count == len(rows) or 0 < len(pieces) == found:
+                if count == len(words) or 0 < len(pieces) == found:
                     return at, count, found, FULL
                 if kind == HEADER:
                     if not _take_header(data, first, stop, state):
                         return at, count, found, FOREIGN
                 elif not _take_body(data, first, stop, state):
                     return at, count, found, FOREIGN
-                is_last = now["missing"] == 0
+                is_last = state[_MISSING] == 0
                 if len(pieces):
-                    pieces[found]["start"] = first
-                    pieces[found]["stop"] = stop
-                    pieces[found]["kind"] = kind
-                    pieces[found]["is_last"] = is_last
+                    pieces[found, _START] = first
+                    pieces[found, _STOP] = stop
+                    pieces[found, _KIND] = kind
+                    pieces[found, _IS_LAST] = is_last
                     found += 1
                 if is_last:
-                    _end_delivery(rows[count], state, at_ns)
+                    _end_delivery(state, words, count, at_ns)
                     count += 1
         at = stop + 1
     return at, count, found, MORE
@@ -240,16 +230,17 @@ class Deliveries:
     ) -> None:
         """`tag_mark` is added to every delivery tag; see generations.py."""
         self._arrivals = arrivals
-        self._prefix: U8 = np.frombuffer(bytearray(consumers.prefix), np.uint8)
-        self._state: Rows = np.zeros(1, _STATE)
-        self._state["channel"] = framing.channel
-        self._state["content_max"] = framing.content_max
-        self._state["most_bytes"] = arrivals.most_bytes
-        self._state["lane"] = lane
-        self._state["tag_mark"] = tag_mark
-        self._state["routes"] = consumers.routes
+        self._state: I64 = np.zeros(_STATE_WORDS, np.int64)
+        self._state[_CHANNEL] = framing.channel
+        self._state[_CONTENT_MAX] = framing.content_max
+        self._state[_MOST_BYTES] = arrivals.most_bytes
+        self._state[_LANE] = lane
+        self._state[_TAG_MARK] = tag_mark
+        self._state[_ROUTES] = consumers.routes
+        self._state[_PREFIX_BYTES] = len(consumers.prefix)
+        self._state[_PREFIX : _PREFIX + len(consumers.prefix)] = list(consumers.prefix)
         wants_pieces = arrivals.wants_bodies or arrivals.wants_headers
-        self._pieces: Rows = np.zeros(MOST_PIECES if wants_pieces else 0, _PIECE)
+        self._pieces: I64 = np.zeros((MOST_PIECES if wants_pieces else 0, 4), np.int64)
         self._header = b""
         self._body: list[bytes] = []
 
@@ -264,8 +255,7 @@ class Deliveries:
                 at_ns,
                 before,
                 self._state,
-                self._prefix,
-                arrivals.rows,
+                arrivals.words,
                 self._pieces,
             )
             if found:
@@ -302,15 +292,15 @@ class Deliveries:
 
     @property
     def is_within_message(self) -> bool:
-        return bool(self._state["expects"][0] != _NOTHING)
+        return bool(self._state[_EXPECTS] != _NOTHING)
 
     @property
     def missing_bytes(self) -> int | None:
         """Of the body of a delivery whose header has come."""
-        return int(self._state["missing"][0]) if self._state["expects"][0] == _A_BODY else None
+        return int(self._state[_MISSING]) if self._state[_EXPECTS] == _A_BODY else None
 
     def break_off(self) -> None:
-        self._state["expects"] = _NOTHING
+        self._state[_EXPECTS] = _NOTHING
         self._body.clear()
 
     def begin_content(self, method_id: int, method: bytes) -> Content:

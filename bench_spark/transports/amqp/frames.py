@@ -13,7 +13,8 @@ import pika.frame
 import pika.spec
 
 from bench_spark.core.kernels import kernel
-from bench_spark.transports.batches import U8, Rows
+from bench_spark.transports.batches import U8
+from bench_spark.transports.sockets.message_block import Int
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 FRAME_KINDS = frozenset({METHOD, HEADER, BODY, HEARTBEAT})
@@ -33,9 +34,6 @@ NACK: int = pika.spec.Basic.Nack.INDEX
 MORE, FULL, FOREIGN = 0, 1, 2
 """Why a decoder stopped: it needs more bytes, or more room for what comes out, or it is at a frame
 that it leaves to the parser: another method, or one that is not as it should be."""
-
-Int = int | np.int64
-"""Compiled they are the same; uncompiled, what comes out of an array is numpy's."""
 
 HEARTBEAT_FRAME: bytes = pika.frame.Heartbeat().marshal()
 
@@ -69,14 +67,18 @@ def body_frame(channel: int, piece: bytes) -> bytes:
     return frame_start(BODY, channel, len(piece)) + piece + END_MARK
 
 
+_U1, _U2, _U3 = map(np.uint64, range(1, 4))
+
+
 @kernel
 def be32(data: U8, at: Int) -> np.int64:
     """The big-endian number in four bytes."""
+    i = np.uint64(at)  # so that no index is looked at for being counted from the end
     return (
-        np.int64(data[at]) << 24
-        | np.int64(data[at + 1]) << 16
-        | np.int64(data[at + 2]) << 8
-        | np.int64(data[at + 3])
+        np.int64(data[i]) << 24
+        | np.int64(data[i + _U1]) << 16
+        | np.int64(data[i + _U2]) << 8
+        | np.int64(data[i + _U3])
     )
 
 
@@ -91,19 +93,3 @@ def copy_bytes(target: U8, source: U8) -> None:
     """Copy all of `source`. Given views, the compiler copies many bytes at once."""
     for place in range(len(source)):
         target[place] = source[place]
-
-
-@kernel
-def put_envelope(envelope: Rows, data: U8) -> None:
-    """Write 32 bytes as the fields of an envelope, which are little-endian."""
-    sent_ns, intended_ns, sequence, last = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-    for place in range(8):
-        sent_ns |= np.int64(data[place]) << (8 * place)
-        intended_ns |= np.int64(data[8 + place]) << (8 * place)
-        sequence |= np.int64(data[16 + place]) << (8 * place)
-        last |= np.int64(data[24 + place]) << (8 * place)
-    envelope["sent_ns"] = sent_ns
-    envelope["intended_ns"] = intended_ns
-    envelope["sequence"] = sequence
-    envelope["producer"] = last & 0xFFFFFFFF
-    envelope["run_tag"] = (last >> 32) & 0xFFFFFFFF

@@ -8,7 +8,7 @@ from typing import Any
 import pika.spec
 
 from bench_spark.transports.amqp import naming
-from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms, OutcomeRows
+from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms
 from bench_spark.transports.amqp.connection import AmqpConnection
 from bench_spark.transports.amqp.frames import Framing, method_frame
 from bench_spark.transports.amqp.key_choice import key_choice
@@ -16,8 +16,10 @@ from bench_spark.transports.amqp.lanes import AmqpLane, AmqpLanes, LaneTerms
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.protocol import OpenChannel
 from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
-from bench_spark.transports.base import Destination, Outcomes, Signal, SignalKind
-from bench_spark.transports.sockets.sending import Load, SendingLanes
+from bench_spark.transports.base import Destination, Signal, SignalKind
+from bench_spark.transports.batches import Batch, Outcomes
+from bench_spark.transports.sockets.arrivals import OutcomeRows
+from bench_spark.transports.sockets.sending import SendingLanes
 
 RELEASE_PERIOD_NS = 10_000_000
 """How often to look for nacks whose returns are overdue: not at every turn of a thousand lanes."""
@@ -100,12 +102,11 @@ class AmqpProducers(AmqpLanes, SendingLanes[AmqpLane, AmqpConnection, OpenChanne
             return 0
         return self._confirms[number].room
 
-    def _write(self, lane: AmqpLane, load: Load) -> None:
+    def _write(self, lane: AmqpLane, batch: Batch) -> None:
         confirms = self._confirms[lane.number]
         # Noted before it is written: a write that fails abandons what was noted.
-        confirms.sent(load.rows, load.head_bytes)
-        digits = None if self._key_choice is None else self._key_choice.digits(load.heads)
-        data = self._writer.write(self._frames_of_lane[lane.number], load, digits)
+        digits = None if self._key_choice is None else self._key_choice.digits(batch.head)
+        data = self._writer.write(self._frames_of_lane[lane.number], batch, confirms, digits)
         if self._amqp.producer_transaction and not confirms.room:
             self._committing.add(lane.number)
             channel = lane.handover.framing.channel

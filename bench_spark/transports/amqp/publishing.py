@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pika.spec
 
-from bench_spark.core.envelope import ENVELOPE_BYTES
+from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.core.kernels import kernel, warm_up
+from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms, remember
 from bench_spark.transports.amqp.frames import (
     BODY,
     END_MARK,
     FRAME_EXTRA_BYTES,
     FRAME_START_BYTES,
+    Framing,
     body_frame,
     copy_bytes,
     frame_start,
@@ -23,8 +25,15 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.amqp.message_headers import MessageHeader, message_ids
-from bench_spark.transports.base import U8, U16, Headers
-from bench_spark.transports.sockets.sending import WRITE_BYTES, Load
+from bench_spark.transports.batches import I64, U8, U16, Batch, Headers, Rows
+from bench_spark.transports.sockets.arrivals import OutcomeRows
+from bench_spark.transports.sockets.message_block import NO_TAILS, Int, put_envelope
+from bench_spark.transports.sockets.sending import (
+    WRITE_BYTES,
+    bodies_of,
+    is_alike,
+    shared_and_own_tails,
+)
 
 MOST_TEMPLATES = 4096
 """That are kept, by route, size of the body, and how much of a head is in it."""
@@ -35,8 +44,6 @@ _TRANSIENT, _PERSISTENT = 1, 2
 _KEY_AT = FRAME_START_BYTES + 4 + 2 + 1 + 1
 """In a publish's frame, for an empty exchange: behind class and method, a reserved number, and the
 lengths of exchange and key."""
-_NONE: U8 = np.zeros((0, 0), np.uint8)
-"""Where messages have no tails or digits of their own."""
 
 
 def message_properties(
@@ -140,27 +147,24 @@ class PublishFrames:
         return frame_start(BODY, self._channel, body_bytes)
 
 
+_HEAD_BYTES, _BODY_AT, _KEY_END, _PIECE_BYTES = range(4)
+"""Where things are in a template; a piece is what one frame holds of a body."""
+
+
 @kernel
 def write_messages(
-    out: U8,
-    at: int,
-    message: U8,
-    heads: U8,
-    tails: U8,
-    digits: U8,
-    head_bytes: int,
-    body_at: int,
-    key_end: int,
-    piece_bytes: int,
-) -> int:
-    """Write the message once for each head, with that head, and the tail and the last digits of the
-    routing key that are its own where there are any; where the last one ends."""
-    message_bytes, tail_bytes, key_digits = len(message), tails.shape[1], digits.shape[1]
+    out: U8, at: Int, message: U8, places: I64, heads: Rows, tails: U8, state: I64, ring: I64
+) -> bool:
+    """Write the message once for each head, with that head, and with the tail that is its own where
+    there are any; and open a tag for each where there are confirms. False, and nothing done, where
+    the ring of tags is too small."""
+    if len(ring) and not remember(heads, state, ring):
+        return False
+    head_bytes, body_at, piece_bytes = places[_HEAD_BYTES], places[_BODY_AT], places[_PIECE_BYTES]
+    message_bytes, tail_bytes = len(message), tails.shape[1]
     for number in range(len(heads)):
         copy_bytes(out[at:], message[: body_at if tail_bytes else message_bytes])
-        copy_bytes(out[at + body_at :], heads[number][:head_bytes])
-        if key_digits:
-            copy_bytes(out[at + key_end - key_digits :], digits[number])
+        put_envelope(out[at + body_at : at + body_at + head_bytes], heads[number])
         done = 0
         while done < tail_bytes:
             # As far as a body's frame reaches, and then the end of that frame and the next start.
@@ -172,7 +176,15 @@ def write_messages(
             copy_bytes(out[at + end :], message[end : end + FRAME_EXTRA_BYTES])
             done += count
         at += message_bytes
-    return at
+    return True
+
+
+@kernel
+def put_digits(out: U8, at: Int, message_bytes: Int, key_end: Int, digits: U8) -> None:
+    """Write the last digits of the routing key of each message."""
+    for number in range(len(digits)):
+        copy_bytes(out[at + key_end - digits.shape[1] :], digits[number])
+        at += message_bytes
 
 
 class MessageTemplate:
@@ -180,27 +192,15 @@ class MessageTemplate:
 
     def __init__(self, frames: PublishFrames, tail: bytes, head_bytes: int) -> None:
         """`tail`: of all messages that are not given one of their own."""
+        self.frames = frames
         self.tail = tail
-        self._frames = frames
-        self._head_bytes = head_bytes
+        self.head_bytes = head_bytes
         whole = frames.message(bytes(head_bytes) + tail)
-        self._message: U8 = np.frombuffer(bytearray(whole), np.uint8)
+        self.data: U8 = np.frombuffer(bytearray(whole), np.uint8)
         self.message_bytes = len(whole)
-
-    def write(self, out: U8, at: int, heads: U8, tails: U8 = _NONE, digits: U8 = _NONE) -> int:
-        """Write as many messages as there are heads; where they end."""
-        frames = self._frames
-        return write_messages(
-            out,
-            at,
-            self._message,
-            heads,
-            tails,
-            digits,
-            self._head_bytes,
-            frames.body_at,
-            frames.key_end,
-            frames.piece_bytes,
+        self.key_end = frames.key_end
+        self.places: I64 = np.array(
+            [head_bytes, frames.body_at, frames.key_end, frames.piece_bytes], np.int64
         )
 
 
@@ -210,37 +210,80 @@ class MessageWriter:
     def __init__(self, may_return: bool) -> None:
         self._may_return = may_return
         self._templates: dict[tuple[PublishFrames, int, int], MessageTemplate] = {}
+        self._last: MessageTemplate | None = None
         self._out: U8 = np.zeros(2 * WRITE_BYTES, np.uint8)
         self._view = self._out.data
 
     def write(
-        self, frames: Sequence[PublishFrames], load: Load, digits: U8 | None = None
+        self,
+        frames: Sequence[PublishFrames],
+        batch: Batch,
+        confirms: Confirms,
+        digits: U8 | None = None,
     ) -> bytes | memoryview:
-        """The frames of these messages, whose routes are places in `frames`; `digits` end their
-        routing keys. Good until the next call."""
-        if not load.is_of_one_kind:
-            return _one_by_one(frames, load, digits, self._may_return)
-        tails = _NONE if load.own_tails is None else load.own_tails
-        if len(frames) == 1:
-            template = self._template(frames[0], load.shared_tail, load.head_bytes)
-            self._make_room(len(load.rows) * template.message_bytes)
-            end = template.write(
-                self._out, 0, load.rows, tails, _NONE if digits is None else digits
-            )
-            return self._view[:end]
-        templates = [self._template(one, load.shared_tail, load.head_bytes) for one in frames]
-        longest = max(template.message_bytes for template in templates)
-        self._make_room(len(load.rows) * longest)
-        end = 0
-        for route, first, stop in _runs(load.routes):
-            end = templates[route].write(
+        """The frames of these messages, whose routes are places in `frames`, and which will be
+        confirmed; `digits` end their routing keys. Good until the next call."""
+        last, count = self._last, len(batch.head)
+        if (
+            last is not None
+            and last.tail is batch.tail
+            and last.frames is frames[0]
+            and last.head_bytes == batch.head_bytes
+            and batch.headers is None
+            and digits is None
+            and len(frames) == 1
+        ):  # as mostly: like the batch before
+            confirms.count(count, last.head_bytes)
+            end = count * last.message_bytes
+            if end <= len(self._out) and write_messages(
                 self._out,
-                end,
-                load.rows[first:stop],
-                tails[first:stop],
-                _NONE if digits is None else digits[first:stop],
-            )
+                0,
+                last.data,
+                last.places,
+                batch.head,
+                NO_TAILS,
+                confirms.state,
+                confirms.ring,
+            ):
+                return self._view[:end]
+            end = self._write(last, 0, batch.head, NO_TAILS, confirms)
+            return self._view[:end]
+        if not is_alike(batch):
+            confirms.sent(batch.head, batch.head_bytes)
+            return _one_by_one(frames, batch, digits, self._may_return)
+        tail, tails = shared_and_own_tails(batch.tail)
+        confirms.count(count, batch.head_bytes)
+        if len(frames) == 1:
+            template = self._last = self._template(frames[0], tail, batch.head_bytes)
+            end = self._write(template, 0, batch.head, tails, confirms)
+            if digits is not None:
+                put_digits(self._out, 0, template.message_bytes, template.key_end, digits)
+            return self._view[:end]
+        templates = [self._template(one, tail, batch.head_bytes) for one in frames]
+        self._make_room(len(batch) * max(template.message_bytes for template in templates))
+        end = 0
+        for route, first, stop in _runs(batch.route):
+            template, start = templates[route], end
+            heads = batch.head[first:stop]
+            end = self._write(template, start, heads, tails[first:stop], confirms)
+            if digits is not None:
+                own = digits[first:stop]
+                put_digits(self._out, start, template.message_bytes, template.key_end, own)
         return self._view[:end]
+
+    def _write(
+        self, template: MessageTemplate, at: int, heads: Envelopes, tails: U8, confirms: Confirms
+    ) -> int:
+        """Where these messages end."""
+        end = at + len(heads) * template.message_bytes
+        if end > len(self._out):
+            self._make_room(end)
+        data, places = template.data, template.places
+        while not write_messages(
+            self._out, at, data, places, heads, tails, confirms.state, confirms.ring
+        ):
+            confirms.double_ring()
+        return end
 
     def _template(self, frames: PublishFrames, tail: bytes, head_bytes: int) -> MessageTemplate:
         key = (frames, len(tail), head_bytes)
@@ -265,19 +308,19 @@ def _runs(routes: U16) -> Iterator[tuple[int, int, int]]:
 
 
 def _one_by_one(
-    frames: Sequence[PublishFrames], load: Load, key_digits: U8 | None, may_return: bool
+    frames: Sequence[PublishFrames], batch: Batch, key_digits: U8 | None, may_return: bool
 ) -> bytes:
     """Messages that differ in more than their heads."""
     digits = itertools.repeat(b"") if key_digits is None else (row.tobytes() for row in key_digits)
-    headers = itertools.repeat(None) if load.headers is None else load.headers
-    is_named = may_return and not load.head_bytes
-    names = message_ids(load.rows) if is_named else itertools.repeat(b"")
+    headers = itertools.repeat(None) if batch.headers is None else batch.headers
+    is_named = may_return and not batch.head_bytes
+    names = message_ids(envelope_bytes(batch.head)) if is_named else itertools.repeat(b"")
     # Some of these columns may have no end, so the shortest one decides.
     return b"".join(
         itertools.chain.from_iterable(
             frames[route].pieces(body, ends, own, name)
             for body, route, ends, own, name in zip(
-                load.bodies(), load.routes.tolist(), digits, headers, names, strict=False
+                bodies_of(batch), batch.route.tolist(), digits, headers, names, strict=False
             )
         )
     )
@@ -285,7 +328,8 @@ def _one_by_one(
 
 @warm_up
 def _compile() -> None:
-    frames = PublishFrames(1, "", "", mandatory=False, persistent=False, frame_max=4096)
-    template = MessageTemplate(frames, b"", ENVELOPE_BYTES)
-    out = np.zeros(template.message_bytes, np.uint8)
-    template.write(out, 0, np.zeros((1, ENVELOPE_BYTES), np.uint8))
+    frames = PublishFrames(1, "", "0", mandatory=False, persistent=False, frame_max=4096)
+    heads, digits = empty_envelopes(1), np.full((1, 1), ord("0"), np.uint8)
+    batch = Batch(np.zeros(1, np.uint32), heads, b"", np.zeros(1, np.uint16))
+    confirms = Confirms(0, Framing(1, 4096), ConfirmTerms(1, may_return=False), OutcomeRows())
+    MessageWriter(may_return=False).write([frames], batch, confirms, digits)

@@ -17,10 +17,10 @@ from typing import Any, Generic, TypeVar
 from bench_spark.config.broker import Credentials
 from bench_spark.config.protocols import Http, field_name
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.base import Headers
+from bench_spark.transports.batches import Batch, Headers
 from bench_spark.transports.sockets.arrivals import MOST_BYTES, ReadBuffer, too_large
 from bench_spark.transports.sockets.places import Place
-from bench_spark.transports.sockets.sending import Load
+from bench_spark.transports.sockets.sending import bodies_of
 
 CHUNKED = -1
 UNTIL_CLOSE = -2
@@ -380,13 +380,15 @@ def login_fields(credentials: Credentials) -> Mapping[str, str]:
     return {} if password is None else {"Authorization": f"Bearer {password}"}
 
 
-def requests_of(frames: Sequence[RequestFrames], load: Load) -> bytes:
+def requests_of(frames: Sequence[RequestFrames], batch: Batch) -> bytes:
     """The bytes of all these messages; `frames` by route."""
-    headers = itertools.repeat(None) if load.headers is None else load.headers
+    headers = itertools.repeat(None) if batch.headers is None else batch.headers
     # Headers that nobody has never end, so the bodies decide.
     return b"".join(
         itertools.chain.from_iterable(
             frames[route].pieces(body, own)
-            for body, route, own in zip(load.bodies(), load.routes.tolist(), headers, strict=False)
+            for body, route, own in zip(
+                bodies_of(batch), batch.route.tolist(), headers, strict=False
+            )
         )
     )

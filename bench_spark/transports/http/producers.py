@@ -22,7 +22,8 @@ from bench_spark.config.protocols import Http
 from bench_spark.core.clock import NowNs
 from bench_spark.core.envelope import Envelopes, empty_envelopes, joined_envelopes
 from bench_spark.errors import BenchError
-from bench_spark.transports.base import Lane, OutcomeKind, Outcomes, joined_outcomes
+from bench_spark.transports.base import Lane
+from bench_spark.transports.batches import Batch, OutcomeKind, Outcomes, joined_outcomes
 from bench_spark.transports.http.messages import (
     BadMessage,
     HttpParser,
@@ -39,7 +40,7 @@ from bench_spark.transports.sockets.line import Line
 from bench_spark.transports.sockets.places import Place
 from bench_spark.transports.sockets.plain import PlainProtocol, PlainWire
 from bench_spark.transports.sockets.reopening import ReopeningRule
-from bench_spark.transports.sockets.sending import Load, SendingLanes
+from bench_spark.transports.sockets.sending import SendingLanes
 from bench_spark.transports.sockets.wire import Unreadable
 
 LONGEST_ANSWER_BYTES = 64 * 1024
@@ -284,10 +285,10 @@ class HttpProducers(SendingLanes[HttpLane, HttpConnection, HttpConnection]):
             return 0
         return lane.connection.unanswered.room
 
-    def _write(self, lane: HttpLane, load: Load) -> None:
+    def _write(self, lane: HttpLane, batch: Batch) -> None:
         # Noted before it is written: a write that fails abandons what was noted.
-        lane.connection.unanswered.sent(load.heads)
-        lane.connection.send(requests_of(lane.frames, load))
+        lane.connection.unanswered.sent(batch.head)
+        lane.connection.send(requests_of(lane.frames, batch))
 
     # -- for the agent -----------------------------------------------------------------------------
 

@@ -7,16 +7,14 @@ stop at what they do not know and say why; they never look behind `end`.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE
+from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.core.kernels import kernel
-from bench_spark.transports.batches import I64, RECEIVED_DTYPE, U8, U16, OutcomeKind, Rows
-from bench_spark.transports.message_block import Int, read_envelope
+from bench_spark.transports.batches import I64, U8, U16, OutcomeKind, Rows
 from bench_spark.transports.mqtt.packets import (
-    DUP,
     FAILED,
     KIND_BITS,
     PUBACK,
@@ -25,6 +23,13 @@ from bench_spark.transports.mqtt.packets import (
     PUBREC,
     PUBREL,
 )
+from bench_spark.transports.sockets.arrivals import (
+    put_head,
+    put_outcome,
+    put_received,
+    take_head,
+)
+from bench_spark.transports.sockets.message_block import Int
 
 # Why a decoder stopped.
 MORE: Final = 0
@@ -61,48 +66,29 @@ CONFIRMED: Final = int(OutcomeKind.CONFIRMED)
 REFUSED: Final = int(OutcomeKind.REFUSED)
 UNKNOWN: Final = int(OutcomeKind.UNKNOWN)
 
-TOPIC_DTYPE = np.dtype(
-    [("route", "<i8"), ("name_bytes", "<i8"), ("name", "u1", (TOPIC_BYTES,))], align=True
-)
-"""A topic and its route, at the place of its hash; route -1: nobody's place."""
+TOPIC_ROUTE, TOPIC_LENGTH, TOPIC_NAME = range(3)
+TOPIC_WORDS: Final = TOPIC_NAME + TOPIC_BYTES // 8
+"""Of a place in a table: the route of a topic (-1: nobody's place), how long its name is, and
+that."""
 
-MESSAGE_STATE_DTYPE = np.dtype(
-    [
-        ("row", RECEIVED_DTYPE),
-        ("token_mark", "<u8"),
-        ("most_bytes", "<i8"),
-        ("missing_bytes", "<i8"),
-        ("next_route", "<i8"),
-        ("error", "<i8"),
-        ("error_bytes", "<i8"),
-        ("repeats", "<i8"),
-        ("topic_place", "<i8"),
-        ("topic_at", "<i8"),
-        ("topic_end", "<i8"),
-        ("properties_at", "<i8"),
-        ("piece_at", "<i8"),
-        ("piece_end", "<i8"),
-        ("first_byte", "<i8"),
-        ("identifier", "<i8"),
-        ("is_inside", "<i8"),
-        ("has_properties", "<i8"),
-        ("wants_payloads", "<i8"),
-        ("unreleased", "u1", (1 << 13,)),
-    ]
-)
-"""What a consumer's decoder knows from one read to the next: the message whose payload comes,
-where in the data things are, and (`unreleased`, a bit each) the identifiers of messages of QoS 2
-that were received and that the broker has not released."""
+# Words of what a consumer's decoder knows from one read to the next: what never changes, the
+# message whose payload comes, and where in the data things are.
+LANE, TOKEN_MARK, MOST_BYTES, HAS_PROPERTIES, WANTS_PAYLOADS = range(5)
+ERROR, ERROR_BYTES, REPEATS, NEXT_ROUTE, TOPIC_PLACE = range(5, 10)
+IS_INSIDE, MISSING_BYTES, FIRST_BYTE, IDENTIFIER, TAG, ROUTE, SIZE, HEAD = range(10, 18)
+TOPIC_AT, TOPIC_END, PROPERTIES_AT, PIECE_AT, PIECE_END, UNRELEASED = range(22, 28)
+_BITS = 32
+MESSAGE_STATE_WORDS: Final = UNRELEASED + (1 << 16) // _BITS
+"""From `UNRELEASED` on, a bit each: the identifiers of messages of QoS 2 that were received, and
+not released by the broker."""
 
-IN_FLIGHT_DTYPE = np.dtype(
-    [("first_free", "<i8"), ("open", "<i8"), ("lane", "<i8"), ("error", "<i8")]
-)
-WINDOW_DTYPE = np.dtype(
-    [("head", ENVELOPE_DTYPE), ("free", "<u2"), ("is_open", "u1")],
-    align=True,
-)
-"""By packet identifier: the envelope of a message in flight. `free` is a ring of identifiers, the
-next to use at `first_free`."""
+WINDOW_LANE, WINDOW_ERROR, FIRST_FREE, OPEN = range(4)
+IN_FLIGHT_WORDS: Final = 4
+"""Words of what a producer's decoder knows."""
+IS_OPEN, FREE = 0, 5
+WINDOW_WORDS: Final = 6
+"""By packet identifier: whether its message is in flight, the head of that, and a place in the ring
+of free identifiers, of which the next to use is at `FIRST_FREE`."""
 
 
 # -- packets ---------------------------------------------------------------------------------------
@@ -151,48 +137,46 @@ def topic_place(data: U8, at: Int, end: Int, places: Int) -> Int:
 
 
 @kernel
-def is_topic(data: U8, at: Int, end: Int, known: Any) -> bool:
-    """Whether the topic that begins here is this one of the table."""
-    if known["route"] < 0 or known["name_bytes"] != end - at:
+def is_topic(data: U8, at: Int, end: Int, topics: I64, place: Int) -> bool:
+    """Whether the topic that begins here is the one at that place of the table."""
+    if topics[place, TOPIC_ROUTE] < 0 or topics[place, TOPIC_LENGTH] != end - at:
         return False
-    name = known["name"]
-    for place in range(end - at):  # noqa: SIM110
-        if name[place] != data[at + place]:
+    name = topics[place, TOPIC_NAME:].view(np.uint8)
+    for letter in range(end - at):  # noqa: SIM110
+        if name[letter] != data[at + letter]:
             return False
     return True
 
 
 @kernel
-def known_route(data: U8, at: Int, end: Int, state: Rows, topics: Rows) -> Int:
+def known_route(data: U8, at: Int, end: Int, state: I64, topics: I64) -> Int:
     """The route of the topic that begins here; -1 where it is not in the table."""
     if end - at > TOPIC_BYTES:
         return np.int64(-1)
-    place = np.int64(state[0]["topic_place"])  # mostly the topic of the last message
-    if place >= len(topics) or not is_topic(data, at, end, topics[place]):
+    place = state[TOPIC_PLACE]  # mostly the topic of the last message
+    if place >= len(topics) or not is_topic(data, at, end, topics, place):
         place = topic_place(data, at, end, len(topics))
-        if not is_topic(data, at, end, topics[place]):
+        if not is_topic(data, at, end, topics, place):
             return np.int64(-1)
-        state[0]["topic_place"] = place
-    return np.int64(topics[place]["route"])
+        state[TOPIC_PLACE] = place
+    return topics[place, TOPIC_ROUTE]
 
 
 @kernel
 def begin_message(
-    data: U8, start: Int, at: Int, stop: Int, end: Int, state: Rows, topics: Rows
+    data: U8, start: Int, at: Int, stop: Int, end: Int, state: I64, topics: I64
 ) -> tuple[Int, Int]:
     """Read a PUBLISH up to its payload, whose first 32 bytes must be there too.
 
     Returns where the payload begins and a reason to stop: PAYLOAD where there is none.
     """
-    now = state[0]
-    row = now["row"]
     first_byte = np.int64(data[start])
     qos = first_byte >> 1 & 3
     if qos == 3:
-        now["error"] = BAD_QOS
+        state[ERROR] = BAD_QOS
         return start, MALFORMED
-    if stop - at > now["most_bytes"] + LONGEST_START_BYTES:
-        now["error"], now["error_bytes"] = TOO_LARGE, stop - at
+    if stop - at > state[MOST_BYTES] + LONGEST_START_BYTES:
+        state[ERROR], state[ERROR_BYTES] = TOO_LARGE, stop - at
         return start, MALFORMED
     last = min(end, stop)
     topic_at = at + 2
@@ -205,44 +189,42 @@ def begin_message(
         payload_at = topic_end + (2 if qos else 0)
         is_missing = payload_at > last
     properties_at = payload_at
-    if not is_missing and now["has_properties"]:
+    if not is_missing and state[HAS_PROPERTIES]:
         properties, payload_at = remaining_length(data, payload_at, last)
         if properties == -2:
-            now["error"] = LONG_LENGTH
+            state[ERROR] = LONG_LENGTH
             return start, MALFORMED
         payload_at += properties
         is_missing = properties < 0 or payload_at > last
     if is_missing and last == stop:
-        now["error"] = NO_PAYLOAD
+        state[ERROR] = NO_PAYLOAD
         return start, MALFORMED
     size = stop - payload_at
     if is_missing or last - payload_at < min(size, ENVELOPE_BYTES):
         if last - start > LONGEST_START_BYTES:
-            now["error"], now["error_bytes"] = LONG_START, last - start
+            state[ERROR], state[ERROR_BYTES] = LONG_START, last - start
             return start, MALFORMED
         return start, MORE
     identifier = big_endian_16(data, topic_end) if qos else np.int64(0)
     if qos and not identifier:
-        now["error"] = IDENTIFIER_0
+        state[ERROR] = IDENTIFIER_0
         return start, MALFORMED
-    if size > now["most_bytes"]:
-        now["error"], now["error_bytes"] = TOO_LARGE, size
+    if size > state[MOST_BYTES]:
+        state[ERROR], state[ERROR_BYTES] = TOO_LARGE, size
         return start, MALFORMED
-    route = np.int64(now["next_route"])
+    route = state[NEXT_ROUTE]
     if route < 0:
         route = known_route(data, topic_at, topic_end, state, topics)
         if route < 0:
-            now["topic_at"], now["topic_end"] = topic_at, topic_end
+            state[TOPIC_AT], state[TOPIC_END] = topic_at, topic_end
             return start, TOPIC
-    now["next_route"] = -1
-    now["first_byte"], now["identifier"] = first_byte, identifier
-    now["properties_at"] = properties_at
-    now["missing_bytes"], now["is_inside"] = size, 1
-    row["tag"] = now["token_mark"] | np.uint64(identifier | qos << QOS_AT if qos else 0)
-    row["route"] = route
-    row["size"] = size
-    row["redelivered"] = (first_byte & DUP) != 0
-    read_envelope(data, payload_at, payload_at + min(size, ENVELOPE_BYTES), row["head"])
+    state[NEXT_ROUTE] = -1
+    state[FIRST_BYTE], state[IDENTIFIER] = first_byte, identifier
+    state[PROPERTIES_AT] = properties_at
+    state[MISSING_BYTES], state[IS_INSIDE] = size, 1
+    state[TAG] = state[TOKEN_MARK] | (identifier | qos << QOS_AT if qos else 0)
+    state[ROUTE], state[SIZE] = route, size
+    take_head(data, payload_at, size, state, HEAD)
     return payload_at, PAYLOAD
 
 
@@ -252,46 +234,54 @@ def decode_messages(
     at: Int,
     end: Int,
     at_ns: Int,
-    state: Rows,
-    topics: Rows,
-    rows: Rows,
+    state: I64,
+    topics: I64,
+    words: I64,
     count: Int,
     answers: U8,
     answered: Int,
 ) -> tuple[Int, Int, Int, Int]:
-    """Decode messages into `rows` from `count` on, and write what is answered at once (PUBCOMP;
+    """Decode messages into the rows from `count` on, and write what is answered at once (PUBCOMP;
     PUBREC for a message of QoS 2 that was received before) into `answers` from `answered` on.
 
     Returns where it stopped, `count`, `answered` and why.
     """
-    now = state[0]
-    unreleased = now["unreleased"]
     while True:
-        if count >= len(rows) or len(answers) - answered < ACK_BYTES:
+        if count >= len(words) or len(answers) - answered < ACK_BYTES:
             return at, count, answered, FULL
-        if now["is_inside"]:
-            if now["missing_bytes"] and at >= end:
+        if state[IS_INSIDE]:
+            if state[MISSING_BYTES] and at >= end:
                 return at, count, answered, MORE
-            taken = min(np.int64(now["missing_bytes"]), end - at)
-            now["piece_at"], now["piece_end"] = at, at + taken
-            now["missing_bytes"] -= taken
+            taken = min(state[MISSING_BYTES], end - at)
+            state[PIECE_AT], state[PIECE_END] = at, at + taken
+            state[MISSING_BYTES] -= taken
             at += taken
-            if not now["missing_bytes"]:
-                now["is_inside"] = 0
+            if not state[MISSING_BYTES]:
+                state[IS_INSIDE] = 0
                 is_repeat = False
-                identifier = np.int64(now["identifier"])
-                if now["first_byte"] >> 1 & 3 == 2:
-                    mask = 1 << (identifier & 7)
-                    is_repeat = (np.int64(unreleased[identifier >> 3]) & mask) != 0
-                    unreleased[identifier >> 3] |= mask
+                identifier = state[IDENTIFIER]
+                if state[FIRST_BYTE] >> 1 & 3 == 2:
+                    mask = 1 << identifier % _BITS
+                    is_repeat = (state[UNRELEASED + identifier // _BITS] & mask) != 0
+                    state[UNRELEASED + identifier // _BITS] |= mask
                 if is_repeat:
-                    now["repeats"] += 1
+                    state[REPEATS] += 1
                     answered = put_ack(answers, answered, PUBREC, identifier)
                 else:
-                    now["row"]["received_ns"] = at_ns
-                    rows[count] = now["row"]
+                    put_received(
+                        words,
+                        count,
+                        at_ns,
+                        state[TAG],
+                        state,
+                        HEAD,
+                        state[LANE],
+                        state[SIZE],
+                        state[ROUTE],
+                        state[FIRST_BYTE] >> 3 & 1,
+                    )
                     count += 1
-            if now["wants_payloads"]:
+            if state[WANTS_PAYLOADS]:
                 return at, count, answered, PAYLOAD
             continue
         if end - at < 2:
@@ -299,7 +289,7 @@ def decode_messages(
         kind = np.int64(data[at])
         length, body_at = remaining_length(data, at + 1, end)
         if length == -2:
-            now["error"] = LONG_LENGTH
+            state[ERROR] = LONG_LENGTH
             return at, count, answered, MALFORMED
         if length == -1:
             return at, count, answered, MORE
@@ -315,12 +305,12 @@ def decode_messages(
             if stop > end:
                 return at, count, answered, MORE
             if length < 2:
-                now["error"] = NO_IDENTIFIER
+                state[ERROR] = NO_IDENTIFIER
                 return at, count, answered, MALFORMED
             # Nothing is published here, so nothing but a PUBREL says anything.
             if kind == PUBREL:
                 identifier = big_endian_16(data, body_at)
-                unreleased[identifier >> 3] &= 255 - (1 << (identifier & 7))
+                state[UNRELEASED + identifier // _BITS] &= ~(1 << identifier % _BITS)
                 answered = put_ack(answers, answered, PUBCOMP, identifier)
             at = stop
         else:
@@ -351,34 +341,31 @@ def encode_acks(rows: Rows, at: Int, generations: I64, out: U8) -> tuple[Int, In
 
 
 @kernel
-def take_identifiers(heads: U8, state: Rows, window: Rows, identifiers: U16) -> None:
+def take_identifiers(heads: Rows, state: I64, window: I64, identifiers: U16) -> None:
     """Give each of these messages, of which there are no more than free identifiers, one that has
     been free longest."""
-    now = state[0]
     limit = len(window) - 1
-    place = np.int64(now["first_free"])
+    place = state[FIRST_FREE]
     for message in range(len(heads)):
-        identifier = np.int64(window[place]["free"])
+        identifier = window[place, FREE]
         identifiers[message] = identifier
-        window[identifier]["is_open"] = 1
-        read_envelope(heads[message], 0, ENVELOPE_BYTES, window[identifier]["head"])
+        window[identifier, IS_OPEN] = 1
+        put_head(heads, message, window, identifier)
         place = (place + 1) % limit
-    now["first_free"] = place
-    now["open"] += len(heads)
+    state[FIRST_FREE] = place
+    state[OPEN] += len(heads)
 
 
 @kernel
-def settle(identifier: Int, kind: Int, at_ns: Int, state: Rows, window: Rows, row: Any) -> None:
+def settle(
+    identifier: Int, kind: Int, at_ns: Int, state: I64, window: I64, words: I64, count: Int
+) -> None:
     """Write the outcome of an open message, whose identifier is free from now on."""
-    now = state[0]
     limit = len(window) - 1
-    row["at_ns"] = at_ns
-    row["lane"] = now["lane"]
-    row["kind"] = kind
-    row["head"] = window[identifier]["head"]
-    window[identifier]["is_open"] = 0
-    window[(now["first_free"] + limit - now["open"]) % limit]["free"] = identifier
-    now["open"] -= 1
+    put_outcome(words, count, at_ns, kind, state[WINDOW_LANE], window, identifier)
+    window[identifier, IS_OPEN] = 0
+    window[(state[FIRST_FREE] + limit - state[OPEN]) % limit, FREE] = identifier
+    state[OPEN] -= 1
 
 
 @kernel
@@ -387,29 +374,28 @@ def decode_acks(
     at: Int,
     end: Int,
     at_ns: Int,
-    state: Rows,
-    window: Rows,
-    rows: Rows,
+    state: I64,
+    window: I64,
+    words: I64,
     count: Int,
     answers: U8,
     answered: Int,
 ) -> tuple[Int, Int, Int, Int]:
-    """Settle messages by the acknowledgements that arrive: outcomes into `rows` from `count` on,
+    """Settle messages by the acknowledgements that arrive: outcomes into the rows from `count` on,
     and a PUBREL for each PUBREC into `answers` from `answered` on.
 
     QoS 1: a PUBACK is the end. QoS 2: a PUBREC is answered by a PUBREL, and the PUBCOMP that
     follows is the end. In version 5 a PUBACK or PUBREC may also refuse the message. Returns where
     it stopped, `count`, `answered` and why.
     """
-    now = state[0]
     limit = len(window) - 1
     while end - at >= 2:
-        if count >= len(rows) or len(answers) - answered < ACK_BYTES:
+        if count >= len(words) or len(answers) - answered < ACK_BYTES:
             return at, count, answered, FULL
         kind = np.int64(data[at])
         length, body_at = remaining_length(data, at + 1, end)
         if length == -2:
-            now["error"] = LONG_LENGTH
+            state[WINDOW_ERROR] = LONG_LENGTH
             return at, count, answered, MALFORMED
         if length == -1:
             return at, count, answered, MORE
@@ -420,27 +406,27 @@ def decode_acks(
         if stop > end:
             return at, count, answered, MORE
         if length < 2:
-            now["error"] = NO_IDENTIFIER
+            state[WINDOW_ERROR] = NO_IDENTIFIER
             return at, count, answered, MALFORMED
         identifier = big_endian_16(data, body_at)
         is_refused = length > 2 and kind != PUBCOMP and np.int64(data[body_at + 2]) >= FAILED
         at = stop
-        if kind == PUBREL or identifier > limit or not window[identifier]["is_open"]:
+        if kind == PUBREL or identifier > limit or not window[identifier, IS_OPEN]:
             continue
         if kind == PUBREC and not is_refused:
             answered = put_ack(answers, answered, PUBREL, identifier)
         else:
             outcome = REFUSED if is_refused else CONFIRMED
-            settle(identifier, outcome, at_ns, state, window, rows[count])
+            settle(identifier, outcome, at_ns, state, window, words, count)
             count += 1
     return at, count, answered, MORE
 
 
 @kernel
-def abandon_all(at_ns: Int, state: Rows, window: Rows, rows: Rows, count: Int) -> Int:
+def abandon_all(at_ns: Int, state: I64, window: I64, words: I64, count: Int) -> Int:
     """Settle all that is in flight, for which there is room, as unknown. Returns `count`."""
     for identifier in range(1, len(window)):
-        if window[identifier]["is_open"]:
-            settle(identifier, UNKNOWN, at_ns, state, window, rows[count])
+        if window[identifier, IS_OPEN]:
+            settle(identifier, UNKNOWN, at_ns, state, window, words, count)
             count += 1
     return count

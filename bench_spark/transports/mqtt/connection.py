@@ -70,13 +70,11 @@ _MALFORMED = {
 }
 
 
-def malformed(state: Any, most_bytes: int = 0) -> BadPacket:
-    """What a decoder's state says that is wrong. `most_bytes`: of a payload."""
-    error = int(state["error"])
+def malformed(error: int, size: int = 0, most_bytes: int = 0) -> BadPacket:
+    """What a decoder has found. `size`: what was announced; `most_bytes`: of a payload."""
     if error == codec.TOO_LARGE:
-        return BadPacket(too_large(int(state["error_bytes"]), most_bytes))
+        return BadPacket(too_large(size, most_bytes))
     if error == codec.LONG_START:
-        size = int(state["error_bytes"])
         return BadPacket(f"a message whose topic and properties have {size} bytes")
     return BadPacket(_MALFORMED[error])
 

@@ -11,18 +11,8 @@ from bench_spark.config.protocols import Mqtt
 from bench_spark.core.clock import NowNs
 from bench_spark.core.kernels import warm_up
 from bench_spark.errors import BenchError
-from bench_spark.transports.base import (
-    HEAD_ONLY,
-    I64,
-    U8,
-    Headers,
-    Lane,
-    Part,
-    Received,
-    Signal,
-    SignalKind,
-)
-from bench_spark.transports.batches import Rows
+from bench_spark.transports.base import Lane, Signal, SignalKind
+from bench_spark.transports.batches import HEAD_ONLY, I64, U8, Headers, Part, Received
 from bench_spark.transports.mqtt import codec, packets
 from bench_spark.transports.mqtt.connection import (
     MqttConnection,
@@ -63,7 +53,7 @@ class Routes:
     def __init__(self, filters: Sequence[str]) -> None:
         self._filters = [_without_group(one) for one in filters]
         self._known: dict[bytes, int | None] = {}
-        self.table: Rows = _empty_table(_FIRST_PLACES)
+        self.table: I64 = _empty_table(_FIRST_PLACES)
         """For the decoder: the topics that were asked for last, each at the place of its hash."""
 
     def of(self, topic: bytes) -> int | None:
@@ -88,20 +78,19 @@ class Routes:
                     _put(self.table, known, its_route)
 
 
-def _empty_table(places: int) -> Rows:
-    table = np.zeros(places, codec.TOPIC_DTYPE)
-    table["route"] = -1
+def _empty_table(places: int) -> I64:
+    table: I64 = np.zeros((places, codec.TOPIC_WORDS), np.int64)
+    table[:, codec.TOPIC_ROUTE] = -1
     return table
 
 
-def _put(table: Rows, topic: bytes, route: int) -> bool:
+def _put(table: I64, topic: bytes, route: int) -> bool:
     """Whether another topic had its place."""
     name = np.frombuffer(bytearray(topic), np.uint8)
     place = codec.topic_place(name, 0, len(name), len(table))
-    was_taken = bool(table[place]["route"] >= 0)
-    table[place]["route"] = route
-    table[place]["name_bytes"] = len(name)
-    table[place]["name"][: len(name)] = name
+    was_taken = bool(table[place, codec.TOPIC_ROUTE] >= 0)
+    table[place, : codec.TOPIC_NAME] = route, len(name)
+    table[place, codec.TOPIC_NAME :].view(np.uint8)[: len(name)] = name
     return was_taken
 
 
@@ -126,14 +115,13 @@ class MessageReader(PacketReader):
         self._properties = b""
         """Of the message whose payload comes."""
         self._is_inside = False
-        self._state = np.zeros(1, codec.MESSAGE_STATE_DTYPE)
-        self._now = self._state[0]
-        self._now["row"]["lane"] = lane
-        self._now["token_mark"] = generations.mark(generation)
-        self._now["most_bytes"] = arrivals.most_bytes
-        self._now["next_route"] = -1
-        self._now["has_properties"] = version == "5"
-        self._now["wants_payloads"] = arrivals.wants_bodies or arrivals.wants_headers
+        self._state: I64 = np.zeros(codec.MESSAGE_STATE_WORDS, np.int64)
+        self._state[codec.LANE] = lane
+        self._state[codec.TOKEN_MARK] = generations.mark(generation)
+        self._state[codec.MOST_BYTES] = arrivals.most_bytes
+        self._state[codec.NEXT_ROUTE] = -1
+        self._state[codec.HAS_PROPERTIES] = version == "5"
+        self._state[codec.WANTS_PAYLOADS] = arrivals.wants_bodies or arrivals.wants_headers
         self.on_answers: Callable[[memoryview], None] = lambda acks: None
         """Called with acknowledgements to be sent at once."""
         self.on_repeats: Callable[[int], None] = lambda count: None
@@ -141,7 +129,7 @@ class MessageReader(PacketReader):
 
     def take_over(self, before: MessageReader) -> None:
         """The broker has kept the session of an earlier connection."""
-        self._now["unreleased"] = before._now["unreleased"]
+        self._state[codec.UNRELEASED :] = before._state[codec.UNRELEASED :]
 
     def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
         at = answered = 0
@@ -155,7 +143,7 @@ class MessageReader(PacketReader):
                 at_ns,
                 self._state,
                 self._routes.table,
-                arrivals.rows,
+                arrivals.words,
                 before,
                 self._answers,
                 answered,
@@ -180,7 +168,11 @@ class MessageReader(PacketReader):
                 at = done
             else:
                 self._answer(answered)
-                raise malformed(self._now, arrivals.most_bytes)
+                raise malformed(
+                    int(self._state[codec.ERROR]),
+                    int(self._state[codec.ERROR_BYTES]),
+                    arrivals.most_bytes,
+                )
         if answered:
             self._answer(answered)
         return int(at)
@@ -189,25 +181,27 @@ class MessageReader(PacketReader):
         """Send the answers so far; none are left then."""
         if answered:
             self.on_answers(self._answers[:answered].data)
-            repeats = int(self._now["repeats"])
+            repeats = int(self._state[codec.REPEATS])
             if repeats:
-                self._now["repeats"] = 0
+                self._state[codec.REPEATS] = 0
                 self.on_repeats(repeats)
         return 0
 
     def _find_route(self, raw: bytearray) -> bool:
         """Whether the next message has a route, which is given to the decoder."""
-        route = self._routes.of(bytes(raw[self._now["topic_at"] : self._now["topic_end"]]))
-        self._now["next_route"] = -1 if route is None else route
+        route = self._routes.of(
+            bytes(raw[self._state[codec.TOPIC_AT] : self._state[codec.TOPIC_END]])
+        )
+        self._state[codec.NEXT_ROUTE] = -1 if route is None else route
         return route is not None
 
     def _keep_piece(self, raw: bytearray, is_given_on: bool) -> None:
-        now = self._now
+        state = self._state
         if not self._is_inside:
-            self._properties = bytes(raw[now["properties_at"] : now["piece_at"]])
+            self._properties = bytes(raw[state[codec.PROPERTIES_AT] : state[codec.PIECE_AT]])
         if self._arrivals.wants_bodies:
-            self._pieces.append(bytes(raw[now["piece_at"] : now["piece_end"]]))
-        self._is_inside = bool(now["is_inside"])
+            self._pieces.append(bytes(raw[state[codec.PIECE_AT] : state[codec.PIECE_END]]))
+        self._is_inside = bool(state[codec.IS_INSIDE])
         if not self._is_inside:
             body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
             self._pieces = []

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from bench_spark.config.models import Scenario
 from bench_spark.errors import BenchError, BrokerRefused
-from bench_spark.transports.base import BrokerFacts, Part, TransportContext
+from bench_spark.transports.base import BrokerFacts, TransportContext
+from bench_spark.transports.batches import Part
 from bench_spark.transports.leftovers import (
     WATCHED_SECONDS,
     KnownRun,
@@ -17,7 +18,7 @@ from bench_spark.transports.leftovers import (
     Wanted,
     with_their_runs,
 )
-from bench_spark.transports.mqtt import packets, topics
+from bench_spark.transports.mqtt import codec, packets, topics
 from bench_spark.transports.mqtt.connection import (
     Access,
     Limits,
@@ -73,7 +74,7 @@ class _MessageKeeper(MessageReader):
         self._messages = messages
 
     def _give_on(self, body: bytes) -> None:
-        is_retained = bool(int(self._now["first_byte"]) & packets.RETAIN)
+        is_retained = bool(int(self._state[codec.FIRST_BYTE]) & packets.RETAIN)
         self._messages.append(Message(self._topics.last, is_retained, body))
         self._kept.count = 0
 

@@ -11,12 +11,11 @@ import numpy as np
 
 from bench_spark.config.protocols import Mqtt
 from bench_spark.core.clock import NowNs
-from bench_spark.core.envelope import ENVELOPE_BYTES
+from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.core.kernels import warm_up
 from bench_spark.errors import BrokerRefused
-from bench_spark.transports.base import U8, U16, Headers, Lane, Outcomes, no_outcomes
-from bench_spark.transports.batches import OUTCOME_DTYPE, Rows
-from bench_spark.transports.message_block import NO_IDENTIFIERS, MessageBlock, Template, Templates
+from bench_spark.transports.base import Lane
+from bench_spark.transports.batches import I64, U8, U16, Batch, Headers, Outcomes
 from bench_spark.transports.mqtt import codec
 from bench_spark.transports.mqtt.connection import (
     MqttConnection,
@@ -32,15 +31,25 @@ from bench_spark.transports.mqtt.packets import (
     user_properties,
 )
 from bench_spark.transports.mqtt.topics import message_headers
-from bench_spark.transports.sockets.arrivals import ReadBuffer
+from bench_spark.transports.sockets.arrivals import OutcomeRows, ReadBuffer
 from bench_spark.transports.sockets.lanes import OpenLane
+from bench_spark.transports.sockets.message_block import (
+    NO_IDENTIFIERS,
+    MessageBlock,
+    Template,
+    Templates,
+)
 from bench_spark.transports.sockets.reopening import ReopeningRule
-from bench_spark.transports.sockets.sending import Load, SendingLanes
+from bench_spark.transports.sockets.sending import (
+    SendingLanes,
+    bodies_of,
+    is_alike,
+    shared_and_own_tails,
+)
 
 MOST_TEMPLATES = 4096
 MOST_STARTS = 4096
 """Beginnings of messages that are kept, by the size of the payload."""
-_FIRST_OUTCOMES = 1024
 _MOST_ANSWERS = 256
 """Written at once while reading."""
 
@@ -102,18 +111,18 @@ class PacketWriter:
         self._block = MessageBlock()
 
     def data(
-        self, packets: Sequence[PublishPackets], load: Load, identifiers: U16
+        self, packets: Sequence[PublishPackets], batch: Batch, identifiers: U16
     ) -> bytes | memoryview:
         """The bytes of these messages; `packets` by route. Good until the next call."""
-        if not load.is_of_one_kind:
-            return _one_by_one(packets, load, identifiers)
-        routes = load.routes
-        tail, head_bytes = load.shared_tail, load.head_bytes
+        if not is_alike(batch):
+            return _one_by_one(packets, batch, identifiers)
+        routes, head_bytes = batch.route, batch.head_bytes
+        tail, tails = shared_and_own_tails(batch.tail)
         if len(packets) == 1 or not np.count_nonzero(routes != routes[0]):
             template = self._template(packets[routes[0]], tail, head_bytes)
-            return self._block.messages(template, load.rows, load.own_tails, identifiers)
+            return self._block.messages(template, batch.head, tails, identifiers)
         templates = self._templates_of(packets, tail, head_bytes)
-        return self._block.mixed(templates, routes, load.rows, load.own_tails, identifiers)
+        return self._block.mixed(templates, routes, batch.head, tails, identifiers)
 
     def _templates_of(
         self, packets: Sequence[PublishPackets], tail: bytes, head_bytes: int
@@ -141,45 +150,19 @@ class PacketWriter:
         return found[1]
 
 
-def _one_by_one(packets: Sequence[PublishPackets], load: Load, identifiers: U16) -> bytes:
+def _one_by_one(packets: Sequence[PublishPackets], batch: Batch, identifiers: U16) -> bytes:
     """Messages that differ in more than their heads."""
     numbers = identifiers.tolist() if len(identifiers) else itertools.repeat(0)
-    headers = itertools.repeat(None) if load.headers is None else load.headers
+    headers = itertools.repeat(None) if batch.headers is None else batch.headers
     # Two columns may have no end, so the shortest one decides.
     return b"".join(
         itertools.chain.from_iterable(
             packets[route].pieces(body, number, own)
             for body, route, number, own in zip(
-                load.bodies(), load.routes.tolist(), numbers, headers, strict=False
+                bodies_of(batch), batch.route.tolist(), numbers, headers, strict=False
             )
         )
     )
-
-
-class OutcomeRows:
-    """Outcomes that decoders write; shared by the lanes of one agent."""
-
-    def __init__(self) -> None:
-        self.rows: Rows = np.zeros(_FIRST_OUTCOMES, OUTCOME_DTYPE)
-        self.count = 0
-        self._spare: Rows = np.zeros(_FIRST_OUTCOMES, OUTCOME_DTYPE)
-        self._nothing = no_outcomes()
-
-    def make_room(self, rows: int) -> None:
-        """Let at least so many more rows fit. `rows` may be another array afterwards."""
-        wanted = self.count + rows
-        if wanted > len(self.rows):
-            larger = np.zeros(max(wanted, 2 * len(self.rows)), OUTCOME_DTYPE)
-            larger[: self.count] = self.rows[: self.count]
-            self.rows = larger
-
-    def take(self) -> Outcomes:
-        """What was collected; its rows are written over after the next call."""
-        if not self.count:
-            return self._nothing
-        taken = Outcomes(self.rows[: self.count])
-        self.rows, self._spare, self.count = self._spare, self.rows, 0
-        return taken
 
 
 class InFlight(PacketReader):
@@ -194,10 +177,10 @@ class InFlight(PacketReader):
         """`limit`: most messages in flight; 0 without acknowledgements."""
         self._limit = limit
         self._outcomes = outcomes
-        self._window: Rows = np.zeros(limit + 1, codec.WINDOW_DTYPE)
-        self._window["free"][:limit] = np.arange(1, limit + 1)
-        self._state = np.zeros(1, codec.IN_FLIGHT_DTYPE)
-        self._state["lane"] = lane
+        self._window: I64 = np.zeros((limit + 1, codec.WINDOW_WORDS), np.int64)
+        self._window[:limit, codec.FREE] = np.arange(1, limit + 1)
+        self._state: I64 = np.zeros(codec.IN_FLIGHT_WORDS, np.int64)
+        self._state[codec.WINDOW_LANE] = lane
         self._identifiers: U16 = np.zeros(limit, np.uint16)
         self._answers: U8 = np.zeros(_MOST_ANSWERS * codec.ACK_BYTES, np.uint8)
         self._is_full = False
@@ -219,7 +202,7 @@ class InFlight(PacketReader):
         room = self._limit - self._count
         return 0 if self._is_full and room < self._enough else room
 
-    def sent(self, heads: U8) -> U16:
+    def sent(self, heads: Envelopes) -> U16:
         """The identifiers to send these messages with, whose envelopes are given as bytes; none
         where there are no acknowledgements. Good until the next call."""
         if not self._limit:
@@ -238,7 +221,7 @@ class InFlight(PacketReader):
             outcomes = self._outcomes
             outcomes.make_room(self._count)
             outcomes.count = codec.abandon_all(
-                at_ns, self._state, self._window, outcomes.rows, outcomes.count
+                at_ns, self._state, self._window, outcomes.words, outcomes.count
             )
             self._count = 0
 
@@ -254,7 +237,7 @@ class InFlight(PacketReader):
                 at_ns,
                 self._state,
                 self._window,
-                outcomes.rows,
+                outcomes.words,
                 before,
                 self._answers,
                 answered,
@@ -274,7 +257,7 @@ class InFlight(PacketReader):
                     break
                 at = done
             else:
-                raise malformed(self._state[0])
+                raise malformed(int(self._state[codec.WINDOW_ERROR]))
         if answered:
             self._answer(answered)
         return int(at)
@@ -359,10 +342,10 @@ class MqttProducers(SendingLanes[ProducerLane, MqttConnection, MqttConnection]):
     def _allowed(self, lane: ProducerLane) -> int:
         return 0 if lane.is_lost else lane.in_flight.room
 
-    def _write(self, lane: ProducerLane, load: Load) -> None:
+    def _write(self, lane: ProducerLane, batch: Batch) -> None:
         # Noted before it is written: a write that fails abandons what was noted.
-        identifiers = lane.in_flight.sent(load.rows)
-        lane.connection.send(self._writer.data(lane.packets, load, identifiers))
+        identifiers = lane.in_flight.sent(batch.head)
+        lane.connection.send(self._writer.data(lane.packets, batch, identifiers))
 
     # -- for the agent -----------------------------------------------------------------------------
 
@@ -385,6 +368,6 @@ class MqttProducers(SendingLanes[ProducerLane, MqttConnection, MqttConnection]):
 @warm_up
 def _compile() -> None:
     in_flight = InFlight(0, 1, OutcomeRows())
-    in_flight.sent(np.zeros((1, ENVELOPE_BYTES), np.uint8))
+    in_flight.sent(empty_envelopes(1))
     in_flight.parse(ReadBuffer(1), 0, 0)
     in_flight.abandon(0)

@@ -1,19 +1,33 @@
-"""Messages received, collected in rows. Pure."""
+"""Messages received and outcomes, collected in rows that kernels write. Pure.
+
+A kernel gets rows as words of eight bytes: numba takes 30 ns to pass an array of integers and 85 to
+pass one of a structured type, and decoding one message takes less than that. Only `put_received`
+and `put_outcome` know where the fields of RECEIVED_DTYPE and OUTCOME_DTYPE are in them.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from bench_spark.config.sections import LARGEST_BODY_BYTES
-from bench_spark.core.envelope import leading_envelopes
-from bench_spark.transports.base import (
+from bench_spark.core.envelope import ENVELOPE_BYTES, leading_envelopes
+from bench_spark.core.kernels import kernel
+from bench_spark.transports.batches import (
+    I64,
+    OUTCOME_DTYPE,
     RECEIVED_DTYPE,
+    U8,
     Headers,
+    Outcomes,
     Part,
     Received,
+    Rows,
+    no_outcomes,
     nothing_received,
 )
-from bench_spark.transports.batches import U8, Rows
+from bench_spark.transports.sockets.message_block import Int
 
 Row = tuple[int, int, int, int, int, int, bytes, Headers]
 """When, lane, route, delivery tag, redelivered (a bit), size, body, headers."""
@@ -40,37 +54,158 @@ class ReadBuffer:
         self.array: U8 = np.frombuffer(self.raw, np.uint8)
 
 
-class Arrivals:
-    """Rows that decoders write into. Shared by the lanes of one agent: a thousand lanes with a
-    message each make one batch.
+HEAD_WORDS = 4
+"""Of an envelope."""
 
-    A kernel writes `rows[count:]` in place and the caller moves `count` on. Where bodies or headers
-    are wanted, one is appended to `bodies` or `headers` for every row.
+
+_U1, _U2, _U3, _U4, _U5, _U6, _U7 = map(np.uint64, range(1, 8))
+
+
+@kernel
+def le64(data: U8, at: Int) -> Int:
+    """The little-endian number in eight bytes. A view would take as long as ten of these; and an
+    index without a sign is not looked at for being counted from the end."""
+    i = np.uint64(at)
+    return (
+        np.int64(data[i])
+        | np.int64(data[i + _U1]) << 8
+        | np.int64(data[i + _U2]) << 16
+        | np.int64(data[i + _U3]) << 24
+        | np.int64(data[i + _U4]) << 32
+        | np.int64(data[i + _U5]) << 40
+        | np.int64(data[i + _U6]) << 48
+        | np.int64(data[i + _U7]) << 56
+    )
+
+
+@kernel
+def take_head(data: U8, at: Int, size: Int, state: I64, head_at: Int) -> None:
+    """Copy the beginning of a body of that size, which is at least as long as an envelope or all
+    there, as four words; what it lacks is zeros."""
+    if size >= ENVELOPE_BYTES:
+        for place in range(HEAD_WORDS):
+            state[head_at + place] = le64(data, at + 8 * place)
+        return
+    for place in range(HEAD_WORDS):
+        state[head_at + place] = 0
+    for place in range(size):
+        state[head_at + place // 8] |= np.int64(data[at + place]) << 8 * (place % 8)
+
+
+@kernel
+def put_received(
+    words: I64,
+    row: Int,
+    at_ns: Int,
+    tag: Int,
+    head: I64,
+    head_at: Int,
+    lane: Int,
+    size: Int,
+    route: Int,
+    redelivered: Int,
+) -> None:
+    """Write a row of RECEIVED_DTYPE, whose head is four words from `head_at` on."""
+    words[row, 0] = at_ns
+    words[row, 1] = tag
+    for place in range(HEAD_WORDS):
+        words[row, 2 + place] = head[head_at + place]
+    words[row, 6] = lane | size << 32
+    words[row, 7] = route << 32 | redelivered << 48
+
+
+@kernel
+def put_outcome(
+    words: I64, row: Int, at_ns: Int, kind: Int, lane: Int, ring: I64, slot: Int
+) -> None:
+    """Write a row of OUTCOME_DTYPE, whose head is in a ring: behind the first word of a slot."""
+    words[row, 0] = at_ns
+    for place in range(HEAD_WORDS):
+        words[row, 1 + place] = ring[slot, 1 + place]
+    words[row, 5] = lane | kind << 32
+
+
+@kernel
+def put_head(heads: Rows, number: Int, ring: I64, slot: Int) -> None:
+    """Write an envelope as the words behind the first one of a slot."""
+    head = heads[number]
+    ring[slot, 1] = np.int64(head["sent_ns"])
+    ring[slot, 2] = np.int64(head["intended_ns"])
+    ring[slot, 3] = np.int64(head["sequence"])
+    ring[slot, 4] = np.int64(head["producer"]) | np.int64(head["run_tag"]) << 32
+
+
+class RowBuffer:
+    """Rows of one type, twice: those that were taken last stay as they are until the next time.
+
+    A kernel writes `words[count:]` in place, and the caller moves `count` on.
     """
 
-    def __init__(self, want: frozenset[Part], most_bytes: int = MOST_BYTES) -> None:
-        """`most_bytes`: of a body. Whoever announces a larger one is no peer of this run, and its
-        connection ends before any of it is collected."""
-        self.most_bytes = most_bytes
-        self.wants_bodies = Part.BODY in want
-        self.wants_headers = Part.HEADERS in want
-        self.rows: Rows = np.zeros(_FIRST_ROWS, RECEIVED_DTYPE)
+    def __init__(self, dtype: np.dtype[Any]) -> None:
         self.count = 0
-        self.bodies: list[bytes] = []
-        self.headers: list[Headers] = []
-        self._spare: Rows = np.zeros(_FIRST_ROWS, RECEIVED_DTYPE)
-        self._nothing = nothing_received()
+        self.rows: Rows = np.zeros(_FIRST_ROWS, dtype)
+        self.words = _as_words(self.rows)
+        self._spare_rows: Rows = np.zeros(_FIRST_ROWS, dtype)
+        self._spare_words = _as_words(self._spare_rows)
 
     def __bool__(self) -> bool:
         return self.count > 0
 
     def make_room(self, rows: int) -> None:
-        """Let at least so many more rows fit. `rows` may be another array afterwards."""
+        """Let at least so many more rows fit. `rows` and `words` may be others afterwards."""
         wanted = self.count + rows
         if wanted > len(self.rows):
-            larger = np.zeros(max(wanted, 2 * len(self.rows)), RECEIVED_DTYPE)
+            larger = np.zeros(max(wanted, 2 * len(self.rows)), self.rows.dtype)
             larger[: self.count] = self.rows[: self.count]
-            self.rows = larger
+            self.rows, self.words = larger, _as_words(larger)
+
+    def add(self, rows: Rows) -> None:
+        self.make_room(len(rows))
+        self.rows[self.count : self.count + len(rows)] = rows
+        self.count += len(rows)
+
+    def take_rows(self) -> Rows:
+        """What was collected; written over after the next call."""
+        taken = self.rows[: self.count]
+        self.rows, self._spare_rows = self._spare_rows, self.rows
+        self.words, self._spare_words = self._spare_words, self.words
+        self.count = 0
+        return taken
+
+
+def _as_words(rows: Rows) -> I64:
+    return rows.view(np.int64).reshape(len(rows), -1)
+
+
+class OutcomeRows(RowBuffer):
+    """Outcomes that decoders write. Shared by the lanes of one agent."""
+
+    def __init__(self) -> None:
+        super().__init__(OUTCOME_DTYPE)
+        self._nothing = no_outcomes()
+
+    def take(self) -> Outcomes:
+        return Outcomes(self.take_rows()) if self.count else self._nothing
+
+
+class Arrivals(RowBuffer):
+    """Messages that decoders write. Shared by the lanes of one agent: a thousand lanes with a
+    message each make one batch.
+
+    Where bodies or headers are wanted, one is appended to `bodies` or `headers` for every row.
+    """
+
+    def __init__(self, want: frozenset[Part], most_bytes: int = MOST_BYTES) -> None:
+        """`most_bytes`: of a body. Whoever announces a larger one is no peer of this run, and its
+        connection ends before any of it is collected."""
+        super().__init__(RECEIVED_DTYPE)
+        self.most_bytes = most_bytes
+        self.wants_bodies = Part.BODY in want
+        self.wants_headers = Part.HEADERS in want
+        self.bodies: list[bytes] = []
+        self.headers: list[Headers] = []
+        self._wants_more = self.wants_bodies or self.wants_headers
+        self._nothing = nothing_received()
 
     def add_row(self, row: Row) -> None:
         """One message, in the order of `Row`; of its body at least the envelope."""
@@ -85,9 +220,7 @@ class Arrivals:
             self.headers.append(headers)
 
     def add_run(self, run: Received) -> None:
-        self.make_room(len(run))
-        self.rows[self.count : self.count + len(run)] = run.rows
-        self.count += len(run)
+        self.add(run.rows)
         self.bodies += run.bodies or ()
         self.headers += run.headers or ()
 
@@ -95,14 +228,12 @@ class Arrivals:
         """What was collected; its rows are written over after the next call."""
         if not self.count:
             return self._nothing
-        received = Received(
-            self.rows[: self.count],
-            bodies=self.bodies if self.wants_bodies else None,
-            headers=self.headers if self.wants_headers else None,
+        if not self._wants_more:
+            return Received(self.take_rows())
+        bodies, headers = self.bodies, self.headers
+        self.bodies, self.headers = [], []
+        return Received(
+            self.take_rows(),
+            bodies=bodies if self.wants_bodies else None,
+            headers=headers if self.wants_headers else None,
         )
-        self.rows, self._spare, self.count = self._spare, self.rows, 0
-        if self.wants_bodies:
-            self.bodies = []
-        if self.wants_headers:
-            self.headers = []
-        return received

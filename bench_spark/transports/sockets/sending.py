@@ -3,91 +3,48 @@ once is kept, at most one write's worth, and until that has gone the lane takes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
 
-from bench_spark.core.envelope import Envelopes, envelope_bytes
-from bench_spark.transports.base import (
-    I64,
-    U8,
-    U16,
-    Batch,
-    Headers,
-    Producers,
-    Tails,
-    common_tail_bytes,
-    each_tail,
-    tails_at,
-)
+from bench_spark.core.envelope import envelope_bytes
+from bench_spark.transports.base import Producers
+from bench_spark.transports.batches import I64, U8, Batch, Tails, common_tail_bytes, each_tail
 from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.sockets.lanes import Lanes, LaneT
 from bench_spark.transports.sockets.line import DialogueT, OpenedT
+from bench_spark.transports.sockets.message_block import NO_TAILS
 
 WRITE_BYTES = 256 * 1024
 """Messages written to a lane at once, and the most that may wait there for its socket."""
 
 
-@dataclass(slots=True)  # one for every send: frozen it would take three times as long to make
-class Load:
-    """A batch in the order in which it is written."""
+def is_alike(batch: Batch) -> bool:
+    """Whether all have heads, are of one size, and have no headers of their own."""
+    tails = type(batch.tail)
+    return batch.headers is None and batch.head_bytes > 0 and (tails is bytes or tails is _ARRAY)
 
-    heads: Envelopes
-    rows: U8
-    """The same heads as bytes."""
-    routes: U16
-    tails: Tails
-    head_bytes: int
-    headers: Sequence[Headers] | None = None
 
-    @classmethod
-    def of(cls, batch: Batch, order: I64 | None = None) -> Load:
-        heads, routes, tails, headers = batch.head, batch.route, batch.tail, batch.headers
-        if order is not None:
-            heads, routes = heads[order], routes[order]
-            tails = tails_at(tails, order)
-            if headers is not None:
-                headers = [headers[place] for place in order.tolist()]
-        return cls(heads, envelope_bytes(heads), routes, tails, batch.head_bytes, headers)
+def shared_and_own_tails(tails: Tails) -> tuple[bytes, U8]:
+    """Of messages that are alike: the tail of all, or zeros that their own are written over; and a
+    row for each, where they differ."""
+    if isinstance(tails, bytes):
+        return tails, NO_TAILS
+    assert isinstance(tails, np.ndarray)
+    return _zeros(tails.shape[1]), tails
 
-    @property
-    def is_of_one_kind(self) -> bool:
-        """Whether all have heads, are of one size, and have no headers of their own."""
-        is_of_one_size = common_tail_bytes(self.tails) is not None
-        return is_of_one_size and self.headers is None and self.head_bytes > 0
 
-    @property
-    def shared_tail(self) -> bytes:
-        """With messages of one kind: their tail, or zeros that theirs are to be written over."""
-        if isinstance(self.tails, bytes):
-            return self.tails
-        return _zeros(common_tail_bytes(self.tails) or 0)
+def bodies_of(batch: Batch) -> list[bytes]:
+    tails = each_tail(batch.tail)
+    if not batch.head_bytes:
+        return [tail for tail, _ in zip(tails, batch.head, strict=False)]
+    heads = envelope_bytes(batch.head)[:, : batch.head_bytes]
+    # A tail that all share has no end, so the heads decide.
+    return [head.tobytes() + tail for head, tail in zip(heads, tails, strict=False)]
 
-    @property
-    def own_tails(self) -> U8 | None:
-        """With messages of one kind: a row for each, where they differ."""
-        return self.tails if isinstance(self.tails, np.ndarray) else None
 
-    def bodies(self) -> list[bytes]:
-        tails = each_tail(self.tails)
-        if not self.head_bytes:
-            return [tail for tail, _ in zip(tails, self.rows, strict=False)]
-        heads = self.rows[:, : self.head_bytes]
-        # A tail that all share has no end, so the heads decide.
-        return [head.tobytes() + tail for head, tail in zip(heads, tails, strict=False)]
-
-    def part(self, start: int, end: int) -> Load:
-        """Some of these messages (views, no copies of heads)."""
-        return Load(
-            self.heads[start:end],
-            self.rows[start:end],
-            self.routes[start:end],
-            self.tails if isinstance(self.tails, bytes) else self.tails[start:end],
-            self.head_bytes,
-            None if self.headers is None else self.headers[start:end],
-        )
+_ARRAY = np.ndarray
 
 
 @lru_cache(maxsize=4)
@@ -103,7 +60,7 @@ class SendingLanes(Lanes[LaneT, DialogueT, OpenedT], Producers):
         """How many messages the broker lets the lane send now, whatever its socket takes."""
         raise NotImplementedError
 
-    def _write(self, lane: LaneT, load: Load) -> None:
+    def _write(self, lane: LaneT, batch: Batch) -> None:
         """Hand these messages to the lane's socket."""
         raise NotImplementedError
 
@@ -138,15 +95,16 @@ class SendingLanes(Lanes[LaneT, DialogueT, OpenedT], Producers):
         room = self._room(lane)
         if room <= 0:
             return 0
-        load = Load.of(batch)
-        portions = _Portions(batch)
+        count, portions = len(batch), _Portions(batch)
+        if room >= count and portions.end(0, count) == count:
+            self._write(lane, batch)
+            return count
         accepted = 0
-        while room > 0 and accepted < len(batch):
-            end = portions.end(accepted, min(len(batch), accepted + room))
-            is_whole = end - accepted == len(batch)
-            self._write(lane, load if is_whole else load.part(accepted, end))
+        while room > 0 and accepted < count:
+            end = portions.end(accepted, min(count, accepted + room))
+            self._write(lane, batch.part(accepted, end))
             accepted = end
-            room = 0 if accepted == len(batch) else self._room(lane)
+            room = 0 if accepted == count else self._room(lane)
         return accepted
 
     def _send_by_lane(self, batch: Batch) -> int:
@@ -162,12 +120,12 @@ class SendingLanes(Lanes[LaneT, DialogueT, OpenedT], Producers):
                 accepted = min(accepted, int(groups.order[start + room]))
         if not accepted:
             return 0
-        load = Load.of(batch, groups.order)
+        ordered = batch.at(groups.order)
         for number, start, end in groups:
             if accepted < len(batch):
                 end = start + int(groups.order[start:end].searchsorted(accepted))
             if end > start:
-                self._write(self._opened[number], load.part(start, end))
+                self._write(self._opened[number], ordered.part(start, end))
         return accepted
 
 

@@ -14,11 +14,18 @@ from bench_spark.config.protocols import Tcp
 from bench_spark.core.envelope import ENVELOPE_BYTES, leading_envelopes
 from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.base import HEAD_ONLY, U8, Received
-from bench_spark.transports.batches import RECEIVED_DTYPE, Rows
-from bench_spark.transports.message_block import Int, MessageBlock, Template, read_envelope
-from bench_spark.transports.sockets.arrivals import NO_HEADERS, Arrivals, ReadBuffer, too_large
-from bench_spark.transports.sockets.sending import Load
+from bench_spark.transports.batches import HEAD_ONLY, I64, U8, Batch, Received
+from bench_spark.transports.sockets.arrivals import (
+    HEAD_WORDS,
+    NO_HEADERS,
+    Arrivals,
+    ReadBuffer,
+    put_received,
+    take_head,
+    too_large,
+)
+from bench_spark.transports.sockets.message_block import Int, MessageBlock, Template
+from bench_spark.transports.sockets.sending import bodies_of, is_alike, shared_and_own_tails
 from bench_spark.transports.sockets.wire import Unreadable
 
 LINE_END = b"\n"
@@ -38,26 +45,18 @@ PAYLOAD: Final = 4
 _LONGEST_LENGTH: Final = 1 << 48
 """No length is read further, however many bytes it has."""
 
-FRAME_STATE_DTYPE = np.dtype(
-    [
-        ("row", RECEIVED_DTYPE),
-        ("most_bytes", "<i8"),
-        ("missing_bytes", "<i8"),
-        ("piece_at", "<i8"),
-        ("is_inside", "<i8"),
-        ("wants_bodies", "<i8"),
-        ("length_bytes", "<i8"),
-        ("is_little_endian", "<i8"),
-    ]
-)
-"""What a decoder knows from one read to the next: the message whose body comes."""
+_LANE, _MOST_BYTES, _LENGTH_BYTES, _IS_LITTLE_ENDIAN, _WANTS_BODIES = range(5)
+_IS_INSIDE, _SIZE, _MISSING_BYTES, _PIECE_AT, _HEAD = range(5, 10)
+_STATE_WORDS: Final = _HEAD + HEAD_WORDS
+"""What a decoder knows from one read to the next: what never changes, and the message whose body
+comes."""
 
 
 # -- the way out -----------------------------------------------------------------------------------
 
 
 class Framing(Protocol):
-    def data(self, load: Load) -> bytes | memoryview:
+    def data(self, batch: Batch) -> bytes | memoryview:
         """The bytes of these messages, good until the next call. Raises ConfigurationError for one
         that cannot be sent."""
 
@@ -88,11 +87,12 @@ class LengthFraming:
             )
         return size.to_bytes(self._width, self._order)
 
-    def data(self, load: Load) -> bytes | memoryview:
-        if load.is_of_one_kind:
-            template = self._template_for(load.shared_tail, load.head_bytes)
-            return self._block.messages(template, load.rows, load.own_tails)
-        bodies = load.bodies()
+    def data(self, batch: Batch) -> bytes | memoryview:
+        if is_alike(batch):
+            tail, tails = shared_and_own_tails(batch.tail)
+            template = self._template_for(tail, batch.head_bytes)
+            return self._block.messages(template, batch.head, tails)
+        bodies = bodies_of(batch)
         lengths = map(self.length, map(len, bodies))
         return b"".join(itertools.chain.from_iterable(zip(lengths, bodies, strict=True)))
 
@@ -108,17 +108,17 @@ class LengthFraming:
 
 
 class LineFraming:
-    def data(self, load: Load) -> bytes:
-        bodies = load.bodies()
+    def data(self, batch: Batch) -> bytes:
+        bodies = bodies_of(batch)
         data = LINE_END.join(bodies) + LINE_END
         # Counted once for all: looking into each would take longer than putting them together.
         if data.count(LINE_END) != len(bodies):
-            self._refuse(load, bodies)
+            self._refuse(batch, bodies)
         return data
 
     @staticmethod
-    def _refuse(load: Load, bodies: list[bytes]) -> None:
-        for head, body in zip(load.heads, bodies, strict=True):
+    def _refuse(batch: Batch, bodies: list[bytes]) -> None:
+        for head, body in zip(batch.head, bodies, strict=True):
             if LINE_END in body:
                 raise ConfigurationError(
                     f"tcp.framing: line: message {head['sequence']} of producer "
@@ -157,41 +157,38 @@ def read_size(data: U8, at: Int, width: Int, is_little_endian: Int) -> Int:
 
 @kernel
 def decode_frames(
-    data: U8, at: Int, end: Int, at_ns: Int, state: Rows, rows: Rows, count: Int
+    data: U8, at: Int, end: Int, at_ns: Int, state: I64, words: I64, count: Int
 ) -> tuple[Int, Int, Int]:
-    """Decode messages into `rows` from `count` on. Returns where it stopped, `count` and why."""
-    now = state[0]
-    row = now["row"]
+    """Decode messages into the rows from `count` on. Returns where it stopped, `count` and why."""
     while True:
-        if count >= len(rows):
+        if count >= len(words):
             return at, count, FULL
-        if now["is_inside"]:
-            if now["missing_bytes"] and at >= end:
+        if state[_IS_INSIDE]:
+            if state[_MISSING_BYTES] and at >= end:
                 return at, count, MORE
-            taken = min(np.int64(now["missing_bytes"]), end - at)
-            now["piece_at"] = at
-            now["missing_bytes"] -= taken
+            taken = min(state[_MISSING_BYTES], end - at)
+            state[_PIECE_AT] = at
+            state[_MISSING_BYTES] -= taken
             at += taken
-            if not now["missing_bytes"]:
-                now["is_inside"] = 0
-                row["received_ns"] = at_ns
-                rows[count] = row
+            if not state[_MISSING_BYTES]:
+                state[_IS_INSIDE] = 0
+                put_received(words, count, at_ns, 0, state, _HEAD, state[_LANE], state[_SIZE], 0, 0)
                 count += 1
-            if now["wants_bodies"]:
+            if state[_WANTS_BODIES]:
                 return at, count, PAYLOAD
             continue
-        body_at = at + np.int64(now["length_bytes"])
+        body_at = at + state[_LENGTH_BYTES]
         if body_at > end:
             return at, count, MORE
-        size = read_size(data, at, now["length_bytes"], now["is_little_endian"])
-        if size > now["most_bytes"]:
+        size = read_size(data, at, state[_LENGTH_BYTES], state[_IS_LITTLE_ENDIAN])
+        if size > state[_MOST_BYTES]:
             return at, count, MALFORMED
         head_end = body_at + min(size, ENVELOPE_BYTES)
         if head_end > end:
             return at, count, MORE
-        row["size"] = size
-        read_envelope(data, body_at, head_end, row["head"])
-        now["missing_bytes"], now["is_inside"] = size, 1
+        state[_SIZE] = size
+        take_head(data, body_at, size, state, _HEAD)
+        state[_MISSING_BYTES], state[_IS_INSIDE] = size, 1
         at = body_at
 
 
@@ -202,13 +199,12 @@ class LengthParser:
         self._arrivals = arrivals
         self._tcp = tcp
         self._pieces: list[bytes] = []
-        self._state = np.zeros(1, FRAME_STATE_DTYPE)
-        self._now = self._state[0]
-        self._now["row"]["lane"] = lane
-        self._now["most_bytes"] = arrivals.most_bytes
-        self._now["length_bytes"] = tcp.length_bytes
-        self._now["is_little_endian"] = tcp.byte_order == "little"
-        self._now["wants_bodies"] = arrivals.wants_bodies or arrivals.wants_headers
+        self._state: I64 = np.zeros(_STATE_WORDS, np.int64)
+        self._state[_LANE] = lane
+        self._state[_MOST_BYTES] = arrivals.most_bytes
+        self._state[_LENGTH_BYTES] = tcp.length_bytes
+        self._state[_IS_LITTLE_ENDIAN] = tcp.byte_order == "little"
+        self._state[_WANTS_BODIES] = arrivals.wants_bodies or arrivals.wants_headers
 
     def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
         at = 0
@@ -216,7 +212,7 @@ class LengthParser:
         while True:
             before = arrivals.count
             at, arrivals.count, why = decode_frames(
-                buffer.array, at, end, at_ns, self._state, arrivals.rows, before
+                buffer.array, at, end, at_ns, self._state, arrivals.words, before
             )
             if why == MORE:
                 return int(at)
@@ -232,7 +228,7 @@ class LengthParser:
     def _keep_piece(self, raw: bytearray, at: int, is_complete: bool) -> None:
         arrivals = self._arrivals
         if arrivals.wants_bodies:
-            self._pieces.append(bytes(raw[self._now["piece_at"] : at]))
+            self._pieces.append(bytes(raw[self._state[_PIECE_AT] : at]))
         if is_complete:
             body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
             self._pieces = []

@@ -15,17 +15,8 @@ from bench_spark.config.models import Scenario
 from bench_spark.config.protocols import Tcp
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.base import (
-    HEAD_ONLY,
-    BrokerFacts,
-    Consumers,
-    Lane,
-    Outcomes,
-    Part,
-    Received,
-    TransportContext,
-    no_outcomes,
-)
+from bench_spark.transports.base import BrokerFacts, Consumers, Lane, TransportContext
+from bench_spark.transports.batches import HEAD_ONLY, Batch, Outcomes, Part, Received, no_outcomes
 from bench_spark.transports.sockets import places
 from bench_spark.transports.sockets.addressed import AddressedTransport
 from bench_spark.transports.sockets.arrivals import Arrivals, ReadBuffer
@@ -37,7 +28,7 @@ from bench_spark.transports.sockets.places import Places
 from bench_spark.transports.sockets.plain import PlainProtocol, PlainWire
 from bench_spark.transports.sockets.receiving import ReceivingLanes
 from bench_spark.transports.sockets.reopening import ReopeningRule
-from bench_spark.transports.sockets.sending import Load, SendingLanes
+from bench_spark.transports.sockets.sending import SendingLanes
 from bench_spark.transports.tcp import KIND
 from bench_spark.transports.tcp.framing import Parser, framing_of, parser_of, size_limit
 
@@ -148,8 +139,8 @@ class TcpProducers(SendingLanes[TcpLane, TcpConnection, TcpConnection]):
     def _allowed(self, lane: TcpLane) -> int:
         return 0 if lane.is_lost else sys.maxsize
 
-    def _write(self, lane: TcpLane, load: Load) -> None:
-        lane.connection.send(self._framing.data(load))
+    def _write(self, lane: TcpLane, batch: Batch) -> None:
+        lane.connection.send(self._framing.data(batch))
 
     def commit(self) -> None:
         """There are no transactions."""

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bench_spark.config.keys import all_keys
 from bench_spark.config.loader import load_broker, load_scenario
 from bench_spark.config.models import Scenario
+from bench_spark.config.problems import all_keys
 from bench_spark.errors import ConfigurationError
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from bench_spark.config.broker import Broker
 from bench_spark.config.fields import Section
-from bench_spark.config.keys import all_keys
 from bench_spark.config.models import Scenario
+from bench_spark.config.problems import all_keys
 from bench_spark.config.reference import reference_markdown
 from bench_spark.config.suite_file import SuiteFile
 

@@ -8,8 +8,7 @@ import pytest
 from suite_texts import errors_in
 
 from bench_spark.config.models import Scenario
-from bench_spark.config.suite_axes import MOST_VALUES
-from bench_spark.config.suite_loader import MOST_TRIALS
+from bench_spark.config.suite_loader import MOST_TRIALS, MOST_VALUES
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from bench_spark.config.broker import Broker
-from bench_spark.config.keys import all_keys
 from bench_spark.config.models import Scenario
+from bench_spark.config.problems import all_keys
 from bench_spark.importers.tables import TABLES, with_tables
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "coming-from.md"

@@ -32,7 +32,7 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.amqp.parsing import BadFrame, Parser
-from bench_spark.transports.base import OutcomeKind
+from bench_spark.transports.batches import OutcomeKind
 from bench_spark.transports.sockets.arrivals import ReadBuffer
 
 CHANNEL, SENT = 1, 300
@@ -72,7 +72,7 @@ class Ledger:
         self.confirms = Confirms(0, FRAMING, ConfirmTerms(limit, False), self._outcomes)
 
     def send(self, made: Envelopes) -> None:
-        self.confirms.sent(envelope_bytes(made), ENVELOPE_BYTES)
+        self.confirms.sent(made, ENVELOPE_BYTES)
 
     def settled(self, tag: int, multiple: bool) -> list[int]:
         self.confirms.acked(tag, multiple, 1)
@@ -202,7 +202,7 @@ def test_what_is_settled_leaves_the_ring() -> None:
         ledger.send(heads(first, 50))
         for tag in range(first, first + 50):
             assert settled(ledger, tag, multiple=False) == [tag]
-    assert len(ledger.confirms._ring) < 2000, "memory for what is open, not for all that ever was"
+    assert len(ledger.confirms.ring) < 2000, "memory for what is open, not for all that ever was"
 
 
 # -- streams ---------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def summary(outcomes: OutcomeRows) -> list[tuple[int, OutcomeKind, int]]:
 def confirms_of(sent: int, may_return: bool) -> tuple[Confirms, OutcomeRows]:
     outcomes = OutcomeRows()
     confirms = Confirms(0, FRAMING, ConfirmTerms(10**6, may_return), outcomes)
-    confirms.sent(envelope_bytes(heads(1, sent)), ENVELOPE_BYTES)
+    confirms.sent(heads(1, sent), ENVELOPE_BYTES)
     return confirms, outcomes
 
 
@@ -355,7 +355,7 @@ def settlement(
     sink = OutcomeRows()
     made = Confirms(3, FRAMING, ConfirmTerms(confirms, may_return), sink)
     heads = stamped(4)
-    made.sent(envelope_bytes(heads), ENVELOPE_BYTES)
+    made.sent(heads, ENVELOPE_BYTES)
     return made, sink, heads
 
 
@@ -370,7 +370,7 @@ def test_an_ack_confirms_with_the_lane_and_the_time_it_was_read() -> None:
 @pytest.mark.parametrize("head_bytes", [8, 32])
 def test_a_return_followed_by_its_ack_counts_as_returned_only(head_bytes: int) -> None:
     lane, sink, heads = settlement()
-    lane.sent(envelope_bytes(stamped(0)), head_bytes)
+    lane.sent(stamped(0), head_bytes)
     lane.returned(body(heads, 1, head_bytes), at_ns=5)
     assert settled_so_far(sink) == []
     lane.acked(4, multiple=True, at_ns=6)

@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
+from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms
+from bench_spark.transports.amqp.frames import Framing
 from bench_spark.transports.amqp.key_choice import KeyChoice
 from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
-from bench_spark.transports.base import U8
+from bench_spark.transports.batches import U8, Batch
+from bench_spark.transports.sockets.arrivals import OutcomeRows
 from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
-from bench_spark.transports.sockets.sending import Load
 
 FRAME_MAX = 4096
 
@@ -39,6 +41,11 @@ def frames(
         frame_max=FRAME_MAX,
         headers=headers,
     )
+
+
+def confirms(limit: int = 0) -> Confirms:
+    terms = ConfirmTerms(limit, may_return=False)
+    return Confirms(0, Framing(5, FRAME_MAX), terms, OutcomeRows())
 
 
 def heads(count: int) -> Envelopes:
@@ -100,9 +107,9 @@ def test_exchange_key_flags_and_delivery_mode_are_as_asked(
 
 def load_of(
     made: Envelopes, tails: bytes | U8, head_bytes: int = 32, routes: list[int] | None = None
-) -> Load:
+) -> Batch:
     places = np.array(routes or [0] * len(made), np.uint16)
-    return Load(made, envelope_bytes(made), places, tails, head_bytes)
+    return Batch(np.zeros(len(made), np.uint32), made, tails, places, head_bytes=head_bytes)
 
 
 TAIL_SIZES = [0, 1, 80, FRAME_MAX - 8 - 32, FRAME_MAX - 8 - 31, 2 * FRAME_MAX, 3 * (FRAME_MAX - 8)]
@@ -123,7 +130,8 @@ def test_a_batch_is_as_many_messages_with_these_heads_and_tails(
         tails = chance.integers(0, 256, (count, tail_bytes), np.uint8)
         shared = tails[0].tobytes()
         load = load_of(made, tails if has_own_tails else shared, head_bytes)
-        bodies = [one.body for one in published(bytes(writer.write([frames()], load)))]
+        written = bytes(writer.write([frames()], load, confirms()))
+        bodies = [one.body for one in published(written)]
         assert bodies == [
             row.tobytes()[:head_bytes] + (tail.tobytes() if has_own_tails else shared)
             for row, tail in zip(envelope_bytes(made), tails, strict=True)
@@ -142,7 +150,8 @@ def test_messages_for_several_destinations_are_written_in_their_order(
     made = heads(len(routes))
     tails = np.random.default_rng(2).integers(0, 256, (len(routes), tail_bytes), np.uint8)
     load = load_of(made, tails if has_own_tails else bytes(tail_bytes), routes=routes)
-    messages = published(bytes(MessageWriter(may_return=False).write(of_routes, load)))
+    written = MessageWriter(may_return=False).write(of_routes, load, confirms())
+    messages = published(bytes(written))
     assert [one.method.routing_key for one in messages] == [keys[route] for route in routes]
     rows = envelope_bytes(made)
     assert [one.body for one in messages] == [
@@ -154,7 +163,9 @@ def test_messages_for_several_destinations_are_written_in_their_order(
 def test_a_batch_larger_than_all_before_it_is_written_whole() -> None:
     writer = MessageWriter(may_return=False)
     for size in (100, 3_000_000, 100):
-        messages = published(bytes(writer.write([frames()], load_of(heads(2), bytes(size)))))
+        messages = published(
+            bytes(writer.write([frames()], load_of(heads(2), bytes(size)), confirms()))
+        )
         assert [len(one.body) for one in messages] == [32 + size] * 2
 
 
@@ -162,8 +173,9 @@ def test_bodies_of_any_size_are_written_one_by_one() -> None:
     tails = [b"x" * size for size in (0, 1, 100, 2 * FRAME_MAX)]
     made = heads(len(tails))
     places = np.zeros(len(tails), np.uint16)
-    load = Load(made, envelope_bytes(made), places, tails, 32)
-    messages = published(bytes(MessageWriter(may_return=False).write([frames()], load)))
+    load = Batch(np.zeros(len(made), np.uint32), made, tails, places)
+    written = MessageWriter(may_return=False).write([frames()], load, confirms())
+    messages = published(bytes(written))
     assert [one.body[32:] for one in messages] == tails
 
 
@@ -171,7 +183,7 @@ def test_bodies_of_any_size_are_written_one_by_one() -> None:
 def test_headers_are_in_every_message(size: int) -> None:
     headers = {"kind": "order", "urgent": True, "pages": 3}
     written = MessageWriter(may_return=False).write(
-        [frames(headers=headers)], load_of(heads(3), bytes(size))
+        [frames(headers=headers)], load_of(heads(3), bytes(size)), confirms()
     )
     messages = published(bytes(written))
     assert [one.properties.headers for one in messages] == [headers] * 3
@@ -188,7 +200,9 @@ def test_messages_have_the_chosen_routing_keys(keys: int, count: int, producer: 
     one_key = frames(key=f"schlüssel.{0:0{digits}d}")
     expected = [f"schlüssel.{number:0{digits}d}" for number in choice.numbers(made).tolist()]
     writer = MessageWriter(may_return=False)
-    written = bytes(writer.write([one_key], load_of(made, b"tail"), choice.digits(made)))
+    written = bytes(
+        writer.write([one_key], load_of(made, b"tail"), confirms(), choice.digits(made))
+    )
     assert [one.method.routing_key for one in published(written)] == expected
     singly = b"".join(
         one_key.message(head.tobytes() + b"tail", row.tobytes())

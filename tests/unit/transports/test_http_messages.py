@@ -10,9 +10,9 @@ from pydantic import SecretStr, ValidationError
 
 from bench_spark.config.broker import Credentials
 from bench_spark.config.protocols import Http
-from bench_spark.core.envelope import empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import empty_envelopes
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.base import Headers, OutcomeKind
+from bench_spark.transports.batches import Batch, Headers, OutcomeKind
 from bench_spark.transports.http.messages import (
     LONGEST_HEAD_BYTES,
     BadMessage,
@@ -27,7 +27,6 @@ from bench_spark.transports.http.messages import (
 from bench_spark.transports.http.producers import Answered, Unanswered
 from bench_spark.transports.sockets.arrivals import ReadBuffer
 from bench_spark.transports.sockets.places import Place
-from bench_spark.transports.sockets.sending import Load
 
 PLACE = Place.by_scheme("http://user:secret@example.org:8080/in?to=1")
 NOBODY = Credentials()
@@ -38,10 +37,11 @@ def frames(http: Http | None = None, credentials: Credentials = NOBODY) -> Reque
     return RequestFrames(http or Http(), PLACE, credentials)
 
 
-def load(bodies: list[bytes], headers: list[Headers] | None = None) -> Load:
+def load(bodies: list[bytes], headers: list[Headers] | None = None) -> Batch:
     heads = empty_envelopes(len(bodies))
     routes = np.zeros(len(bodies), np.uint16)
-    return Load(heads, envelope_bytes(heads), routes, bodies, 0, headers)
+    lanes = np.zeros(len(heads), np.uint32)
+    return Batch(lanes, heads, bodies, routes, head_bytes=0, headers=headers)
 
 
 class Reader:

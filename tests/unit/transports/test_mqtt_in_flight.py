@@ -8,17 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bench_spark.core.envelope import empty_envelopes, envelope_bytes
-from bench_spark.transports.base import U8
+from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.producers import InFlight, OutcomeRows
 from bench_spark.transports.sockets.arrivals import ReadBuffer
 
 
-def heads(first: int, count: int) -> U8:
+def heads(first: int, count: int) -> Envelopes:
     made = empty_envelopes(count)
     made["sequence"] = np.arange(first, first + count)
-    return envelope_bytes(made)
+    return made
 
 
 class Ledger(InFlight):

@@ -6,17 +6,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.core.envelope import empty_envelopes, envelope_bytes
-from bench_spark.transports.base import Tails
-from bench_spark.transports.message_block import NO_IDENTIFIERS
+from bench_spark.core.envelope import empty_envelopes
+from bench_spark.transports.batches import Batch, Tails
 from bench_spark.transports.mqtt.producers import PacketWriter, PublishPackets
-from bench_spark.transports.sockets.sending import Load
+from bench_spark.transports.sockets.message_block import NO_IDENTIFIERS
+from bench_spark.transports.sockets.sending import bodies_of
 
 TOPICS = ("a", "bench/run/10", "t" * 200)
 
 
 @st.composite
-def loads(draw: st.DrawFn) -> Load:
+def loads(draw: st.DrawFn) -> Batch:
     count = draw(st.integers(1, 40))
     heads = empty_envelopes(count)
     heads["sequence"] = np.arange(count) + draw(st.integers(0, 1 << 60))
@@ -37,7 +37,8 @@ def loads(draw: st.DrawFn) -> Load:
         case 3:
             tails = [random.bytes(int(one)) for one in random.integers(0, 300, count)]
     head_bytes = draw(st.sampled_from((32, 32, 8, 0)))
-    return Load(heads, envelope_bytes(heads), np.array(routes, np.uint16), tails, head_bytes)
+    lanes = np.zeros(len(heads), np.uint32)
+    return Batch(lanes, heads, tails, np.array(routes, np.uint16), head_bytes=head_bytes)
 
 
 @settings(deadline=None)
@@ -45,18 +46,18 @@ def loads(draw: st.DrawFn) -> Load:
     st.lists(loads(), min_size=1, max_size=5), st.sampled_from(("3.1.1", "5")), st.integers(0, 2)
 )
 def test_a_batch_is_what_its_messages_would_be_one_by_one(
-    batches: list[Load], version: str, qos: int
+    batches: list[Batch], version: str, qos: int
 ) -> None:
     packets = [PublishPackets(version, topic, qos, False) for topic in TOPICS]
     writer = PacketWriter()
     for load in batches:
         identifiers = NO_IDENTIFIERS
         if qos:
-            identifiers = np.arange(300, 300 + len(load.heads), dtype=np.uint16)
-        numbers = identifiers.tolist() or [0] * len(load.heads)
+            identifiers = np.arange(300, 300 + len(load.head), dtype=np.uint16)
+        numbers = identifiers.tolist() or [0] * len(load.head)
         assert bytes(writer.data(packets, load, identifiers)) == b"".join(
             packets[route].message(body, number)
             for body, route, number in zip(
-                load.bodies(), load.routes.tolist(), numbers, strict=True
+                bodies_of(load), load.route.tolist(), numbers, strict=True
             )
         )

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from bench_spark.config.protocols import Tcp
 from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.base import HEAD_ONLY, Part
+from bench_spark.transports.batches import HEAD_ONLY, Batch, Part
 from bench_spark.transports.sockets.arrivals import MOST_BYTES, Arrivals, ReadBuffer
-from bench_spark.transports.sockets.sending import Load
+from bench_spark.transports.sockets.sending import bodies_of
 from bench_spark.transports.sockets.wire import Unreadable
 from bench_spark.transports.tcp.framing import LONGEST_REST_BYTES, framing_of, parser_of
 
@@ -30,9 +30,10 @@ def heads(count: int) -> Envelopes:
     return made
 
 
-def load(tails: bytes | list[bytes], count: int, head_bytes: int = 0) -> Load:
+def load(tails: bytes | list[bytes], count: int, head_bytes: int = 0) -> Batch:
     made = heads(count)
-    return Load(made, envelope_bytes(made), np.zeros(count, np.uint16), tails, head_bytes)
+    lanes, routes = np.zeros(count, np.uint32), np.zeros(count, np.uint16)
+    return Batch(lanes, made, tails, routes, head_bytes=head_bytes)
 
 
 class Reader:
@@ -88,10 +89,10 @@ def test_messages_have_their_heads_whether_or_not_bodies_are_kept(
         both.append(reader.arrivals.take())
     for received in both:
         rows = envelope_bytes(received.head)
-        assert np.array_equal(rows[:, :head_bytes], sent.rows[:, :head_bytes])
+        assert np.array_equal(rows[:, :head_bytes], envelope_bytes(sent.head)[:, :head_bytes])
         assert set(received.size.tolist()) == {head_bytes + tail_bytes}
     assert both[0].bodies is None
-    assert list(both[1].bodies or ()) == sent.bodies()
+    assert list(both[1].bodies or ()) == bodies_of(sent)
 
 
 def test_a_body_with_a_line_feed_is_refused_by_its_number_and_place() -> None:
@@ -133,9 +134,9 @@ def test_padding_of_each_message_and_of_all_come_in_any_order(
         sent = load(bytes(tail_bytes), count, head_bytes)
         if is_own:
             own = random.integers(0, 256, (count, tail_bytes), np.uint8)
-            sent = dataclasses.replace(sent, tails=own)
+            sent = dataclasses.replace(sent, tail=own)
         length = (head_bytes + tail_bytes).to_bytes(4)
-        assert bytes(framing.data(sent)) == b"".join(length + body for body in sent.bodies())
+        assert bytes(framing.data(sent)) == b"".join(length + body for body in bodies_of(sent))
 
 
 @settings(deadline=None)

@@ -10,42 +10,38 @@ from typing import Any
 
 import numpy as np
 
-from bench_spark.core.envelope import ENVELOPE_BYTES
+from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes
 from bench_spark.core.kernels import kernel, warm_up
-from bench_spark.transports.base import I64, U8, U16
+from bench_spark.transports.batches import I64, U8, U16, Rows
 
 Int = Any
 """Of Python or numpy: kernels run compiled and uncompiled."""
 
 NO_IDENTIFIERS: U16 = np.zeros(0, np.uint16)
-_NO_TAILS: U8 = np.zeros((0, 0), np.uint8)
+NO_TAILS: U8 = np.zeros((0, 0), np.uint8)
+"""Where messages have no tails of their own."""
 
 
 @kernel
-def little_endian(data: U8, at: Int, end: Int, width: Int) -> Int:
-    """An integer of at most `width` bytes; those from `end` on are zeros."""
-    value = np.uint64(0)
-    for place in range(min(width, end - at)):
-        value |= np.uint64(data[at + place]) << np.uint64(8 * place)
-    return value
-
-
-@kernel
-def read_envelope(data: U8, at: Int, end: Int, head: Any) -> None:
-    """Write the envelope that begins here into a record; bytes from `end` on are zeros."""
-    if end - at >= ENVELOPE_BYTES:
-        words = data[at : at + ENVELOPE_BYTES].view(np.uint64)
-        head["sent_ns"] = words[0]
-        head["intended_ns"] = words[1]
-        head["sequence"] = words[2]
-        head["producer"] = words[3] & np.uint64(0xFFFFFFFF)
-        head["run_tag"] = words[3] >> np.uint64(32)
+def put_envelope(out: U8, head: Any) -> None:
+    """Write an envelope, or what `out` takes of its beginning."""
+    if len(out) == ENVELOPE_BYTES:
+        words = out.view(np.uint64)
+        words[0] = head["sent_ns"]
+        words[1] = head["intended_ns"]
+        words[2] = head["sequence"]
+        words[3] = np.uint64(head["producer"]) | np.uint64(head["run_tag"]) << np.uint64(32)
         return
-    head["sent_ns"] = little_endian(data, at, end, 8)
-    head["intended_ns"] = little_endian(data, at + 8, end, 8)
-    head["sequence"] = little_endian(data, at + 16, end, 8)
-    head["producer"] = little_endian(data, at + 24, end, 4)
-    head["run_tag"] = little_endian(data, at + 28, end, 4)
+    for place in range(len(out)):
+        field = place // 8
+        word = np.uint64(head["sent_ns"])
+        if field == 1:
+            word = np.uint64(head["intended_ns"])
+        elif field == 2:
+            word = np.uint64(head["sequence"])
+        elif field == 3:
+            word = np.uint64(head["producer"]) | np.uint64(head["run_tag"]) << np.uint64(32)
+        out[place] = word >> np.uint64(8 * (place % 8)) & np.uint64(255)
 
 
 @kernel
@@ -59,7 +55,7 @@ def copy_bytes(target: U8, at: Int, source: U8, first: Int, count: Int) -> None:
 @kernel
 def write_messages(
     template: U8,
-    heads: U8,
+    heads: Rows,
     tails: U8,
     identifiers: U16,
     out: U8,
@@ -76,7 +72,7 @@ def write_messages(
         at = message * size
         if message >= filled:
             copy_bytes(out, at, template, 0, size)
-        copy_bytes(out, at + head_at, heads[message], 0, head_bytes)
+        put_envelope(out[at + head_at : at + tail_at], heads[message])
         if len(tails):
             copy_bytes(out, at + tail_at, tails[message], 0, size - tail_at)
         if len(identifiers):
@@ -86,7 +82,9 @@ def write_messages(
 
 
 @kernel
-def write_mixed(templates: U8, places: I64, heads: U8, tails: U8, out: U8, head_bytes: Int) -> Int:
+def write_mixed(
+    templates: U8, places: I64, heads: Rows, tails: U8, out: U8, head_bytes: Int
+) -> Int:
     """Write a message for each head from a template of its own. `places`: where that begins, its
     size, where in it head and identifier are, and the identifier or 0. Returns where they end."""
     at = np.int64(0)
@@ -94,7 +92,7 @@ def write_mixed(templates: U8, places: I64, heads: U8, tails: U8, out: U8, head_
         place = places[message]
         size, head_at, identifier_at, identifier = place[1], place[2], place[3], place[4]
         copy_bytes(out, at, templates, place[0], size)
-        copy_bytes(out, at + head_at, heads[message], 0, head_bytes)
+        put_envelope(out[at + head_at : at + head_at + head_bytes], heads[message])
         tail_at = head_at + head_bytes
         if len(tails):
             copy_bytes(out, at + tail_at, tails[message], 0, size - tail_at)
@@ -154,22 +152,22 @@ class MessageBlock:
     def messages(
         self,
         template: Template,
-        heads: U8,
-        tails: U8 | None = None,
+        heads: Envelopes,
+        tails: U8 = NO_TAILS,
         identifiers: U16 = NO_IDENTIFIERS,
     ) -> memoryview:
-        """A message for each head, with a tail of its own where `tails` are given; good until the
+        """A message for each head, with a tail of its own where there are `tails`; good until the
         next call."""
-        if template is not self._template or (tails is None and self._has_own_tails):
+        count, has_own_tails = len(heads), tails is not NO_TAILS
+        if template is not self._template or (self._has_own_tails and not has_own_tails):
             self._template, self._filled = template, 0
-        self._has_own_tails = tails is not None
-        count = len(heads)
+        self._has_own_tails = has_own_tails
         needed = count * len(template.data)
         self._make_room(needed)
         write_messages(
             template.data,
             heads,
-            _NO_TAILS if tails is None else _of_one_type(tails),
+            _of_one_type(tails) if has_own_tails else tails,
             identifiers,
             self._out,
             self._filled,
@@ -177,11 +175,12 @@ class MessageBlock:
             template.head_bytes,
             template.identifier_at,
         )
-        self._filled = max(self._filled, count)
+        if count > self._filled:
+            self._filled = count
         return self._view[:needed]
 
     def mixed(
-        self, templates: Templates, routes: U16, heads: U8, tails: U8 | None, identifiers: U16
+        self, templates: Templates, routes: U16, heads: Envelopes, tails: U8, identifiers: U16
     ) -> memoryview:
         """The same, each by the template of its route."""
         self._template = None
@@ -189,7 +188,7 @@ class MessageBlock:
         if len(identifiers):
             places[:, 4] = identifiers
         self._make_room(int(places[:, 1].sum()))
-        own_tails = _NO_TAILS if tails is None else _of_one_type(tails)
+        own_tails = _of_one_type(tails)
         head_bytes = templates.head_bytes
         end = write_mixed(templates.data, places, heads, own_tails, self._out, head_bytes)
         return self._view[:end]
@@ -211,6 +210,6 @@ def _of_one_type(rows: U8) -> U8:
 @warm_up
 def _compile() -> None:
     block, template = MessageBlock(), Template.of(b"", ENVELOPE_BYTES, b"")
-    heads = np.zeros((1, ENVELOPE_BYTES), np.uint8)
+    heads = empty_envelopes(1)
     block.messages(template, heads)
-    block.mixed(Templates([template]), np.zeros(1, np.uint16), heads, None, NO_IDENTIFIERS)
+    block.mixed(Templates([template]), np.zeros(1, np.uint16), heads, NO_TAILS, NO_IDENTIFIERS)
