@@ -38,7 +38,7 @@ from bench_spark.transports.amqp.deliveries import ConsumerTags, Deliveries
 from bench_spark.transports.amqp.frames import Framing, body_frame, header_frame, method_frame
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
-from bench_spark.transports.base import HEAD_ONLY, Batch, Received, each_tail
+from bench_spark.transports.batches import HEAD_ONLY, Batch, Received, each_tail
 from bench_spark.transports.sockets.arrivals import Arrivals, OutcomeRows, ReadBuffer
 
 CHANNEL, FRAME_MAX = 1, 131_072

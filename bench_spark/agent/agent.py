@@ -49,7 +49,6 @@ from bench_spark.load_course import timeline_of
 from bench_spark.plan import Assignment
 from bench_spark.process import ThreadErrors, own_thread_errors, unexpected
 from bench_spark.transports.base import (
-    I64,
     Consumers,
     Destination,
     OpeningPace,
@@ -58,6 +57,7 @@ from bench_spark.transports.base import (
     Subscription,
     Transport,
 )
+from bench_spark.transports.batches import I64
 
 
 def closing_report(serving: Serving, instruments: Instruments) -> tuple[dict[str, Any], bytes]:

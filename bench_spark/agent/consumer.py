@@ -24,7 +24,7 @@ from bench_spark.agent.payload import Bodies
 from bench_spark.agent.producer import NoRequests, Requests
 from bench_spark.config.sections import Consumer
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.transports.base import I64, Received, joined
+from bench_spark.transports.batches import I64, Received, joined
 
 NEVER_NS = 2**62
 

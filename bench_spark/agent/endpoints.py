@@ -22,25 +22,27 @@ from bench_spark.errors import BenchError, error_of_kind
 from bench_spark.plan import Assignment, Member
 from bench_spark.process import make_room_for
 from bench_spark.transports.base import (
-    HEAD_ONLY,
-    Batch,
     Capabilities,
     Consumers,
     Destination,
     Lane,
     OpeningPace,
-    Outcomes,
     Producers,
-    Received,
     Signal,
     Subscription,
     Transport,
     TransportContext,
     alone,
+)
+from bench_spark.transports.batches import (
+    HEAD_ONLY,
+    Batch,
+    Outcomes,
+    Received,
     joined,
     joined_outcomes,
 )
-from bench_spark.transports.base import Part as MessagePart
+from bench_spark.transports.batches import Part as MessagePart
 from bench_spark.transports.registry import kind_of, make_transport
 
 Opened = TypeVar("Opened", Producers, Consumers)

@@ -25,7 +25,7 @@ from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import foreign_stamps
 from bench_spark.core.hdr import shape_for
 from bench_spark.plan import Assignment
-from bench_spark.transports.base import I64
+from bench_spark.transports.batches import I64
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,7 @@ from bench_spark.config.sections import Message
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.core.random_bytes import RandomBytes, RandomRows
-from bench_spark.transports.base import (
-    HEAD_ONLY,
-    U8,
-    Batch,
-    Outcomes,
-    Part,
-    Received,
-    Tails,
-)
+from bench_spark.transports.batches import HEAD_ONLY, U8, Batch, Outcomes, Part, Received, Tails
 
 NEVER_NS = 2**63 - 1
 

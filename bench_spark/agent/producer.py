@@ -24,7 +24,7 @@ from bench_spark.agent.timeline import WARMUP
 from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.plan import Assignment
-from bench_spark.transports.base import Batch, OutcomeKind
+from bench_spark.transports.batches import Batch, OutcomeKind
 
 REFUSED_WAIT_NS = 5_000_000
 """How long to wait, at most, for a full socket or a full backlog: both wake the loop when they have

@@ -27,7 +27,7 @@ from bench_spark.data.records import ColumnRecords, MadeRecords, RecordFiles
 from bench_spark.data.scanning import RecordSource
 from bench_spark.errors import RunError
 from bench_spark.plan import Assignment
-from bench_spark.transports.base import (
+from bench_spark.transports.batches import (
     I64,
     U32,
     Batch,

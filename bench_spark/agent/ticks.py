@@ -15,7 +15,7 @@ from bench_spark.agent.pacing import Pacing
 from bench_spark.agent.protocol import EventRow
 from bench_spark.agent.recorder import Recorder
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
-from bench_spark.transports.base import I64
+from bench_spark.transports.batches import I64
 
 
 class TickRows:

@@ -24,7 +24,7 @@ from bench_spark.core.envelope import ENVELOPE_DTYPE, Envelopes
 from bench_spark.core.sequences import plausible
 from bench_spark.errors import BenchError, RunError
 from bench_spark.process import watched
-from bench_spark.transports.base import Batch, OutcomeKind, Outcomes, Received
+from bench_spark.transports.batches import Batch, OutcomeKind, Outcomes, Received
 
 CHUNK_ROWS = 65_536
 FILE_CHUNKS = 3

@@ -35,73 +35,8 @@ from bench_spark.config.models import Scenario
 from bench_spark.config.sections import LARGEST_BODY_BYTES
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import RunError
-from bench_spark.transports.batches import (
-    HEAD_ONLY,
-    I64,
-    OUTCOME_DTYPE,
-    RECEIVED_DTYPE,
-    U8,
-    U16,
-    U32,
-    Batch,
-    Bool,
-    Headers,
-    OutcomeKind,
-    Outcomes,
-    Part,
-    Received,
-    Tails,
-    common_tail_bytes,
-    each_tail,
-    joined,
-    joined_outcomes,
-    no_outcomes,
-    nothing_received,
-    tails_at,
-)
+from bench_spark.transports.batches import HEAD_ONLY, Batch, Outcomes, Part, Received
 from bench_spark.transports.leftovers import NothingLeft, Sweeper
-
-__all__ = [
-    "HEAD_ONLY",
-    "I64",
-    "OPENED_TOGETHER",
-    "OUTCOME_DTYPE",
-    "RECEIVED_DTYPE",
-    "U8",
-    "U16",
-    "U32",
-    "Batch",
-    "Bool",
-    "BrokerFacts",
-    "Capabilities",
-    "Consumers",
-    "Destination",
-    "Headers",
-    "Lane",
-    "OpeningPace",
-    "OutcomeKind",
-    "Outcomes",
-    "Part",
-    "Producers",
-    "Received",
-    "Signal",
-    "SignalKind",
-    "SizeLimit",
-    "Subscription",
-    "Tails",
-    "Transport",
-    "TransportContext",
-    "TransportKind",
-    "alone",
-    "common_tail_bytes",
-    "each_tail",
-    "joined",
-    "joined_outcomes",
-    "no_outcomes",
-    "nothing_received",
-    "tails_at",
-]
-"""The whole contract, so that a transport needs to look nowhere else."""
 
 
 @dataclass(frozen=True)

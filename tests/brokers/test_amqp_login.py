@@ -45,13 +45,8 @@ from bench_spark.errors import (
     LoginRefused,
 )
 from bench_spark.transports.amqp import handover
-from bench_spark.transports.base import (
-    Consumers,
-    Destination,
-    OutcomeKind,
-    Producers,
-    SignalKind,
-)
+from bench_spark.transports.base import Consumers, Destination, Producers, SignalKind
+from bench_spark.transports.batches import OutcomeKind
 
 # -- what a broker cannot do -----------------------------------------------------------------------
 

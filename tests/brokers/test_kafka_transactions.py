@@ -36,15 +36,8 @@ from contract import (
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.transports.base import (
-    Destination,
-    Headers,
-    OutcomeKind,
-    Part,
-    Producers,
-    Signal,
-    SignalKind,
-)
+from bench_spark.transports.base import Destination, Producers, Signal, SignalKind
+from bench_spark.transports.batches import Headers, OutcomeKind, Part
 from bench_spark.transports.kafka.transactions import TransactionalProducers
 
 

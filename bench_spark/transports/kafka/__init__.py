@@ -21,12 +21,12 @@ from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.transports.base import (
     Capabilities,
-    Part,
     SizeLimit,
     Transport,
     TransportContext,
     TransportKind,
 )
+from bench_spark.transports.batches import Part
 from bench_spark.transports.leftovers import Sweeper
 
 

@@ -30,7 +30,7 @@ from confluent_kafka.admin import AdminClient
 from bench_spark.core.clock import NowNs
 from bench_spark.core.envelope import leading_envelopes
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.base import I64, RECEIVED_DTYPE, Part
+from bench_spark.transports.batches import I64, RECEIVED_DTYPE, Part
 from bench_spark.transports.kafka.librdkafka import (
     CONSUMER,
     ERROR_CALLBACK,

@@ -47,14 +47,8 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused, BrokerUnreachable
-from bench_spark.transports.base import (
-    Consumers,
-    Lane,
-    OpeningPace,
-    Part,
-    Received,
-    nothing_received,
-)
+from bench_spark.transports.base import Consumers, Lane, OpeningPace
+from bench_spark.transports.batches import Part, Received, nothing_received
 from bench_spark.transports.kafka.client_pool import (
     ClientPool,
     Health,

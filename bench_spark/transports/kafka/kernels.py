@@ -23,8 +23,7 @@ from numba.extending import intrinsic
 from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, empty_envelopes
 from bench_spark.core.kernels import kernel_without_lock as kernel
 from bench_spark.core.kernels import warm_up
-from bench_spark.transports.base import I64
-from bench_spark.transports.batches import OUTCOME_DTYPE, RECEIVED_DTYPE
+from bench_spark.transports.batches import I64, OUTCOME_DTYPE, RECEIVED_DTYPE
 from bench_spark.transports.kafka.librdkafka import MESSAGE_DTYPE, NotUsable, library
 
 Records = npt.NDArray[Any]

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from confluent_kafka import KafkaError
 
-from bench_spark.transports.base import (
+from bench_spark.transports.batches import (
     I64,
+    OUTCOME_DTYPE,
     RECEIVED_DTYPE,
     U8,
     Batch,
@@ -24,9 +25,9 @@ from bench_spark.transports.base import (
     OutcomeKind,
     Outcomes,
     Part,
+    Rows,
     no_outcomes,
 )
-from bench_spark.transports.batches import OUTCOME_DTYPE, Rows
 from bench_spark.transports.kafka.client_pool import Health
 from bench_spark.transports.kafka.kernels import (
     ERRORS,

@@ -25,16 +25,8 @@ from confluent_kafka import KafkaError
 
 from bench_spark.core.clock import NowNs
 from bench_spark.process import watched
-from bench_spark.transports.base import (
-    I64,
-    Batch,
-    Headers,
-    Lane,
-    Outcomes,
-    Producers,
-    Signal,
-    common_tail_bytes,
-)
+from bench_spark.transports.base import Lane, Producers, Signal
+from bench_spark.transports.batches import I64, Batch, Headers, Outcomes, common_tail_bytes
 from bench_spark.transports.kafka.client_pool import ClientPool, Health, Wakeup
 from bench_spark.transports.kafka.kernels import (
     GROUP_DTYPE,

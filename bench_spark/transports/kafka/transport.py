@@ -10,15 +10,14 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused, BrokerUnreachable
 from bench_spark.transports.base import (
-    HEAD_ONLY,
     BrokerFacts,
     Destination,
     Lane,
-    Part,
     Producers,
     Subscription,
     TransportContext,
 )
+from bench_spark.transports.batches import HEAD_ONLY, Part
 from bench_spark.transports.kafka import KIND
 from bench_spark.transports.kafka.cluster import Cluster, Left, Logs, summed
 from bench_spark.transports.kafka.consumer_clients import ConsumerClient, ShareClient

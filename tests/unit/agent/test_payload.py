@@ -10,7 +10,7 @@ import pytest
 from bench_spark.agent.payload import PaddedBodies, head_bytes
 from bench_spark.config.sections import Message
 from bench_spark.core.envelope import empty_envelopes
-from bench_spark.transports.base import U8, Batch, common_tail_bytes
+from bench_spark.transports.batches import U8, Batch, common_tail_bytes
 
 NO_BATCH = Batch(np.zeros(0, np.uint32), empty_envelopes(0), b"", np.zeros(0, np.uint16))
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bench_spark.agent.consumer import NEVER_NS, SlowConsumption
 from bench_spark.config.sections import Consumer
 from bench_spark.core.envelope import empty_envelopes
-from bench_spark.transports.base import Received
+from bench_spark.transports.batches import Received
 
 MS = 1_000_000
 

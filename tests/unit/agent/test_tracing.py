@@ -12,7 +12,7 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracer import MessageEvent, MessageFile, Rows, Tracer, TraceSetup
 from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.errors import StoreError
-from bench_spark.transports.base import Batch, OutcomeKind, Outcomes, Received
+from bench_spark.transports.batches import Batch, OutcomeKind, Outcomes, Received
 
 RUN_TAG = 7
 

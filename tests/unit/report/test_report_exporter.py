@@ -119,6 +119,6 @@ def test_an_endpoint_that_is_none_is_refused_before_anything_starts(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "steady", "--broker", "loopback", "--prometheus", text]) == 2
-    assert f"--prometheus: '{text}' is not allowed; allowed: PORT or HOST:PORT" in (
-        capsys.readouterr().err
-    )
+    is_number = text.isdigit()
+    rule = "allowed: a port from 1 to 65535" if is_number else "allowed: PORT or HOST:PORT"
+    assert f"--prometheus: '{text}' is not allowed; {rule}" in capsys.readouterr().err

@@ -23,7 +23,7 @@ from bench_spark.transports.amqp.frames import (
 )
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.wire import Wire, read_buffer
-from bench_spark.transports.base import HEAD_ONLY
+from bench_spark.transports.batches import HEAD_ONLY
 from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.loop import Loop
 

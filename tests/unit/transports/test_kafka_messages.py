@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import empty_envelopes
-from bench_spark.transports.base import HEAD_ONLY, I64, OutcomeKind, Part
+from bench_spark.transports.batches import HEAD_ONLY, I64, OutcomeKind, Part
 from bench_spark.transports.kafka import kernels, message_reader
 from bench_spark.transports.kafka.client_pool import Health, Wakeup
 from bench_spark.transports.kafka.kernels import IN_BODY, NOT_KEPT, PLACE_SHIFT
