@@ -96,7 +96,7 @@ def refuse_dynamic_allocation(session: str, settings: Mapping[str, str]) -> None
     is_on = settings.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
     if is_on and not settings.get("spark.master", "").startswith("local"):
         raise EnvironmentNotReady(
-            f"{session} has dynamic allocation on, with which Spark starts no barrier stage: give it "
+            f"{session} has dynamic allocation on, with which Spark starts no barrier stage: add "
             "--conf spark.dynamicAllocation.enabled=false and the number of executors, as in "
             "--conf spark.executor.instances=4"
         )

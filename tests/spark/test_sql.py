@@ -394,7 +394,7 @@ def test_tables_and_views_are_known_to_a_catalog_by_the_printed_statements(
         stored = filled.read("summary").num_rows
         assert stored
         assert beside.table("named.summary").count() == stored
-        assert beside.table("named.latency_spec").columns == spark_columns_of_the_view(
+        assert beside.table("named.latency_spec").columns == columns_of_the_view(
             spark, filled
         )
     finally:
@@ -403,5 +403,5 @@ def test_tables_and_views_are_known_to_a_catalog_by_the_printed_statements(
     assert filled.read("summary").num_rows == stored
 
 
-def spark_columns_of_the_view(spark: SparkSession, store: Store) -> list[str]:
+def columns_of_the_view(spark: SparkSession, store: Store) -> list[str]:
     return run_query(spark, store, "SELECT * FROM latency_spec LIMIT 0").column_names
