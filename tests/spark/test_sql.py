@@ -394,9 +394,7 @@ def test_tables_and_views_are_known_to_a_catalog_by_the_printed_statements(
         stored = filled.read("summary").num_rows
         assert stored
         assert beside.table("named.summary").count() == stored
-        assert beside.table("named.latency_spec").columns == columns_of_the_view(
-            spark, filled
-        )
+        assert beside.table("named.latency_spec").columns == columns_of_the_view(spark, filled)
     finally:
         beside.sql("USE default")
         beside.sql("DROP SCHEMA IF EXISTS named CASCADE")
