@@ -29,7 +29,7 @@ from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.data.records import DUE, RowFacts
 from bench_spark.data.scanning import mapped
 
-BATCH_NS = 500_000
+BATCH_NS = 750_000
 """Longest stretch of schedule sent in one go: the resolution of the intended send times."""
 
 OWED_WAIT_NS = 20_000_000

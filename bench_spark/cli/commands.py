@@ -204,6 +204,9 @@ class _Commands(dict[str, Any]):
     def items(self) -> Any:
         return [(name, self[name]) for name in self]
 
+    def values(self) -> Any:
+        return [self[name] for name in self]
+
     def _load(self, name: str) -> TyperCommand | TyperGroup:
         module, _, attribute = COMMANDS[name][0].partition(":")
         found = getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
