@@ -13,10 +13,9 @@ import pika.spec
 from bench_spark.transports.amqp.acks import U64, AckFrames
 from bench_spark.transports.amqp.connection import AmqpConnection
 from bench_spark.transports.amqp.deliveries import ConsumerTags, Deliveries
-from bench_spark.transports.amqp.frames import method_frame
+from bench_spark.transports.amqp.frames import Framing, method_frame
 from bench_spark.transports.amqp.lanes import AmqpLane, AmqpLanes, LaneTerms
 from bench_spark.transports.amqp.parsing import Parser
-from bench_spark.transports.amqp.protocol import OpenChannel
 from bench_spark.transports.amqp.transactions import AckTransactions
 from bench_spark.transports.base import Lane, Part, Received
 from bench_spark.transports.sockets import generations
@@ -34,7 +33,7 @@ COMMIT_SECONDS = 2.0
 """How long to wait, when all is over, for the broker to commit what was acknowledged last."""
 
 
-class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, OpenChannel]):
+class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, AmqpConnection]):
     def __init__(
         self, terms: LaneTerms, want: frozenset[Part], *, is_gathered: bool = False
     ) -> None:
@@ -47,7 +46,7 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, OpenChan
         self._acknowledged_unreported = 0
         self._idle_check_seconds = 0.0
         try:
-            super().__init__(terms)
+            super().__init__(terms, self._gathering)
         except BaseException:
             self._close_gathering()
             raise
@@ -61,8 +60,10 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, OpenChan
         self._begin_all("tx.select, basic.consume" if is_transacted else "basic.consume")
         self._ring_if_more()
 
-    def _make_parser(self, lane: AmqpLane, on_method: Callable[[Any], None]) -> Parser:
-        framing, arrivals = lane.handover.framing, self._arrivals
+    def _make_parser(
+        self, lane: AmqpLane, framing: Framing, on_method: Callable[[Any], None]
+    ) -> Parser:
+        arrivals = self._arrivals
         tag_mark = generations.mark(lane.generation)
         receiver = Deliveries(lane.number, framing, consumer_tags(lane.lane), arrivals, tag_mark)
         return Parser(framing, receiver, on_method, arrivals.most_bytes)
@@ -71,7 +72,7 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, OpenChan
         spec = pika.spec.Basic
         is_auto = self._amqp.ack == "auto"
         every = self._amqp.ack_every
-        frames = AckFrames(lane.handover.framing.channel, multiple=every > 1)
+        frames = AckFrames(lane.connection.framing.channel, multiple=every > 1)
         self._acks[lane.number] = _AckGroup(frames, every)
         if self._amqp.consumer_transaction:
             self._transactions[lane.number] = AckTransactions(
@@ -141,7 +142,7 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, OpenChan
     def _commit(self, lane: AmqpLane, is_partial: bool = False) -> None:
         tags = self._transactions[lane.number].begin(is_partial)
         if len(tags):
-            commit = method_frame(lane.handover.framing.channel, pika.spec.Tx.Commit())
+            commit = method_frame(lane.connection.framing.channel, pika.spec.Tx.Commit())
             lane.connection.send(bytes(self._acks[lane.number].frames.of(tags)) + commit)
 
     def _be_idle(self) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 import pika.spec
 
 from bench_spark.errors import BenchError
-from bench_spark.transports.amqp.connection import PASSING_CODES, AmqpConnection
-from bench_spark.transports.amqp.opening import (
+from bench_spark.transports.amqp.connection import (
+    PASSING_CODES,
     Access,
+    AmqpConnection,
+    AmqpProtocol,
     broker_answer,
-    open_channels,
-    refusal,
 )
-from bench_spark.transports.amqp.protocol import AmqpProtocol
+from bench_spark.transports.amqp.frames import header_frame, method_frame
 from bench_spark.transports.sockets.line import close_gracefully
 from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.opening import open_connections
@@ -47,12 +47,12 @@ class Control:
 
     def __init__(self, access: Access, patience_seconds: float | None = None) -> None:
         """`patience_seconds`: how long an answer may take, if not as long as a connection."""
-        self._access = access
+        self._protocol = AmqpProtocol(access)
         self._patience_seconds = patience_seconds or access.timeout_seconds
         self._loop = Loop()
         self._connection: AmqpConnection | None = None
-        self._channel: Any = None
         self._channel_end: Exception | None = None
+        self._answers: list[Any] = []
 
     def __enter__(self) -> Control:
         try:
@@ -69,34 +69,26 @@ class Control:
     @property
     def connection(self) -> AmqpConnection:
         if self._connection is None or self._connection.failure is not None:
-            self._connection = open_connections(AmqpProtocol(self._access), 1, self._loop)[0]
-            self._channel = None
+            [self._connection] = open_connections(self._protocol, 1, self._loop)
+            self._connection.on_method = self._answers.append
+            self._connection.on_end = self._on_channel_end
         return self._connection
 
-    def ask(self, method: str, what: str, **arguments: Any) -> Any:
-        """Call that method of pika's channel and return the broker's answer.
+    def ask(self, request: Any, what: str) -> Any:
+        """Send one of `pika.spec`'s methods and return the broker's answer to it.
 
         `what` names the request in errors. Raises Refused where the broker said no, and a
         PreflightError where it said nothing.
         """
-        channel = self._open()
-        connection = self.connection
-        answers: list[Any] = []
-        getattr(channel, method)(callback=answers.append, **arguments)
-        self._loop.run_until(lambda: answers or not channel.is_open, self._patience_seconds)
-        if answers:
-            return answers[0].method
-        waited_seconds = self._patience_seconds
-        error = refusal(self._access, connection, self._channel_end, what, waited_seconds)
-        answer = broker_answer(connection, self._channel_end)
-        if answer is None:
-            raise error
-        raise Refused(answer[0], error)
+        connection = self._open()
+        connection.send_method(request)
+        return self._await(connection, f"{request.NAME}Ok", what)
 
-    def exists(self, method: str, what: str, **arguments: Any) -> Any | None:
+    def exists(self, request: Any, what: str) -> Any | None:
         """The answer to a passive question; None where there is no such thing."""
+        request.passive = True
         try:
-            return self.ask(method, what, passive=True, **arguments)
+            return self.ask(request, what)
         except Refused as refused:
             if refused.code == NOT_FOUND:
                 return None
@@ -105,22 +97,53 @@ class Control:
     def publish(self, routing_key: str, *, immediate: bool) -> None:
         """Send an empty message to the default exchange; only what is asked next tells how that
         was received."""
-        self._open()._send_method(
-            pika.spec.Basic.Publish(routing_key=routing_key, immediate=immediate),
-            (pika.spec.BasicProperties(), b""),
-        )
+        connection = self._open()
+        channel = connection.framing.channel
+        method = pika.spec.Basic.Publish(routing_key=routing_key, immediate=immediate)
+        header = header_frame(channel, 0, pika.spec.BasicProperties())
+        connection.send(method_frame(channel, method) + header)
 
     def leave_channel(self) -> None:
         """What is asked next is asked on another channel: modes of a channel exclude each other."""
-        self._channel = None
+        connection = self._connection
+        if connection is not None and connection.is_open and connection.is_channel_open:
+            connection.close_channel()
+            self._loop.run_until(
+                lambda: not (connection.is_open and connection.is_channel_open),
+                self._patience_seconds,
+            )
 
-    def _open(self) -> Any:
+    def _open(self) -> AmqpConnection:
         connection = self.connection
-        if self._channel is None or not self._channel.is_open:
+        if not connection.is_channel_open:
             self._channel_end = None
-            [self._channel] = open_channels(self._access, [connection], self._loop)
-            self._channel.add_on_close_callback(self._on_channel_end)
-        return self._channel
+            connection.open_channel()
+            self._loop.run_until(
+                lambda: connection.is_channel_open or self._channel_end is not None,
+                self._protocol.access.timeout_seconds,
+            )
+            if not connection.is_channel_open:
+                raise self._protocol.refusal(connection, self._channel_end, "channel.open")
+        return connection
 
-    def _on_channel_end(self, _channel: Any, reason: Exception) -> None:
+    def _await(self, connection: AmqpConnection, name: str, what: str) -> Any:
+        answer: Any = None
+        while answer is None or name != answer.NAME:
+            self._loop.run_until(
+                lambda: self._answers or self._channel_end is not None, self._patience_seconds
+            )
+            if not self._answers:
+                self._refuse(connection, what)
+            answer = self._answers.pop(0)
+        return answer
+
+    def _refuse(self, connection: AmqpConnection, what: str) -> None:
+        failure, waited_seconds = self._channel_end, self._patience_seconds
+        error = self._protocol.refusal(connection, failure, what, waited_seconds)
+        answer = broker_answer(connection, failure)
+        if answer is None:
+            raise error
+        raise Refused(answer[0], error)
+
+    def _on_channel_end(self, reason: Exception) -> None:
         self._channel_end = reason

@@ -12,7 +12,7 @@ from typing import Any
 
 from bench_spark.config.broker import Broker
 from bench_spark.errors import BrokerRefused, BrokerUnreachable, LoginRefused
-from bench_spark.transports.amqp.opening import Access
+from bench_spark.transports.amqp.connection import Access
 from bench_spark.transports.direct_http import direct_opener
 
 _NOT_FOUND = 404
@@ -78,8 +78,7 @@ def _basic(parts: urllib.parse.SplitResult, access: Access) -> str:
     """The login in management_uri, if there is one, else the broker's own."""
     user, password = parts.username, parts.password
     if user is None:
-        credentials: Any = access.parameters.credentials
-        user, password = credentials.username, credentials.password
+        user, password = access.username, access.credentials.password
     else:
         user, password = urllib.parse.unquote(user), urllib.parse.unquote(password or "")
     return "Basic " + base64.b64encode(f"{user}:{password or ''}".encode()).decode()

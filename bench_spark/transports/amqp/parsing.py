@@ -20,6 +20,7 @@ from bench_spark.transports.amqp.frames import (
     BODY,
     DELIVER,
     END_MARK,
+    FOREIGN,
     FRAME_END,
     FRAME_EXTRA_BYTES,
     FRAME_KINDS,
@@ -105,6 +106,25 @@ class Receiver(Protocol):
 
     def on_content(self, content: Content, at_ns: int) -> None:
         """Such a message is complete."""
+
+
+class NoMessages:
+    """The receiver of a connection on which no message can come: everything is read here."""
+
+    is_within_message = False
+    missing_bytes = None
+
+    def decode(self, buffer: ReadBuffer, at: int, end: int, at_ns: int) -> tuple[int, int]:
+        return at, FOREIGN
+
+    def break_off(self) -> None:
+        """Nothing has begun."""
+
+    def begin_content(self, method_id: int, method: bytes) -> Content:
+        raise BadFrame("a message to somebody who has not asked for any")
+
+    def on_content(self, content: Content, at_ns: int) -> None:
+        """It never begins."""
 
 
 class Parser:

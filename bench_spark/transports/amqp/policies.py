@@ -14,9 +14,9 @@ from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.config.protocols import Amqp
 from bench_spark.errors import BrokerRefused, ConfigurationError, LoginRefused
+from bench_spark.transports.amqp.connection import Access
 from bench_spark.transports.amqp.management import Management, quoted
 from bench_spark.transports.amqp.naming import NUMBER_MARK
-from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.base import TransportContext
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pika
+import pika.spec
 
 from bench_spark.config.protocols import Amqp
-from bench_spark.errors import BrokerRefused, EnvironmentNotReady
-from bench_spark.transports.amqp import handover
+from bench_spark.errors import BrokerRefused
+from bench_spark.transports.amqp.connection import Access
 from bench_spark.transports.amqp.control import Control, Refused
-from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.base import BrokerFacts
 
 NO_QUEUE = "bench-spark-no-such-queue"
@@ -19,13 +19,11 @@ NO_QUEUE = "bench-spark-no-such-queue"
 
 
 CLIENT_LIBRARY = f"pika {pika.__version__}"
-"""For the result: pika opens the connections, and messages go past it."""
+"""For the result: pika encodes and decodes what is not a message."""
 
 
 def probe(access: Access, amqp: Amqp) -> BrokerFacts:
     """What the broker is and can do; raises where it cannot do what the scenario asks."""
-    if (obstacle := handover.obstacle()) is not None:
-        raise EnvironmentNotReady(obstacle)
     with Control(access) as control:
         facts = replace(_facts(control), client_library=CLIENT_LIBRARY)
         if amqp.immediate:
@@ -57,20 +55,19 @@ def probe(access: Access, amqp: Amqp) -> BrokerFacts:
 
 
 def _facts(control: Control) -> BrokerFacts:
-    connection = control.connection
-    properties = connection.server_properties or {}
+    properties = control.connection.server_properties
     product = _text(properties.get("product", "unknown"))
     capabilities = set()
-    if connection.advertised_capabilities.get("connection.blocked"):
+    if (properties.get("capabilities") or {}).get("connection.blocked"):
         capabilities.add("blocked_notification")
     # Qpid Broker-J takes an argument it does not know for a protocol error.
     if "qpid" not in product.lower():
         capabilities.add("queue_arguments")
     if product == "RabbitMQ":
         capabilities.add("policies")
-    if _is_granted(control, "confirm_delivery", "confirm.select", ack_nack_callback=_ignore):
+    if _is_granted(control, pika.spec.Confirm.Select(), "confirm.select"):
         capabilities.add("confirms")
-    if _is_granted(control, "tx_select", "tx.select"):
+    if _is_granted(control, pika.spec.Tx.Select(), "tx.select"):
         capabilities.add("transactions")
     return BrokerFacts(
         product=product,
@@ -87,7 +84,7 @@ def _try_immediate(control: Control, facts: BrokerFacts) -> None:
     control.publish(NO_QUEUE, immediate=True)
     try:
         # Answered behind the message: who has got this far has taken that.
-        control.ask("basic_qos", "basic.publish with immediate", prefetch_count=1)
+        control.ask(pika.spec.Basic.Qos(prefetch_count=1), "basic.publish with immediate")
     except Refused as refused:
         raise BrokerRefused(
             f"amqp.immediate: not supported by {facts.product} {facts.version}, which answered: "
@@ -95,17 +92,14 @@ def _try_immediate(control: Control, facts: BrokerFacts) -> None:
         ) from refused
 
 
-def _is_granted(control: Control, method: str, what: str, **arguments: Any) -> bool:
+def _is_granted(control: Control, request: Any, what: str) -> bool:
+    # Asking is the only way to know: Qpid Broker-J has confirms without saying so.
     control.leave_channel()
     try:
-        control.ask(method, what, **arguments)
+        control.ask(request, what)
     except Refused:
         return False
     return True
-
-
-def _ignore(_frame: Any) -> None:
-    """The probe publishes nothing, so nothing is ever confirmed to it."""
 
 
 def _text(value: Any) -> str:

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pika import spec
+
+from bench_spark.transports.amqp.connection import access_for
 from bench_spark.transports.amqp.control import NOT_FOUND, PRECONDITION_FAILED, Control, Refused
 from bench_spark.transports.amqp.layout import layout_for
 from bench_spark.transports.amqp.management import Management, quoted
-from bench_spark.transports.amqp.opening import access_for
 from bench_spark.transports.base import Destination, TransportContext
 from bench_spark.transports.leftovers import (
     PREFIX,
@@ -54,7 +56,7 @@ class AmqpSweeper:
             found += [
                 Leftover("exchange", name, run_id)
                 for name, run_id in names.exchanges.items()
-                if _exists(control, "exchange_declare", exchange=name) is not None
+                if _exists(control, spec.Exchange.Declare(exchange=name), name) is not None
             ]
         found += [Leftover("policy", name, run_id) for name, run_id in names.policies.items()]
         return with_their_runs(one for one in found if wanted.takes(one.run_id))
@@ -132,26 +134,23 @@ def _queues(control: Control, names: dict[str, str]) -> list[Leftover]:
 
 def _state(control: Control, queue: str) -> tuple[int, int] | None:
     """Messages and consumers of a queue; None if it is not there."""
-    answer = _exists(control, "queue_declare", queue=queue)
+    answer = _exists(control, spec.Queue.Declare(queue=queue), queue)
     return None if answer is None else (int(answer.message_count), int(answer.consumer_count))
 
 
-def _exists(control: Control, method: str, **arguments: str) -> Any | None:
-    [name] = arguments.values()
+def _exists(control: Control, request: Any, name: str) -> Any | None:
     try:
-        return control.exists(method, f"{method.replace('_', '.')} {name!r}", **arguments)
+        return control.exists(request, f"{request.NAME.lower()} {name!r}")
     except Refused as refused:
         raise refused.error from refused
 
 
 def _delete_unused(control: Control, one: Leftover) -> None:
+    request: Any = spec.Exchange.Delete(exchange=one.name, if_unused=True)
+    if one.kind == "queue":
+        request = spec.Queue.Delete(queue=one.name, if_unused=True)
     try:
-        control.ask(
-            f"{one.kind}_delete",
-            f"{one.kind}.delete {one.name!r}",
-            if_unused=True,
-            **{one.kind: one.name},
-        )
+        control.ask(request, f"{one.kind}.delete {one.name!r}")
     except Refused as refused:
         if refused.code not in (NOT_FOUND, PRECONDITION_FAILED):
             raise refused.error from refused

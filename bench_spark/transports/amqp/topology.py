@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pika import spec
+
 from bench_spark.errors import BrokerRefused, PreflightError
 from bench_spark.transports.amqp import naming
+from bench_spark.transports.amqp.connection import Access
 from bench_spark.transports.amqp.control import NOT_FOUND, PRECONDITION_FAILED, Control, Refused
 from bench_spark.transports.amqp.layout import Layout
-from bench_spark.transports.amqp.opening import Access
 from bench_spark.transports.base import Destination
 from bench_spark.transports.sockets.reopening import BeyondRestoring
 
@@ -128,48 +131,48 @@ class Topology:
             return
         what = f"exchange.declare {exchange.name!r}"
         # Qpid Broker-J compares the type even when only asked whether the exchange exists.
-        kind = {"exchange": exchange.name, "exchange_type": exchange.type}
-        if control.exists("exchange_declare", what, **kind) is None:
-            control.ask(
-                "exchange_declare", what, durable=exchange.durable, auto_delete=True, **kind
-            )
+        request = functools.partial(
+            spec.Exchange.Declare, exchange=exchange.name, type=exchange.type
+        )
+        if control.exists(request(), what) is None:
+            control.ask(request(durable=exchange.durable, auto_delete=True), what)
             self._made_exchange = True
         elif not exchange.name.startswith("amq."):
-            self._check_exchange(control, what, durable=exchange.durable, **kind)
+            self._check_exchange(control, what, request)
 
-    def _check_exchange(self, control: Control, what: str, **settings: Any) -> None:
+    def _check_exchange(self, control: Control, what: str, request: Callable[..., Any]) -> None:
         """Declaring again what exists is AMQP's way to ask whether it is what we think."""
+        durable = self._amqp.exchange.durable
         try:
-            control.ask("exchange_declare", what, auto_delete=True, **settings)
+            control.ask(request(durable=durable, auto_delete=True), what)
         except Refused as refused:
             if refused.code != PRECONDITION_FAILED:
                 raise
-            control.ask("exchange_declare", what, auto_delete=False, **settings)
+            control.ask(request(durable=durable, auto_delete=False), what)
 
     def _declare_queue(self, control: Control, destination: Destination) -> Destination:
         queue = self._amqp.queue
         name = naming.queue_name(self._amqp, self._run_id, destination.index)
         what = f"queue.declare {name!r}"
         existed = queue.name is not None and (
-            control.exists("queue_declare", what, queue=name) is not None
+            control.exists(spec.Queue.Declare(queue=name), what) is not None
         )
         if existed and not _DECLARED_SETTINGS & queue.model_fields_set:
             return replace(destination, name=name)
         # Declaring again what exists, with settings that the scenario insists on, changes nothing
         # and is AMQP's way to ask whether it has them.
-        answer = control.ask(
-            "queue_declare",
-            what,
+        request = spec.Queue.Declare(
             queue=name,
             durable=queue.durable,
             auto_delete=queue.auto_delete,
             arguments=dict(queue.arguments),
         )
+        answer = control.ask(request, what)
         return replace(destination, name=answer.queue, declared=not existed)
 
     def _find_queue(self, control: Control, destination: Destination) -> Destination:
         name = naming.queue_name(self._amqp, self._run_id, destination.index)
-        if control.exists("queue_declare", f"queue.declare {name!r}", queue=name) is None:
+        if control.exists(spec.Queue.Declare(queue=name), f"queue.declare {name!r}") is None:
             raise BrokerRefused(
                 f"{self._access.address}: there is no queue {name!r} (amqp.queue.name), and a run "
                 "without producers makes none"
@@ -181,7 +184,7 @@ class Topology:
             self._declare_queue(control, destination)
             return
         what = f"queue.declare {destination.name!r}"
-        if control.exists("queue_declare", what, queue=destination.name) is None:
+        if control.exists(spec.Queue.Declare(queue=destination.name), what) is None:
             raise BeyondRestoring(
                 f"{self._access.address}: queue {destination.name!r} is gone; the broker chose its "
                 "name (amqp.queue.server_named), so it cannot be declared again"
@@ -189,16 +192,16 @@ class Topology:
 
     def _bind(self, control: Control, destination: Destination) -> None:
         for binding in self._layout.bindings(destination):
-            control.ask("queue_bind", f"queue.bind {destination.name!r}", **binding)
+            control.ask(spec.Queue.Bind(**binding), f"queue.bind {destination.name!r}")
 
     def _delete(self, control: Control, destinations: Sequence[Destination]) -> None:
         for destination in destinations:
             what = f"{destination.name!r}"
             if destination.declared:
-                _tolerate_missing(control, "queue_delete", what, queue=destination.name)
+                _tolerate_missing(control, spec.Queue.Delete(queue=destination.name), what)
             elif self._made_exchange:
                 for binding in self._layout.bindings(destination):
-                    _tolerate_missing(control, "queue_unbind", what, **binding)
+                    _tolerate_missing(control, spec.Queue.Unbind(**binding), what)
         if self._made_exchange:
             self._delete_exchange(control)
             self._made_exchange = False
@@ -207,9 +210,8 @@ class Topology:
         """For brokers that keep an auto-delete exchange, and for one that nothing was bound to."""
         name = self._amqp.exchange.name
         try:
-            control.ask(
-                "exchange_delete", f"exchange.delete {name!r}", exchange=name, if_unused=True
-            )
+            request = spec.Exchange.Delete(exchange=name, if_unused=True)
+            control.ask(request, f"exchange.delete {name!r}")
         except Refused as refused:
             # Gone already; or another agent's queue is still bound to it, and it goes with that.
             if refused.code not in (NOT_FOUND, PRECONDITION_FAILED):
@@ -220,17 +222,16 @@ def _depth(control: Control, destination: Destination) -> int | None:
     if not destination.name:
         return None
     try:
-        answer = control.exists(
-            "queue_declare", f"depth of {destination.name!r}", queue=destination.name
-        )
+        request = spec.Queue.Declare(queue=destination.name)
+        answer = control.exists(request, f"depth of {destination.name!r}")
     except Refused:
         return None  # locked or forbidden: unknown
     return None if answer is None else int(answer.message_count)
 
 
-def _tolerate_missing(control: Control, method: str, what: str, **arguments: Any) -> None:
+def _tolerate_missing(control: Control, request: Any, what: str) -> None:
     try:
-        control.ask(method, f"{method.replace('_', '.')} {what}", **arguments)
+        control.ask(request, f"{request.NAME.lower()} {what}")
     except Refused as refused:
         if refused.code != NOT_FOUND:
             raise

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from bench_spark.core.clock import NowNs
 from bench_spark.transports.amqp import KIND
+from bench_spark.transports.amqp.connection import access_for
 from bench_spark.transports.amqp.consumers import AmqpConsumers
 from bench_spark.transports.amqp.lanes import LaneTerms
 from bench_spark.transports.amqp.layout import layout_for
-from bench_spark.transports.amqp.opening import access_for
 from bench_spark.transports.amqp.policies import RunPolicy
 from bench_spark.transports.amqp.probe import probe
 from bench_spark.transports.amqp.producers import AmqpProducers
