@@ -1,6 +1,6 @@
 # Every target prepares what it needs; `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-uncompiled test-lowest test-deployment test-faults soak check format lock audit bench wheel archive clean
+.PHONY: help setup demo test test-uncompiled test-lowest test-versions test-s3 test-deployment test-faults soak check format lock audit bench wheel archive clean
 
 BIN := .venv/bin
 SOURCES := bench_spark jobs tests tools benchmarks
@@ -28,6 +28,14 @@ test-lowest: setup ## unit tests with the lowest version of every range in pypro
 	@$(BIN)/uv pip install --quiet --python build/lowest --resolution lowest-direct --editable .
 	@$(BIN)/uv pip install --quiet --python build/lowest --editable '.[dev]'
 	@build/lowest/bin/python -m pytest -q tests/unit
+
+test-versions: setup ## a smoke set on Spark 3.5 to 4.2, each in an environment of its own (VERSIONS='3.5 4.1')
+	@$(BIN)/python tools/test_versions.py $(VERSIONS)
+
+test-s3: ## runs with their store on an S3 server of this machine; fetches 690 MB of jars, once
+	@tools/setup.sh --brokers
+	@$(BIN)/python -m bench_spark.jars hadoop-aws
+	@$(BIN)/python -m pytest -m s3 tests/cluster
 
 test-deployment: ## a packed environment on bare workers, and hosts apart (network namespaces); 5 minutes
 	@tools/setup.sh --brokers

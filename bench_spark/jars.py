@@ -46,8 +46,8 @@ class JarSet:
     megabytes: int
     sha256: Mapping[str, str]
     """Digest by coordinate, group:artifact:version."""
-    for_benchmarks: bool = False
-    """A tool that only benchmarks/ starts: fetched when it does, not by the set-up."""
+    on_demand: bool = False
+    """Fetched by what needs it (benchmarks/, tests of S3), not by the set-up."""
     spark: str = ""
     """Of a set of Delta's: the Spark that it is for, as major.minor."""
 
@@ -108,7 +108,7 @@ def delta_jars() -> list[Path]:
 def everyday_sets() -> list[str]:
     """What runs on this machine need: Delta for the installed Spark, and the embedded brokers."""
     return [delta_set().name] + [
-        name for name, known in known_sets().items() if not (known.for_benchmarks or known.spark)
+        name for name, known in known_sets().items() if not (known.on_demand or known.spark)
     ]
 
 

@@ -20,8 +20,9 @@ import numpy.typing as npt
 import pika.spec
 from hdrh.histogram import HdrHistogram
 
-from bench_spark.agent.flow import RoundRobinFlow, stamp_in_stretch
-from bench_spark.agent.payload import BodySizes, Padding, head_bytes
+from bench_spark.agent.flow import RoundRobinFlow
+from bench_spark.agent.pacing import Paced, Schedule
+from bench_spark.agent.payload import BodySizes, PaddedBodies
 from bench_spark.agent.recorder import Recorder, RecorderSetup
 from bench_spark.agent.records import RecordCodec, SentRing
 from bench_spark.agent.timeline import Timeline
@@ -37,7 +38,7 @@ from bench_spark.transports.amqp.deliveries import ConsumerTags, Deliveries
 from bench_spark.transports.amqp.frames import Framing, body_frame, header_frame, method_frame
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
-from bench_spark.transports.base import HEAD_ONLY, Batch, Received, each_tail
+from bench_spark.transports.batches import HEAD_ONLY, Batch, Received, each_tail
 from bench_spark.transports.sockets.arrivals import Arrivals, OutcomeRows, ReadBuffer
 
 CHANNEL, FRAME_MAX = 1, 131_072
@@ -162,12 +163,12 @@ def settle_confirms(batch: int) -> AbstractContextManager[Work]:
 def stamp_heads(batch: int) -> AbstractContextManager[Work]:
     """Deal lanes and numbers to a batch and fill in its measurement data, as the loop does."""
     flow = RoundRobinFlow((0,), owes=True)
+    pacer = Paced(Schedule(10_000_000.0), 0, 10**12)
     heads, lanes = empty_envelopes(batch), np.zeros(batch, np.uint32)
 
     def stamp() -> None:
-        first = flow.next_number or 0
         flow.next_batch(heads, lanes, batch)
-        stamp_in_stretch(heads, time.monotonic_ns(), first, 0.0, 100.0, 0)
+        pacer.stamp(heads, lanes, time.monotonic_ns(), flow)
         flow.accepted(lanes, heads)
 
     return nullcontext(stamp)
@@ -175,15 +176,11 @@ def stamp_heads(batch: int) -> AbstractContextManager[Work]:
 
 def draw_padding(batch: int) -> AbstractContextManager[Work]:
     """Random bytes for the bodies of a batch, other ones for every message."""
-    message = Message(bytes=BODY_BYTES)
-    padding = Padding(message, seed=1)
-    padding.set_size(BODY_BYTES - head_bytes(message), batch)
-
-    def draw() -> None:
-        padding.of(batch)
-        padding.sent(batch)
-
-    return nullcontext(draw)
+    bodies = PaddedBodies(Message(bytes=BODY_BYTES), seed=1)
+    bodies.set_size(BODY_BYTES, batch)
+    heads, lanes = empty_envelopes(batch), np.zeros(batch, np.uint32)
+    made = Batch(lanes, heads, bodies.tails(batch), np.zeros(batch, np.uint16))
+    return nullcontext(lambda: bodies.accepted(made, batch))
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,11 +10,13 @@ import result_documents as documents
 
 from bench_spark.config.suite import trials_of
 from bench_spark.config.suite_loader import load_suite
-from bench_spark.report.html_compare import write_comparison_html, write_suite_comparison_html
-from bench_spark.report.html_run import write_run_html
-from bench_spark.report.html_suite import write_suite_html
+from bench_spark.report.comparison import ComparisonReport, SuiteComparisonReport
+from bench_spark.report.formats import FORMATS, Report
+from bench_spark.report.run import RunReport
+from bench_spark.report.searches import RateSearchReport, WindowSearchReport
+from bench_spark.report.suite import SuiteReport
 from bench_spark.report.suite_table import Outcome, suite_table
-from bench_spark.report.timeline import RunReport, RunTimes, Timeline
+from bench_spark.report.timeline import RunHistory, RunTimes, Timeline
 
 HOSTILE = "</script><script>window.hurt = true</script><img src=x onerror='window.hurt = true'>\\\""
 
@@ -62,7 +62,7 @@ def distribution() -> list[dict[str, Any]]:
     ]
 
 
-def run_page(document: Any = None, hurt: bool = False) -> str:
+def run_report(document: Any = None, hurt: bool = False) -> RunReport:
     found = documents.VALID if document is None else document
     if hurt:
         found = documents.changed(
@@ -74,18 +74,19 @@ def run_page(document: Any = None, hurt: bool = False) -> str:
             environment={HOSTILE: HOSTILE},
         )
     has_started = bool(found.get("counts"))
-    report = RunReport(
-        found,
+    history = RunHistory(
         TIMES if has_started else RunTimes(STARTED),
         timeline(HOSTILE if hurt else "node") if has_started else None,
         distribution() if found.get("measures") else [],
     )
-    writer = io.StringIO()
-    write_run_html(report, HOSTILE if hurt else "bench-store", writer)
-    return writer.getvalue()
+    return RunReport(found, lambda: history, HOSTILE if hurt else "bench-store")
 
 
-def suite_page(directory: Path, hurt: bool = False) -> str:
+def run_page(document: Any = None, hurt: bool = False) -> str:
+    return run_report(document, hurt).page().html
+
+
+def suite_report(directory: Path, hurt: bool = False) -> SuiteReport:
     file = directory / "study.yaml"
     label = '"</script><b>"' if hurt else "plain"
     file.write_text(
@@ -104,11 +105,12 @@ def suite_page(directory: Path, hurt: bool = False) -> str:
         )
         for trial in trials_of(suite)[1:]
     }
-    writer = io.StringIO()
     broker = HOSTILE if hurt else "rabbitmq"
-    table = suite_table(suite, outcomes)
-    write_suite_html(table, suite, "study", broker, "bench-store", writer)
-    return writer.getvalue()
+    return SuiteReport(suite_table(suite, outcomes), suite, "study", broker, "bench-store")
+
+
+def suite_page(directory: Path, hurt: bool = False) -> str:
+    return suite_report(directory, hurt).page().html
 
 
 def comparison(label: str, is_comparable: bool = True) -> dict[str, Any]:
@@ -153,10 +155,71 @@ def comparison(label: str, is_comparable: bool = True) -> dict[str, Any]:
     }
 
 
-def written(write: Callable[..., None], document: Any) -> str:
-    writer = io.StringIO()
-    write(document, writer)
-    return writer.getvalue()
+def window_search(name: str = "rabbitmq") -> dict[str, Any]:
+    figures = {"mean_per_second": 990.0, "stddev_per_second": 10.0, "samples": 100}
+    points = [
+        {
+            **{"in_flight": window, "median_per_second": 1e4 * number, **figures},
+            **{"low_per_second": 9e3 * number, "high_per_second": 1.1e4 * number},
+        }
+        for number, window in enumerate((1, 10, 100), start=1)
+    ]
+    runs = [{"trial": 1, "run_id": name, "status": "degraded"}, {"trial": 2, "run_id": "r2"}]
+    runs += [{"trial": 3, "run_id": "r3"}]
+    return {
+        **{"in_flight": 100, "median_per_second": 3e4, "end": "settled", "end_text": name},
+        **{"smallest_in_flight": 10, "smallest_median_per_second": 2e4, "took_seconds": 61.0},
+        "trials": [
+            {"status": "valid", **run, **one} for run, one in zip(runs, points, strict=True)
+        ],
+        "curve": points,
+        "scenario": {"name": name, "producers": 1},
+        "broker": {"name": name},
+    }
+
+
+def rate_search(name: str = "rabbitmq") -> dict[str, Any]:
+    percentiles = {"p50_us": 500, "p50_is_lower_bound": False, "p99_us": 5000}
+    percentiles |= {"p99_is_lower_bound": True}
+    verdicts: list[tuple[float | None, bool | None, str]] = [
+        *((None, None, ""), (1000.0, True, ""), (2000.0, False, name))
+    ]
+    trials = [
+        {
+            **{"trial": number, "run_id": f"r{number}", "status": "valid", **percentiles},
+            **{"rate_per_second": rate, "sent_per_second": 900.0, "received_per_second": 900.0},
+            **{"kept": kept, "limited_by": None if kept is not False else "broker"},
+            **{"objective": None, "why": why, "limit": ""},
+        }
+        for number, (rate, kept, why) in enumerate(verdicts, start=1)
+    ]
+    ends = {"p50_low_us": 450, "p50_high_us": 500, "p99_low_us": 4000, "p99_high_us": 5000}
+    return {
+        **{"status": "valid", "rate_per_second": 1000.0, "above_per_second": 2000.0},
+        **{"range_low_per_second": 1000.0, "range_high_per_second": 2000.0, "is_settled": True},
+        **{"is_lower_bound": False, "limited_by": "broker", "limit": "", "objective": None},
+        **{"text": name, "run_id": "r2", "measure": "delivery_latency", **percentiles},
+        **{"unthrottled_per_second": 900.0, "end": "settled", "end_text": name},
+        **{"edge_trials": [2, 3], "took_seconds": 61.0, "trials": trials},
+        "curve": [{**one, **ends} for one in trials[1:]],
+        **{"scenario": {"name": name, "producers": 1}, "broker": {"name": name}},
+    }
+
+
+def reports(directory: Path) -> dict[str, Report]:
+    """A report of every command."""
+    return {
+        "run": run_report(),
+        "suite": suite_report(directory),
+        "comparison": ComparisonReport(comparison("candidate")),
+        "suite_comparison": SuiteComparisonReport(comparison("candidate")),
+        "window_search": WindowSearchReport(window_search()),
+        "rate_search": RateSearchReport(rate_search()),
+    }
+
+
+def text_of(report: Report, format_name: str) -> str:
+    return FORMATS[format_name].encode(report).decode()
 
 
 def pages(directory: Path) -> dict[str, str]:
@@ -170,7 +233,11 @@ def pages(directory: Path) -> dict[str, str]:
         "run_never_started": run_page(documents.never_started()),
         "suite": suite_page(directory),
         "suite_hostile": suite_page(directory, hurt=True),
-        "comparison": written(write_comparison_html, comparison("candidate")),
-        "comparison_hostile": written(write_comparison_html, comparison(HOSTILE, False)),
-        "suite_comparison": written(write_suite_comparison_html, comparison(HOSTILE)),
+        "comparison": ComparisonReport(comparison("candidate")).page().html,
+        "comparison_hostile": ComparisonReport(comparison(HOSTILE, False)).page().html,
+        "suite_comparison": SuiteComparisonReport(comparison(HOSTILE)).page().html,
+        "window_search": WindowSearchReport(window_search()).page().html,
+        "window_search_hostile": WindowSearchReport(window_search(HOSTILE)).page().html,
+        "rate_search": RateSearchReport(rate_search()).page().html,
+        "rate_search_hostile": RateSearchReport(rate_search(HOSTILE)).page().html,
     }

@@ -30,8 +30,8 @@ class Wanted:
     """Coordinates taken without their dependencies."""
     only: tuple[str, ...] = ()
     """If given, keep only the artifacts whose id starts with one of these."""
-    for_benchmarks: bool = False
-    """A tool that only benchmarks/ starts: fetched when it does, not by the set-up."""
+    on_demand: bool = False
+    """Fetched by what needs it (benchmarks/, tests of S3), not by the set-up."""
     spark: str = ""
     """The Spark, as major.minor, that a Delta Lake is for."""
 
@@ -43,6 +43,7 @@ def delta(spark: str, coordinate: str, *only: str) -> Wanted:
 
 
 DELTA, KAFKA, QPID, PERFTEST = "4.4.0", "4.3.1", "10.1.0", "2.22.1"
+HADOOP = "3.5.0"
 
 WANTED = {
     # The Delta that fits each Spark, named by the rule of its own wheels. The first is for
@@ -75,7 +76,7 @@ WANTED = {
         "RabbitMQ PerfTest",
         PERFTEST,
         roots=(f"com.rabbitmq:perf-test:{PERFTEST}",),
-        for_benchmarks=True,
+        on_demand=True,
     ),
     # Its performance tools need the jars of the broker and nothing more of what it depends on.
     "kafka-tools": Wanted(
@@ -83,7 +84,20 @@ WANTED = {
         KAFKA,
         roots=(),
         alone=(f"org.apache.kafka:kafka-tools:{KAFKA}",),
-        for_benchmarks=True,
+        on_demand=True,
+    ),
+    # Spark's side of a store on S3, for the Hadoop in the Spark of requirements.lock; AWS's SDK
+    # is one jar of 690 MB.
+    "hadoop-aws": Wanted(
+        "Hadoop's S3A",
+        HADOOP,
+        roots=(),
+        alone=(
+            f"org.apache.hadoop:hadoop-aws:{HADOOP}",
+            "software.amazon.awssdk:bundle:2.35.4",
+            "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
+        ),
+        on_demand=True,
     ),
 }
 
@@ -114,7 +128,7 @@ def table(name: str, wanted: Wanted, files: Iterable[tuple[str, Path]]) -> str:
         f'title = "{wanted.title} {wanted.version}"',
         f'version = "{wanted.version}"',
         f"megabytes = {megabytes}",
-        *(["for_benchmarks = true"] if wanted.for_benchmarks else []),
+        *(["on_demand = true"] if wanted.on_demand else []),
         *([f'spark = "{wanted.spark}"'] if wanted.spark else []),
         "",
         f"[{key}.sha256]",

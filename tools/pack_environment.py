@@ -35,8 +35,8 @@ from packaging.requirements import Requirement
 
 PROJECT = "bench-spark"
 DRIVER_ONLY = frozenset(
-    {"deltalake", "delta-spark", "jgo", "packaging", "pandas", "pyspark", "rich", "typer"}
-    | {"vl-convert-python"}
+    {"deltalake", "delta-spark", "jgo", "jinja2", "packaging", "pandas", "pyspark", "rich"}
+    | {"typer", "vl-convert-python"}
 )
 """Executors get pyspark from Spark itself."""
 

@@ -2,9 +2,9 @@
 # All tests that the arguments name, as fast as two cores allow: several processes share them out, then
 # those that need the machine to themselves (mark `alone`) run one after the other. Nothing is retried.
 # WORKERS=1: everything in one process. Tests marked `faults_slow` are for `make test-faults`, those
-# marked `deployment` for `make test-deployment`. With all tests (the argument `tests`), or alone with
-# --uncompiled, those of codecs and recorder run once more with kernels as plain Python, where an
-# integer that overflows is an error.
+# marked `deployment` for `make test-deployment`, those marked `s3` for `make test-s3`. With all tests
+# (the argument `tests`), or alone with --uncompiled, those of codecs and recorder run once more with
+# kernels as plain Python, where an integer that overflows is an error.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +15,7 @@ readonly NOTHING_SELECTED=5
 # Kafka's kernels read memory of librdkafka, which only compiled code can.
 readonly UNCOMPILED=(tests/unit/core tests/unit/transports tests/unit/agent/test_*record*.py
     --ignore tests/unit/core/test_kernel_cache.py --ignore-glob 'tests/unit/transports/*kafka*')
-readonly HERE="not faults_slow and not deployment"
+readonly HERE="not faults_slow and not deployment and not s3"
 
 run() {
     .venv/bin/python -m pytest "$@"

@@ -20,8 +20,8 @@ import numpy as np
 from bench_spark.agent.endpoints import (
     EndsTransport,
     EndTransport,
-    Lanes,
-    Serving,
+    NoConsumers,
+    NoProducers,
     make_room_for_lanes,
     open_ends,
 )
@@ -32,17 +32,15 @@ from bench_spark.agent.host import (
     short_time_slice,
     without_interruptions,
 )
-from bench_spark.agent.instruments import make_recorder, make_sampler, make_tracer
+from bench_spark.agent.instruments import Instruments, Tracing, make_instruments
+from bench_spark.agent.job import Job, Lanes, Serving
 from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import LoadLoop
-from bench_spark.agent.payload import body_sizes
+from bench_spark.agent.payload import Bodies, body_sizes
 from bench_spark.agent.protocol import EventRow
-from bench_spark.agent.recorder import Recorder
-from bench_spark.agent.records import RecordCodec, record_codec_for
-from bench_spark.agent.sampler import Sampler
-from bench_spark.agent.ticks import Deliveries
+from bench_spark.agent.records import bodies_for
 from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER, WARMUP
-from bench_spark.agent.tracer import MakeMessageWriter, MessageFile, Tracer
+from bench_spark.agent.tracer import MakeMessageWriter, MessageFile, NoTracer, Tracer
 from bench_spark.config.ends import Ends
 from bench_spark.core.kernel_cache import WarmUp, only_compiled
 from bench_spark.core.sequences import SequencePages, SequenceSets
@@ -51,28 +49,25 @@ from bench_spark.load_course import timeline_of
 from bench_spark.plan import Assignment
 from bench_spark.process import ThreadErrors, own_thread_errors, unexpected
 from bench_spark.transports.base import (
-    HEAD_ONLY,
-    I64,
     Consumers,
     Destination,
+    OpeningPace,
     Producers,
     Signal,
     Subscription,
     Transport,
 )
-from bench_spark.transports.pace import OpeningPace
+from bench_spark.transports.batches import I64
 
 
-def closing_report(
-    serving: Serving, recorder: Recorder, sampler: Sampler | None, tracer: Tracer | None
-) -> tuple[dict[str, Any], bytes]:
+def closing_report(serving: Serving, instruments: Instruments) -> tuple[dict[str, Any], bytes]:
     """Per producer what was sent, and which sequence numbers arrived, were confirmed, failed;
     last come the samples.
 
     Numbers of groups are made global here: subscription and stream for what was received, the
     producer for the rest.
     """
-    producers = serving.assignment.producers
+    recorder, producers = instruments.recorder, serving.assignment.producers
     streams = serving.assignment.scenario.wiring.streams
     subscriptions = np.array(serving.subscriptions or [0], dtype=np.int64)
     members = np.array([member.index for member in producers] or [0], dtype=np.int64)
@@ -83,7 +78,7 @@ def closing_report(
         ),
         _relabelled(recorder.confirmed_sets, lambda group: members[group]),
         _relabelled(recorder.failed_sets, lambda group: members[group]),
-        sampler.samples(subscriptions).tobytes() if sampler is not None else b"",
+        instruments.sampler.samples(subscriptions).tobytes(),
     ]
     totals = {
         "sent_by_producer": [
@@ -96,7 +91,7 @@ def closing_report(
         ],
         "page_bytes": [len(blob) for blob in blobs],
         "received_span_ns": recorder.received_span_ns,
-        "trace": tracer.report() if tracer is not None else None,
+        "trace": instruments.tracer.report(),
     }
     return totals, b"".join(blobs)
 
@@ -160,12 +155,11 @@ class EarlySignals:
     heartbeats end a connection.
     """
 
-    def __init__(self, producers: Producers | None, consumers: Consumers | None) -> None:
-        self._ends = [
-            (role, end)
-            for role, end in ((PRODUCER, producers), (CONSUMER, consumers))
-            if end is not None
-        ]
+    def __init__(self, producers: Producers, consumers: Consumers) -> None:
+        self._ends: tuple[tuple[str, Producers | Consumers], ...] = (
+            (PRODUCER, producers),
+            (CONSUMER, consumers),
+        )
         self.collected: list[tuple[str, Signal]] = []
 
     def collect(self) -> None:
@@ -302,12 +296,12 @@ class _Agent:
         with (
             contextlib.closing(self._transport),
             contextlib.closing(self._waiting),
-            record_codec_for(self._assignment, self._link.clock.now_ns) as codec,
+            bodies_for(self._assignment, self._link.clock.now_ns) as bodies,
             short_time_slice() as slice_ns,
         ):
             try:
                 destinations = self._prepare(slice_ns)
-                self._carry_load(destinations, codec, result)
+                self._carry_load(destinations, bodies, result)
             except Exception:
                 self._leave_nothing_behind()
                 raise
@@ -362,110 +356,78 @@ class _Agent:
     # -- during ----------------------------------------------------------------------------------
 
     def _carry_load(
-        self,
-        destinations: dict[int, Destination],
-        codec: RecordCodec | None,
-        result: AgentResult,
+        self, destinations: dict[int, Destination], bodies: Bodies, result: AgentResult
     ) -> None:
-        now_ns = self._link.clock.now_ns
-        consumers: Consumers | None = None
-        producers: Producers | None = None
-        tracer: Tracer | None = None
+        now_ns, assignment = self._link.clock.now_ns, self._assignment
+        consumers: Consumers = NoConsumers()
+        producers: Producers = NoProducers()
+        tracer: Tracer | NoTracer = NoTracer()
+        undisturbed = contextlib.ExitStack()
         try:
-            if self._assignment.consumers:
+            if assignment.consumers:
                 lanes = self._serving.consumer_lanes(destinations)
-                consumers = self._transport.open_consumers(
-                    lanes, now_ns, HEAD_ONLY if codec is None else codec.wants
-                )
-            if self._assignment.producers:
+                consumers = self._transport.open_consumers(lanes, now_ns, bodies.wants)
+            if assignment.producers:
                 lanes = self._serving.producer_lanes(destinations)
                 producers = self._transport.open_producers(lanes, now_ns)
-            fills_first = consumers is not None and self._fills_first
-            if consumers is not None and not fills_first:
+            fills_first = bool(assignment.consumers) and self._fills_first
+            if not fills_first:
                 consumers.attach()
-            confirms = producers is not None and self._transport.capabilities.confirms
+            confirms = bool(assignment.producers) and self._transport.capabilities.confirms
             self._kernels.wait()
+            # Done before the others wait for this agent: it may take a while.
+            undisturbed.enter_context(without_interruptions())
             self._report_ready(producers, consumers, confirms)
             early = EarlySignals(producers, consumers)
             start = self._expect("start", START_TIMEOUT_SECONDS, meanwhile=early.collect)
-            timeline = timeline_of(self._assignment.scenario, int(start["start_at_ns"]))
-            sizes = body_sizes(self._assignment.scenario.message, timeline)
+            timeline = timeline_of(assignment.scenario, int(start["start_at_ns"]))
+            sizes = body_sizes(assignment.scenario.message, timeline)
+            job = Job(assignment, timeline, sizes, now_ns)
             names = {index: destination.name or "" for index, destination in destinations.items()}
-            recorder = make_recorder(self._serving, names, sizes, timeline)
-            sampler = make_sampler(self._serving, timeline)
-            tracer = make_tracer(
-                self._serving,
-                names,
-                timeline,
-                self._attempt,
-                self._message_writer,
-                self._link.send_file,
-                recorder.has_possible_times,
-            )
+            tracing = Tracing(self._attempt, self._message_writer, self._link.send_file)
+            instruments = make_instruments(job, self._serving, names, tracing)
+            tracer = instruments.tracer
             lanes_open = Lanes(
                 producers=producers,
                 consumers=consumers,
+                bodies=bodies,
                 subscription_of=self._serving.subscription_of(),
                 addresses=self._addresses(),
                 confirms=confirms,
                 fills_first=fills_first,
                 are_self_limiting=any(one.capabilities.drops_overflow for one in self._ends),
                 early_signals=early.collected,
-                codec=codec,
             )
-            loop = LoadLoop(
-                self._assignment,
-                timeline,
-                lanes_open,
-                recorder,
-                self._link,
-                now_ns,
-                self._waiting,
-                sizes,
-                sampler,
-                tracer,
-                self._deliveries(recorder, confirms),
-            )
-            with without_interruptions(), only_compiled():
+            loop = LoadLoop(job, lanes_open, instruments, self._link, self._waiting)
+            with only_compiled():
                 loop.run()
             if loop.failure is not None:
                 result.failure = (loop.failure.kind, str(loop.failure))
         finally:
+            undisturbed.close()
             for end in (producers, consumers):
-                if end is not None:
-                    self._close_lanes(end, result)
-            if tracer is not None:
-                tracer.close()
-                if tracer.failure is not None:
-                    result.failure = result.failure or _as_failure(tracer.failure)
-        totals, pages = closing_report(self._serving, recorder, sampler, tracer)
+                self._close_lanes(end, result)
+            tracer.close()
+            if tracer.failure is not None:
+                result.failure = result.failure or _as_failure(tracer.failure)
+        totals, pages = closing_report(self._serving, instruments)
         totals["outages"] = loop.outages.report()
         totals["stalls"] = loop.stalls
-        is_read = True
-        if producers is not None:
-            totals["answers_by_status"] = dict(producers.answers_by_status)
-            # Without confirms, what a broker had not read when it was hung up on is not lost by it.
-            is_read = confirms or producers.has_closed_in_order
+        totals["answers_by_status"] = dict(producers.answers_by_status)
+        # Without confirms, what a broker had not read when it was hung up on was not lost by it.
+        is_read = confirms or producers.has_closed_in_order
         totals["is_settled"] = loop.has_detached and is_read
         result.report = totals
         report(self._link, "closed", pages, **totals)
 
-    def _deliveries(self, recorder: Recorder, confirms: bool) -> Deliveries | None:
-        """Where nobody receives what is sent, or nobody sends, there is nothing to wait for."""
-        if not self._assignment.scenario.has_both_ends:
-            return None
-        return Deliveries(self._serving, recorder, self._link, confirms)
-
-    def _report_ready(
-        self, producers: Producers | None, consumers: Consumers | None, confirms: bool
-    ) -> None:
+    def _report_ready(self, producers: Producers, consumers: Consumers, confirms: bool) -> None:
         report(
             self._link,
             "ready",
             confirms=confirms,
             connections={
-                "producers": _connections(producers, len(self._assignment.producers)),
-                "consumers": _connections(consumers, len(self._assignment.consumers)),
+                "producers": producers.connections(len(self._assignment.producers)),
+                "consumers": consumers.connections(len(self._assignment.consumers)),
             },
         )
 
@@ -530,7 +492,3 @@ def _probed(one: EndTransport) -> dict[str, Any]:
         "capabilities": sorted(facts.capabilities),
         "client_library": facts.client_library,
     }
-
-
-def _connections(end: Producers | Consumers | None, lanes: int) -> int:
-    return 0 if end is None else end.connections(lanes)

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.agent.endpoints import Lanes
-from bench_spark.agent.flow import Flow, RoundRobinFlow, WindowFlow
+from bench_spark.agent.flow import Flow, RequestFlow, RoundRobinFlow, WindowFlow
+from bench_spark.agent.job import Job, Lanes
+from bench_spark.agent.pacing import NO_END
 from bench_spark.agent.recorder import Recorder
-from bench_spark.agent.timeline import CONSUMER, PRODUCER, Timeline
+from bench_spark.agent.timeline import CONSUMER, PRODUCER
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import BenchError, LaneLost, RunError
 from bench_spark.plan import Assignment
@@ -161,6 +162,19 @@ class Tally:
     """Lanes that came back, not messages."""
 
 
+class Unbounded:
+    """A backlog that nobody need watch: the load is bounded otherwise."""
+
+    def room(self, body_bytes: int) -> int:
+        return NO_END
+
+    def told(self, everyones: int) -> None: ...
+
+    def reopened(self) -> None: ...
+
+    def look(self, now_ns: int) -> None: ...
+
+
 class Backlog:
     """In deliveries: every copy of a message counts, and one message is always let out."""
 
@@ -249,6 +263,67 @@ class Backpressure:
         self._lanes.discard(lane)
 
 
+class NoBackpressure:
+    """Where the others need not go on without a lane that is full."""
+
+    def put(self, refused: npt.NDArray[np.uint32], now_ns: int) -> bool:
+        return False
+
+    def take_back(self, now_ns: int) -> None: ...
+
+    def forget(self, lane: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class FlowControl:
+    """Who may send, how far ahead of the consumers, and how many messages have gone where."""
+
+    flow: Flow
+    backlog: Backlog | Unbounded
+    backpressure: Backpressure | NoBackpressure
+    tally: Tally
+
+
+def flow_control_for(job: Job, lanes: Lanes) -> FlowControl:
+    flow, tally = _flow_for(job.assignment), Tally()
+    return FlowControl(
+        flow, _backlog_for(job.assignment, lanes, tally), _backpressure_for(job, lanes, flow), tally
+    )
+
+
+def _flow_for(assignment: Assignment) -> Flow:
+    load = assignment.scenario.load
+    members = tuple(member.index for member in assignment.producers)
+    if load.mode == "request":
+        return RequestFlow(members)
+    if load.mode == "window":
+        return WindowFlow(members, load.in_flight)
+    return RoundRobinFlow(members or (0,), owes=assignment.schedule is not None)
+
+
+def _backpressure_for(job: Job, lanes: Lanes, flow: Flow) -> Backpressure | NoBackpressure:
+    """On a schedule, a lane that is full must not make the others late."""
+    is_needed = job.assignment.schedule is not None and len(job.assignment.producers) > 1
+    # With one message on its way at most, no lane of a request/response load is ever full.
+    if not is_needed or not isinstance(flow, RoundRobinFlow):
+        return NoBackpressure()
+    return Backpressure(lanes.producers.full_among, flow)
+
+
+def _backlog_for(assignment: Assignment, lanes: Lanes, tally: Tally) -> Backlog | Unbounded:
+    scenario = assignment.scenario
+    # Without consumers there is no backlog to watch: the scenario bounds the load otherwise.
+    is_bounded = lanes.are_self_limiting or scenario.only_publishes
+    if scenario.load.mode != "maximum" or is_bounded:
+        return Unbounded()
+    return Backlog(
+        tally,
+        scenario.load.backlog_limit_bytes,
+        copies=scenario.wiring.copies,
+        is_shared=assignment.shares_destinations,
+    )
+
+
 LOOK_FOR_EVENTS_NS = 5_000_000
 """How often to ask for signals while nothing is accepted: a full socket is the usual reason."""
 
@@ -256,37 +331,28 @@ LOOK_FOR_EVENTS_NS = 5_000_000
 class ConnectionEvents:
     def __init__(
         self,
-        assignment: Assignment,
-        timeline: Timeline,
+        job: Job,
         lanes: Lanes,
-        flow: Flow,
-        backpressure: Backpressure | None,
-        backlog: Backlog | None,
+        control: FlowControl,
         recorder: Recorder,
-        tally: Tally,
         fail: Callable[[BenchError], None],
     ) -> None:
         """`fail`: called with the reason why a lane is lost for good."""
-        self._assignment = assignment
-        self._timeline = timeline
+        self._assignment = job.assignment
+        self._timeline = job.timeline
         self._lanes = lanes
-        self._flow = flow
-        self._backpressure = backpressure
-        self._backlog = backlog
+        self._control = control
         self._recorder = recorder
-        self._tally = tally
         self._fail = fail
         self._blocked_since: dict[int, int] = {}
         self._next_look_ns = 0
         self.outages = Outages()
 
     def handle_all(self) -> None:
-        if self._lanes.producers is not None:
-            for signal in self._lanes.producers.signals():
-                self.handle(signal, PRODUCER)
-        if self._lanes.consumers is not None:
-            for signal in self._lanes.consumers.signals():
-                self.handle(signal, CONSUMER)
+        for signal in self._lanes.producers.signals():
+            self.handle(signal, PRODUCER)
+        for signal in self._lanes.consumers.signals():
+            self.handle(signal, CONSUMER)
 
     def handle_refusal(self, now: int) -> None:
         """Nothing was accepted: maybe because a lane is down."""
@@ -321,9 +387,8 @@ class ConnectionEvents:
         members = self._assignment.producers if role == PRODUCER else self._assignment.consumers
         self.outages.lost(role, lane, members[lane].index, at_ns, signal.reason)
         if role == PRODUCER:
-            if self._backpressure is not None:
-                self._backpressure.forget(lane)
-            self._flow.suspend(lane)
+            self._control.backpressure.forget(lane)
+            self._control.flow.suspend(lane)
 
     def _lost(self, signal: Signal, role: str) -> LaneLost:
         address = self._lanes.addresses[role]
@@ -335,13 +400,12 @@ class ConnectionEvents:
         self._recorder.reconnected(role, at_ns)
         self._book_outage(role, lane, at_ns)
         self.outages.reopened(role, lane)
-        self._tally.reopened += 1
-        if self._backlog is not None:
-            self._backlog.reopened()
+        self._control.tally.reopened += 1
+        self._control.backlog.reopened()
         if role == PRODUCER:
-            self._flow.resume(lane)
-        elif isinstance(self._flow, WindowFlow):
-            self._flow.settle_all()
+            self._control.flow.resume(lane)
+        else:
+            self._control.flow.settle_all()
 
     # -- what lasts ------------------------------------------------------------------------------
 
@@ -364,8 +428,24 @@ class ConnectionEvents:
 STALL_NS = 5 * NANOSECONDS
 
 
+class NoWatch:
+    """Only windows can stand still for good."""
+
+    def start_again(self) -> None: ...
+
+    def reclaim_what_was_lost(self, now: int) -> None: ...
+
+    def stalled(self, now: int, is_filling: bool) -> RunError | None:
+        return None
+
+
+def window_watch_for(control: FlowControl, outages: Outages) -> WindowWatch | NoWatch:
+    flow = control.flow
+    return WindowWatch(flow, outages, control.tally) if isinstance(flow, WindowFlow) else NoWatch()
+
+
 class WindowWatch:
-    """Pure: the caller owns the clock."""
+    """Finds windows that do not move. Pure: the caller owns the clock."""
 
     def __init__(self, windows: WindowFlow, outages: Outages, tally: Tally) -> None:
         self._windows = windows

@@ -9,13 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.agent.records import RecordCodec
 from bench_spark.config.ends import End, Ends, scenario_at
 from bench_spark.config.models import Scenario
 from bench_spark.config.topologies import EndSizes, ThroughSystem
@@ -24,25 +22,27 @@ from bench_spark.errors import BenchError, error_of_kind
 from bench_spark.plan import Assignment, Member
 from bench_spark.process import make_room_for
 from bench_spark.transports.base import (
-    HEAD_ONLY,
-    Batch,
     Capabilities,
     Consumers,
     Destination,
     Lane,
-    Outcomes,
+    OpeningPace,
     Producers,
-    Received,
     Signal,
     Subscription,
     Transport,
     TransportContext,
     alone,
+)
+from bench_spark.transports.batches import (
+    HEAD_ONLY,
+    Batch,
+    Outcomes,
+    Received,
     joined,
     joined_outcomes,
 )
-from bench_spark.transports.base import Part as MessagePart
-from bench_spark.transports.pace import OpeningPace
+from bench_spark.transports.batches import Part as MessagePart
 from bench_spark.transports.registry import kind_of, make_transport
 
 Opened = TypeVar("Opened", Producers, Consumers)
@@ -263,6 +263,52 @@ class SeveralConsumers(_Several[Consumers], Consumers):
             part.opened.hold(part.own(lanes))
 
 
+class NoProducers(Producers):
+    """A role without members in this agent: there is nothing to wait for."""
+
+    descriptor = -1
+
+    def send(self, batch: Batch) -> int:
+        return 0
+
+    def commit(self) -> None: ...
+
+    def outcomes(self) -> Outcomes:
+        return joined_outcomes(())
+
+    def in_flight(self) -> int:
+        return 0
+
+    def flush(self, timeout_seconds: float) -> None: ...
+
+    def signals(self) -> list[Signal]:
+        return []
+
+    def close(self) -> None: ...
+
+
+class NoConsumers(Consumers):
+    descriptor = -1
+
+    def attach(self) -> None: ...
+
+    def detach(self) -> bool:
+        return True
+
+    def receive(self, timeout_seconds: float) -> Received:
+        return joined(())
+
+    def acknowledge(self, received: Received) -> int:
+        return 0
+
+    def hold(self, lanes: Collection[int]) -> None: ...
+
+    def signals(self) -> list[Signal]:
+        return []
+
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class EndTransport:
     """One end with its transport, and which members and destinations of the run are its own."""
@@ -480,81 +526,3 @@ def _opened(
             first += len(own)
         stack.pop_all()
     return parts
-
-
-SubscriptionTable = np.ndarray[tuple[int, int], np.dtype[np.int64]]
-"""[consumer lane, route] -> subscription, by its place among those that this agent serves."""
-
-
-@dataclass
-class Lanes:
-    """A role without members has None."""
-
-    producers: Producers | None
-    consumers: Consumers | None
-    subscription_of: SubscriptionTable
-    addresses: Mapping[str, str]
-    """By role the broker's host and port, for messages to people."""
-    confirms: bool = False
-    """Whether every message sent will have an outcome."""
-    fills_first: bool = False
-    """Whether the consumers are still to be attached, once the windows are full."""
-    are_self_limiting: bool = False
-    """Whether the destinations drop what is too much, so that nothing else need bound a backlog."""
-    early_signals: Sequence[tuple[str, Signal]] = ()
-    """Role and what happened to its lanes before the load began."""
-    codec: RecordCodec | None = None
-    """What makes bodies of real records and finds their IDs; None where bodies have envelopes."""
-
-
-@dataclass(frozen=True)
-class Serving:
-    assignment: Assignment
-
-    @cached_property
-    def subscriptions(self) -> list[int]:
-        """Those that this agent serves; in its rows and sets they are known by their place."""
-        wiring = self.assignment.scenario.wiring
-        consumers = self.assignment.consumers
-        return sorted(
-            {one for member in consumers for one in wiring.subscriptions_of_consumer(member.index)}
-        )
-
-    @cached_property
-    def first_destinations(self) -> list[int]:
-        """Of each of these subscriptions."""
-        wiring = self.assignment.scenario.wiring
-        groups = map(wiring.group_of_subscription, self.subscriptions)
-        return [wiring.destinations_of_group(group)[0] for group in groups]
-
-    def subscription_of(self) -> SubscriptionTable:
-        wiring = self.assignment.scenario.wiring
-        places = {subscription: place for place, subscription in enumerate(self.subscriptions)}
-        consumers = self.assignment.consumers
-        served = [wiring.subscriptions_of_consumer(member.index) for member in consumers]
-        routes = [len(member.destinations) for member in consumers]
-        width = max([*routes, *map(len, served)], default=1)
-        table = np.zeros((max(1, len(consumers)), width), dtype=np.int64)
-        for lane, subscriptions in enumerate(served):
-            table[lane, : len(subscriptions)] = [places[one] for one in subscriptions]
-            if len(subscriptions) == 1:  # whichever of its destinations it came from
-                table[lane, :] = places[subscriptions[0]]
-        return table
-
-    def producer_lanes(self, destinations: Mapping[int, Destination]) -> list[Lane]:
-        return _lanes_of(self.assignment.producers, destinations)
-
-    def consumer_lanes(self, destinations: Mapping[int, Destination]) -> list[Lane]:
-        wiring = self.assignment.scenario.wiring
-        lanes = _lanes_of(self.assignment.consumers, destinations)
-        return [
-            replace(lane, subscriptions=tuple(wiring.subscriptions_of_consumer(lane.member)))
-            for lane in lanes
-        ]
-
-
-def _lanes_of(members: tuple[Member, ...], destinations: Mapping[int, Destination]) -> list[Lane]:
-    return [
-        Lane(member.index, tuple(destinations[index] for index in member.destinations))
-        for member in members
-    ]

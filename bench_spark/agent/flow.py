@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,38 +27,53 @@ I64 = npt.NDArray[np.int64]
 NOTHING = -1
 
 
-class Flow(Protocol):
-    is_closed_loop: bool
+class Flow:
+    """What all flows have in common: by default an open loop, which waits for nothing."""
+
+    is_closed_loop = False
     """Whether messages that arrive let others be sent."""
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether as many messages as may be are in flight, where that is bounded."""
+        return True
+
+    @property
+    def next_number(self) -> int | None:
+        """Which message of the whole stream is the first of the next batch, where those after it
+        follow without gaps."""
+        return None
+
+    def ready(self, due: int) -> int:
+        """How many of the first `due` messages of the stream can be sent now, as far as that is
+        known before they are numbered."""
+        return due
 
     def next_batch(self, heads: Envelopes, lanes: U32, messages: int) -> int:
         """Write at most that many messages into heads and lanes, both from the front; how many."""
+        raise NotImplementedError
+
+    def numbers(self, lane: U32, sequence: U64) -> I64:
+        """Which messages of the whole stream these are, of the last batch."""
+        raise NotImplementedError
 
     def accepted(self, lane: U32, head: Envelopes) -> None:
         """These messages, the front of the last batch, are out."""
+        raise NotImplementedError
 
     def consumed(self, producer: npt.NDArray[np.uint32]) -> None:
         """Messages of these producers have been received."""
 
     def suspend(self, lane: int) -> None:
-        """The lane is down."""
+        """The lane is down, or full."""
+        raise NotImplementedError
 
     def resume(self, lane: int) -> None:
         """The lane is back."""
+        raise NotImplementedError
 
-
-class ScheduledFlow(Flow, Protocol):
-    """A flow with a schedule: message k of the stream is due at a time of its own."""
-
-    @property
-    def next_number(self) -> int | None:
-        """The first message of the next batch, where those after it follow without gaps."""
-
-    def ready(self, due: int) -> int:
-        """How many of the first `due` messages of the stream can be sent now; no others are."""
-
-    def numbers(self, lane: U32, sequence: U64) -> I64:
-        """Which messages of the whole stream these are, of the last batch."""
+    def settle_all(self) -> None:
+        """A consumer was lost: messages of any lane may have gone down with it."""
 
 
 # -- kernels ---------------------------------------------------------------------------------------
@@ -84,27 +99,6 @@ def number_in_turn(
         if lane == width:
             lane = 0
             turn += 1
-
-
-@kernel
-def stamp_in_stretch(
-    heads: Any, sent_ns: int, place: int, first_ns: float, period_ns: float, start_ns: int
-) -> None:
-    """Write when messages are sent, and when they are due: they follow each other from that place
-    of a stretch on."""
-    for at in range(len(heads)):
-        after_ns = np.rint(first_ns + np.float64(place + at) * period_ns)
-        heads[at]["sent_ns"] = sent_ns
-        heads[at]["intended_ns"] = start_ns + np.int64(after_ns)
-
-
-@kernel
-def stamp_sent(heads: Any, sent_ns: int, is_due: bool) -> None:
-    """Write when messages are sent; without a schedule they are due at that moment."""
-    for at in range(len(heads)):
-        heads[at]["sent_ns"] = sent_ns
-        if is_due:
-            heads[at]["intended_ns"] = sent_ns
 
 
 @kernel
@@ -161,22 +155,18 @@ def _compile() -> None:
         flow.next_batch(heads, lanes, 1)
         flow.accepted(lanes, heads)
         flow.consumed(lanes)
-    stamp_in_stretch(heads, 0, 0, 0.0, 1.0, 0)
-    stamp_sent(heads, 0, False)
     RandomBytes(1).rows(1, 1)
 
 
 # -- at a rate, and as fast as possible ------------------------------------------------------------
 
 
-class RoundRobinFlow:
+class RoundRobinFlow(Flow):
     """At a rate, or as fast as possible: message k goes to lane k modulo the number of lanes.
 
     With `owes`, a lane that was down is owed the messages that were its turn meanwhile: it catches
     up beside the others, which stay in time. Without, its turns are forgone.
     """
-
-    is_closed_loop = False
 
     def __init__(self, members: tuple[int, ...], owes: bool = False) -> None:
         """`members`: the producer of each lane, by its number in the whole run."""
@@ -184,7 +174,7 @@ class RoundRobinFlow:
         self._lanes = lanes
         self._members = np.array(members, np.int64)
         self._owes = owes
-        self._dealt = 0
+        self._numbered = 0
         """While all lanes are in step: the number of the next message."""
         self._next: I64 | None = None
         """While they are not: the number of the next message of each lane."""
@@ -196,24 +186,24 @@ class RoundRobinFlow:
         """Turns of each lane in which it was down and is owed nothing."""
 
     def numbers(self, lane: U32, sequence: U64) -> I64:
-        """Which messages of the whole stream these are, of those dealt last."""
+        """Which messages of the whole stream these are, of the last batch."""
         if self._next is None:
-            return np.arange(self._dealt, self._dealt + len(lane), dtype=np.int64)
+            return np.arange(self._numbered, self._numbered + len(lane), dtype=np.int64)
         rounds = sequence.astype(np.int64) + self._forgone[lane]
         numbers: I64 = rounds * self._lanes + lane
         return numbers
 
     def ready(self, due: int) -> int:
-        """How many of the first `due` messages of the stream can be dealt now; no others are."""
+        """How many of the first `due` messages of the stream can be sent now; no others are."""
         self._due = due
         if self._next is None:
-            return due - self._dealt
+            return due - self._numbered
         return int(self._counts(self._next[~self._is_down], due).sum())
 
     def suspend(self, lane: int) -> None:
         if self._next is None:
             lanes = np.arange(self._lanes, dtype=np.int64)
-            self._next = self._dealt + (lanes - self._dealt) % self._lanes
+            self._next = self._numbered + (lanes - self._numbered) % self._lanes
         self._is_down[lane] = True
         self._is_late[lane] = False
 
@@ -231,13 +221,13 @@ class RoundRobinFlow:
 
     @property
     def next_number(self) -> int | None:
-        return self._dealt if self._next is None else None
+        return self._numbered if self._next is None else None
 
     def next_batch(self, heads: Envelopes, lanes: U32, messages: int) -> int:
         if self._next is None:
-            number_in_turn(heads, lanes, self._members, self._forgone, self._dealt, messages)
+            number_in_turn(heads, lanes, self._members, self._forgone, self._numbered, messages)
             return messages
-        lane, sequence = self._deal_out_of_step(self._next, messages)
+        lane, sequence = self._number_out_of_step(self._next, messages)
         lanes[: len(lane)] = lane
         heads["sequence"][: len(lane)] = sequence
         heads["producer"][: len(lane)] = self._members[lane]
@@ -245,15 +235,12 @@ class RoundRobinFlow:
 
     def accepted(self, lane: U32, head: Envelopes) -> None:
         if self._next is None:
-            self._dealt += len(lane)
+            self._numbered += len(lane)
         else:
             self._next += np.bincount(lane, minlength=self._lanes) * self._lanes
             self._fall_in_step()
 
-    def consumed(self, producer: npt.NDArray[np.uint32]) -> None:
-        """An open loop does not wait for its messages."""
-
-    def _deal_out_of_step(self, following: I64, messages: int) -> tuple[U32, U64]:
+    def _number_out_of_step(self, following: I64, messages: int) -> tuple[U32, U64]:
         """First what the lanes in time may send, then what others have to catch up with."""
         in_time = self._lowest(following[~(self._is_down | self._is_late)], messages)
         late = self._lowest(following[self._is_late], messages - len(in_time))
@@ -269,7 +256,7 @@ class RoundRobinFlow:
         if self._due is not None:
             highest = min(highest, self._due)
         if int(self._counts(following, highest).sum()) <= messages:
-            lowest = highest  # as nearly always on a schedule: whatever is due can be dealt
+            lowest = highest  # as nearly always on a schedule: whatever is due can be sent
         while lowest < highest:
             middle = (lowest + highest + 1) // 2
             if int(self._counts(following, middle).sum()) <= messages:
@@ -290,14 +277,14 @@ class RoundRobinFlow:
         assert self._next is not None
         first = int(self._next.min())
         if not self._is_down.any() and int(self._next.max()) - first < self._lanes:
-            self._dealt, self._next = first, None
+            self._numbered, self._next = first, None
             self._is_late[:] = False
 
 
 # -- in windows ------------------------------------------------------------------------------------
 
 
-class WindowFlow:
+class WindowFlow(Flow):
     """Closed loop: every lane keeps a fixed number of its messages in flight.
 
     When a connection is lost, nobody knows which messages went down with it. A lane concerned
@@ -368,49 +355,53 @@ class WindowFlow:
     def credit(self) -> int:
         return int(self._windows["credit"].sum())
 
+    @property
+    def is_filled(self) -> bool:
+        return self.credit <= 0
+
 
 # -- by requests -----------------------------------------------------------------------------------
 
 
-class RequestFlow:
+class RequestFlow(Flow):
     """Senders that wait for their own messages, and keep a schedule together.
 
-    Every sender has one message on its way at most. Whatever is due next goes to the sender that
+    Every sender has one message on its way at most, and it takes that message's number to know that
+    it is the one waited for: see `arrived`. Whatever is due next goes to the sender that
     has been free longest; when all wait, the messages become late, and their lateness is the
     system's. A message that never arrives would hold its sender for ever, so that after a while it
     goes on without.
     """
 
-    is_closed_loop = False
-    """It takes a message's number to know that it is the one waited for: see `arrived`."""
-
     def __init__(self, members: tuple[int, ...]) -> None:
         """`members`: the producer of each lane, by its number in the whole run."""
-        self._member_of_lane = np.array(members, dtype=np.int64)
+        # Without any, a lane of nobody: no producer has a negative number.
+        self._member_of_lane = np.array(members or (NOTHING,), dtype=np.int64)
         self._lane_by_rank = np.argsort(self._member_of_lane)
         self._members = self._member_of_lane[self._lane_by_rank]
         """Rising."""
         self._free = deque(range(len(members)))
-        self._is_down = np.zeros(len(members), np.bool_)
-        self._awaited = np.full(len(members), NOTHING, dtype=np.int64)
+        lanes = len(self._member_of_lane)
+        self._is_down = np.zeros(lanes, np.bool_)
+        self._awaited = np.full(lanes, NOTHING, dtype=np.int64)
         """By lane: the sequence number of the message that its sender waits for."""
-        self._next_sequence = np.zeros(len(members), dtype=np.int64)
-        self._heads = empty_envelopes(len(members))
+        self._next_sequence = np.zeros(lanes, dtype=np.int64)
+        self._heads = empty_envelopes(lanes)
         """By lane: that message."""
-        self._dealt = 0
+        self._numbered = 0
         self.are_all_waiting = False
         """Whether something is due that nobody is free to send."""
 
-    # -- dealing ---------------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------
 
     def ready(self, due: int) -> int:
-        """How many of the first `due` messages of the stream can be dealt now."""
-        self.are_all_waiting = due - self._dealt > len(self._free)
-        return min(due - self._dealt, len(self._free))
+        """How many of the first `due` messages of the stream can be sent now."""
+        self.are_all_waiting = due - self._numbered > len(self._free)
+        return min(due - self._numbered, len(self._free))
 
     @property
     def next_number(self) -> int | None:
-        return self._dealt
+        return self._numbered
 
     def next_batch(self, heads: Envelopes, lanes: U32, messages: int) -> int:
         lane = np.array(list(islice(self._free, messages)), dtype=np.uint32)
@@ -420,19 +411,16 @@ class RequestFlow:
         return len(lane)
 
     def numbers(self, lane: U32, sequence: U64) -> I64:
-        """Which messages of the whole stream these are, of those dealt last."""
-        return np.arange(self._dealt, self._dealt + len(lane), dtype=np.int64)
+        """Which messages of the whole stream these are, of the last batch."""
+        return np.arange(self._numbered, self._numbered + len(lane), dtype=np.int64)
 
     def accepted(self, lane: U32, head: Envelopes) -> None:
         for _ in range(len(lane)):
             self._free.popleft()
         self._awaited[lane] = self._next_sequence[lane]
         self._next_sequence[lane] += 1
-        self._dealt += len(lane)
+        self._numbered += len(lane)
         self._heads[lane] = head
-
-    def consumed(self, producer: npt.NDArray[np.uint32]) -> None:
-        """It takes a message's number to know that it is the one waited for: see `arrived`."""
 
     # -- waiting ---------------------------------------------------------------------------------
 

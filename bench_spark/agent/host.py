@@ -192,8 +192,9 @@ class Waiting:
         self._are_selectable = True
 
     def add(self, *descriptors: int) -> None:
+        """Those of null objects are negative, and left out."""
         # Both ends of a transport may have one descriptor between them.
-        for descriptor in set(descriptors):
+        for descriptor in {one for one in descriptors if one >= 0}:
             self._epoll.register(descriptor, select.EPOLLIN)
             self._descriptors.append(descriptor)
         self._are_selectable = max(self._descriptors, default=0) < _SELECTABLE

@@ -18,7 +18,7 @@ from bench_spark.agent.protocol import EventRow
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.core.hdr import Histogram, HistogramShape, record_value_ns
 from bench_spark.core.kernels import kernel
-from bench_spark.transports.base import I64
+from bench_spark.transports.batches import I64
 
 # The first words of an interval.
 TICK_FROM = 0

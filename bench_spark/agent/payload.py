@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from bench_spark.config.sections import Message
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.core.random_bytes import RandomBytes, RandomRows
-from bench_spark.transports.base import U8
+from bench_spark.transports.batches import HEAD_ONLY, U8, Batch, Outcomes, Part, Received, Tails
 
 NEVER_NS = 2**63 - 1
 
@@ -68,32 +69,75 @@ def head_bytes(message: Message) -> int:
     return ENVELOPE_BYTES if message.bytes >= ENVELOPE_BYTES else 8
 
 
-class Padding:
-    """What follows the heads. Random padding is drawn anew for every message that is sent, so that
+class Bodies(Protocol):
+    """Makes the bodies of messages, and knows messages again by them."""
+
+    is_numbered: bool
+    """Whether a message says which one it is, and of which run."""
+    head_bytes: int
+    """How much of a message's head goes into its body as it is."""
+
+    @property
+    def wants(self) -> frozenset[Part]:
+        """What must be received of a message besides its head."""
+
+    def set_size(self, body_bytes: int, messages: int) -> None:
+        """From now on bodies have so many bytes, and at most so many are sent at once."""
+
+    def tails(self, messages: int) -> Tails:
+        """What follows the heads of a batch."""
+
+    def prepare(self, batch: Batch) -> None:
+        """Make the bodies of a batch; the times in its heads need not be known yet."""
+
+    def accepted(self, batch: Batch, count: int) -> None:
+        """The first of these messages are out."""
+
+    def answered(self, outcomes: Outcomes) -> None:
+        """What became of messages; answers may name their IDs."""
+
+    def identify(self, received: Received) -> Received:
+        """The same messages, with the heads they were sent with as far as they are known here."""
+
+
+class PaddedBodies:
+    """An envelope and padding. Random padding is drawn anew for every message that is sent, so that
     compression finds nothing between bodies.
 
     Which message gets which random bytes does not matter, so those that a transport did not accept
     serve the next batch: what is drawn is what is sent, however small the part of a batch is that
-    a full socket takes.
+    a full socket takes. It is drawn when messages are out, and not while the next ones are due.
     """
 
+    wants = HEAD_ONLY
+
     def __init__(self, message: Message, seed: int) -> None:
+        self.head_bytes = head_bytes(message)
+        self.is_numbered = self.head_bytes == ENVELOPE_BYTES
         self._random = None if message.padding == "zero" else RandomBytes(seed)
         self._zeros = b""
         self._rows: RandomRows | None = None
 
-    def set_size(self, padding_bytes: int, messages: int) -> None:
-        """From now on so many bytes for each message, and at most so many messages at once."""
+    def set_size(self, body_bytes: int, messages: int) -> None:
+        padding_bytes = body_bytes - self.head_bytes
         if self._random is None:
             self._zeros = bytes(padding_bytes)
         else:
             self._rows = RandomRows(self._random, messages, padding_bytes)
 
-    def of(self, messages: int) -> bytes | U8:
+    def tails(self, messages: int) -> bytes | U8:
         """One for all, or a row for each of the messages, always in the same memory."""
         return self._zeros if self._rows is None else self._rows.rows[:messages]
 
-    def sent(self, messages: int) -> None:
-        """So many rows have gone out from the front: draw them anew."""
+    def prepare(self, batch: Batch) -> None:
+        """Its tails are what they must be."""
+
+    def accepted(self, batch: Batch, count: int) -> None:
         if self._rows is not None:
-            self._rows.renew(messages)
+            self._rows.renew(count)
+
+    def answered(self, outcomes: Outcomes) -> None:
+        """Envelopes need no answers."""
+
+    def identify(self, received: Received) -> Received:
+        return received

@@ -44,8 +44,15 @@ from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, Envelopes,
 from bench_spark.core.hdr import HistogramShape, shape_for
 from bench_spark.core.kernels import warm_up
 from bench_spark.core.sequences import SequenceSets
-from bench_spark.transports.base import I64, U32, Bool
-from bench_spark.transports.batches import OUTCOME_DTYPE, RECEIVED_DTYPE, Outcomes, Rows
+from bench_spark.transports.batches import (
+    I64,
+    OUTCOME_DTYPE,
+    RECEIVED_DTYPE,
+    U32,
+    Bool,
+    Outcomes,
+    Rows,
+)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bench_spark.agent.payload import Bodies, PaddedBodies
 from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.core.envelope import Envelopes, empty_envelopes, envelopes_from_bytes
 from bench_spark.core.identity import content_hashes, decode_ids, encode_ids, id_rows, id_texts
@@ -26,7 +27,7 @@ from bench_spark.data.records import ColumnRecords, MadeRecords, RecordFiles
 from bench_spark.data.scanning import RecordSource
 from bench_spark.errors import RunError
 from bench_spark.plan import Assignment
-from bench_spark.transports.base import (
+from bench_spark.transports.batches import (
     I64,
     U32,
     Batch,
@@ -34,6 +35,7 @@ from bench_spark.transports.base import (
     Outcomes,
     Part,
     Received,
+    Tails,
     joined,
     nothing_received,
 )
@@ -48,8 +50,8 @@ class GivenIds:
         self._most_ids = most_ids
         self._head_of: OrderedDict[bytes, bytes] = OrderedDict()
         """The envelope of each message by the ID it was given, the oldest first."""
-        self._backpressure: Received = nothing_received()
-        self._texts_aside: list[bytes] = []
+        self._waiting: Received = nothing_received()
+        self._waiting_texts: list[bytes] = []
 
     def learn(self, outcomes: Outcomes) -> None:
         if outcomes.answers is None:
@@ -64,17 +66,17 @@ class GivenIds:
         """Messages that are known now, or that have waited for too long, with their heads; those
         without an ID, or whose ID nobody has given, have a head of zeros."""
         received = replace(received, bodies=None, keys=None, headers=None)
-        waiting = [part for part in (self._backpressure, received) if len(part)]
+        waiting = [part for part in (self._waiting, received) if len(part)]
         everything = joined(waiting)
-        names = [*self._texts_aside, *texts]
+        names = [*self._waiting_texts, *texts]
         heads = [self._head_of.get(name) for name in names]
         latest_ns = self._now_ns() - LONGEST_WAIT_NS
         stays = np.array(
             [head is None and bool(name) for head, name in zip(heads, names, strict=True)], np.bool_
         )
         stays &= everything.received_ns > latest_ns
-        self._texts_aside = [name for name, stay in zip(names, stays, strict=True) if stay]
-        self._backpressure = everything.at(np.flatnonzero(stays))
+        self._waiting_texts = [name for name, stay in zip(names, stays, strict=True) if stay]
+        self._waiting = everything.at(np.flatnonzero(stays))
         known = [head for head, stay in zip(heads, stays, strict=True) if not stay]
         return everything.at(np.flatnonzero(~stays)), _envelopes(known)
 
@@ -139,6 +141,11 @@ class SentRing:
 
 
 class RecordCodec:
+    """Puts IDs into records; see `Bodies`."""
+
+    is_numbered = True
+    head_bytes = 0
+
     def __init__(
         self,
         carrier: Carrier,
@@ -164,8 +171,15 @@ class RecordCodec:
 
     # -- sending ---------------------------------------------------------------------------------
 
+    def set_size(self, body_bytes: int, messages: int) -> None:
+        """Every record has its own size."""
+
+    def tails(self, messages: int) -> Tails:
+        """Known once the batch is prepared."""
+        return b""
+
     def prepare(self, batch: Batch) -> None:
-        """Turn heads into messages; their times need not be known yet."""
+        """Turn heads into messages."""
         assert self._records is not None
         assert self._ordering is not None
         numbers = self._ordering.numbers(batch.head["producer"], batch.head["sequence"])
@@ -175,7 +189,6 @@ class RecordCodec:
         except NoPlace as nowhere:
             place = self._records.place(int(numbers[nowhere.place]))
             raise RunError(f"{place}: {nowhere}, and the record cannot be sent") from nowhere
-        batch.head_bytes = 0
         batch.tail = carried.bodies
         batch.keys = carried.keys
         batch.headers = carried.headers
@@ -221,13 +234,13 @@ class RecordCodec:
 
 
 @contextmanager
-def record_codec_for(assignment: Assignment, now_ns: NowNs) -> Iterator[RecordCodec | None]:
-    """None where bodies have envelopes. Reads the data set once through, to know where records
-    are: raises ConfigurationError if it is not on this machine."""
+def bodies_for(assignment: Assignment, now_ns: NowNs) -> Iterator[Bodies]:
+    """With records, reads the data set once through, to know where they are: raises
+    ConfigurationError if it is not on this machine."""
     scenario = assignment.scenario
     carrier = make_carrier(scenario)
     if carrier is None:
-        yield None
+        yield PaddedBodies(scenario.message, seed=assignment.run_tag + assignment.agent)
         return
     ring = SentRing(tuple(member.index for member in assignment.producers))
     given = GivenIds(now_ns) if scenario.carrier == ACKNOWLEDGEMENT else None

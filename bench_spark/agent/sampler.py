@@ -49,6 +49,7 @@ class Sampler:
         """`skipped`: how many messages to leave out, per pair."""
         self._pairs = [_Pair(rule, int(messages)) for messages in skipped]
         self._incomplete = len(self._pairs)
+        self.is_wanted = bool(self._pairs)
 
     def sample_from(self, from_ns: int) -> None:
         """The measured phase begins at this moment: before it does, or as soon as it is known."""
@@ -57,8 +58,8 @@ class Sampler:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every pair has its samples."""
-        return not self._incomplete
+        """Whether every pair has its samples; without pairs there is nothing to complete."""
+        return self.is_wanted and not self._incomplete
 
     def add(self, pair: I64, received_ns: I64) -> None:
         """Messages in the order they arrived, with the pair of each."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench_spark.agent.endpoints import Serving
 from bench_spark.agent.host import HostLoad
+from bench_spark.agent.job import Job, Lanes, Serving
 from bench_spark.agent.link import Link
 from bench_spark.agent.pacing import Pacing
 from bench_spark.agent.protocol import EventRow
 from bench_spark.agent.recorder import Recorder
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
-from bench_spark.transports.base import I64
+from bench_spark.transports.batches import I64
 
 
 class TickRows:
@@ -117,19 +117,31 @@ class Deliveries:
         )
 
 
+class NoDeliveries:
+    """Where nobody receives what is sent, or nobody sends, there is nothing to wait for."""
+
+    def report(self, now_ns: int) -> None: ...
+
+
+def deliveries_for(
+    serving: Serving, recorder: Recorder, link: Link, lanes: Lanes
+) -> Deliveries | NoDeliveries:
+    if not serving.assignment.scenario.has_both_ends:
+        return NoDeliveries()
+    return Deliveries(serving, recorder, link, lanes.confirms)
+
+
 class DueBook:
     """With a schedule a message is due at its intended time; without one, when it is sent.
 
     Where the time of sending decides which phase a message belongs to, what the warm-up has not
     sent is due in the measured phase."""
 
-    def __init__(
-        self, schedule: Pacing | None, total: int, timeline: Timeline, recorder: Recorder
-    ) -> None:
+    def __init__(self, job: Job, total: int, recorder: Recorder) -> None:
         """`total`: messages of the whole schedule, warm-up and measured phase together."""
-        self._schedule = schedule
+        self._schedule = job.assignment.schedule
         self._total = total
-        self._timeline = timeline
+        self._timeline = job.timeline
         self._recorder = recorder
         self._booked = 0
         self._booked_by_phase = {WARMUP: 0, MEASURE: 0}

@@ -24,7 +24,7 @@ from bench_spark.core.envelope import ENVELOPE_DTYPE, Envelopes
 from bench_spark.core.sequences import plausible
 from bench_spark.errors import BenchError, RunError
 from bench_spark.process import watched
-from bench_spark.transports.base import OutcomeKind, Outcomes, Received
+from bench_spark.transports.batches import Batch, OutcomeKind, Outcomes, Received
 
 CHUNK_ROWS = 65_536
 FILE_CHUNKS = 3
@@ -156,16 +156,12 @@ class Tracer:
 
     # -- columns in ------------------------------------------------------------------------------
 
-    def sent(
-        self,
-        lane: npt.NDArray[np.uint32],
-        head: Envelopes,
-        sizes: npt.NDArray[np.uint32] | int,
-        insert_ns: int,
-        hashes: I64 | None = None,
-    ) -> None:
-        """Messages accepted by the transport, in one call that took `insert_ns`. `sizes`: of all of
-        them, or of each."""
+    def sent(self, batch: Batch, accepted: int, body_bytes: int, insert_ns: int) -> None:
+        """Messages accepted by the transport, from the front of a batch, in one call that took
+        `insert_ns`. `body_bytes`: of all of them, where the batch says nothing else."""
+        lane, head = batch.lane[:accepted], batch.head[:accepted]
+        sizes = body_bytes if batch.sizes is None else batch.sizes[:accepted]
+        hashes = None if batch.hashes is None else batch.hashes[:accepted]
         chosen = self._chosen(head)
         if chosen is not None:
             lane, head = lane[chosen], head[chosen]
@@ -197,8 +193,9 @@ class Tracer:
             rows["is_ours"] = True
             rows["has_hash"] = False
 
-    def received(self, received: Received, subscription: I64) -> None:
+    def received(self, received: Received) -> None:
         """Messages received; `subscription` is the place of the one each came by."""
+        subscription = received.rows["subscription"]
         head, hashes = received.head, received.hashes
         is_ours = (
             (head["run_tag"] == self._setup.run_tag)
@@ -320,6 +317,24 @@ class Tracer:
         if self._files >= SETTLED_FILES:
             peak_bytes = getrusage(RUSAGE_SELF).ru_maxrss * 1024
             self._memory_bytes = [*self._memory_bytes[:1], peak_bytes]
+
+
+class NoTracer:
+    """Where the scenario does not ask for single messages."""
+
+    failure: BenchError | None = None
+
+    def sent(self, batch: Batch, accepted: int, body_bytes: int, insert_ns: int) -> None: ...
+
+    def outcomes(self, outcomes: Outcomes) -> None: ...
+
+    def received(self, received: Received) -> None: ...
+
+    def flush_if_due(self, now_ns: int) -> None: ...
+
+    def close(self) -> None: ...
+
+    def report(self) -> None: ...
 
 
 def _put_hashes(rows: Rows, hashes: I64 | None, part: slice) -> None:

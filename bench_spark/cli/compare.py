@@ -7,19 +7,15 @@ from typing import Annotated
 
 import typer
 
-from bench_spark.cli.options import DEFAULT_STORE, StoreOption
-from bench_spark.cli.output import Formats, parse_formats_of
+from bench_spark.cli.options import DEFAULT_STORE, FormatsOption, StoreOption
+from bench_spark.cli.output import parse_formats
 from bench_spark.cli.stored import existing_store, stored_run
 from bench_spark.compare.comparison import Group, comparison_document, parse_gate
 from bench_spark.compare.series import RunSeries, run_series
 from bench_spark.config.problems import shown_value
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
-from bench_spark.report.comparison import write_comparison
-from bench_spark.report.formats import write_json
-from bench_spark.report.html_compare import write_comparison_html
+from bench_spark.report.comparison import ComparisonReport
 from bench_spark.store.delta import Store
-
-FORMATS = Formats({"terminal": write_comparison, "json": write_json, "html": write_comparison_html})
 
 FailIfOption = Annotated[
     list[str] | None,
@@ -45,14 +41,6 @@ AcrossOption = Annotated[
         "that change the load, or in the kind of broker.",
     ),
 ]
-ComparisonFormatsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--format",
-        metavar="FORMAT[=FILE]",
-        help="terminal (the default), json or html; repeatable.",
-    ),
-]
 
 
 def compare(
@@ -68,14 +56,14 @@ def compare(
     fail_if: FailIfOption = None,
     strict: StrictOption = False,
     across: AcrossOption = False,
-    formats: ComparisonFormatsOption = None,
+    formats: FormatsOption = None,
 ) -> None:
     """Compare runs with a baseline: differences with their confidence intervals.
 
     Exit code 0, or 1 if a condition given by --fail-if holds, or is about runs that are not
     comparable.
     """
-    outputs = parse_formats_of(FORMATS, formats or ["terminal"])
+    outputs = parse_formats(formats)
     gates = [parse_gate(text) for text in fail_if or []]
     if len(runs) < 2:
         raise ConfigurationError("compare: give a baseline and at least one run to compare with it")
@@ -84,7 +72,7 @@ def compare(
     title = f"{', '.join(group.label for group in groups[1:])} against {groups[0].label}"
     pairs = [(groups[0], candidate) for candidate in groups[1:]]
     document = comparison_document(title, pairs, gates, strict, across)
-    outputs.write(document)
+    outputs.write(ComparisonReport(document))
     raise typer.Exit(EXIT_VALID if document["passed"] else EXIT_GATE_MISSED)
 
 

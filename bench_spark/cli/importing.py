@@ -67,7 +67,7 @@ def omb(
 
     Drivers of Kafka and RabbitMQ. Keys without a counterpart are listed on standard error.
     """
-    from bench_spark.transports.kafka.property_names import PROPERTY_NAMES
+    from bench_spark.transports.kafka.settings import PROPERTY_NAMES
 
     draft = import_omb(
         read_mapping(_file(workload)),

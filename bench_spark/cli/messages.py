@@ -9,7 +9,13 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from bench_spark.cli.options import DEFAULT_STORE, RunArgument, StoreOption
+from bench_spark.cli.options import (
+    DEFAULT_STORE,
+    JarsOption,
+    PackagesOption,
+    RunArgument,
+    StoreOption,
+)
 from bench_spark.cli.output import to_stdout
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
@@ -32,6 +38,8 @@ class MessagesFormat(StrEnum):
 def messages(
     run: RunArgument,
     store: StoreOption = DEFAULT_STORE,
+    packages: PackagesOption = None,
+    jars: JarsOption = None,
     messages_format: Annotated[
         MessagesFormat, typer.Option("--format", help="How to print what was found.")
     ] = MessagesFormat.TERMINAL,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bench_spark.cli.spark_session import given_to_spark
 from bench_spark.conf_files import shipped
 
 DEFAULT_STORE = "bench-store"
@@ -88,13 +89,32 @@ MasterOption = Annotated[
         help="Spark master; unset: this machine, with as many slots as the agents need.",
     ),
 ]
+PackagesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--packages",
+        metavar="GROUP:ARTIFACT:VERSION",
+        help="A Maven package for Spark's class path, as hadoop-aws for a store on S3; repeatable.",
+        callback=given_to_spark("spark.jars.packages"),
+    ),
+]
+JarsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--jars",
+        metavar="FILE",
+        help="A jar for Spark's class path; repeatable.",
+        callback=given_to_spark("spark.jars"),
+    ),
+]
 FormatsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--format",
         metavar="FORMAT[=FILE]",
-        help="terminal (the default), json, csv, html or parquet; repeatable. The first of json, "
-        "csv and html is alone on standard output; parquet needs a file.",
+        help="terminal (the default; of a suite, markdown is), markdown, json, csv, parquet or "
+        "html; repeatable. One of them gets standard output, programs before people; parquet needs "
+        "a file.",
     ),
 ]
 RunArgument = Annotated[

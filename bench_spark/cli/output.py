@@ -2,98 +2,55 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Generic, TextIO, TypeVar
+from typing import TextIO
 
-from bench_spark.cli.options import default_store
-from bench_spark.cli.stored import run_report
 from bench_spark.config.problems import nearest, shown_path, shown_value
 from bench_spark.errors import ConfigurationError, StoreError
-from bench_spark.report.formats import write_csv, write_json
-from bench_spark.report.html_run import write_run_html
-from bench_spark.report.measures import Document
-from bench_spark.report.parquet import parquet_of
-from bench_spark.report.terminal import write_terminal
-from bench_spark.store.delta import Store
-
-Result = TypeVar("Result")
-"""What is written: the document of a run, of a search, of a comparison, or the table of a suite."""
+from bench_spark.report.formats import FORMATS, Report
 
 _OWNERS_OF_STDOUT = ("json", "csv", "html", "markdown", "terminal")
 """Who gets standard output, the first that was asked for: programs read it, people read both."""
 
 
 @dataclass(frozen=True)
-class Formats(Generic[Result]):
-    """What a result can be written as."""
-
-    texts: Mapping[str, Callable[[Result, TextIO], None]]
-    files: Mapping[str, Callable[[Result], bytes]] = field(default_factory=dict)
-    """Formats that are no text, and so only go into files."""
-
-    @property
-    def names(self) -> list[str]:
-        return [*self.texts, *self.files]
-
-
-@dataclass(frozen=True)
-class Outputs(Generic[Result]):
+class Outputs:
     """The formats asked for, each with its file; None: a standard stream."""
 
     chosen: tuple[tuple[str, Path | None], ...]
-    formats: Formats[Result]
 
-    def write(self, result: Result) -> None:
+    def write(self, report: Report) -> None:
         on_streams = [name for name, path in self.chosen if path is None]
         owner = next((name for name in _OWNERS_OF_STDOUT if name in on_streams), None)
         for name, path in self.chosen:
-            if path is None:
-                stream = sys.stdout if name == owner else sys.stderr
-                to_stream(stream, partial(self.formats.texts[name], result))
-            elif name in self.formats.files:
-                write_bytes(path, self.formats.files[name](result))
+            if path is not None:
+                write_bytes(path, FORMATS[name].encode(report))
             else:
-                write_file(path, partial(self.formats.texts[name], result))
+                stream = sys.stdout if name == owner else sys.stderr
+                to_stream(stream, partial(FORMATS[name].write, report))
 
 
-def parse_formats(texts: Sequence[str], store: str) -> Outputs[Document]:
-    """Formats of a run's result; `store` is where it is kept, as given by the user."""
-    told = None if store == default_store() else store
-
-    def write_html(document: Document, writer: TextIO) -> None:
-        write_run_html(run_report(Store(store), document), store, writer)
-
-    by_name: dict[str, Callable[[Document, TextIO], None]] = {
-        "terminal": partial(write_terminal, store=told),
-        "json": write_json,
-        "csv": write_csv,
-        "html": write_html,
-    }
-    return parse_formats_of(Formats(by_name, {"parquet": parquet_of}), texts)
-
-
-def parse_formats_of(formats: Formats[Result], texts: Sequence[str]) -> Outputs[Result]:
+def parse_formats(texts: Sequence[str] | None, default: str = "terminal") -> Outputs:
     """`FORMAT` or `FORMAT=FILE`, each at most once for a stream or a file."""
     chosen: dict[tuple[str, Path | None], None] = {}
-    for text in texts:
+    for text in texts or [default]:
         name, equals, file = text.partition("=")
-        if name not in formats.names:
-            guess = nearest(name, formats.names)
+        if name not in FORMATS:
+            guess = nearest(name, FORMATS)
             raise ConfigurationError(
-                f"--format: {shown_value(name)} is unknown; allowed: {', '.join(formats.names)}, "
+                f"--format: {shown_value(name)} is unknown; allowed: {', '.join(FORMATS)}, "
                 "each with =FILE to write a file" + (f"; did you mean {guess}?" if guess else "")
             )
-        if name in formats.files and not equals:
+        if FORMATS[name].is_binary and not equals:
             raise ConfigurationError(f"--format: {name} is no text; give a file: {name}=FILE")
         path = file_to_write("--format", file) if equals else None
         chosen[name, path] = None
-    return Outputs(tuple(chosen), formats)
+    return Outputs(tuple(chosen))
 
 
 def file_to_write(option: str, file: str) -> Path:
@@ -126,12 +83,6 @@ def drop_buffered(stream: TextIO) -> None:
 
 def to_stdout(write: Callable[[TextIO], None]) -> None:
     to_stream(sys.stdout, write)
-
-
-def write_file(path: Path, write: Callable[[TextIO], None]) -> None:
-    text = io.StringIO()
-    write(text)
-    write_bytes(path, text.getvalue().encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -6,11 +6,24 @@ from typing import Annotated
 
 import typer
 
-from bench_spark.cli.options import DEFAULT_STORE, RunArgument, StoreOption
+from bench_spark.cli.options import (
+    DEFAULT_STORE,
+    FormatsOption,
+    JarsOption,
+    PackagesOption,
+    RunArgument,
+    StoreOption,
+)
 from bench_spark.cli.output import parse_formats, to_stdout
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
-from bench_spark.cli.stored import existing_store, listed_runs, shown_run, stored_run
+from bench_spark.cli.stored import (
+    existing_store,
+    listed_runs,
+    run_report,
+    shown_run,
+    stored_run,
+)
 from bench_spark.errors import EXIT_DEGRADED
 from bench_spark.report.rows import RowFormat, Rows, write_rows, write_runs
 
@@ -38,22 +51,15 @@ def runs(store: StoreOption = DEFAULT_STORE, row_format: RowFormatOption = RowFo
 def show(
     run: RunArgument,
     store: StoreOption = DEFAULT_STORE,
-    formats: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--format",
-            metavar="FORMAT[=FILE]",
-            help="terminal (the default), json, csv, html or parquet=FILE; repeatable.",
-        ),
-    ] = None,
+    formats: FormatsOption = None,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="End with the exit code of the run.")
     ] = False,
 ) -> None:
     """Print the result of a stored run, or the result so far of one that goes on or was killed."""
-    outputs = parse_formats(formats or ["terminal"], store)
+    outputs = parse_formats(formats)
     found = shown_run(existing_store(store), run)
-    outputs.write(found.document)
+    outputs.write(run_report(found.document, store))
     if exit_code:
         raise typer.Exit(EXIT_DEGRADED if found.exit_code is None else found.exit_code)
 
@@ -61,6 +67,8 @@ def show(
 def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SQL statement.")],
     store: StoreOption = DEFAULT_STORE,
+    packages: PackagesOption = None,
+    jars: JarsOption = None,
     row_format: RowFormatOption = RowFormat.TABLE,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
@@ -82,6 +90,8 @@ def sql(
 def rebuild(
     run: RunArgument,
     store: StoreOption = DEFAULT_STORE,
+    packages: PackagesOption = None,
+    jars: JarsOption = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:

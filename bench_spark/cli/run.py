@@ -26,7 +26,9 @@ from bench_spark.cli.options import (
     EgressOption,
     FormatsOption,
     IngressOption,
+    JarsOption,
     MasterOption,
+    PackagesOption,
     ScenarioArgument,
     SetOption,
     StoreOption,
@@ -45,6 +47,7 @@ from bench_spark.cli.preparing import (
 )
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.spark_session import spark_session
+from bench_spark.cli.stored import run_report
 from bench_spark.config.models import Scenario
 from bench_spark.data.checking import find_doubt
 from bench_spark.errors import ConfigurationError
@@ -69,6 +72,8 @@ def run(
     overrides: SetOption = None,
     store: StoreOption = DEFAULT_STORE,
     master: MasterOption = None,
+    packages: PackagesOption = None,
+    jars: JarsOption = None,
     run_id: Annotated[
         str | None,
         typer.Option(
@@ -137,7 +142,7 @@ def run(
     if dashboard is not None and not live:
         raise ConfigurationError("--dashboard: --no-live makes its metrics afterwards, once")
     shown = display_of(quiet, verbose, live)
-    outputs = parse_formats(formats or ["terminal"], store)
+    outputs = parse_formats(formats)
     metrics_at = endpoint_of("--prometheus", prometheus)
     page_at = endpoint_of("--dashboard", dashboard)
     asked = load(
@@ -161,7 +166,7 @@ def run(
         _shown_on(page, launch, html_command(chosen_id, store)),
     ):
         summary = carried_out(launch, asked, display, live, trigger_seconds, stop_on_slo)
-        outputs.write(summary.document)
+        outputs.write(run_report(summary.document, store))
     raise typer.Exit(summary.exit_code)
 
 

@@ -13,18 +13,20 @@ from bench_spark.cli.options import (
     DEFAULT_BROKER,
     DEFAULT_STORE,
     BrokerOption,
+    FormatsOption,
+    JarsOption,
     MasterOption,
+    PackagesOption,
     ScenarioArgument,
     SetOption,
     StoreOption,
 )
-from bench_spark.cli.output import Formats, parse_formats_of
+from bench_spark.cli.output import parse_formats
 from bench_spark.cli.preparing import Asked, load
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.searching import (
     Plot,
     PlotOption,
-    SearchFormatsOption,
     SearchTagsOption,
     SearchTrials,
     announcement,
@@ -35,10 +37,8 @@ from bench_spark.config.loader import load_scenario
 from bench_spark.config.models import Scenario, at_whole_rate
 from bench_spark.config.objectives import UNIT_OF_PATH, parse_objective
 from bench_spark.errors import ConfigurationError, RunError
-from bench_spark.report.formats import write_json
 from bench_spark.report.formatting import rate
-from bench_spark.report.measures import Document
-from bench_spark.report.searches import latency_chart, write_rate_csv, write_rate_terminal
+from bench_spark.report.searches import RateSearchReport
 from bench_spark.results.document import RunSummary
 from bench_spark.suites.rate_trials import (
     RateRun,
@@ -49,9 +49,6 @@ from bench_spark.suites.rate_trials import (
 )
 from bench_spark.suites.sustained import CLOSE_ENOUGH, Bounds
 
-FORMATS = Formats[Document](
-    {"terminal": write_rate_terminal, "json": write_json, "csv": write_rate_csv}
-)
 DEFAULT_TRIALS = 16
 """Enough to settle a rate from a twentieth of the unthrottled throughput to three times as much."""
 FINEST, COARSEST = 0.001, 0.5
@@ -68,6 +65,8 @@ def search_rate(
     overrides: SetOption = None,
     store: StoreOption = DEFAULT_STORE,
     master: MasterOption = None,
+    packages: PackagesOption = None,
+    jars: JarsOption = None,
     slo: Annotated[
         list[str] | None,
         typer.Option(
@@ -91,7 +90,7 @@ def search_rate(
             "--trials", metavar="N", min=2, max=100, help="Most runs, the unthrottled one included."
         ),
     ] = DEFAULT_TRIALS,
-    formats: SearchFormatsOption = None,
+    formats: FormatsOption = None,
     plot: PlotOption = None,
     tags: SearchTagsOption = None,
     quiet: QuietOption = False,
@@ -102,7 +101,7 @@ def search_rate(
     Runs the scenario once as fast as it can, then at fixed rates: up or down until one is kept and
     one is not, then between them. Each trial is a run of its own in the store.
     """
-    outputs = parse_formats_of(FORMATS, formats or ["terminal"])
+    outputs = parse_formats(formats)
     plotted = Plot(plot)
     if not FINEST <= precision <= COARSEST:
         raise ConfigurationError(
@@ -133,8 +132,9 @@ def search_rate(
         asked.ends.shown,
         time.monotonic() - started,
     )
-    plotted.draw(latency_chart(document))
-    outputs.write(document)
+    report = RateSearchReport(document)
+    plotted.draw(report.chart)
+    outputs.write(report)
     raise typer.Exit(exit_code_of(found, standing, trials.exit_codes))
 
 

@@ -13,18 +13,20 @@ from bench_spark.cli.options import (
     DEFAULT_BROKER,
     DEFAULT_STORE,
     BrokerOption,
+    FormatsOption,
+    JarsOption,
     MasterOption,
+    PackagesOption,
     ScenarioArgument,
     SetOption,
     StoreOption,
 )
-from bench_spark.cli.output import Formats, parse_formats_of
+from bench_spark.cli.output import parse_formats
 from bench_spark.cli.preparing import Asked, load
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
 from bench_spark.cli.searching import (
     Plot,
     PlotOption,
-    SearchFormatsOption,
     SearchTagsOption,
     SearchTrials,
     announcement,
@@ -36,16 +38,11 @@ from bench_spark.config.ends import scenario_at
 from bench_spark.config.models import Scenario
 from bench_spark.config.sections import Load
 from bench_spark.errors import EXIT_DATA_LOST, ConfigurationError
-from bench_spark.report.formats import write_json
 from bench_spark.report.formatting import count, rate
-from bench_spark.report.measures import Document
-from bench_spark.report.searches import curve_chart, write_search_csv, write_search_terminal
+from bench_spark.report.searches import WindowSearchReport
 from bench_spark.suites.throughput import Throughput, measured_ticks, rates_of_ticks, throughput_of
 from bench_spark.suites.window import MOST_TRIALS, Limits, find_window, first_step, window_document
 
-FORMATS = Formats[Document](
-    {"terminal": write_search_terminal, "json": write_json, "csv": write_search_csv}
-)
 HIGHEST_WINDOW = 10_000_000
 """What `load.in_flight` may be at most."""
 LOWEST_BASE, HIGHEST_BASE = 1.1, 1000.0
@@ -59,6 +56,8 @@ def search_window(
     overrides: SetOption = None,
     store: StoreOption = DEFAULT_STORE,
     master: MasterOption = None,
+    packages: PackagesOption = None,
+    jars: JarsOption = None,
     base: Annotated[
         float,
         typer.Option("--base", metavar="BASE", help="The first windows tried are its powers."),
@@ -73,7 +72,7 @@ def search_window(
             help="The largest window to try; unset: what load.backlog_limit_bytes holds.",
         ),
     ] = None,
-    formats: SearchFormatsOption = None,
+    formats: FormatsOption = None,
     plot: PlotOption = None,
     tags: SearchTagsOption = None,
     quiet: QuietOption = False,
@@ -84,7 +83,7 @@ def search_window(
     Runs the scenario as a closed loop, at most 20 times: with the powers of the base until
     throughput falls, then between them. Each trial is a run of its own in the store.
     """
-    outputs = parse_formats_of(FORMATS, formats or ["terminal"])
+    outputs = parse_formats(formats)
     plotted = Plot(plot)
     asked = _load(scenario, broker, overrides or [], tags or [])
     limits = _limits(asked, base, highest)
@@ -101,8 +100,9 @@ def search_window(
         asked.ends.shown,
         time.monotonic() - started,
     )
-    plotted.draw(curve_chart(document))
-    outputs.write(document)
+    report = WindowSearchReport(document)
+    plotted.draw(report.chart)
+    outputs.write(report)
     raise typer.Exit(min(max(trials.exit_codes), EXIT_DATA_LOST))
 
 

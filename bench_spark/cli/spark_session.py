@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
@@ -13,9 +13,35 @@ from typing import Any, NoReturn
 import psutil
 import typer
 
-from bench_spark.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, BenchError, EnvironmentNotReady
+from bench_spark.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    BenchError,
+    ConfigurationError,
+    EnvironmentNotReady,
+)
+from bench_spark.java import is_submitted
 from bench_spark.process import ENDING_SIGNALS, handled
 from bench_spark.report.live import Steps
+
+_settings: dict[str, str] = {}
+"""Of the one JVM of this process, as this command's options have them."""
+
+
+def given_to_spark(setting: str) -> Callable[[list[str] | None], list[str] | None]:
+    """The callback of an option whose values, behind commas, are a setting of Spark's."""
+
+    def give(values: list[str] | None) -> list[str] | None:
+        _settings.pop(setting, None)
+        if values:
+            if is_submitted():
+                raise ConfigurationError(
+                    "--packages, --jars: spark-submit has made the class path; give them to it"
+                )
+            _settings[setting] = ",".join(values)
+        return values
+
+    return give
 
 
 @contextmanager
@@ -79,7 +105,7 @@ def _build(master: str | None) -> Any:
     from bench_spark.spark.session import build_session, log_hint
 
     try:
-        return build_session(master, "bench-spark")
+        return build_session(master, "bench-spark", _settings)
     except BenchError:
         raise
     except Exception as error:  # Java's and py4j's errors have no common type.

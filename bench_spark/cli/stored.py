@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 
+from bench_spark.cli.options import default_store
 from bench_spark.config.models import stored_scenario
 from bench_spark.config.problems import nearest, shown_value
 from bench_spark.core.hdr import TOTALS, SparseHistogram
@@ -16,12 +18,13 @@ from bench_spark.driver_process import ABANDONED, AS_ABANDONED, RUNNING, has_van
 from bench_spark.errors import ConfigurationError, StoreNotReady
 from bench_spark.report.charts import distribution_rows
 from bench_spark.report.measures import Document
+from bench_spark.report.run import RunReport
 from bench_spark.report.timeline import (
     GENERATOR_COLUMNS,
     RESOURCE_COLUMNS,
     ROLLING,
     WINDOW_COLUMNS,
-    RunReport,
+    RunHistory,
     RunTables,
     RunTimes,
     timeline_of,
@@ -124,7 +127,13 @@ def _as_abandoned(row: dict[str, Any]) -> dict[str, Any]:
     return AS_ABANDONED if has_vanished(row) else {}
 
 
-def run_report(store: Store, document: Document) -> RunReport:
+def run_report(document: Document, store: str) -> RunReport:
+    """The result of a run, to be written; `store` as given by the user."""
+    history = partial(run_history, Store(store), document)
+    return RunReport(document, history, store, is_default_store=store == default_store())
+
+
+def run_history(store: Store, document: Document) -> RunHistory:
     """What the tables know about the run of this document, beside it."""
     run_id = document["run_id"]
     [row] = store.read("runs", columns=list(_TIMES), run_id=run_id).to_pylist() or [{}]
@@ -135,8 +144,7 @@ def run_report(store: Store, document: Document) -> RunReport:
         resources=store.read("resources", columns=RESOURCE_COLUMNS, run_id=run_id),
         generator=events.filter(pc.is_valid(events["host_busy_share"])),
     )
-    return RunReport(
-        document,
+    return RunHistory(
         times,
         timeline_of(tables, times),
         distribution_rows(*_histograms(store, document)),

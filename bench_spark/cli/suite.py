@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -22,13 +21,16 @@ from bench_spark.cli.masters import refuse_unshared_store, runs_agents_here
 from bench_spark.cli.options import (
     DEFAULT_STORE,
     EgressOption,
+    FormatsOption,
     IngressOption,
+    JarsOption,
     MasterOption,
+    PackagesOption,
     SetOption,
     StoreOption,
     is_typed,
 )
-from bench_spark.cli.output import Formats, Outputs, parse_formats_of, to_stdout, write_bytes
+from bench_spark.cli.output import parse_formats, to_stdout, write_bytes
 from bench_spark.cli.progress import QuietOption, VerboseOption, suite_displays
 from bench_spark.cli.spark_session import spark_session
 from bench_spark.cli.suite_compare import compare
@@ -40,10 +42,10 @@ from bench_spark.driver_process import end_abandoned
 from bench_spark.errors import ConfigurationError
 from bench_spark.java import is_submitted
 from bench_spark.report.chart_files import DRAWN_AS, drawn
+from bench_spark.report.charts import SeriesColours
 from bench_spark.report.formatting import count, seconds
-from bench_spark.report.html_suite import write_suite_html
+from bench_spark.report.suite import SuiteReport
 from bench_spark.report.suite_figures import suite_figures
-from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
 from bench_spark.report.suite_table import Outcome, SuiteTable, suite_table
 from bench_spark.store.delta import Store
 from bench_spark.suites.runner import (
@@ -60,16 +62,6 @@ app = typer.Typer(
 
 START_SECONDS = 12.0
 """What Spark takes to start."""
-
-
-SuiteFormatsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--format",
-        metavar="FORMAT[=FILE]",
-        help="Of the table: markdown (the default), csv, json or html; repeatable.",
-    ),
-]
 
 
 @app.command("list")
@@ -115,6 +107,8 @@ def run(
     overrides: SetOption = None,
     store: StoreOption = DEFAULT_STORE,
     master: MasterOption = None,
+    packages: PackagesOption = None,
+    jars: JarsOption = None,
     quick: QuickOption = False,
     variant: VariantOption = None,
     force: Annotated[
@@ -126,7 +120,7 @@ def run(
     live: Annotated[
         bool, typer.Option("--live/--no-live", help="Rolling metrics while the loads run.")
     ] = True,
-    formats: SuiteFormatsOption = None,
+    formats: FormatsOption = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -136,7 +130,7 @@ def run(
     """
     typed = is_typed(context, "broker")
     asked = load(suite, broker, quick, overrides, variant, ingress, egress, typed)
-    outputs = _outputs(asked, store, formats)
+    outputs = parse_formats(formats, "markdown")
     display, of_trials = suite_displays(quiet, verbose)
     if master is not None:
         if is_submitted():
@@ -176,7 +170,7 @@ def run(
                 displays = (display, of_trials)
                 result = run_trials(spark, engine, asked, opened, done, displays, live)
             exit_code = result.exit_code
-    outputs.write(_table(asked, opened))
+    outputs.write(_report(asked, _table(asked, opened), store))
     raise typer.Exit(exit_code)
 
 
@@ -190,7 +184,7 @@ def report(
     store: StoreOption = DEFAULT_STORE,
     quick: QuickOption = False,
     variant: VariantOption = None,
-    formats: SuiteFormatsOption = None,
+    formats: FormatsOption = None,
     figures: Annotated[
         Path | None,
         typer.Option(
@@ -203,11 +197,11 @@ def report(
     """Print the table of SUITE from what its store has."""
     typed = is_typed(context, "broker")
     asked = load(suite, broker, quick, None, variant, ingress, egress, typed)
-    outputs = _outputs(asked, store, formats)
+    outputs = parse_formats(formats, "markdown")
     if figures is not None:
         _make_directory(figures)
     table = _table(asked, Store(store).open())
-    outputs.write(table)
+    outputs.write(_report(asked, table, store))
     if figures is not None:
         _write_figures(table, figures)
 
@@ -218,15 +212,8 @@ app.command("compare")(compare)
 # -- reporting -------------------------------------------------------------------------------------
 
 
-def _outputs(asked: AskedSuite, store: str, formats: Sequence[str] | None) -> Outputs[SuiteTable]:
-    def write_html(table: SuiteTable, writer: TextIO) -> None:
-        name = asked.stored_name
-        write_suite_html(table, asked.suite, name, asked.ends.name, store, writer)
-
-    known = Formats[SuiteTable](
-        {"markdown": write_markdown, "csv": write_csv, "json": write_json, "html": write_html}
-    )
-    return parse_formats_of(known, formats or ["markdown"])
+def _report(asked: AskedSuite, table: SuiteTable, store: str) -> SuiteReport:
+    return SuiteReport(table, asked.suite, asked.stored_name, asked.ends.name, store)
 
 
 def _table(asked: AskedSuite, store: Store) -> SuiteTable:
@@ -243,9 +230,10 @@ def _make_directory(directory: Path) -> None:
 
 
 def _write_figures(table: SuiteTable, directory: Path) -> None:
+    colours = SeriesColours()
     for figure in suite_figures(table):
         for ending in DRAWN_AS:
-            write_bytes(directory / f"{figure.name}{ending}", drawn(figure.spec, ending))
+            write_bytes(directory / f"{figure.name}{ending}", drawn(figure.spec, ending, colours))
 
 
 def _outcome(known: TrialRun) -> Outcome:

@@ -17,33 +17,21 @@ from bench_spark.cli.asked_suite import (
 )
 from bench_spark.cli.compare import (
     AcrossOption,
-    ComparisonFormatsOption,
     FailIfOption,
     StrictOption,
     group_of_runs,
 )
-from bench_spark.cli.options import DEFAULT_STORE, StoreOption
-from bench_spark.cli.output import Formats, parse_formats_of
+from bench_spark.cli.options import DEFAULT_STORE, FormatsOption, StoreOption
+from bench_spark.cli.output import parse_formats
 from bench_spark.cli.stored import existing_store
 from bench_spark.compare.comparison import Group, comparison_document, parse_gate
 from bench_spark.config.suite import RATE, Suite, Trial, trials_of, value_text
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
-from bench_spark.report.comparison import write_suite_comparison
-from bench_spark.report.formats import write_json
-from bench_spark.report.html_compare import write_suite_comparison_html
-from bench_spark.report.measures import Document
+from bench_spark.report.comparison import SuiteComparisonReport
 from bench_spark.store.delta import Store
 from bench_spark.suites.runner import TrialRun, is_finished, runs_of_suite
 
 NO_VARIANT = "none"
-
-FORMATS = Formats[Document](
-    {
-        "terminal": write_suite_comparison,
-        "json": write_json,
-        "html": write_suite_comparison_html,
-    }
-)
 
 
 def compare(
@@ -80,14 +68,14 @@ def compare(
     fail_if: FailIfOption = None,
     strict: StrictOption = False,
     across: AcrossOption = False,
-    formats: ComparisonFormatsOption = None,
+    formats: FormatsOption = None,
 ) -> None:
     """Compare what a store has of SUITE with a baseline, combination by combination.
 
     Exit code 0, or 1 if a condition given by --fail-if holds for any of them, or is about runs that
     are not comparable.
     """
-    outputs = parse_formats_of(FORMATS, formats or ["terminal"])
+    outputs = parse_formats(formats)
     gates = [parse_gate(text) for text in fail_if or []]
     if baseline_broker is None and baseline_store is None and baseline_variant is None:
         raise ConfigurationError(
@@ -110,7 +98,7 @@ def compare(
     pairs = ((before.group(name), after.group(name)) for name in shared)
     document = dict(comparison_document(title, pairs, gates, strict, across))
     document["unmatched"] = list(_unmatched(candidate.suite, before, after))
-    outputs.write(document)
+    outputs.write(SuiteComparisonReport(document))
     raise typer.Exit(EXIT_VALID if document["passed"] else EXIT_GATE_MISSED)
 
 

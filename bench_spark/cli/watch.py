@@ -18,7 +18,7 @@ from bench_spark.cli.endpoints import (
 from bench_spark.cli.options import DEFAULT_STORE, StoreOption
 from bench_spark.cli.output import parse_formats
 from bench_spark.cli.progress import QuietOption, VerboseOption, display_of
-from bench_spark.cli.stored import existing_store, listed_runs, stored_run
+from bench_spark.cli.stored import existing_store, listed_runs, run_report, stored_run
 from bench_spark.driver_process import RUNNING
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.live import Steps
@@ -65,7 +65,7 @@ def watch(
     ):
         _follow(FollowedRun(opened, run_id), told, page, html_command(run_id, store))
         ended = stored_run(opened, run_id)
-        parse_formats(["terminal"], store).write(ended.document)
+        parse_formats(None).write(run_report(ended.document, store))
     if exit_code:
         raise typer.Exit(ended.exit_code or 0)
 

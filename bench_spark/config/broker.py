@@ -14,11 +14,11 @@ from __future__ import annotations
 import os
 import re
 import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr
 
 from bench_spark.config.fields import (
     MASK,
@@ -31,7 +31,6 @@ from bench_spark.config.fields import (
     environment_name,
     is_secret_key,
     mask_uri,
-    refuse,
     uri_problem,
 )
 from bench_spark.errors import ConfigurationError
@@ -150,12 +149,7 @@ class ResourceSource(Section):
     def kind(self) -> str:
         return next(kind for kind in KINDS if getattr(self, kind))
 
-    @model_validator(mode="after")
-    def _keys_agree(self) -> ResourceSource:
-        refuse(list(self._conflicts()))
-        return self
-
-    def _conflicts(self) -> Iterable[Conflict]:
+    def conflicts(self) -> Iterator[Conflict]:
         given = [kind for kind in KINDS if getattr(self, kind)]
         if not given:
             yield Conflict(("pid",), f"nothing to read; give one of {', '.join(KINDS)}")
@@ -172,7 +166,7 @@ class ResourceSource(Section):
             yield Conflict(("metrics",), f"does not go with {kind}")
         yield from self._token_conflicts(kind)
 
-    def _token_conflicts(self, kind: str) -> Iterable[Conflict]:
+    def _token_conflicts(self, kind: str) -> Iterator[Conflict]:
         if self.token_env and self.token_file:
             yield Conflict(("token_env", "token_file"), "excludes token_file")
         has_token = self.token_env or self.token_file
@@ -311,11 +305,9 @@ class Tls(Section):
     insecure: bool = False
     """Accept any certificate. Recorded in the result."""
 
-    @model_validator(mode="after")
-    def _key_has_certificate(self) -> Tls:
+    def conflicts(self) -> Iterator[Conflict]:
         if self.key_file and not self.certificate_file:
-            refuse([Conflict(("key_file", "certificate_file"), "needs certificate_file")])
-        return self
+            yield Conflict(("key_file", "certificate_file"), "needs certificate_file")
 
 
 class Broker(Section):
@@ -360,12 +352,12 @@ class Broker(Section):
     connect_timeout_seconds: float = Field(5.0, gt=0, le=60, allow_inf_nan=False)
     """How long a connection and its login may take."""
 
-    @model_validator(mode="after")
-    def _keys_agree(self) -> Broker:
-        refuse([*self._address_conflicts(), *self._login_conflicts(), *self._resource_conflicts()])
-        return self
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from self._address_conflicts()
+        yield from self._login_conflicts()
+        yield from self._resource_conflicts()
 
-    def _address_conflicts(self) -> Iterable[Conflict]:
+    def _address_conflicts(self) -> Iterator[Conflict]:
         needed = {"kafka": "bootstrap_servers", "loopback": None}.get(self.kind, "uri")
         if needed and not getattr(self, needed):
             yield Conflict((needed, "kind"), f"missing; kind {self.kind} needs it")
@@ -397,7 +389,7 @@ class Broker(Section):
             if problem:
                 yield Conflict(("management_uri",), problem)
 
-    def _login_conflicts(self) -> Iterable[Conflict]:
+    def _login_conflicts(self) -> Iterator[Conflict]:
         if self.password_env and self.password_file:
             yield Conflict(("password_env", "password_file"), "excludes password_file")
         if self.kind == "tcp":
@@ -411,7 +403,7 @@ class Broker(Section):
         if self.kind != "kafka" and self.sasl_mechanism != "PLAIN":
             yield Conflict(("sasl_mechanism", "kind"), f"does not go with kind {self.kind}")
 
-    def _resource_conflicts(self) -> Iterable[Conflict]:
+    def _resource_conflicts(self) -> Iterator[Conflict]:
         names = [source.name for source in self.resources if source.name is not None]
         for name in dict.fromkeys(name for name in names if names.count(name) > 1):
             yield Conflict(("resources",), f"two sources are called {name}")

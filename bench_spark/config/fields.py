@@ -12,12 +12,12 @@ import math
 import re
 import urllib.parse
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, AnyStr, ClassVar, Generic, NamedTuple
+from typing import Annotated, AnyStr, ClassVar, Generic, NamedTuple, Self
 
 import regex
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
@@ -119,6 +119,15 @@ class Section(BaseModel):
     )
     former_keys: ClassVar[Mapping[str, FormerKey]] = {}
     """Keys that earlier versions had: files that name them are refused, stored runs are read."""
+
+    @model_validator(mode="after")
+    def _keys_agree(self) -> Self:
+        refuse(list(self.conflicts()))
+        return self
+
+    def conflicts(self) -> Iterator[Conflict]:
+        """Keys of this section that contradict each other; each section has its own."""
+        yield from ()
 
 
 MASK = "***"

@@ -15,13 +15,13 @@ done without it: such scenarios are still read, and still compare equal to those
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from bench_spark.config.conflicts import conflicts_of
-from bench_spark.config.fields import FormerKey, Name, Rate, Section, TagValue, refuse
+from bench_spark.config.fields import Conflict, FormerKey, Name, Rate, Section, TagValue
 from bench_spark.config.objectives import Objectives
 from bench_spark.config.problems import keys_of
 from bench_spark.config.protocols import Amqp, Http, Kafka, Mqtt, Tcp
@@ -145,10 +145,8 @@ class Scenario(Section):
     http: Http = Field(default_factory=Http)
     tcp: Tcp = Field(default_factory=Tcp)
 
-    @model_validator(mode="after")
-    def _keys_agree(self) -> Scenario:
-        refuse(conflicts_of(self))
-        return self
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from conflicts_of(self)
 
     @property
     def has_ends_apart(self) -> bool:

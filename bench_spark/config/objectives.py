@@ -70,32 +70,10 @@ def wrong_unit(condition: Condition, factors: Mapping[str, float], others: Colle
 
 
 COUNTS = (
-    "due",
-    "unsent",
-    "sent",
-    "confirmed",
-    "unconfirmed",
-    "refused",
-    "returned",
-    "received",
-    "received_once",
-    "duplicates",
-    "left_in_broker",
-    "lost",
-    "indeterminate",
-    "acked",
-    "redelivered",
-    "out_of_order",
-    "corrupted",
-    "malformed",
-    "foreign",
-    "errors",
-    "reconnects",
-    "bytes_sent",
-    "bytes_received",
-    "unexpected",
-    "repeats_dropped",
-    "given_up",
+    *("due", "unsent", "sent", "confirmed", "unconfirmed", "refused", "returned", "received"),
+    *("received_once", "duplicates", "left_in_broker", "lost", "indeterminate", "acked"),
+    *("redelivered", "out_of_order", "corrupted", "malformed", "foreign", "errors", "reconnects"),
+    *("bytes_sent", "bytes_received", "unexpected", "repeats_dropped", "given_up"),
 )
 """Every count of the document; columns of files are in this order, so new ones come last."""
 
@@ -148,10 +126,15 @@ def paths_named(name: str) -> tuple[str, ...]:
 
 def value_at(document: Mapping[str, Any], path: str) -> float | None:
     """The number there; None if there is none."""
-    found: Any = document
-    for name in path.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
+    found = _inside(document, path)
     return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
+def _inside(document: Mapping[str, Any], path: str) -> Any:
+    found: Any = document
+    for name in filter(None, path.split(".")):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
 
 
 OBJECTIVE_RULE = (
@@ -227,7 +210,5 @@ Objectives = Annotated[
 
 def _is_lower_bound(document: Mapping[str, Any], path: str) -> bool:
     parent, _, name = path.rpartition(".")
-    found: Any = document
-    for part in parent.split(".") if parent else ():
-        found = found.get(part) if isinstance(found, Mapping) else None
+    found = _inside(document, parent)
     return isinstance(found, Mapping) and name in (found.get("lower_bounds") or ())

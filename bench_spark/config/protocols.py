@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from bench_spark.config.fields import (
     ClientProperties,
@@ -41,12 +41,6 @@ class AmqpQueue(Section):
     """Queue arguments such as `x-max-length: 10000`, passed as they are. `x-queue-type: quorum` and
     `x-queue-type: stream` need `durable`."""
 
-    @model_validator(mode="after")
-    def _one_name(self) -> AmqpQueue:
-        if self.server_named and self.name is not None:
-            refuse([Conflict(("server_named", "name"), "excludes name; give one of the two")])
-        return self
-
     @property
     def type(self) -> str:
         """As the argument `x-queue-type` says."""
@@ -56,12 +50,12 @@ class AmqpQueue(Section):
     def is_stream(self) -> bool:
         return self.type == "stream"
 
-    @model_validator(mode="after")
-    def _replicated_types_are_durable(self) -> AmqpQueue:
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.server_named and self.name is not None:
+            yield Conflict(("server_named", "name"), "excludes name; give one of the two")
         if self.type in ("quorum", "stream") and (not self.durable or self.auto_delete):
             problem = f"x-queue-type: {self.type} needs durable: true and no auto_delete"
-            refuse([Conflict(("arguments", "durable", "auto_delete"), problem)])
-        return self
+            yield Conflict(("arguments", "durable", "auto_delete"), problem)
 
 
 class AmqpExchange(Section):
@@ -78,18 +72,10 @@ class AmqpExchange(Section):
     `x-match: all` or `any`. `%d` in a text stands for the destination's number. None: every message
     passes."""
 
-    @model_validator(mode="after")
-    def _arguments_are_for_headers(self) -> AmqpExchange:
+    def conflicts(self) -> Iterator[Conflict]:
         if self.binding_arguments and (self.type != "headers" or not self.name):
-            refuse(
-                [
-                    Conflict(
-                        ("binding_arguments", "type", "name"),
-                        "only a named exchange of type headers looks at them",
-                    )
-                ]
-            )
-        return self
+            problem = "only a named exchange of type headers looks at them"
+            yield Conflict(("binding_arguments", "type", "name"), problem)
 
 
 class AmqpPolicy(Section):
@@ -163,74 +149,44 @@ class Amqp(Section):
     heartbeat_seconds: int = Field(30, ge=0, le=3600)
     """How often both sides prove that they are alive; 0 turns heartbeats off."""
 
-    @model_validator(mode="after")
-    def _prefetch_covers_acks(self) -> Amqp:
+    def conflicts(self) -> Iterator[Conflict]:
         if self.ack == "manual" and self.prefetch and self.prefetch < self.ack_every:
             below = f"{self.prefetch} is below ack_every, which is {self.ack_every}"
-            refuse([Conflict(("prefetch", "ack_every"), f"{below}: nothing would be acknowledged")])
-        return self
-
-    @model_validator(mode="after")
-    def _streams_are_acknowledged(self) -> Amqp:
-        """Acknowledgements are a stream's flow control: it insists on them and on a prefetch."""
+            yield Conflict(("prefetch", "ack_every"), f"{below}: nothing would be acknowledged")
+        # Acknowledgements are a stream's flow control: it insists on them and on a prefetch.
         if self.queue.is_stream and (self.ack == "auto" or self.prefetch == 0):
             problem = "x-queue-type: stream needs ack: manual and a prefetch"
-            refuse([Conflict(("queue.arguments", "ack", "prefetch"), problem)])
+            yield Conflict(("queue.arguments", "ack", "prefetch"), problem)
         if self.queue.is_stream and self.consumer_transaction:
             problem = "does not go with x-queue-type: stream, which forgets no message"
-            refuse([Conflict(("consumer_transaction", "queue.arguments"), problem)])
-        return self
-
-    @model_validator(mode="after")
-    def _keys_suit_the_exchange(self) -> Amqp:
-        refuse(list(self._key_conflicts()))
-        return self
-
-    def _key_conflicts(self) -> Iterator[Conflict]:
+            yield Conflict(("consumer_transaction", "queue.arguments"), problem)
         if self.routing_keys > 1 and not self.exchange.name:
-            yield Conflict(
-                ("routing_keys", "exchange.name"),
-                f"{self.routing_keys} keys need a named exchange: the default one has one key per "
-                "queue, its name",
-            )
-        if self.binding_key is not None and (
-            not self.exchange.name or self.exchange.type != "topic"
-        ):
+            problem = "keys need a named exchange: the default one has one key per queue, its name"
+            yield Conflict(("routing_keys", "exchange.name"), f"{self.routing_keys} {problem}")
+        has_patterns = self.exchange.name and self.exchange.type == "topic"
+        if self.binding_key is not None and not has_patterns:
             yield Conflict(
                 ("binding_key", "exchange.type", "exchange.name"),
                 "only a named exchange of type topic has patterns; others are bound by the routing "
                 "key",
             )
+        yield from self._transaction_conflicts()
 
-    @model_validator(mode="after")
-    def _transactions_agree(self) -> Amqp:
-        refuse([*self._producer_transaction_conflicts(), *self._consumer_transaction_conflicts()])
-        return self
-
-    def _producer_transaction_conflicts(self) -> Iterator[Conflict]:
+    def _transaction_conflicts(self) -> Iterator[Conflict]:
         if self.producer_transaction and self.confirms:
-            yield Conflict(
-                ("producer_transaction", "confirms"),
-                "excludes confirms: brokers refuse both on one channel",
-            )
-
-    def _consumer_transaction_conflicts(self) -> Iterator[Conflict]:
+            problem = "excludes confirms: brokers refuse both on one channel"
+            yield Conflict(("producer_transaction", "confirms"), problem)
         messages = self.consumer_transaction
         if messages and self.ack == "auto":
-            yield Conflict(
-                ("consumer_transaction", "ack"), "commits acknowledgements: it needs ack: manual"
-            )
+            problem = "commits acknowledgements: it needs ack: manual"
+            yield Conflict(("consumer_transaction", "ack"), problem)
         if messages % self.ack_every:
-            yield Conflict(
-                ("consumer_transaction", "ack_every"),
-                f"{messages} is no multiple of ack_every, which is {self.ack_every}",
-            )
+            problem = f"{messages} is no multiple of ack_every, which is {self.ack_every}"
+            yield Conflict(("consumer_transaction", "ack_every"), problem)
         if self.prefetch and self.prefetch < messages:
-            yield Conflict(
-                ("prefetch", "consumer_transaction"),
-                f"{self.prefetch} is below consumer_transaction, which is {messages}: nothing "
-                "would be committed",
-            )
+            below = f"{self.prefetch} is below consumer_transaction, which is {messages}"
+            problem = f"{below}: nothing would be committed"
+            yield Conflict(("prefetch", "consumer_transaction"), problem)
 
     @property
     def may_return(self) -> bool:
@@ -315,12 +271,10 @@ class Kafka(Section):
     """Messages per transaction of a producer; 0 turns transactions off. A message is confirmed when
     its transaction is committed, and consumers read committed messages only."""
 
-    @model_validator(mode="after")
-    def _share_groups_read_everything(self) -> Kafka:
+    def conflicts(self) -> Iterator[Conflict]:
         if self.group == "share" and self.transaction_messages:
             problem = "does not go with group: share, which reads what is not committed as well"
-            refuse([Conflict(("transaction_messages", "group"), problem)])
-        return self
+            yield Conflict(("transaction_messages", "group"), problem)
 
     @field_validator("headers")
     @classmethod
@@ -435,12 +389,10 @@ class Mqtt(Section):
             raise ValueError("allowed: text without NUL")
         return few_bytes(properties)
 
-    @model_validator(mode="after")
-    def _user_properties_need_version_5(self) -> Mqtt:
+    def conflicts(self) -> Iterator[Conflict]:
         if self.user_properties and self.version != "5":
             problem = f"version {self.version} has none; version: 5 has"
-            refuse([Conflict(("user_properties", "version"), problem)])
-        return self
+            yield Conflict(("user_properties", "version"), problem)
 
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
@@ -503,13 +455,11 @@ class Http(Section):
     status: int = Field(200, ge=200, le=599)
     """What consumers answer to each message that they take."""
 
-    @model_validator(mode="after")
-    def _answer_is_named(self) -> Http:
+    def conflicts(self) -> Iterator[Conflict]:
         if (self.answer == "header") != (self.answer_header is not None):
             missing = "missing; answer: header needs it"
             problem = missing if self.answer == "header" else f"excludes answer: {self.answer}"
-            refuse([Conflict(("answer_header", "answer"), problem)])
-        return self
+            yield Conflict(("answer_header", "answer"), problem)
 
 
 def _tcp_uri(value: str) -> str:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from bench_spark.config.fields import (
     Conflict,
@@ -23,7 +23,6 @@ from bench_spark.config.fields import (
     Seconds,
     Section,
     WireName,
-    refuse,
 )
 from bench_spark.config.problems import EXPLAINED_ELSEWHERE, Described
 from bench_spark.config.protocols import Amqp, Http, Kafka, Mqtt, Tcp
@@ -67,12 +66,10 @@ class Message(Section):
     def largest_bytes(self) -> int:
         return max([self.bytes, *(step.bytes for step in self.steps)])
 
-    @model_validator(mode="after")
-    def _steps_have_an_envelope(self) -> Message:
+    def conflicts(self) -> Iterator[Conflict]:
         if self.steps and self.bytes < ENVELOPE_BYTES:
             problem = f"{self.bytes} is below {ENVELOPE_BYTES}, which a size that changes needs"
-            refuse([Conflict(("bytes", "steps"), problem)])
-        return self
+            yield Conflict(("bytes", "steps"), problem)
 
 
 class LoadStep(Section):
@@ -131,15 +128,13 @@ class Load(Section):
         """Messages that a producer may have on their way before it waits; None: any number."""
         return {"window": self.in_flight, "request": 1}.get(self.mode)
 
-    @model_validator(mode="after")
-    def _steps_are_a_schedule(self) -> Load:
+    def conflicts(self) -> Iterator[Conflict]:
         if self.steps and not self.has_schedule:
             problem = f"need mode rate or request; {self.mode} has no schedule"
-            refuse([Conflict(("steps", "mode"), problem)])
+            yield Conflict(("steps", "mode"), problem)
         if self.steps and self.messages is not None:
             problem = "exclude messages: their length is given in seconds"
-            refuse([Conflict(("steps", "messages"), problem)])
-        return self
+            yield Conflict(("steps", "messages"), problem)
 
 
 class Sampling(Section):
@@ -299,10 +294,10 @@ class Dataset(Section):
         """Whether the data says when messages are due."""
         return self.table is not None and self.columns.interval is not None
 
-    @model_validator(mode="after")
-    def _keys_agree(self) -> Dataset:
-        refuse([*self._source_conflicts(), *self._table_conflicts(), *self._order_conflicts()])
-        return self
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from self._source_conflicts()
+        yield from self._table_conflicts()
+        yield from self._order_conflicts()
 
     def _source_conflicts(self) -> Iterator[Conflict]:
         if self.path is not None and self.table is not None:
@@ -396,12 +391,7 @@ class Identity(Section):
     """Hash every body without its ID when it is sent and when it is received, to count those that
     were `corrupted`. For systems that pass bodies on unchanged."""
 
-    @model_validator(mode="after")
-    def _keys_agree(self) -> Identity:
-        refuse(list(self._conflicts()))
-        return self
-
-    def _conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[Conflict]:
         if self.carrier == "regex" and self.insert is None:
             yield Conflict(("insert", "carrier"), "is missing: carrier regex inserts the ID there")
         if self.carrier != "regex" and self.insert is not None:

@@ -23,7 +23,7 @@ from bench_spark.config.sections import ANY_ID, Identity, compiled
 from bench_spark.core.identity import ID_BYTES
 from bench_spark.data.scanning import Records
 from bench_spark.errors import ConfigurationError, RunError
-from bench_spark.transports.base import HEAD_ONLY, Part, Received
+from bench_spark.transports.batches import HEAD_ONLY, Part, Received
 from bench_spark.transports.registry import kind_of
 
 NO_ID = b""

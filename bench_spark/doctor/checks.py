@@ -326,7 +326,7 @@ def packages_finding(required: Iterable[str]) -> Finding:
 def _kafka_client() -> Finding:
     """Messages of Kafka go through librdkafka's C interface, which must be the one we know."""
     try:
-        from bench_spark.transports.kafka.interface_check import client_library, require_interface
+        from bench_spark.transports.kafka.librdkafka import client_library, require_interface
     except ImportError as error:
         return failing("kafka client", f"cannot be imported: {error}", SETUP)
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench_spark.cache import cache_directory
-from bench_spark.report.charts import PAPER, Spec, themed
+from bench_spark.report.charts import PAPER, SeriesColours, Spec, themed
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -26,18 +26,24 @@ _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 DRAWN_AS = (".svg", ".png")
 
 
-def drawn(spec: Spec, ending: str) -> bytes:
-    """A chart as the content of a file with one of the endings above."""
+def drawn(spec: Spec, ending: str, colours: SeriesColours | None = None) -> bytes:
+    """A chart as the content of a file with one of the endings above.
+
+    `colours`: those of the other charts that belong to it.
+    """
+    on_paper = _on_paper(spec, colours or SeriesColours())
     if ending == ".svg":
-        text: str = _library().vegalite_to_svg(_on_paper(spec))
+        text: str = _library().vegalite_to_svg(on_paper)
         return text.encode()
-    image: bytes = _library().vegalite_to_png(_on_paper(spec), scale=PNG_SCALE)
+    image: bytes = _library().vegalite_to_png(on_paper, scale=PNG_SCALE)
     return image
 
 
-def _on_paper(spec: Spec) -> Spec:
+def _on_paper(spec: Spec, colours: SeriesColours) -> Spec:
     sized = {"width": WIDTH, "height": HEIGHT, "title": spec["description"], "padding": 12}
-    return themed({**spec, **sized, "autosize": {"type": "fit", "contains": "padding"}}, PAPER)
+    return themed(
+        {**spec, **sized, "autosize": {"type": "fit", "contains": "padding"}}, PAPER, colours
+    )
 
 
 def browser_library() -> str:

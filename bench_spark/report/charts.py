@@ -10,6 +10,7 @@ is for files.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -57,12 +58,34 @@ PAPER = Palette(
 )
 
 
-def themed(spec: Spec, palette: Palette) -> Spec:
-    """The chart in these colours."""
-    return {"$schema": SCHEMA, **spec, "config": _config(palette)}
+class SeriesColours:
+    """Gives each series a colour that it keeps in all charts of a page."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+        """Place in the palette by the name of the series."""
+
+    def of(self, names: Sequence[str]) -> list[int]:
+        """Different ones within a chart, as long as the palette has them.
+
+        Charts that share no series may share colours: the first of the palette are the easiest to
+        tell apart.
+        """
+        for name in names:
+            if name not in self._places:
+                uses = Counter(self._places[other] for other in names if other in self._places)
+                self._places[name] = min(range(SERIES_COLOURS), key=lambda place: uses[place])
+        return [self._places[name] for name in names]
 
 
-def _config(palette: Palette) -> Spec:
+def themed(spec: Spec, palette: Palette, colours: SeriesColours) -> Spec:
+    """The chart with colours of this palette."""
+    places = colours.of(spec["usermeta"]["legend"])
+    series = [palette.series[place] for place in places] or list(palette.series)
+    return {"$schema": SCHEMA, **spec, "config": _config(palette, series)}
+
+
+def _config(palette: Palette, series: list[str]) -> Spec:
     axis = {
         "labelColor": palette.ink,
         "titleColor": palette.ink,
@@ -90,7 +113,7 @@ def _config(palette: Palette) -> Spec:
         "axis": axis,
         "legend": legend,
         "title": {"color": palette.ink, "anchor": "start", "fontSize": 14},
-        "range": {"category": list(palette.series)},
+        "range": {"category": series},
         "mark": {"color": palette.series[0]},
         "rule": {"color": palette.series[0]},
         "style": {
@@ -262,36 +285,53 @@ def colour(field: str, names: Sequence[str]) -> Spec:
     return {"field": field, "type": "nominal", "scale": {"domain": list(names)}, "sort": None}
 
 
-def y_encoding(field: str, kind: Kind, values: Iterable[float | None]) -> Spec:
-    """Without a title: what is drawn is in the caption, where it can be read without turning."""
-    if kind == "duration":
-        domain, ticks = log_axis(values)
-        scale = {"type": "log", "domain": domain, "nice": False}
-        return duration_encoding(field, scale, {"values": ticks, "tickCount": len(ticks)})
-    return number_encoding(field, kind)
+def y_encoding(field: str, kind: Kind, domain: Any, ticks: Any) -> Spec:
+    """Without a title: what is drawn is in the caption, where it can be read without turning.
 
-
-def duration_encoding(field: str, scale: Spec, ticks: Spec) -> Spec:
-    label = {"labelExpr": _duration_expression("datum.value")}
-    return _on_y(field, scale, {**ticks, **label})
-
-
-def number_encoding(field: str, kind: Kind) -> Spec:
+    `domain` and `ticks` are those of `y_axis`, or expressions for them.
+    """
     label = "format(datum.value, '~s')" if kind == "rate" else "datum.label"
-    scale = {"zero": True, "domainMin": 0, "nice": True}
-    return _on_y(field, scale, {"tickCount": 5, "labelExpr": label, "format": ",.4~r"})
+    axis: Spec = {
+        "title": None,
+        "minExtent": Y_AXIS_WIDTH,
+        "maxExtent": Y_AXIS_WIDTH,
+        "values": ticks,
+        "labelExpr": _duration_expression("datum.value") if kind == "duration" else label,
+    }
+    scale: Spec = {"type": "log"}
+    if kind != "duration":
+        axis["format"] = ",.4~r"
+        scale = {"type": "linear", "zero": False}
+    return {
+        "field": field,
+        "type": "quantitative",
+        "scale": scale | {"domain": domain, "nice": False},
+        "axis": axis,
+    }
 
 
-def _on_y(field: str, scale: Spec, axis: Spec) -> Spec:
-    room = {"title": None, "minExtent": Y_AXIS_WIDTH, "maxExtent": Y_AXIS_WIDTH}
-    return {"field": field, "type": "quantitative", "scale": scale, "axis": {**room, **axis}}
+def y_axis(values: Iterable[float | None], kind: Kind) -> tuple[list[float], list[float]]:
+    """Where the axis of these values begins and ends, and its ticks. No value lies at an end, where
+    the frame of the chart would hide its line."""
+    known = [value for value in values if value is not None]
+    return log_axis(known) if kind == "duration" else number_axis(known)
 
 
-def log_axis(values: Iterable[float | None]) -> tuple[list[float], list[float]]:
-    """From where to where, and the ticks: not too many of them."""
-    ticks = log_ticks(value for value in values if value is not None)
+def number_axis(values: Sequence[float]) -> tuple[list[float], list[float]]:
+    high = max([0.0, *values]) or 1.0
+    power = 10.0 ** math.floor(math.log10(high / 5))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= high / 5)
+    steps = math.ceil(high * 1.02 / step)
+    low = -0.02 * steps * step if 0 in values else 0.0
+    return [low, steps * step], [float(f"{place * step:.6g}") for place in range(steps + 1)]
+
+
+def log_axis(values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """With not too many ticks."""
+    ticks = log_ticks(values)
+    known = [max(1.0, value) for value in values] or [ticks[0], ticks[-1]]
     shown = ticks if len(ticks) <= MOST_LOG_TICKS else [tick for tick in ticks if _is_power(tick)]
-    return [ticks[0], ticks[-1]], shown
+    return [min(ticks[0], min(known) / 1.1), max(ticks[-1], max(known) * 1.1)], shown
 
 
 def log_ticks(values: Iterable[float]) -> list[float]:
@@ -430,7 +470,7 @@ def _lines(
 ) -> list[Spec]:
     known = plotted(rows, lines, (x["field"], tooltip_of_x["field"]), kind)
     values = [value for row in known for key, value in row.items() if key.startswith("y")]
-    y = y_encoding("value", kind, values)
+    y = y_encoding("value", kind, *y_axis(values, kind))
     return line_layers({"values": known}, lines, x, y, kind, tooltip_of_x, str(len(known)))
 
 
@@ -462,7 +502,8 @@ def against(
         | {name: scaled(row[name], kind) for name in ("y", "low", "high")}
         for row in rows
     ]
-    y = y_encoding("y", kind, [row[name] for row in values for name in ("low", "high")])
+    ends = [row[name] for row in values for name in ("low", "y", "high")]
+    y = y_encoding("y", kind, *y_axis(ends, kind))
     # A line that is called like the whole figure needs no legend.
     names = [name for name in series if series != [y_title]]
     coloured = {"color": colour("series", names)} if names else {}
@@ -520,7 +561,12 @@ def changes(title: str, rows: Sequence[Row]) -> Spec:
         "field": "value",
         "type": "quantitative",
         "scale": {"type": "log", "domain": domain, "nice": False},
-        "axis": {"title": "times the baseline", "format": ".3~r", "tickCount": 6},
+        "axis": {
+            "title": "times the baseline",
+            "format": ".3~r",
+            "tickCount": 6,
+            "labelOverlap": False,
+        },
     }
     names = [row["name"] for row in known]
     y = {

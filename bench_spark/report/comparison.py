@@ -1,13 +1,18 @@
-"""Comparisons of runs and of suites for people: tables, notes and gates."""
+"""The reports of comparisons, of runs and of suites: gates, metrics, notes.
+
+As CSV and Parquet they have one row per comparison and metric; `unit` says what its numbers are.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TextIO
 
+import pyarrow as pa
 from rich.text import Text
 
+from bench_spark.report import charts
+from bench_spark.report.formats import Report, Sheet
 from bench_spark.report.formatting import (
     UNKNOWN,
     byte_size,
@@ -20,6 +25,19 @@ from bench_spark.report.formatting import (
     words,
 )
 from bench_spark.report.measures import Document
+from bench_spark.report.page import (
+    Block,
+    Bullets,
+    Cell,
+    Charts,
+    Details,
+    Heading,
+    Mark,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+)
 from bench_spark.report.terminal import console_for, labelled, plain_table, print_block
 
 VERDICT_STYLES = {
@@ -28,12 +46,13 @@ VERDICT_STYLES = {
     "cannot tell": "yellow",
     "not comparable": "bold red",
 }
+_CLASSES = {"cannot tell": "warn", "not comparable": "fail"}
 HEADINGS = ("", "baseline", "candidate", "ratio", "95 % interval", "")
 MOST_GATES_LISTED = 6
 _LEFT_OUT = ("send_lag", "insert_duration")
-"""Measures of the generator more than of the broker: in JSON and HTML only."""
+"""Measures of the generator more than of the broker: not on a terminal."""
 
-_COMPARISON_SHOWN: Mapping[str, Any] = {
+_SHOWN_AS: Mapping[str, Any] = {
     "us": duration,
     "per_second": rate,
     "share": share,
@@ -41,6 +60,155 @@ _COMPARISON_SHOWN: Mapping[str, Any] = {
     "count": count,
     "bytes_per_second": lambda value: f"{byte_size(value)}/s",
 }
+
+_ESTIMATES = [
+    f"{side}{end}" for side in ("baseline", "candidate", "ratio") for end in ("", "_low", "_high")
+]
+COLUMNS = ("baseline_label", "candidate_label", "metric", "unit", *_ESTIMATES, "verdict", "reason")
+_TYPES = {name: pa.float64() if name in _ESTIMATES else pa.string() for name in COLUMNS}
+
+
+class _Comparison(Report):
+    def __init__(self, document: Document) -> None:
+        self._document = document
+
+    @property
+    def document(self) -> Document:
+        return self._document
+
+    @property
+    def sheet(self) -> Sheet:
+        rows = [
+            _row(comparison, entry)
+            for comparison in self._document["comparisons"]
+            for entry in comparison["metrics"]
+        ]
+        return Sheet(COLUMNS, rows, _TYPES)
+
+    def _page(self, sections: Sequence[Section], drawn: Charts) -> Page:
+        document, status, gates = self._document, None, []
+        if document["gates"]:
+            is_good = document["passed"]
+            text = "gates passed" if is_good else "gate missed"
+            status = Mark(text, f"status {'valid' if is_good else 'failed'}")
+            gates = [Section("gates", "Gates", [_gates(document)])]
+        return Page(Heading(document["title"], status), [*gates, *sections], drawn)
+
+
+class ComparisonReport(_Comparison):
+    """Of runs."""
+
+    def write_terminal(self, writer: TextIO) -> None:
+        write_comparison(self._document, writer)
+
+    def page(self) -> Page:
+        drawn = Charts()
+        sections = [
+            Section(f"comparison-{number}", title_of(one), list(_comparison(one, drawn)))
+            for number, one in enumerate(self._document["comparisons"], start=1)
+        ]
+        return self._page(sections, drawn)
+
+
+class SuiteComparisonReport(_Comparison):
+    """Of suites, combination by combination."""
+
+    def write_terminal(self, writer: TextIO) -> None:
+        write_suite_comparison(self._document, writer)
+
+    def page(self) -> Page:
+        document = self._document
+        headings, rows = ratios_of(document)
+        folded = [
+            Details(title_of(one), [_metrics(one), Bullets(list(notes_of(one)))])
+            for one in document["comparisons"]
+        ]
+        blocks: list[Block] = [
+            Bullets(list(incomparable(document))),
+            Table(LEGEND.capitalize(), headings, rows),
+            Bullets(list(notes_of_suite(document))),
+            *folded,
+            Bullets(document["unmatched"]),
+        ]
+        return self._page([Section("cells", "Combination by combination", blocks)], Charts())
+
+
+def _row(comparison: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    estimates = {
+        f"{side}{end}": (entry[side] or {}).get(end.removeprefix("_") or "value")
+        for side in ("baseline", "candidate", "ratio")
+        for end in ("", "_low", "_high")
+    }
+    labels = {f"{side}_label": comparison[side]["label"] for side in ("baseline", "candidate")}
+    told = {name: entry[name] for name in ("metric", "unit", "verdict", "reason")}
+    return labels | told | estimates
+
+
+# -- the pages -------------------------------------------------------------------------------------
+
+
+def _gates(document: Document) -> Table:
+    rows = [(_gate_verdict(gate), gate_text(gate)) for gate in document["gates"]]
+    return Table("Conditions that were given with --fail-if", ["", ""], rows, words=2)
+
+
+def _gate_verdict(gate: Mapping[str, Any]) -> Mark:
+    if gate["reason"] is not None and not gate["missed"]:
+        return Mark("not judged", "warn")
+    return _verdict("missed" if gate["missed"] else "pass")
+
+
+def _comparison(comparison: Mapping[str, Any], drawn: Charts) -> Iterator[Block]:
+    if not comparison["is_comparable"]:
+        label = Mark("Not comparable: ", "fail")
+        yield Paragraph(why_not_comparable(comparison), label=label)
+    for side in ("baseline", "candidate"):
+        found = comparison[side]
+        on = "; ".join([*found["brokers"], *found["machines"]])
+        yield Paragraph(f"{side}: {', '.join(found['runs'])} on {on}", "facts")
+    yield _metrics(comparison)
+    known = [entry for entry in comparison["metrics"] if entry["ratio"]]
+    if known:
+        spec = charts.changes("Changes with their confidence intervals", _change_rows(known))
+        rows = [
+            (
+                metric_text(entry["metric"]),
+                times(entry["ratio"]["value"]),
+                interval(entry["ratio"]["low"], entry["ratio"]["high"]),
+            )
+            for entry in known
+        ]
+        caption = "Change against the baseline"
+        yield drawn.figure(caption, spec, Table(caption, ["", "ratio", "95 % interval"], rows))
+    yield Bullets(list(notes_of(comparison)))
+
+
+def _metrics(comparison: Mapping[str, Any]) -> Table:
+    # The verdict comes first: on a narrow page the last columns are out of sight.
+    rows: list[list[Cell]] = [
+        [cells[0], _verdict(cells[-1]), *cells[1:-1]]
+        for cells in map(metric_cells, comparison["metrics"])
+    ]
+    return Table("Metric by metric", [HEADINGS[0], "verdict", *HEADINGS[1:-1]], rows, words=2)
+
+
+def _change_rows(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": metric_text(entry["metric"]),
+            "verdict": entry["verdict"],
+            "text": times(entry["ratio"]["value"]),
+            **entry["ratio"],
+        }
+        for entry in entries
+    ]
+
+
+def _verdict(verdict: str) -> Mark:
+    return Mark(verdict, _CLASSES.get(verdict, verdict.split()[0]))
+
+
+# -- the terminal ----------------------------------------------------------------------------------
 
 
 def write_comparison(document: Document, writer: TextIO) -> None:
@@ -93,7 +261,7 @@ def title_of(comparison: Mapping[str, Any]) -> str:
 
 def metric_cells(entry: Mapping[str, Any]) -> list[str]:
     """A row under `HEADINGS`."""
-    shown = _COMPARISON_SHOWN[entry["unit"]]
+    shown = _SHOWN_AS[entry["unit"]]
     ratio = entry["ratio"] or {}
     return [
         metric_text(entry["metric"]),
@@ -156,7 +324,7 @@ def gate_text(gate: Mapping[str, Any]) -> str:
     """What was asked, and what was found."""
     if gate["reason"] is not None:
         return one_line(f"{gate['candidate']}: {gate['gate']}: not judged: {gate['reason']}")
-    shown = times if gate["is_ratio"] else _COMPARISON_SHOWN[gate["unit"]]
+    shown = times if gate["is_ratio"] else _SHOWN_AS[gate["unit"]]
     value, low, high = (shown(gate[name]) for name in ("value", "low", "high"))
     ends = f" ({low} to {high})" if gate["low"] is not None else ""
     doubt = f"; cannot tell: {gate['doubt']}" if gate["doubt"] else ""
@@ -179,23 +347,17 @@ _SHOWN = (
 )
 
 
-@dataclass(frozen=True)
-class Summary:
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-def summary_of(document: Document) -> Summary:
-    """The ratio of each metric that some combination has, and a mark for what it means."""
+def ratios_of(document: Document) -> tuple[list[str], list[list[str]]]:
+    """A table: the ratio of each metric that some combination has, and a mark for what it means."""
     by_cell = [
         (comparison["candidate"]["label"], {one["metric"]: one for one in comparison["metrics"]})
         for comparison in document["comparisons"]
     ]
     names = [name for name in _SHOWN if any(name in metrics for _, metrics in by_cell)]
-    return Summary(
-        ["", *map(metric_text, names)],
-        [[label, *(_cell(metrics.get(name)) for name in names)] for label, metrics in by_cell],
-    )
+    headings = ["", *map(metric_text, names)]
+    return headings, [
+        [label, *(_cell(metrics.get(name)) for name in names)] for label, metrics in by_cell
+    ]
 
 
 def _cell(entry: Mapping[str, Any] | None) -> str:
@@ -205,13 +367,13 @@ def _cell(entry: Mapping[str, Any] | None) -> str:
 
 
 def write_suite_comparison(document: Document, writer: TextIO) -> None:
-    summary = summary_of(document)
+    headings, rows = ratios_of(document)
     console = console_for(writer)
     writer.write(f"{one_line(document['title'])}\n\n")
     if warnings := list(incomparable(document)):
         print_block(console, labelled([(Text("note", "bold"), one) for one in warnings]))
         writer.write("\n")
-    print_block(console, plain_table(summary.headings, summary.rows, gap=2))
+    print_block(console, plain_table(headings, rows, gap=2))
     writer.write(f"\n{LEGEND}\n")
     writer.writelines(f"{one_line(text)}\n" for text in document["unmatched"])
     notes = [(Text("note", "dim"), note) for note in notes_of_suite(document)]

@@ -1,85 +1,130 @@
-"""A result for programs and spreadsheets: JSON (the document as it is) and CSV.
+"""The formats in which every result is written: one table for all commands.
 
-CSV has one row per aggregation and measure, Parquet (`parquet.py`) the same ones. Columns, in this
-order (units end their names; an empty cell is an unknown value):
-
-    run_id scenario broker status exit_code measured_seconds
-    aggregation       run, interval_max or interval_mean
-    measure           latency, delivery_latency, confirm_latency, round_trip, send_lag,
-                      insert_duration
-    count negative overflow                    of the measure; `run` only
-    min_us mean_us p50_us p75_us p90_us p95_us p99_us p999_us max_us
-    lower_bounds      which of these to read as >=, separated by spaces
-    send_rate receive_rate expected delivery_rate
-    due unsent sent confirmed unconfirmed refused returned received received_once duplicates
-    left_in_broker lost indeterminate acked redelivered out_of_order corrupted malformed foreign
-    errors reconnects
-    bytes_sent bytes_received unexpected repeats_dropped given_up
-
-The last two groups are the run's and repeat in each of its rows. A run that measured nothing has
-one row without aggregation and measure, so that its status is not lost.
+A result has four forms: a document (`json`), a sheet of rows (`csv`, `parquet`), a page (`html`,
+`markdown`) and text for a terminal.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import json
-from collections.abc import Iterator
-from typing import Any, TextIO
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, TextIO
 
-from bench_spark.report.measures import (
-    AGGREGATIONS,
-    COUNTS,
-    PERCENTILE_COLUMNS,
-    Document,
-    in_order,
-    statistics_of,
-)
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench_spark.report.measures import Document
+from bench_spark.report.page import Page
 
 
-def write_json(document: Document, writer: TextIO) -> None:
+@dataclass(frozen=True)
+class Sheet:
+    """Rows for spreadsheets and programs. Units end the names of columns; an empty cell is an
+    unknown value."""
+
+    columns: Sequence[str]
+    rows: Sequence[Mapping[str, Any]]
+    types: Mapping[str, pa.DataType]
+    """Of columns that have a type whatever their values are."""
+
+    def type_of(self, column: str) -> pa.DataType:
+        """A column of integers and other numbers has doubles, one of numbers and words has text."""
+        if column in self.types:
+            return self.types[column]
+        kinds = {type(row[column]) for row in self.rows if row.get(column) is not None}
+        if kinds == {bool}:
+            return pa.bool_()
+        if kinds == {int}:
+            return pa.int64()
+        return pa.float64() if kinds and kinds <= {int, float} else pa.string()
+
+
+class Report(ABC):
+    """A result that is ready to be written."""
+
+    @property
+    @abstractmethod
+    def document(self) -> Document:
+        """All of it, for programs."""
+
+    @property
+    @abstractmethod
+    def sheet(self) -> Sheet: ...
+
+    @abstractmethod
+    def page(self) -> Page: ...
+
+    @abstractmethod
+    def write_terminal(self, writer: TextIO) -> None: ...
+
+    def write_markdown(self, writer: TextIO) -> None:
+        writer.write(self.page().markdown)
+
+
+def write_json(report: Report, writer: TextIO) -> None:
     # NaN is no JSON: a document that holds one is our bug, and better found here than by a reader.
-    writer.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    writer.write(json.dumps(report.document, indent=2, allow_nan=False) + "\n")
 
 
-_RUN = ("run_id", "scenario", "broker", "status", "exit_code", "measured_seconds")
-_VALUES = ("min_us", "mean_us", *(field for field, _ in PERCENTILE_COLUMNS))
-_MEASURE = ("aggregation", "measure", "count", "negative", "overflow", *_VALUES, "lower_bounds")
-_RATES = ("send_rate", "receive_rate")
-COLUMNS = (*_RUN, *_MEASURE, *_RATES, "expected", "delivery_rate", *COUNTS)
-
-
-def write_csv(document: Document, writer: TextIO) -> None:
-    table = csv.DictWriter(writer, COLUMNS, lineterminator="\n")
+def write_csv(report: Report, writer: TextIO) -> None:
+    sheet = report.sheet
+    table = csv.DictWriter(writer, sheet.columns, lineterminator="\n")
     table.writeheader()
-    table.writerows(result_rows(document))
+    for row in sheet.rows:
+        table.writerow({column: _printed(row.get(column)) for column in sheet.columns})
 
 
-def result_rows(document: Document) -> Iterator[dict[str, Any]]:
-    """The rows of the table above, by column; what a row lacks is unknown."""
-    of_run = _of_run(document)
-    measures = in_order(document.get("measures") or {})
-    for aggregation in AGGREGATIONS:
-        for measure in measures:
-            statistics = statistics_of(document, aggregation, measure)
-            yield of_run | {
-                "aggregation": aggregation,
-                "measure": measure,
-                **{name: statistics.get(name) for name in ("count", "negative", "overflow")},
-                **{name: statistics.get(name) for name in _VALUES},
-                "lower_bounds": " ".join(statistics.get("lower_bounds") or ()),
-            }
-    if not measures:
-        yield of_run
+def write_parquet(report: Report, writer: BinaryIO) -> None:
+    sheet = report.sheet
+    schema = pa.schema([(column, sheet.type_of(column)) for column in sheet.columns])
+    arrays = [
+        pa.array([_typed(row.get(field.name), field.type) for row in sheet.rows], field.type)
+        for field in schema
+    ]
+    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), writer)
 
 
-def _of_run(document: Document) -> dict[str, Any]:
-    counts, rates = document.get("counts") or {}, document.get("rates") or {}
-    return {
-        **{name: document.get(name) for name in _RUN},
-        "scenario": document["scenario"]["name"],
-        "broker": document["broker"]["name"],
-        **{name: rates.get(name) for name in _RATES},
-        **{name: document.get(name) for name in ("expected", "delivery_rate")},
-        **{name: counts.get(name) for name in COUNTS},
-    }
+def _typed(value: Any, type_: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_string(type_):
+        return str(_printed(value))
+    if pa.types.is_floating(type_):
+        return None if isinstance(value, str) else float(value)  # a word: the number is unknown
+    return value
+
+
+def _printed(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+@dataclass(frozen=True)
+class Format:
+    write: Callable[[Report, Any], None]
+    """To a stream of text, or of bytes."""
+    is_binary: bool = False
+    """It only goes into files."""
+
+    def encode(self, report: Report) -> bytes:
+        """The content of a file."""
+        if self.is_binary:
+            content = io.BytesIO()
+            self.write(report, content)
+            return content.getvalue()
+        text = io.StringIO()
+        self.write(report, text)
+        return text.getvalue().encode()
+
+
+FORMATS: Mapping[str, Format] = {
+    "terminal": Format(lambda report, writer: report.write_terminal(writer)),
+    "markdown": Format(lambda report, writer: report.write_markdown(writer)),
+    "json": Format(write_json),
+    "csv": Format(write_csv),
+    "parquet": Format(write_parquet, is_binary=True),
+    "html": Format(lambda report, writer: writer.write(report.page().html)),
+}

@@ -13,7 +13,7 @@ from typing import Any
 
 from bench_spark.config.suite import RATE, Value, value_text
 from bench_spark.report.charts import UNITS, Kind, Spec, against
-from bench_spark.report.suite_formats import figure_text
+from bench_spark.report.formatting import byte_size, duration, per_cent, rate, share
 from bench_spark.report.suite_table import Figure, SuiteTable, TableCell, TableColumn, Unit
 
 MOST_SERIES = 8
@@ -170,3 +170,26 @@ def _point(
 
 def _file_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "_", text).strip("_.") or "_"
+
+
+def figure_text(figure: Figure, unit: Unit, is_repeated: bool) -> str:
+    text = _number(figure.median, unit, figure.is_lower_bound)
+    if not is_repeated:
+        return text
+    return f"{text} ({_number(figure.lowest, unit)}..{_number(figure.highest, unit)})"
+
+
+def _number(value: float, unit: Unit, is_lower_bound: bool = False) -> str:
+    match unit:
+        case "text":
+            raise AssertionError("a text is no number")
+        case "cpu_share":
+            return per_cent(value)
+        case "bytes":
+            return byte_size(value)
+        case "us":
+            return duration(value, is_lower_bound)
+        case "per_second":
+            return rate(value)
+        case "share":
+            return share(value)

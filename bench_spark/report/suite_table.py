@@ -197,6 +197,10 @@ class SuiteTable:
         )
 
     @property
+    def is_repeated(self) -> bool:
+        return any(cell.measured > 1 for cell in self.cells)
+
+    @property
     def all_columns(self) -> tuple[TableColumn, ...]:
         """A cell has a figure for each."""
         return (*self.columns, *self.further)

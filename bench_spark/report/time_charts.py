@@ -16,18 +16,18 @@ from bench_spark.report.charts import (
     TOLD_SECOND,
     Kind,
     Line,
+    SeriesColours,
     Spec,
     chart,
-    duration_encoding,
     keys_of,
     line_layers,
-    log_axis,
-    number_encoding,
     outside_of,
     plotted,
     shade,
     themed,
     time_axis,
+    y_axis,
+    y_encoding,
 )
 from bench_spark.report.formatting import words
 from bench_spark.report.measures import PERCENTILE_COLUMNS
@@ -130,21 +130,17 @@ class Axes:
     """Values of the specification's parameters."""
 
 
-def live_spec(described: TimeChart) -> Spec:
+def live_spec(described: TimeChart, colours: SeriesColours) -> Spec:
     kind, lines = described.kind, described.lines
     x = time_axis({"domain": [{"expr": "span_from"}, {"expr": "span_to"}]})
     params: Spec = {"span_from": 0, "span_to": 1, "points": 1}
-    if kind == "duration":
-        params |= {"y_from": 1, "y_to": 10, "y_ticks": [1, 10]}
-        domain = [{"expr": "y_from"}, {"expr": "y_to"}]
-        scale = {"type": "log", "domain": domain, "nice": False}
-        y = duration_encoding("value", scale, {"values": {"expr": "y_ticks"}})
-    else:
-        y = number_encoding("value", kind)
+    params |= {"y_from": 1, "y_to": 10, "y_ticks": [1, 10]}
+    domain = [{"expr": "y_from"}, {"expr": "y_to"}]
+    y = y_encoding("value", kind, domain, {"expr": "y_ticks"})
     layers = line_layers({"name": ROWS}, lines, x, y, kind, TOLD_SECOND, points="points")
     drawn = chart(described.title, [shade({"name": OUTSIDE}, x), *layers])
     drawn["params"] = [{"name": name, "value": value} for name, value in params.items()]
-    return themed(drawn, PAGE)
+    return themed(drawn, PAGE, colours)
 
 
 def drawn_row(described: TimeChart, row: Row) -> dict[str, Any]:
@@ -160,9 +156,8 @@ def axes_of(
     measured: tuple[float, float],
 ) -> Axes:
     """For the rows that `drawn_row` gave."""
+    keys = keys_of(described.lines)
+    (low, high), ticks = y_axis((row[key] for row in drawn for key in keys), described.kind)
     signals: dict[str, Any] = {"span_from": span[0], "span_to": span[1], "points": len(drawn)}
-    if described.kind == "duration":
-        keys = keys_of(described.lines)
-        (low, high), ticks = log_axis(row[key] for row in drawn for key in keys)
-        signals |= {"y_from": low, "y_to": high, "y_ticks": ticks}
+    signals |= {"y_from": low, "y_to": high, "y_ticks": ticks}
     return Axes(tuple(outside_of(span, measured)), signals)

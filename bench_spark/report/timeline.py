@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench_spark.report.measures import Document
 from bench_spark.store.schema import PERCENTILES
 
 MOST_POINTS = 600
@@ -83,12 +82,11 @@ class RunTimes:
 
 
 @dataclass(frozen=True)
-class RunReport:
-    """Everything that a page about a run tells."""
+class RunHistory:
+    """What the tables know about a run beside its result."""
 
-    document: Document
     times: RunTimes
-    timeline: Timeline | None
+    timeline: Timeline | None = None
     """None if the load never started."""
     distribution: Sequence[Row] = ()
     """`decades`, `percentile`, and a value per measure."""

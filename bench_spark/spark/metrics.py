@@ -26,11 +26,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bench_spark.core.clock import NANOSECONDS, Clock
-from bench_spark.errors import EnvironmentNotReady, RunError, StoreError, StoreNotReady
+from bench_spark.errors import EnvironmentNotReady, RunError, StoreError
 from bench_spark.results.checks import Check
 from bench_spark.spark.merge import TickRows, read_tick_rows
 from bench_spark.spark.session import cause_of, is_alive, log_hint, master_of
-from bench_spark.spark.sql import arrow_table, spark_uri
+from bench_spark.spark.sql import arrow_table, spark_uri, unreadable
 from bench_spark.spark.ticks import merge_files_on_executors, merge_on_executors, ticks_between
 from bench_spark.spark.windows import ROLLING, LiveWindow, RunWindows, TickSlots, metric_rows
 from bench_spark.store.arrow import EVENTS, METRICS
@@ -321,9 +321,7 @@ class RollingMetrics:
             has_checkpoint = bool(offsets.getFileSystem(self._hadoop_conf).exists(offsets))
         except Py4JJavaError as error:
             # A jar or a credential that deltalake, which has opened the tables, does not need.
-            raise StoreNotReady(
-                f"{self._store!r} can be opened, but Spark cannot read it: {cause_of(error)}"
-            ) from error
+            raise unreadable(self._spark, self._store, error) from error
         if has_checkpoint:
             with self._lock:
                 self._slots = {

@@ -44,6 +44,7 @@ from bench_spark.spark.compatibility import (
     refuse_connect,
     require_compatible,
 )
+from bench_spark.store import s3
 
 _NOISE = ("WARNING: Using incubator modules",)
 """Beginnings of lines that mean nothing."""
@@ -216,9 +217,13 @@ def build_session(
     """
     refuse_connect(master)
     conf = _submitted_conf() if is_submitted() else _own_conf(master or "local[*]")
+    for key, value in s3.hadoop_settings(os.environ).items():
+        conf.setIfMissing(key, value)
     for key, value in (dict(extra_conf or {}) | {"spark.app.name": app_name}).items():
         if is_submitted():
             conf.setIfMissing(key, value)
+        elif key == "spark.jars" and (delta := conf.get(key)):
+            conf.set(key, f"{delta},{value}")
         else:
             conf.set(key, value)
     logging.getLogger(_PRINTS_ERRORS).disabled = True

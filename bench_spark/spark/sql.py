@@ -16,8 +16,10 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from bench_spark.errors import ConfigurationError
+from bench_spark.errors import ConfigurationError, StoreNotReady
+from bench_spark.spark.session import cause_of
 from bench_spark.store.delta import Store
 from bench_spark.store.schema import TABLES
 
@@ -27,12 +29,33 @@ def arrow_table(frame: DataFrame) -> pa.Table:
     if hasattr(frame, "toArrow"):
         return frame.toArrow()
     old: Any = frame
-    return pa.Table.from_batches(old._collect_as_arrow())
+    return pa.Table.from_batches(old._collect_as_arrow(), to_arrow_schema(frame.schema))
 
 
 def spark_uri(uri: str) -> str:
     """The same place in Hadoop's words: what deltalake calls s3:// is s3a:// there."""
     return f"s3a://{uri[len('s3://') :]}" if uri.startswith("s3://") else uri
+
+
+def require_readable(spark: SparkSession, store: Store) -> None:
+    """Raise StoreNotReady where Spark cannot read what deltalake can, which needs no jars."""
+    context = spark.sparkContext
+    jvm: Any = context._jvm
+    log = jvm.org.apache.hadoop.fs.Path(spark_uri(f"{store.table_uri('runs')}/_delta_log"))
+    try:
+        log.getFileSystem(context._jsc.hadoopConfiguration()).exists(log)
+    except Py4JJavaError as error:
+        raise unreadable(spark, store, error) from error
+
+
+def unreadable(spark: SparkSession, store: Store, error: Py4JJavaError) -> StoreNotReady:
+    """What Hadoop's file system has said, with the remedy where it is a missing jar."""
+    jvm: Any = spark.sparkContext._jvm
+    why = one_line(cause_of(error))
+    if "S3AFileSystem" in why:
+        hadoop = jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+        why = f"it has no jars for S3; add --packages org.apache.hadoop:hadoop-aws:{hadoop}"
+    return StoreNotReady(f"{store!r} can be opened, but Spark cannot read it: {why}")
 
 
 def read_table(spark: SparkSession, store: Store, name: str) -> DataFrame:
@@ -116,6 +139,7 @@ def run_query(spark: SparkSession, store: Store, query: str) -> pa.Table:
     """The answer to a query; what is wrong with it comes back as one line."""
     try:
         refuse_unless_reading(spark, query)
+        require_readable(spark, store)
         create_views(spark, store)
         with _quiet_failing_tasks(spark):
             return arrow_table(spark.sql(query))

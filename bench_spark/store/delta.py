@@ -40,6 +40,7 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from bench_spark.errors import EXIT_CONFIGURATION, EXIT_PREFLIGHT, StoreError, StoreNotReady
+from bench_spark.store import s3
 from bench_spark.store.arrow import RUNS, SCHEMAS
 from bench_spark.store.checksums import VersionChecksums
 from bench_spark.store.schema import PROPERTIES, SCHEMA_NUMBER, SCHEMA_PROPERTY, table_uri
@@ -128,8 +129,8 @@ def without_user(uri: str) -> str:
 
 def in_one_line(error: BaseException) -> str:
     """deltalake draws coloured trees of causes over several lines; credentials stay out of them."""
-    text = _TERMINAL_COLOUR.sub("", str(error)).replace("↳", ":")
-    return without_user(" ".join(text.split()))[:300]
+    text = " ".join(_TERMINAL_COLOUR.sub("", str(error)).replace("↳", ":").split())
+    return s3.refusal(text) or without_user(text)[:300]
 
 
 COMPACT_AFTER_APPENDS = 300

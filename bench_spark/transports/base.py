@@ -24,6 +24,7 @@ destinations that this run declared and the broker has forgotten are declared ag
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -34,72 +35,8 @@ from bench_spark.config.models import Scenario
 from bench_spark.config.sections import LARGEST_BODY_BYTES
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import RunError
-from bench_spark.transports.batches import (
-    HEAD_ONLY,
-    I64,
-    OUTCOME_DTYPE,
-    RECEIVED_DTYPE,
-    U8,
-    U16,
-    U32,
-    Batch,
-    Bool,
-    Headers,
-    OutcomeKind,
-    Outcomes,
-    Part,
-    Received,
-    Tails,
-    common_tail_bytes,
-    each_tail,
-    joined,
-    joined_outcomes,
-    no_outcomes,
-    nothing_received,
-    tails_at,
-)
+from bench_spark.transports.batches import HEAD_ONLY, Batch, Outcomes, Part, Received
 from bench_spark.transports.leftovers import NothingLeft, Sweeper
-from bench_spark.transports.pace import OpeningPace
-
-__all__ = [
-    "HEAD_ONLY",
-    "I64",
-    "OUTCOME_DTYPE",
-    "RECEIVED_DTYPE",
-    "U8",
-    "U16",
-    "U32",
-    "Batch",
-    "Bool",
-    "BrokerFacts",
-    "Capabilities",
-    "Consumers",
-    "Destination",
-    "Headers",
-    "Lane",
-    "OutcomeKind",
-    "Outcomes",
-    "Part",
-    "Producers",
-    "Received",
-    "Signal",
-    "SignalKind",
-    "SizeLimit",
-    "Subscription",
-    "Tails",
-    "Transport",
-    "TransportContext",
-    "TransportKind",
-    "alone",
-    "common_tail_bytes",
-    "each_tail",
-    "joined",
-    "joined_outcomes",
-    "no_outcomes",
-    "nothing_received",
-    "tails_at",
-]
-"""The whole contract, so that a transport needs to look nowhere else."""
 
 
 @dataclass(frozen=True)
@@ -331,6 +268,40 @@ class Transport(Protocol):
         """Delete those that this run declared; a destination already gone is no error."""
 
     def close(self) -> None: ...
+
+
+OPENED_TOGETHER = 32
+"""Connections that shake hands side by side: enough to hide round trips, below any accept queue."""
+
+_BURST_SECONDS = 0.05
+"""How much of the rate is opened at once."""
+
+
+class OpeningPace:
+    """Lets connections be opened in groups: as fast as they open, or so many per second. Thousands
+    at once are an attack on most brokers."""
+
+    def __init__(
+        self,
+        per_second: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._per_second = per_second
+        self._clock = clock
+        self._sleep = sleep
+        self._next = 0.0
+
+    def take(self, wanted: int) -> int:
+        """How many of those wanted may be opened together now; waits until there is one."""
+        if self._per_second is None:
+            return min(wanted, OPENED_TOGETHER)
+        together = max(1, min(wanted, OPENED_TOGETHER, int(self._per_second * _BURST_SECONDS)))
+        begin = max(self._clock(), self._next)
+        if begin > self._clock():
+            self._sleep(begin - self._clock())
+        self._next = begin + together / self._per_second
+        return together
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,11 @@ class _Factory(TransportKind):
         self._factory = factory
 
     def make(self, context: TransportContext) -> Transport:
-        return self._factory(context)
+        made: Any = self._factory(context)
+        if not hasattr(made, "capabilities"):
+            made.capabilities = self.capabilities(context.scenario)
+        transport: Transport = made
+        return transport
 
     def capabilities(self, scenario: Scenario) -> Capabilities:
         said: Capabilities = getattr(self._factory, "capabilities", Capabilities())

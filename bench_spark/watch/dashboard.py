@@ -18,10 +18,10 @@ from bench_spark.agent.timeline import Timeline as Phases
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.load_course import has_open_end
 from bench_spark.process import watched
-from bench_spark.report import html_live
-from bench_spark.report.charts import Line
-from bench_spark.report.html_run import caption_of
+from bench_spark.report.charts import Line, SeriesColours
 from bench_spark.report.live import progress_of
+from bench_spark.report.page import live_page
+from bench_spark.report.run import caption_of
 from bench_spark.report.serving import Answer, Question, Served
 from bench_spark.report.time_charts import (
     Axes,
@@ -32,6 +32,7 @@ from bench_spark.report.time_charts import (
     time_charts,
 )
 from bench_spark.report.timeline import Timeline
+from bench_spark.watch import dashboard_page
 from bench_spark.watch.followed_run import FollowedRun
 from bench_spark.watch.run_state import CONSUMER, KEPT_SECONDS, RunState
 
@@ -81,6 +82,7 @@ class ChangingCharts:
         self.layout = ""
         self.version = 0
         self._charts: dict[str, _Chart] = {}
+        self._colours = SeriesColours()
 
     def update(
         self,
@@ -93,7 +95,7 @@ class ChangingCharts:
         if layout != self.layout:
             self.layout = layout
             self._charts = {
-                f"chart-{number}": _Chart(caption_of(chart), live_spec(chart))
+                f"chart-{number}": _Chart(caption_of(chart), live_spec(chart, self._colours))
                 for number, chart in enumerate(listed, start=1)
             }
         self.version += 1
@@ -188,13 +190,16 @@ def _agents_apart(state: RunState, timeline: Timeline) -> TimeChart:
     )
 
 
+WAITING = "Waiting for the run to start: Spark starts, and the broker is asked what it can do."
+WAITING_FOR_LOAD = "Waiting for the load: agents start and connect to the broker."
+WAITING_FOR_METRICS = "The load runs; waiting for the first rolling metrics."
 REFRESH_SECONDS = 1.0
 VIEWER_SECONDS = 5.0
 """A page that has not asked for so long is not there any more."""
 MOST_VIEWERS = 64
 
 _HTML, _JSON = "text/html; charset=utf-8", "application/json; charset=utf-8"
-_HEADERS = {"Content-Security-Policy": f"{html_live.LIVE_POLICY}; frame-ancestors 'none'"}
+_HEADERS = {"Content-Security-Policy": f"{dashboard_page.LIVE_POLICY}; frame-ancestors 'none'"}
 
 
 class Dashboard:
@@ -202,8 +207,8 @@ class Dashboard:
 
     def __init__(self, host: str, port: int) -> None:
         self._lock = threading.Lock()
-        self._page = html_live.live_page().encode()
-        self._news = _News("Waiting for the run to start.")
+        self._page = live_page(dashboard_page.LIVE_POLICY, WAITING).encode()
+        self._news = _News(WAITING)
         self._viewers = Viewers()
         self._served = Served("--dashboard", host, port, self._answer)
         shown = f"[{host}]" if ":" in host else host
@@ -279,22 +284,26 @@ class _News:
         if run is None or plan is None:
             return
         fragments: dict[str, str] = {
-            html_live.HEAD: html_live.head(run, json.loads(run["scenario_json"]))
+            dashboard_page.HEAD: dashboard_page.head(run, json.loads(run["scenario_json"]))
         }
         if phases is not None and not state.is_over:
             progress = progress_of(plan, phases, state.newest_ns, state.window, is_draining=False)
-            fragments[html_live.PROGRESS] = html_live.progress_bar(progress)
+            fragments[dashboard_page.PROGRESS] = dashboard_page.progress_bar(progress)
         if state.window is not None and not state.is_over:
             totals = state.agents.totals
-            fragments[html_live.TILES] = html_live.tiles_now(state.window, totals)
+            fragments[dashboard_page.TILES] = dashboard_page.tiles_now(state.window, totals)
         if state.agents.by_number:
-            fragments[html_live.AGENTS] = html_live.agent_table(state.agents.by_number)
+            fragments[dashboard_page.AGENTS] = dashboard_page.agent_table(state.agents.by_number)
         if state.is_over:
-            ended = html_live.result(run, state.document, show_again)
-            fragments |= {html_live.RESULT: ended, html_live.PROGRESS: "", html_live.TILES: ""}
-        self.message = message
+            ended = dashboard_page.result(run, state.document, show_again)
+            fragments |= {
+                dashboard_page.RESULT: ended,
+                dashboard_page.PROGRESS: "",
+                dashboard_page.TILES: "",
+            }
+        self.message = message or _awaited(state)
         self._told = {
-            "title": f"{html_live.title_of(run)}: {run['status']}",
+            "title": f"{dashboard_page.title_of(run)}: {run['status']}",
             "fragments": fragments,
             "is_over": state.is_over,
         }
@@ -302,6 +311,13 @@ class _News:
         if timeline is not None:
             charts = charts_so_far(state, timeline)
             self._charts.update(charts, span_of(timeline), timeline.measured)
+
+
+def _awaited(state: RunState) -> str:
+    """What a run that goes on has to come to before there is something to see."""
+    if state.is_over or state.window is not None:
+        return ""
+    return WAITING_FOR_LOAD if state.timeline is None else WAITING_FOR_METRICS
 
 
 class FollowingThread:

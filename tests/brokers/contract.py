@@ -30,22 +30,17 @@ from bench_spark.core.envelope import (
 )
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.transports.base import (
-    HEAD_ONLY,
-    Batch,
     Consumers,
     Destination,
-    Headers,
     Lane,
-    Outcomes,
-    Part,
     Producers,
-    Received,
     Signal,
     SignalKind,
     Transport,
     TransportContext,
     alone,
 )
+from bench_spark.transports.batches import HEAD_ONLY, Batch, Headers, Outcomes, Part, Received
 from bench_spark.transports.loopback import LoopbackTransport
 from bench_spark.transports.registry import make_transport
 

@@ -34,12 +34,8 @@ from bench_spark.errors import (
     BrokerRefused,
 )
 from bench_spark.transports.amqp.key_choice import KeyChoice
-from bench_spark.transports.base import (
-    Consumers,
-    Destination,
-    OutcomeKind,
-    Part,
-)
+from bench_spark.transports.base import Consumers, Destination
+from bench_spark.transports.batches import OutcomeKind, Part
 
 AMQP_ACKS = ("auto", "manual")
 

@@ -43,13 +43,8 @@ from bench_spark.errors import (
     ConfigurationError,
     LoginRefused,
 )
-from bench_spark.transports.base import (
-    Consumers,
-    Destination,
-    OutcomeKind,
-    Producers,
-    SignalKind,
-)
+from bench_spark.transports.base import Consumers, Destination, Producers, SignalKind
+from bench_spark.transports.batches import OutcomeKind
 
 # -- what a broker cannot do -----------------------------------------------------------------------
 

@@ -38,17 +38,8 @@ from bench_spark.config.broker import Broker
 from bench_spark.errors import (
     BrokerRefused,
 )
-from bench_spark.transports.base import (
-    Batch,
-    Consumers,
-    Destination,
-    OutcomeKind,
-    Producers,
-    Received,
-    Signal,
-    SignalKind,
-    nothing_received,
-)
+from bench_spark.transports.base import Consumers, Destination, Producers, Signal, SignalKind
+from bench_spark.transports.batches import Batch, OutcomeKind, Received, nothing_received
 
 
 def wait_for_signal(side: Producers | Consumers, kind: SignalKind) -> Signal:

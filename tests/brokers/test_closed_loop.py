@@ -35,7 +35,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.driver.accounts import samples_of
 from bench_spark.errors import EXIT_PREFLIGHT, BrokerRefused
 from bench_spark.plan import make_plan
-from bench_spark.transports.base import OutcomeKind, Received
+from bench_spark.transports.batches import OutcomeKind, Received
 
 
 def closed_loop(pairs: int = 1, in_flight: int = 50, **amqp: Any) -> Scenario:

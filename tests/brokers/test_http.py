@@ -35,7 +35,8 @@ from bench_spark.config.broker import Broker, Tls
 from bench_spark.config.models import Scenario
 from bench_spark.errors import BrokerUnreachable, LoginRefused
 from bench_spark.plan import make_plan
-from bench_spark.transports.base import OutcomeKind, Outcomes, Part, Producers, Received, SignalKind
+from bench_spark.transports.base import Producers, SignalKind
+from bench_spark.transports.batches import OutcomeKind, Outcomes, Part, Received
 from bench_spark.transports.http.producers import HttpProducers
 
 

@@ -33,7 +33,8 @@ from contract import (
 from bench_spark.config.broker import Broker
 from bench_spark.core.envelope import Envelopes
 from bench_spark.errors import BrokerRefused
-from bench_spark.transports.base import Consumers, Destination, Headers, OutcomeKind, Part, Received
+from bench_spark.transports.base import Consumers, Destination
+from bench_spark.transports.batches import Headers, OutcomeKind, Part, Received
 from bench_spark.transports.kafka.consumers import KafkaConsumers
 from bench_spark.transports.kafka.producers import MOST_CLIENTS, KafkaProducers
 

@@ -33,15 +33,8 @@ from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.errors import BrokerUnreachable
 from bench_spark.plan import make_plan
-from bench_spark.transports.base import (
-    Consumers,
-    Destination,
-    OutcomeKind,
-    Producers,
-    Received,
-    Signal,
-    SignalKind,
-)
+from bench_spark.transports.base import Consumers, Destination, Producers, Signal, SignalKind
+from bench_spark.transports.batches import OutcomeKind, Received
 
 START_SECONDS = 60.0
 

@@ -36,15 +36,8 @@ from contract import (
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.transports.base import (
-    Destination,
-    Headers,
-    OutcomeKind,
-    Part,
-    Producers,
-    Signal,
-    SignalKind,
-)
+from bench_spark.transports.base import Destination, Producers, Signal, SignalKind
+from bench_spark.transports.batches import Headers, OutcomeKind, Part
 from bench_spark.transports.kafka.transactions import TransactionalProducers
 
 
@@ -126,7 +119,7 @@ def test_commit_ends_a_transaction_that_is_not_full(kafka_broker: Broker) -> Non
         producers.commit()
         producers.flush(1)
         assert len(producers.outcomes()) == 0, "there was nothing to commit"
-    assert open_transport(kafka_broker).confirms
+    assert open_transport(kafka_broker).capabilities.confirms
 
 
 def test_the_marks_of_transactions_do_not_count_as_messages_left(kafka_broker: Broker) -> None:

@@ -41,13 +41,8 @@ from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.transports.base import (
-    Destination,
-    Headers,
-    OutcomeKind,
-    Part,
-    SignalKind,
-)
+from bench_spark.transports.base import Destination, SignalKind
+from bench_spark.transports.batches import Headers, OutcomeKind, Part
 
 VERSIONS = ("3.1.1", "5")
 _topics = itertools.count()

@@ -39,12 +39,8 @@ from bench_spark.errors import (
     LoginRefused,
 )
 from bench_spark.plan import make_plan
-from bench_spark.transports.base import (
-    Destination,
-    OutcomeKind,
-    Signal,
-    SignalKind,
-)
+from bench_spark.transports.base import Destination, Signal, SignalKind
+from bench_spark.transports.batches import OutcomeKind
 
 VERSIONS = ("3.1.1", "5")
 USER, PASSWORD = "anna", "opensesame"

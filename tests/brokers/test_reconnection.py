@@ -31,12 +31,8 @@ from contract import (
 from proxy import Proxy, proxied
 
 from bench_spark.config.broker import Broker
-from bench_spark.transports.base import (
-    Destination,
-    OutcomeKind,
-    Signal,
-    SignalKind,
-)
+from bench_spark.transports.base import Destination, Signal, SignalKind
+from bench_spark.transports.batches import OutcomeKind
 
 BOTH_ENDS_REOPENED = 2
 

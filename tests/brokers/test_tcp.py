@@ -32,7 +32,8 @@ from tls_files import self_signed
 
 from bench_spark.config.broker import Broker, Tls
 from bench_spark.errors import BrokerRefused, BrokerUnreachable, ConfigurationError
-from bench_spark.transports.base import Part, SignalKind
+from bench_spark.transports.base import SignalKind
+from bench_spark.transports.batches import Part
 
 BODY = frozenset({Part.BODY})
 

@@ -29,13 +29,8 @@ from bench_spark.agent.recorder import CONSUMER, PRODUCER
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.transports.base import (
-    Consumers,
-    Destination,
-    OutcomeKind,
-    SignalKind,
-    nothing_received,
-)
+from bench_spark.transports.base import Consumers, Destination, SignalKind
+from bench_spark.transports.batches import OutcomeKind, nothing_received
 
 # -- producers -------------------------------------------------------------------------------------
 

@@ -37,11 +37,7 @@ from proxy import Proxy
 from relay import Relay, relaying
 
 from bench_spark.config.broker import Broker
-from bench_spark.transports.base import (
-    Headers,
-    OutcomeKind,
-    Part,
-)
+from bench_spark.transports.batches import Headers, OutcomeKind, Part
 from bench_spark.transports.registry import kind_of
 
 QUEUES = ("loopback", *AMQP)

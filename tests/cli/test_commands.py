@@ -128,7 +128,7 @@ BAD_INPUT = {
         2,
         "--plot: no/where.svg",
     ),
-    "a format that searches lack": (["search-window", "window", "--format", "svg"], 2, "--format"),
+    "a format that nothing has": (["search-window", "window", "--format", "svg"], 2, "--format"),
     "a rhythm for metrics made afterwards": (
         ["run", "steady", "--no-live", "--trigger-seconds", "5"],
         2,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
 import sys
@@ -12,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import free_port
+from object_store import BUCKET, s3_server
 
-from bench_spark.cache import cache_directory
 from bench_spark.store.delta import Store
 
 ATTEMPTS = 3
@@ -28,30 +26,8 @@ def directory(tmp_path: Path) -> tuple[str, Mapping[str, str]]:
 
 @pytest.fixture
 def object_store(tmp_path: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """A bucket of a real S3 server on this machine (tools/setup.sh --brokers installs it)."""
-    program = shutil.which("versitygw") or shutil.which(cache_directory() / "bin" / "versitygw")
-    if program is None:
-        pytest.skip("versitygw is not installed (tools/setup.sh --brokers)")
-    (tmp_path / "s3" / "bench").mkdir(parents=True)
-    address = f"127.0.0.1:{free_port()}"
-    login = ("--access", "AKTEST", "--secret", "SKTEST")
-    server = subprocess.Popen(
-        [program, *login, "--port", address, "--quiet", "posix", str(tmp_path / "s3")],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    environment = {
-        "AWS_ACCESS_KEY_ID": "AKTEST",
-        "AWS_SECRET_ACCESS_KEY": "SKTEST",
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://{address}",
-        "AWS_ALLOW_HTTP": "true",
-    }
-    try:
-        yield "s3://bench/store", environment
-    finally:
-        server.kill()
-        server.wait()
+    with s3_server(tmp_path / "s3") as environment:
+        yield f"s3://{BUCKET}/store", environment
 
 
 @pytest.mark.parametrize("kind", ["directory", "object_store"])
@@ -63,7 +39,7 @@ def test_of_runs_with_one_id_that_start_at_once_one_runs(
     uri, environment = request.getfixturevalue(kind)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    _wait_for(uri)
+    Store(uri).open()
     for _ in range(ATTEMPTS):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             broker = tmp_path / "silent.yaml"
@@ -97,16 +73,3 @@ def _first_to_end(processes: list[subprocess.Popen[str]], count: int) -> list[An
         assert time.monotonic() < deadline
         time.sleep(0.05)
     return ended
-
-
-def _wait_for(uri: str) -> None:
-    """Make the store; a server that has just been started does not answer at once."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            Store(uri).open()
-            return
-        except Exception:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)

@@ -380,7 +380,7 @@ def test_spark_submit_has_a_job_for_it(
         (["--precision", "nan"], "--precision: nan"),
         (["--trials", "1"], "--trials"),
         (["--plot", "knee.pdf"], "--plot: knee.pdf: allowed"),
-        (["--format", "html"], "--format: 'html' is unknown"),
+        (["--format", "pdf"], "--format: 'pdf' is unknown"),
     ],
 )
 def test_what_has_no_rate_to_be_found_is_refused(

@@ -38,7 +38,7 @@ from bench_spark.transports.amqp.frames import (
 )
 from bench_spark.transports.amqp.parsing import BadFrame
 from bench_spark.transports.amqp.parsing import Parser as AmqpParser
-from bench_spark.transports.base import HEAD_ONLY, Part
+from bench_spark.transports.batches import HEAD_ONLY, Part
 from bench_spark.transports.http.messages import BadMessage, HttpParser, read_request
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.consumers import MessageReader, Routes

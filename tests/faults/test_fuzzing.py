@@ -35,7 +35,7 @@ from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
 from bench_spark.core.hdr import shape_for
 from bench_spark.core.sequences import SequencePages, SequenceSets
-from bench_spark.transports.base import Received
+from bench_spark.transports.batches import Received
 
 STREAMS = 100_000
 FRAMES = 25_000

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from bench_spark.errors import ConfigurationError
+from bench_spark.errors import ConfigurationError, StoreNotReady
+from bench_spark.jars import known_sets
 from bench_spark.spark.sql import create_views, refuse_unless_reading, run_query, view_statements
 from bench_spark.store.arrow import METRICS, RESOURCES, SCHEMAS, SUMMARY
 from bench_spark.store.delta import Store
@@ -366,3 +367,12 @@ def files_in(store: Store) -> set[str]:
     """All but checksums that readers leave beside a table's log."""
     found = (str(path) for path in Path(store.uri).rglob("*") if path.is_file())
     return {path for path in found if not path.endswith(".crc")}
+
+
+def test_a_store_on_s3_without_jars_for_it_is_refused_with_the_package(spark: SparkSession) -> None:
+    with pytest.raises(StoreNotReady) as refused:
+        run_query(spark, Store("s3://bucket/store"), "SELECT 1")
+    said = str(refused.value)
+    assert "Spark cannot read it: it has no jars for S3; add --packages" in said
+    (hadoop,) = (known for known in known_sets()["hadoop-aws"].sha256 if ":hadoop-aws:" in known)
+    assert said.endswith(f"--packages {hadoop}")

@@ -18,17 +18,19 @@ from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NowNs
 from bench_spark.plan import Plan, make_plan
 from bench_spark.transports.base import (
-    HEAD_ONLY,
-    Batch,
     BrokerFacts,
     Destination,
     Lane,
-    Outcomes,
-    Part,
-    Received,
     Signal,
     Subscription,
     TransportContext,
+)
+from bench_spark.transports.batches import (
+    HEAD_ONLY,
+    Batch,
+    Outcomes,
+    Part,
+    Received,
     nothing_received,
 )
 from bench_spark.transports.loopback import (

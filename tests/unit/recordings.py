@@ -15,7 +15,7 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.core.hdr import Histogram, SparseHistogram, merge_sparse, shape_for
-from bench_spark.transports.base import OutcomeKind, Outcomes, Received
+from bench_spark.transports.batches import OutcomeKind, Outcomes, Received
 
 RUN_TAG = 77
 START_NS = 1_700_000_000 * NANOSECONDS

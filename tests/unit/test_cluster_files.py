@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -53,6 +54,39 @@ def documents(name: str) -> list[dict[str, Any]]:
 def application() -> dict[str, Any]:
     (found,) = documents("spark-application.yaml")
     return found
+
+
+KUBERNETES_VERSIONS = ("1.29", kubernetes_validate.latest_version())
+
+
+@pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
+@pytest.mark.parametrize("name", ["rbac", "files", "driver-pod", "executor-pod"])
+def test_a_manifest_is_one_of_the_kubernetes_api(name: str, version: str) -> None:
+    for document in documents(f"{name}.yaml"):
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+@pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
+@pytest.mark.parametrize("role", ["driver", "executor"])
+def test_what_the_application_adds_to_a_pod_is_of_the_kubernetes_api(
+    application: dict[str, Any], role: str, version: str
+) -> None:
+    """The operator's own fields are compared above; these it hands on to the pod as they are."""
+    asked = application["spec"][role]
+    container = {
+        key: asked[key] for key in ("env", "volumeMounts", "securityContext") if key in asked
+    }
+    pod = {key: asked[key] for key in ("affinity", "tolerations", "nodeSelector") if key in asked}
+    kubernetes_validate.validate(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": role, "labels": asked.get("labels", {})},
+            "spec": {"containers": [{"name": "spark", "image": "spark", **container}], **pod},
+        },
+        version,
+        strict=True,
+    )
 
 
 def settings_of_the_image() -> dict[str, str]:

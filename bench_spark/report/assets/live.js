@@ -29,6 +29,7 @@
       figures.append(figure);
       charts.set(name, { spec, place, drawn: null, rows: new Map(), axes: [], hasChanged: true });
     }
+    figures.closest("section").toggleAttribute("hidden", charts.size === 0);
   }
 
   function take(chart, { rows, outside, signals }) {

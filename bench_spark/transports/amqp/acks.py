@@ -8,7 +8,7 @@ import pika.spec
 
 from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.transports.amqp.frames import copy_bytes, method_frame
-from bench_spark.transports.base import U8
+from bench_spark.transports.batches import U8
 
 U64 = npt.NDArray[np.uint64]
 

@@ -45,9 +45,7 @@ from bench_spark.transports.amqp.frames import (
 )
 from bench_spark.transports.amqp.message_headers import returned_head
 from bench_spark.transports.amqp.parsing import Content
-from bench_spark.transports.base import I64, OUTCOME_DTYPE, U8, OutcomeKind
-from bench_spark.transports.batches import Rows
-from bench_spark.transports.message_block import Int
+from bench_spark.transports.batches import I64, OUTCOME_DTYPE, U8, OutcomeKind, Rows
 from bench_spark.transports.sockets.arrivals import (
     HEAD_WORDS,
     OutcomeRows,
@@ -55,6 +53,7 @@ from bench_spark.transports.sockets.arrivals import (
     put_head,
     put_outcome,
 )
+from bench_spark.transports.sockets.message_block import Int
 
 NANOSECONDS_HELD = 100_000_000
 """How long after a nack its return may come."""

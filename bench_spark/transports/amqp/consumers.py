@@ -17,7 +17,8 @@ from bench_spark.transports.amqp.frames import Framing, method_frame
 from bench_spark.transports.amqp.lanes import AmqpLane, AmqpLanes, LaneTerms
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.transactions import AckTransactions
-from bench_spark.transports.base import Lane, Part, Received
+from bench_spark.transports.base import Lane
+from bench_spark.transports.batches import Part, Received
 from bench_spark.transports.sockets import generations
 from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.gathering import Gathering

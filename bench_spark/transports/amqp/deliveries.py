@@ -36,8 +36,7 @@ from bench_spark.transports.amqp.parsing import (
     Content,
     not_understood,
 )
-from bench_spark.transports.base import HEAD_ONLY, I64, U8
-from bench_spark.transports.message_block import Int
+from bench_spark.transports.batches import HEAD_ONLY, I64, U8
 from bench_spark.transports.sockets.arrivals import (
     HEAD_WORDS,
     Arrivals,
@@ -45,6 +44,7 @@ from bench_spark.transports.sockets.arrivals import (
     put_received,
     take_head,
 )
+from bench_spark.transports.sockets.message_block import Int
 
 MOST_PIECES = 1024
 """Frames of headers and bodies that are noted at once, where these are wanted."""

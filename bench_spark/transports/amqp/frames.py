@@ -14,7 +14,7 @@ import pika.spec
 
 from bench_spark.core.kernels import kernel
 from bench_spark.transports.batches import U8
-from bench_spark.transports.message_block import Int
+from bench_spark.transports.sockets.message_block import Int
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 FRAME_KINDS = frozenset({METHOD, HEADER, BODY, HEARTBEAT})

@@ -13,7 +13,7 @@ from bench_spark.config.protocols import Amqp
 from bench_spark.core.envelope import Envelopes
 from bench_spark.core.mixing import mixed
 from bench_spark.transports.amqp import naming
-from bench_spark.transports.base import I64, U8
+from bench_spark.transports.batches import I64, U8
 
 
 class KeyChoice:

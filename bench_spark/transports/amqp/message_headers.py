@@ -15,7 +15,7 @@ import pika.data
 import pika.spec
 
 from bench_spark.transports.amqp.frames import END_MARK, HEADER, frame_start
-from bench_spark.transports.base import U8, Headers
+from bench_spark.transports.batches import U8, Headers
 
 _CONTENT = struct.Struct(">HHQH")
 """Class, weight, size of the body, which properties there are."""

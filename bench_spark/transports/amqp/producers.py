@@ -15,7 +15,8 @@ from bench_spark.transports.amqp.key_choice import key_choice
 from bench_spark.transports.amqp.lanes import AmqpLane, AmqpLanes, LaneTerms
 from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
-from bench_spark.transports.base import Batch, Destination, Outcomes, Signal, SignalKind
+from bench_spark.transports.base import Destination, Signal, SignalKind
+from bench_spark.transports.batches import Batch, Outcomes
 from bench_spark.transports.sockets.arrivals import OutcomeRows
 from bench_spark.transports.sockets.sending import SendingLanes
 

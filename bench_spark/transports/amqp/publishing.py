@@ -25,10 +25,9 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.amqp.message_headers import MessageHeader, message_ids
-from bench_spark.transports.base import I64, U8, U16, Batch, Headers
-from bench_spark.transports.batches import Rows
-from bench_spark.transports.message_block import NO_TAILS, Int, put_envelope
+from bench_spark.transports.batches import I64, U8, U16, Batch, Headers, Rows
 from bench_spark.transports.sockets.arrivals import OutcomeRows
+from bench_spark.transports.sockets.message_block import NO_TAILS, Int, put_envelope
 from bench_spark.transports.sockets.sending import (
     WRITE_BYTES,
     bodies_of,

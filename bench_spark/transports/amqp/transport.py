@@ -16,16 +16,15 @@ from bench_spark.transports.amqp.probe import probe
 from bench_spark.transports.amqp.producers import AmqpProducers
 from bench_spark.transports.amqp.topology import Topology
 from bench_spark.transports.base import (
-    HEAD_ONLY,
     BrokerFacts,
     Consumers,
     Destination,
     Lane,
-    Part,
     Producers,
     Subscription,
     TransportContext,
 )
+from bench_spark.transports.batches import HEAD_ONLY, Part
 from bench_spark.transports.sockets.gathering import is_gathered
 from bench_spark.transports.sockets.reopening import ReopeningRule
 

@@ -22,7 +22,8 @@ from bench_spark.config.protocols import Http
 from bench_spark.core.clock import NowNs
 from bench_spark.core.envelope import Envelopes, empty_envelopes, joined_envelopes
 from bench_spark.errors import BenchError
-from bench_spark.transports.base import Batch, Lane, OutcomeKind, Outcomes, joined_outcomes
+from bench_spark.transports.base import Lane
+from bench_spark.transports.batches import Batch, OutcomeKind, Outcomes, joined_outcomes
 from bench_spark.transports.http.messages import (
     BadMessage,
     HttpParser,

@@ -14,13 +14,8 @@ from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NowNs
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.errors import BrokerUnreachable, ConfigurationError, LoginRefused
-from bench_spark.transports.base import (
-    HEAD_ONLY,
-    BrokerFacts,
-    Lane,
-    Part,
-    TransportContext,
-)
+from bench_spark.transports.base import BrokerFacts, Lane, TransportContext
+from bench_spark.transports.batches import HEAD_ONLY, Part
 from bench_spark.transports.http import KIND
 from bench_spark.transports.http.messages import (
     BadMessage,

@@ -1,11 +1,9 @@
 """Kafka, by librdkafka: messages through its C interface, all else through confluent-kafka.
 
 settings.py          librdkafka's properties, of scenario and broker; refuses what it would not take
-property_names.py    their names, for suggestions
 cluster.py           topics, offsets and groups: create, ask, delete, clean up
 release.py           which Kafka this is
-librdkafka.py        its functions by ctypes, its errors and log lines, its clients
-interface_check.py   whether it is the library we take it for
+librdkafka.py        its functions by ctypes, whether it is the one we know, its errors and clients
 kernels.py           compiled loops over its messages
 message_block.py     messages laid out for it: bodies, keys, headers
 message_reader.py    its messages and delivery reports as rows
@@ -23,12 +21,12 @@ from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.transports.base import (
     Capabilities,
-    Part,
     SizeLimit,
     Transport,
     TransportContext,
     TransportKind,
 )
+from bench_spark.transports.batches import Part
 from bench_spark.transports.leftovers import Sweeper
 
 

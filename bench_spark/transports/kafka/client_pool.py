@@ -60,8 +60,10 @@ class Wakeup:
 
     def clear(self) -> None:
         # Read even if nothing seems to be there: a thread may be between marking and writing.
-        with contextlib.suppress(BlockingIOError):
+        try:  # noqa: SIM105 - `suppress` costs as much as the call
             os.read(self.descriptor, 64)
+        except BlockingIOError:
+            pass
         self._is_awake = False
 
     def close(self) -> None:
@@ -70,8 +72,8 @@ class Wakeup:
         os.close(self._writer)
 
 
-class Answering(Protocol):
-    """A client that can be asked whether anybody is there."""
+class Examined(Protocol):
+    """A client that can ask its cluster for an answer."""
 
     def list_topics(self, *, timeout: float) -> object:
         """Raises KafkaException where no broker answers in time."""
@@ -123,7 +125,7 @@ class Health:
     def needs_examination(self) -> bool:
         return self.is_doubtful and time.monotonic() >= self._next_question
 
-    def examine(self, client: Answering) -> None:
+    def examine(self, client: Examined) -> None:
         """Ask the cluster for an answer. Blocks for up to two seconds: not in the agent's loop."""
         self._is_suspect = False
         self._next_question = time.monotonic() + _BETWEEN_QUESTIONS_SECONDS
@@ -143,7 +145,7 @@ class Health:
             self.is_lost = True
             self._lost_at_ns = self._now_ns()
             self._give_up_at = time.monotonic() + self._reconnect_seconds
-            self._tell(SignalKind.LOST, f"{self._address}: {reason}", is_reopening=True)
+            self._emit(SignalKind.LOST, f"{self._address}: {reason}", is_reopening=True)
         elif time.monotonic() >= self._give_up_at:
             self.lost_for_good(f"{reason}, for {self._reconnect_seconds:g} s")
 
@@ -151,14 +153,14 @@ class Health:
         """No waiting mends it."""
         if not self.is_lost_for_good:
             self.is_lost = self.is_lost_for_good = True
-            self._tell(SignalKind.LOST, f"{self._address}: {reason}")
+            self._emit(SignalKind.LOST, f"{self._address}: {reason}")
 
     def alive(self, at_ns: int) -> None:
         """The cluster has answered, or a message came through, at that time."""
         if self.is_lost and not self.is_lost_for_good and at_ns > self._lost_at_ns:
             self.is_lost = False
             self._generation += 1
-            self._tell(SignalKind.REOPENED, self._address)
+            self._emit(SignalKind.REOPENED, self._address)
 
     def take_signals(self) -> list[Signal]:
         taken = []
@@ -166,7 +168,7 @@ class Health:
             taken.append(self._signals.popleft())
         return taken
 
-    def _tell(self, kind: SignalKind, reason: str, is_reopening: bool = False) -> None:
+    def _emit(self, kind: SignalKind, reason: str, is_reopening: bool = False) -> None:
         now = self._now_ns()
         self._signals.extend(
             Signal(kind, now, lane, self._generation, reason, is_reopening) for lane in self._lanes
@@ -228,8 +230,8 @@ class ClientPool(Generic[ClientT]):
 class ThreadedClient:
     """A client with a thread of its own, which ends when it is asked to."""
 
-    PATIENCE_SECONDS: float
-    PATIENCE_WHEN_LOST_SECONDS: float
+    LEAVE_SECONDS: float
+    LEAVE_WHEN_LOST_SECONDS: float
     """With a broker that is gone, librdkafka may block for much longer than anybody would wait."""
 
     def __init__(self, health: Health) -> None:
@@ -247,7 +249,7 @@ class ThreadedClient:
 
     def has_left_by(self, asked_at: float) -> bool:
         is_lost = self.health.is_lost
-        patience = self.PATIENCE_WHEN_LOST_SECONDS if is_lost else self.PATIENCE_SECONDS
+        patience = self.LEAVE_WHEN_LOST_SECONDS if is_lost else self.LEAVE_SECONDS
         if self._thread.ident is not None:
             self._thread.join(max(0.0, asked_at + patience - time.monotonic()))
         return not self._thread.is_alive()

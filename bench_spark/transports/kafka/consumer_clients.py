@@ -30,7 +30,7 @@ from confluent_kafka.admin import AdminClient
 from bench_spark.core.clock import NowNs
 from bench_spark.core.envelope import leading_envelopes
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.base import I64, RECEIVED_DTYPE, Part
+from bench_spark.transports.batches import I64, RECEIVED_DTYPE, Part
 from bench_spark.transports.kafka.librdkafka import (
     CONSUMER,
     ERROR_CALLBACK,
@@ -68,8 +68,8 @@ OnPartitions = Callable[[list[TopicPartition]], None]
 
 
 @dataclass(frozen=True)
-class Listener:
-    """Whom a client tells what it hears. All but errors are told inside `fetch` and `close`."""
+class GroupCallbacks:
+    """What a client calls. All but `on_error` are called inside `fetch` and `close`."""
 
     on_error: Callable[[KafkaError], None]
     on_commit: Callable[[Sequence[CommittedPlace]], None]
@@ -87,7 +87,7 @@ class Membership:
     route_of_topic: Mapping[str, int]
     want: frozenset[Part]
     now_ns: NowNs
-    listener: Listener
+    callbacks: GroupCallbacks
 
 
 class GroupClient(Protocol):
@@ -99,7 +99,7 @@ class GroupClient(Protocol):
     def list_topics(self, *, timeout: float) -> object: ...
 
     def join(self, topics: list[str]) -> None:
-        """Subscribe; the group's decisions are told to the listener."""
+        """Subscribe; the group's decisions come by callback."""
 
     def fetch(self) -> Fetched | None:
         """What has come, waiting for the first message for up to `POLL_SECONDS`. A half-full batch
@@ -123,10 +123,10 @@ class GroupClient(Protocol):
         """Negative where the group has committed nothing."""
 
     def commit_places(self, places: list[TopicPartition], *, wait: bool) -> None:
-        """The listener is told how it went: before this returns, or later."""
+        """`on_commit` says how it went: before this returns, or later."""
 
     def close(self) -> None:
-        """Leave the group; what it revokes is told to the listener."""
+        """Leave the group; what it revokes comes by callback."""
 
 
 ClientMaker = Callable[[Membership], GroupClient]
@@ -141,17 +141,17 @@ class ConsumerClient:
     batch_messages = 4096
 
     def __init__(self, membership: Membership) -> None:
-        self._listener = membership.listener
+        self._callbacks = membership.callbacks
         self._now_ns = membership.now_ns
         self._raised: Exception | None = None
         self._addresses: I64 = np.zeros(self.batch_messages, np.int64)
         self._address: int = self._addresses.ctypes.data
         # Kept as long as the client: librdkafka knows their addresses only.
-        self._on_error = ERROR_CALLBACK(self._hear_error)
-        self._on_log = LOG_CALLBACK(self._hear_log)
-        self._on_rebalance = PARTITIONS_CALLBACK(self._hear_rebalance)
-        self._on_commit = PARTITIONS_CALLBACK(self._hear_commit)
-        self._native = NativeClient(CONSUMER, membership.properties, self._listen)
+        self._on_error = ERROR_CALLBACK(self._error_callback)
+        self._on_log = LOG_CALLBACK(self._log_callback)
+        self._on_rebalance = PARTITIONS_CALLBACK(self._rebalance_callback)
+        self._on_commit = PARTITIONS_CALLBACK(self._commit_callback)
+        self._native = NativeClient(CONSUMER, membership.properties, self._set_callbacks)
         self._library = self._native.library
         self._handle, self._queue = self._native.handle, self._native.queue
         self._reader = MessageReader(
@@ -159,7 +159,7 @@ class ConsumerClient:
         )
         self.list_topics = self._native.list_topics
 
-    def _listen(self, library: Any, configuration: int) -> None:
+    def _set_callbacks(self, library: Any, configuration: int) -> None:
         library.conf_set_error_cb(configuration, self._on_error)
         library.conf_set_log_cb(configuration, self._on_log)
         library.conf_set_rebalance_cb(configuration, self._on_rebalance)
@@ -167,44 +167,44 @@ class ConsumerClient:
 
     # -- called by librdkafka --------------------------------------------------------------------
 
-    def _keep_what_it_raises(self, call: Callable[[], None]) -> None:
+    def _guarded(self, call: Callable[[], None]) -> None:
         try:
             call()
         except Exception as error:  # nothing may pass through C; `fetch` raises it
             self._raised = error
 
-    def _hear_error(self, _client: int, code: int, words: bytes, _opaque: int) -> None:
+    def _error_callback(self, _client: int, code: int, words: bytes, _opaque: int) -> None:
         error = kafka_error(code, text_of(words))
-        self._keep_what_it_raises(partial(self._listener.on_error, error))
+        self._guarded(partial(self._callbacks.on_error, error))
 
-    def _hear_log(self, _client: int, level: int, facility: bytes, line: bytes) -> None:
-        self._keep_what_it_raises(partial(self._native.log, level, facility, line))
+    def _log_callback(self, _client: int, level: int, facility: bytes, line: bytes) -> None:
+        self._guarded(partial(self._native.log, level, facility, line))
 
-    def _hear_rebalance(self, _client: int, code: int, partitions: int, _opaque: int) -> None:
-        self._keep_what_it_raises(partial(self._rebalance, code, partitions))
+    def _rebalance_callback(self, _client: int, code: int, partitions: int, _opaque: int) -> None:
+        self._guarded(partial(self._rebalance, code, partitions))
 
     def _rebalance(self, code: int, address: int) -> None:
         self._reader.places.clear()
         partitions = [each.without_error for each in read_partition_list(address)]
         if code == KafkaError._ASSIGN_PARTITIONS:
-            self._listener.on_assign(partitions)
+            self._callbacks.on_assign(partitions)
             return
         try:
             if self._library.assignment_lost(self._handle):
-                self._listener.on_lost(partitions)
+                self._callbacks.on_lost(partitions)
             else:
-                self._listener.on_revoke(partitions)
+                self._callbacks.on_revoke(partitions)
         finally:
             if self._library.rebalance_protocol(self._handle) == b"COOPERATIVE":
                 self._check(self._library.incremental_unassign(self._handle, address))
             else:
                 self._library.assign(self._handle, None)
 
-    def _hear_commit(self, _client: int, code: int, partitions: int, _opaque: int) -> None:
-        self._keep_what_it_raises(partial(self._tell_commit, code, partitions))
+    def _commit_callback(self, _client: int, code: int, partitions: int, _opaque: int) -> None:
+        self._guarded(partial(self._commit_ended, code, partitions))
 
-    def _tell_commit(self, code: int, address: int) -> None:
-        self._listener.on_commit(
+    def _commit_ended(self, code: int, address: int) -> None:
+        self._callbacks.on_commit(
             [
                 CommittedPlace(
                     (place.topic, place.partition),
@@ -287,7 +287,7 @@ class ConsumerClient:
 
     def commit_places(self, places: list[TopicPartition], *, wait: bool) -> None:
         with partition_list(self._library, places) as address:
-            if wait:  # the listener is told of errors as well, so there is nothing to check
+            if wait:  # `on_commit` is told of errors as well, so there is nothing to check
                 self._library.commit_queue(self._handle, address, None, self._on_commit, None)
             else:
                 _check_code(self._library.commit(self._handle, address, True))
@@ -316,7 +316,7 @@ class ShareClient:
         self._membership = membership
         properties = membership.properties
         self._ready_at: float | None = None
-        told = {"error_cb": membership.listener.on_error}
+        told = {"error_cb": membership.callbacks.on_error}
         connection = {key: value for key, value in properties.items() if key not in _OF_A_MEMBER}
         try:
             self._consumer: Any = ShareConsumer(properties | told, logger=QuietLog())
@@ -338,7 +338,7 @@ class ShareClient:
         now_ns = self._membership.now_ns()
         if self._ready_at is not None and (messages or time.monotonic() >= self._ready_at):
             self._ready_at = None
-            self._membership.listener.on_assign([])
+            self._membership.callbacks.on_assign([])
         if not messages:
             return None
         good = [one for one in messages if not one.error()]

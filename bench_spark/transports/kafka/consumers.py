@@ -47,7 +47,8 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused, BrokerUnreachable
-from bench_spark.transports.base import Consumers, Lane, Part, Received, nothing_received
+from bench_spark.transports.base import Consumers, Lane, OpeningPace
+from bench_spark.transports.batches import Part, Received, nothing_received
 from bench_spark.transports.kafka.client_pool import (
     ClientPool,
     Health,
@@ -59,13 +60,12 @@ from bench_spark.transports.kafka.consumer_clients import (
     POLL_SECONDS,
     ClientMaker,
     CommittedPlace,
-    Listener,
+    GroupCallbacks,
     Membership,
 )
 from bench_spark.transports.kafka.librdkafka import LOGGER, reason_of
 from bench_spark.transports.kafka.message_reader import Fetched, Position
 from bench_spark.transports.kafka.settings import Properties, moves_partitions_one_by_one
-from bench_spark.transports.pace import OpeningPace
 
 ATTACH_SECONDS = 20.0
 """Brokers wait 3 s for more members before they assign the first time."""
@@ -156,8 +156,8 @@ class MemberTerms:
 class GroupMember(ThreadedClient):
     """A client, and the only thread that uses it."""
 
-    PATIENCE_SECONDS = 5.0
-    PATIENCE_WHEN_LOST_SECONDS = 0.5
+    LEAVE_SECONDS = 5.0
+    LEAVE_WHEN_LOST_SECONDS = 0.5
     """librdkafka blocks until the commit under way has failed, at the end of the session (45 s)."""
 
     def __init__(
@@ -193,7 +193,7 @@ class GroupMember(ThreadedClient):
                 self._route_of_topic,
                 terms.want,
                 terms.now_ns,
-                Listener(
+                GroupCallbacks(
                     on_error=self.health.on_error,
                     on_commit=self._on_commit,
                     on_assign=self._on_assign,

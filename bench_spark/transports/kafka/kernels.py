@@ -2,8 +2,8 @@
 
 A message of librdkafka is a struct somewhere in memory that points to a body elsewhere. The kernels
 read those structs and the heads of bodies in place, and lay messages out the way `produce_batch`
-takes them. Whoever calls vouches for the addresses, as in C; `interface_check.py` makes sure once
-that the structs are laid out as MESSAGE_DTYPE says.
+takes them. Whoever calls vouches for the addresses, as in C; `require_interface` has made
+sure that the structs are laid out as MESSAGE_DTYPE says.
 
 Kernels that destroy messages call librdkafka by name, which keeps them cacheable;
 `librdkafka.library()` must have been called before.
@@ -23,35 +23,14 @@ from numba.extending import intrinsic
 from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, empty_envelopes
 from bench_spark.core.kernels import kernel_without_lock as kernel
 from bench_spark.core.kernels import warm_up
-from bench_spark.transports.base import I64
-from bench_spark.transports.batches import OUTCOME_DTYPE, RECEIVED_DTYPE
-from bench_spark.transports.kafka.librdkafka import NotUsable, library
+from bench_spark.transports.batches import I64, OUTCOME_DTYPE, RECEIVED_DTYPE
+from bench_spark.transports.kafka.librdkafka import MESSAGE_DTYPE, NotUsable, library
 
 Records = npt.NDArray[Any]
 """A one-dimensional structured array."""
 Number = Any
 """An integer: Python's outside of kernels, an int64 inside of them."""
 
-MESSAGE_DTYPE = np.dtype(
-    [
-        ("error", np.int32),
-        ("topic", np.int64),
-        ("partition", np.int32),
-        ("payload", np.int64),
-        ("payload_bytes", np.int64),
-        ("key", np.int64),
-        ("key_bytes", np.int64),
-        ("offset", np.int64),
-        ("opaque", np.int64),
-    ],
-    align=True,
-)
-"""rd_kafka_message_t as `rdkafka.h` has it, unchanged since librdkafka 0.9. Pointers are numbers.
-
-`opaque` is ours on the way out, and again in a delivery report: the lane in its lower half, and
-above it where the head is kept (`IN_BODY`, `NOT_KEPT`, or a place from `FIRST_PLACE` on). `offset`
-is unused on the way out, and holds the message's place in its batch.
-"""
 _TOPIC, _PARTITION, _PAYLOAD, _PAYLOAD_BYTES, _OFFSET, _OPAQUE = 8, 16, 24, 32, 56, 64
 _MESSAGE_BYTES = MESSAGE_DTYPE.itemsize
 
@@ -405,7 +384,7 @@ def compile_kernels() -> None:
     try:
         library()
     except NotUsable:
-        return  # Runs are refused by `interface_check.py`, which says why.
+        return  # Runs are refused by `require_interface`, which says why.
     addresses, rows = np.zeros(1, np.int64), np.zeros(1, MESSAGE_DTYPE)
     places, kept, heads = np.zeros(2, PLACE_DTYPE), np.zeros(1, KEPT_DTYPE), empty_envelopes(0)
     free, block = np.zeros(1, KEPT_STATE_DTYPE), np.zeros(1, BLOCK_DTYPE)

@@ -21,13 +21,13 @@ from bench_spark.config.fields import value_text
 from bench_spark.config.protocols import Kafka
 from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes
 from bench_spark.core.mixing import U64, fractions, mixed
-from bench_spark.transports.base import I64, U8, Batch, Headers, Lane, each_tail
+from bench_spark.transports.base import Lane
+from bench_spark.transports.batches import I64, U8, Batch, Headers, each_tail
 from bench_spark.transports.kafka.kernels import (
     BLOCK_DTYPE,
     FIRST_PLACE,
     KEPT_DTYPE,
     KEPT_STATE_DTYPE,
-    MESSAGE_DTYPE,
     NOT_KEPT,
     PLACE_SHIFT,
     Records,
@@ -36,7 +36,7 @@ from bench_spark.transports.kafka.kernels import (
     point_keys,
     write_decimals,
 )
-from bench_spark.transports.kafka.librdkafka import ANY_PARTITION, COPY_PAYLOAD
+from bench_spark.transports.kafka.librdkafka import ANY_PARTITION, COPY_PAYLOAD, MESSAGE_DTYPE
 
 BLOCK_BYTES = 256 << 10
 MOST_ROWS = 1024

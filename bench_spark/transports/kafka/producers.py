@@ -25,20 +25,11 @@ from confluent_kafka import KafkaError
 
 from bench_spark.core.clock import NowNs
 from bench_spark.process import watched
-from bench_spark.transports.base import (
-    I64,
-    Batch,
-    Headers,
-    Lane,
-    Outcomes,
-    Producers,
-    Signal,
-    common_tail_bytes,
-)
+from bench_spark.transports.base import Lane, Producers, Signal
+from bench_spark.transports.batches import I64, Batch, Headers, Outcomes, common_tail_bytes
 from bench_spark.transports.kafka.client_pool import ClientPool, Health, Wakeup
 from bench_spark.transports.kafka.kernels import (
     GROUP_DTYPE,
-    MESSAGE_DTYPE,
     Records,
     group_by_target,
 )
@@ -48,6 +39,7 @@ from bench_spark.transports.kafka.librdkafka import (
     EVENT_DELIVERY_REPORTS,
     EVENT_ERROR,
     EVENT_LOG,
+    MESSAGE_DTYPE,
     PRODUCER,
     PURGE_IN_FLIGHT,
     PURGE_QUEUE,
@@ -65,7 +57,7 @@ from bench_spark.transports.kafka.message_block import (
     MessageBlock,
     with_common_headers,
 )
-from bench_spark.transports.kafka.message_reader import DeliveryReports
+from bench_spark.transports.kafka.message_reader import MOST_ADDRESSES, DeliveryReports
 from bench_spark.transports.kafka.settings import Properties
 
 MOST_CLIENTS = 4
@@ -76,7 +68,6 @@ _MOST_EVENTS = 200
 _MOST_REPORTS = 20_000
 """What is taken from a client's queue before the agent gets its turn again."""
 
-_FIRST_REPORTS = 1024
 _FLUSH_STEP_MS = 10
 _CLOSE_SECONDS = 1.0
 _THREAD_END_SECONDS = 3.0
@@ -111,7 +102,7 @@ class ProducerClient:
         self._reports = reports
         self._now_ns = now_ns
         self._wakeup = health.wakeup
-        self._native = NativeClient(PRODUCER, properties, _listen)
+        self._native = NativeClient(PRODUCER, properties, _wanted_events)
         self._library = self._native.library
         self._queue = self._native.queue
         descriptor = self._wakeup.write_descriptor
@@ -182,12 +173,12 @@ class ProducerClient:
             if not event:
                 break
             if library.event_type(event) == EVENT_DELIVERY_REPORTS:
-                at_ns = self._now_ns()
-                count = library.event_message_count(event)
-                library.event_message_array(event, reports.addresses(count), count)
-                reports.read(count, at_ns, self.health)
+                at_ns, count = self._now_ns(), MOST_ADDRESSES
+                while count == MOST_ADDRESSES:
+                    count = library.event_message_array(event, reports.address, MOST_ADDRESSES)
+                    reports.read(count, at_ns, self.health)
             else:
-                self._hear(event)
+                self._handle_other_event(event)
             library.event_destroy(event)
             if len(reports) >= most:
                 self._wakeup.wake()  # There may be more, of which librdkafka has told already.
@@ -195,9 +186,9 @@ class ProducerClient:
         else:
             self._wakeup.wake()
         if self.health.is_doubtful:
-            self._ask_whether_it_is_there()
+            self._start_examination()
 
-    def _hear(self, event: int) -> None:
+    def _handle_other_event(self, event: int) -> None:
         """An error or a line of the log."""
         kind = self._library.event_type(event)
         if kind == EVENT_ERROR:
@@ -215,7 +206,7 @@ class ProducerClient:
 
     # -- whether the cluster is there ------------------------------------------------------------
 
-    def _ask_whether_it_is_there(self) -> None:
+    def _start_examination(self) -> None:
         with self._examining:
             if self._is_examined or self._is_ending.is_set():
                 return
@@ -246,7 +237,7 @@ class ProducerClient:
             if is_empty or time.monotonic() >= deadline:
                 return
 
-    def stop_asking(self) -> None:
+    def stop_examining(self) -> None:
         """Whether the cluster is there; a question under way takes up to two seconds."""
         self._is_ending.set()
 
@@ -267,7 +258,7 @@ class ProducerClient:
         return True
 
 
-def _listen(library: Any, configuration: int) -> None:
+def _wanted_events(library: Any, configuration: int) -> None:
     library.conf_set_events(configuration, EVENT_DELIVERY_REPORTS | EVENT_ERROR | EVENT_LOG)
 
 
@@ -446,6 +437,6 @@ class KafkaProducers(ClientPool[ProducerClient], Producers):
 
     def _close_clients(self) -> bool:
         for client in self._clients:
-            client.stop_asking()
+            client.stop_examining()
         are_silent = [client.close() for client in self._clients]
         return all(are_silent)

@@ -29,7 +29,6 @@ from bench_spark.config.models import Scenario
 from bench_spark.config.problems import nearest
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports.base import SizeLimit, TransportContext
-from bench_spark.transports.kafka.property_names import PROPERTY_NAMES
 
 Properties = dict[str, Any]
 
@@ -375,3 +374,52 @@ class _Ignored:
     def log(self, _level: int, _format: str, facility: str, _client: str, line: str) -> None:
         if facility == "CONFWARN" and "will be ignored" in line:
             self.is_heard = True
+
+
+_NAMES = """
+acks allow.auto.create.topics api.version.fallback.ms api.version.request
+api.version.request.timeout.ms auto.commit.interval.ms auto.offset.reset batch.num.messages
+batch.size bootstrap.servers broker.address.family broker.address.ttl broker.version.fallback
+check.crcs client.dns.lookup client.id client.rack client.software.name client.software.version
+compression.codec compression.level compression.type connections.max.idle.ms
+coordinator.query.interval.ms debug delivery.report.only.error delivery.timeout.ms
+enable.auto.commit enable.auto.offset.store enable.gapless.guarantee enable.idempotence
+enable.metrics.push enable.partition.eof enable.random.seed enable.sasl.oauthbearer.unsecure.jwt
+enable.sparse.connections enable.ssl.certificate.verification fetch.error.backoff.ms fetch.max.bytes
+fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms group.id
+group.instance.id group.protocol group.protocol.type group.remote.assignor heartbeat.interval.ms
+https.ca.location https.ca.pem isolation.level linger.ms log.connection.close log.thread.name
+max.in.flight max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms
+message.copy.max.bytes message.max.bytes message.send.max.retries message.timeout.ms
+metadata.broker.list metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms
+metadata.recovery.strategy metadata.request.timeout.ms partition.assignment.strategy partitioner
+plugin.library.paths queue.buffering.backpressure.threshold queue.buffering.max.kbytes
+queue.buffering.max.messages queue.buffering.max.ms queued.max.messages.kbytes queued.min.messages
+queuing.strategy receive.message.max.bytes reconnect.backoff.jitter.ms reconnect.backoff.max.ms
+reconnect.backoff.ms request.required.acks retries retry.backoff.max.ms retry.backoff.ms
+sasl.kerberos.keytab sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+sasl.kerberos.principal sasl.kerberos.service.name sasl.mechanism sasl.mechanisms
+sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+sasl.oauthbearer.assertion.jwt.template.file sasl.oauthbearer.assertion.private.key.file
+sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.private.key.pem
+sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
+sasl.oauthbearer.client.id sasl.oauthbearer.client.secret sasl.oauthbearer.config
+sasl.oauthbearer.extensions sasl.oauthbearer.grant.type
+sasl.oauthbearer.metadata.authentication.type sasl.oauthbearer.method sasl.oauthbearer.scope
+sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url sasl.password sasl.username
+security.protocol session.timeout.ms socket.connection.setup.timeout.ms socket.keepalive.enable
+socket.nagle.disable socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms
+ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.cipher.suites
+ssl.crl.location ssl.curves.list ssl.endpoint.identification.algorithm ssl.engine.id
+ssl.engine.location ssl.key.location ssl.key.password ssl.key.pem ssl.keystore.location
+ssl.keystore.password ssl.providers ssl.sigalgs.list statistics.interval.ms
+sticky.partitioning.linger.ms topic.blacklist topic.metadata.propagation.max.ms
+topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms
+topic.metadata.refresh.sparse transaction.timeout.ms transactional.id
+"""
+PROPERTY_NAMES = frozenset(_NAMES.split())
+"""Of librdkafka 2.16, to say what a misspelt name was probably meant to be; librdkafka itself
+decides what it accepts."""

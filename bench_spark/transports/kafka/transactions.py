@@ -29,15 +29,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from bench_spark.core.envelope import Envelopes
 from bench_spark.errors import BenchError, BrokerRefused, BrokerUnreachable, ConfigurationError
-from bench_spark.transports.base import (
-    Batch,
-    Headers,
-    Lane,
-    OutcomeKind,
-    Outcomes,
-    Producers,
-    joined_outcomes,
-)
+from bench_spark.transports.base import Lane, Producers
+from bench_spark.transports.batches import Batch, Headers, OutcomeKind, Outcomes, joined_outcomes
 from bench_spark.transports.kafka.client_pool import (
     ClientPool,
     Health,
@@ -68,8 +61,8 @@ class MustEnd(Exception):
 class Transactor(ThreadedClient):
     """One lane: its client, the thread that ends its transactions, and what is in the open one."""
 
-    PATIENCE_SECONDS = 4.0
-    PATIENCE_WHEN_LOST_SECONDS = 1.5
+    LEAVE_SECONDS = 4.0
+    LEAVE_WHEN_LOST_SECONDS = 1.5
 
     def __init__(
         self,

@@ -10,20 +10,19 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused, BrokerUnreachable
 from bench_spark.transports.base import (
-    HEAD_ONLY,
     BrokerFacts,
     Destination,
     Lane,
-    Part,
     Producers,
     Subscription,
     TransportContext,
 )
+from bench_spark.transports.batches import HEAD_ONLY, Part
 from bench_spark.transports.kafka import KIND
 from bench_spark.transports.kafka.cluster import Cluster, Left, Logs, summed
 from bench_spark.transports.kafka.consumer_clients import ConsumerClient, ShareClient
 from bench_spark.transports.kafka.consumers import ConsumerTerms, KafkaConsumers, MemberTerms
-from bench_spark.transports.kafka.interface_check import client_library, require_interface
+from bench_spark.transports.kafka.librdkafka import client_library, require_interface
 from bench_spark.transports.kafka.message_block import KeyRule, common_headers
 from bench_spark.transports.kafka.message_reader import Position
 from bench_spark.transports.kafka.producers import KafkaProducers, ProducerTerms

@@ -15,17 +15,17 @@ from bench_spark.core.envelope import (
     leading_envelopes,
 )
 from bench_spark.core.kernels import kernel, warm_up
-from bench_spark.transports.base import (
+from bench_spark.transports.batches import (
     I64,
     RECEIVED_DTYPE,
     U32,
     Batch,
     Headers,
+    Rows,
     Tails,
     common_tail_bytes,
     each_tail,
 )
-from bench_spark.transports.batches import Rows
 
 
 @dataclass

@@ -11,16 +11,8 @@ from typing import Any
 import numpy as np
 
 from bench_spark.core.clock import NowNs
-from bench_spark.transports.base import (
-    I64,
-    Consumers,
-    Lane,
-    Part,
-    Received,
-    Signal,
-    nothing_received,
-)
-from bench_spark.transports.batches import RECEIVED_DTYPE
+from bench_spark.transports.base import Consumers, Lane, Signal
+from bench_spark.transports.batches import I64, RECEIVED_DTYPE, Part, Received, nothing_received
 from bench_spark.transports.loopback.chunks import Chunk, deliver
 from bench_spark.transports.loopback.memory import Bell, MemoryBroker, Queue
 

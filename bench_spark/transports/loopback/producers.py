@@ -7,15 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench_spark.core.clock import NowNs
-from bench_spark.transports.base import (
-    Batch,
-    Lane,
-    OutcomeKind,
-    Outcomes,
-    Producers,
-    Signal,
-    joined_outcomes,
-)
+from bench_spark.transports.base import Lane, Producers, Signal
+from bench_spark.transports.batches import Batch, OutcomeKind, Outcomes, joined_outcomes
 from bench_spark.transports.loopback.chunks import chunk_of
 from bench_spark.transports.loopback.memory import Bell, MemoryBroker, Queue
 

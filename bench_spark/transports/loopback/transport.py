@@ -10,15 +10,14 @@ from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports.base import (
-    HEAD_ONLY,
     BrokerFacts,
     Capabilities,
     Destination,
     Lane,
-    Part,
     Subscription,
     TransportContext,
 )
+from bench_spark.transports.batches import HEAD_ONLY, Part
 from bench_spark.transports.loopback.consumers import LoopbackConsumers
 from bench_spark.transports.loopback.memory import MemoryBroker, Queue
 from bench_spark.transports.loopback.producers import LoopbackProducers

@@ -14,13 +14,8 @@ from __future__ import annotations
 
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
-from bench_spark.transports.base import (
-    Capabilities,
-    Part,
-    Transport,
-    TransportContext,
-    TransportKind,
-)
+from bench_spark.transports.base import Capabilities, Transport, TransportContext, TransportKind
+from bench_spark.transports.batches import Part
 from bench_spark.transports.leftovers import Sweeper
 
 

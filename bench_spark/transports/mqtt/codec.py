@@ -14,7 +14,6 @@ import numpy as np
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.core.kernels import kernel
 from bench_spark.transports.batches import I64, U8, U16, OutcomeKind, Rows
-from bench_spark.transports.message_block import Int
 from bench_spark.transports.mqtt.packets import (
     FAILED,
     KIND_BITS,
@@ -30,6 +29,7 @@ from bench_spark.transports.sockets.arrivals import (
     put_received,
     take_head,
 )
+from bench_spark.transports.sockets.message_block import Int
 
 # Why a decoder stopped.
 MORE: Final = 0

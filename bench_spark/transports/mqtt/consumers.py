@@ -11,17 +11,8 @@ from bench_spark.config.protocols import Mqtt
 from bench_spark.core.clock import NowNs
 from bench_spark.core.kernels import warm_up
 from bench_spark.errors import BenchError
-from bench_spark.transports.base import (
-    HEAD_ONLY,
-    I64,
-    U8,
-    Headers,
-    Lane,
-    Part,
-    Received,
-    Signal,
-    SignalKind,
-)
+from bench_spark.transports.base import Lane, Signal, SignalKind
+from bench_spark.transports.batches import HEAD_ONLY, I64, U8, Headers, Part, Received
 from bench_spark.transports.mqtt import codec, packets
 from bench_spark.transports.mqtt.connection import (
     MqttConnection,

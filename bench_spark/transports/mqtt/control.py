@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from bench_spark.config.models import Scenario
 from bench_spark.errors import BenchError, BrokerRefused
-from bench_spark.transports.base import BrokerFacts, Part, TransportContext
+from bench_spark.transports.base import BrokerFacts, TransportContext
+from bench_spark.transports.batches import Part
 from bench_spark.transports.leftovers import (
     WATCHED_SECONDS,
     KnownRun,

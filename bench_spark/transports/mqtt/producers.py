@@ -14,8 +14,8 @@ from bench_spark.core.clock import NowNs
 from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.core.kernels import warm_up
 from bench_spark.errors import BrokerRefused
-from bench_spark.transports.base import I64, U8, U16, Batch, Headers, Lane, Outcomes
-from bench_spark.transports.message_block import NO_IDENTIFIERS, MessageBlock, Template, Templates
+from bench_spark.transports.base import Lane
+from bench_spark.transports.batches import I64, U8, U16, Batch, Headers, Outcomes
 from bench_spark.transports.mqtt import codec
 from bench_spark.transports.mqtt.connection import (
     MqttConnection,
@@ -33,6 +33,12 @@ from bench_spark.transports.mqtt.packets import (
 from bench_spark.transports.mqtt.topics import message_headers
 from bench_spark.transports.sockets.arrivals import OutcomeRows, ReadBuffer
 from bench_spark.transports.sockets.lanes import OpenLane
+from bench_spark.transports.sockets.message_block import (
+    NO_IDENTIFIERS,
+    MessageBlock,
+    Template,
+    Templates,
+)
 from bench_spark.transports.sockets.reopening import ReopeningRule
 from bench_spark.transports.sockets.sending import (
     SendingLanes,

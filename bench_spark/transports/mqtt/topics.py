@@ -15,7 +15,8 @@ from bench_spark.config.fields import value_text
 from bench_spark.config.models import Scenario
 from bench_spark.config.protocols import Mqtt
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.base import Destination, Headers, Lane
+from bench_spark.transports.base import Destination, Lane
+from bench_spark.transports.batches import Headers
 
 NUMBER_MARK = "%d"
 MOST_TEXT_BYTES = 65535

@@ -8,14 +8,13 @@ from dataclasses import replace
 
 from bench_spark.core.clock import NowNs
 from bench_spark.transports.base import (
-    HEAD_ONLY,
     BrokerFacts,
     Destination,
     Lane,
-    Part,
     Subscription,
     TransportContext,
 )
+from bench_spark.transports.batches import HEAD_ONLY, Part
 from bench_spark.transports.mqtt import KIND, topics
 from bench_spark.transports.mqtt.connection import MqttProtocol, access_for
 from bench_spark.transports.mqtt.consumers import MqttConsumers

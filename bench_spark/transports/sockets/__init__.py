@@ -10,6 +10,7 @@ plain.py           connections without a login
 places.py          who listens where, for protocols in which either side may be the server
 listening.py       consumers that wait for others to connect
 sending.py         batches divided among lanes
+message_block.py   messages of one size, written by kernels (pure)
 receiving.py       what has arrived, taken by rows
 reopening.py       the way back of lost lanes
 pauses.py          how long they wait before they are dialled again

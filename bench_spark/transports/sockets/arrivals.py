@@ -14,19 +14,20 @@ import numpy as np
 from bench_spark.config.sections import LARGEST_BODY_BYTES
 from bench_spark.core.envelope import ENVELOPE_BYTES, leading_envelopes
 from bench_spark.core.kernels import kernel
-from bench_spark.transports.base import (
+from bench_spark.transports.batches import (
     I64,
     OUTCOME_DTYPE,
     RECEIVED_DTYPE,
+    U8,
     Headers,
     Outcomes,
     Part,
     Received,
+    Rows,
     no_outcomes,
     nothing_received,
 )
-from bench_spark.transports.batches import U8, Rows
-from bench_spark.transports.message_block import Int
+from bench_spark.transports.sockets.message_block import Int
 
 Row = tuple[int, int, int, int, int, int, bytes, Headers]
 """When, lane, route, delivery tag, redelivered (a bit), size, body, headers."""

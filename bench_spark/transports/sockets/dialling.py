@@ -17,7 +17,7 @@ from typing import Any
 from bench_spark.config.broker import Broker, Tls
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
 from bench_spark.process import watched
-from bench_spark.transports.pace import OpeningPace
+from bench_spark.transports.base import OpeningPace
 
 _ADDRESS_INFO = tuple[Any, ...]
 

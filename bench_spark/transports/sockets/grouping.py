@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench_spark.transports.base import I64, U32
+from bench_spark.transports.batches import I64, U32
 
 
 @dataclass(frozen=True)

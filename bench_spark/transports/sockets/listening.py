@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection
 from bench_spark.config.broker import Broker
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused, ConfigurationError
-from bench_spark.transports.base import Consumers, Received, Signal, nothing_received
+from bench_spark.transports.base import Consumers, Signal
+from bench_spark.transports.batches import Received, nothing_received
 from bench_spark.transports.sockets.arrivals import Arrivals, ReadBuffer
 from bench_spark.transports.sockets.line import GOODBYE_SECONDS
 from bench_spark.transports.sockets.loop import Loop

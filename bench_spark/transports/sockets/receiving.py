@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from bench_spark.transports.base import Consumers, Received, nothing_received
+from bench_spark.transports.base import Consumers
+from bench_spark.transports.batches import Received, nothing_received
 from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.lanes import Lanes, LaneT
 from bench_spark.transports.sockets.line import DialogueT, OpenedT

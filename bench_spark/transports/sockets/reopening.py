@@ -17,8 +17,7 @@ from typing import Generic, Protocol, TypeVar
 
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BenchError, BrokerUnreachable
-from bench_spark.transports.base import Destination, Lane
-from bench_spark.transports.pace import OPENED_TOGETHER
+from bench_spark.transports.base import OPENED_TOGETHER, Destination, Lane
 from bench_spark.transports.sockets.dialling import SocketAccess, dialled
 from bench_spark.transports.sockets.errands import Errands
 from bench_spark.transports.sockets.line import DialogueT, Line, OpenedT, Protocolled

@@ -9,19 +9,12 @@ from functools import lru_cache
 import numpy as np
 
 from bench_spark.core.envelope import envelope_bytes
-from bench_spark.transports.base import (
-    I64,
-    U8,
-    Batch,
-    Producers,
-    Tails,
-    common_tail_bytes,
-    each_tail,
-)
-from bench_spark.transports.message_block import NO_TAILS
+from bench_spark.transports.base import Producers
+from bench_spark.transports.batches import I64, U8, Batch, Tails, common_tail_bytes, each_tail
 from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
 from bench_spark.transports.sockets.lanes import Lanes, LaneT
 from bench_spark.transports.sockets.line import DialogueT, OpenedT
+from bench_spark.transports.sockets.message_block import NO_TAILS
 
 WRITE_BYTES = 256 * 1024
 """Messages written to a lane at once, and the most that may wait there for its socket."""

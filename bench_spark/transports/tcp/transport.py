@@ -15,18 +15,8 @@ from bench_spark.config.models import Scenario
 from bench_spark.config.protocols import Tcp
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.base import (
-    HEAD_ONLY,
-    Batch,
-    BrokerFacts,
-    Consumers,
-    Lane,
-    Outcomes,
-    Part,
-    Received,
-    TransportContext,
-    no_outcomes,
-)
+from bench_spark.transports.base import BrokerFacts, Consumers, Lane, TransportContext
+from bench_spark.transports.batches import HEAD_ONLY, Batch, Outcomes, Part, Received, no_outcomes
 from bench_spark.transports.sockets import places
 from bench_spark.transports.sockets.addressed import AddressedTransport
 from bench_spark.transports.sockets.arrivals import Arrivals, ReadBuffer

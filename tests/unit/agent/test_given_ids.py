@@ -6,7 +6,7 @@ import numpy as np
 
 from bench_spark.agent.records import LONGEST_WAIT_NS, GivenIds
 from bench_spark.core.envelope import empty_envelopes
-from bench_spark.transports.base import OUTCOME_DTYPE, Outcomes, Received, nothing_received
+from bench_spark.transports.batches import OUTCOME_DTYPE, Outcomes, Received, nothing_received
 
 START_NS = 10 * LONGEST_WAIT_NS
 

@@ -28,7 +28,7 @@ from bench_spark.driver.accounts import accounts_of, measured_span
 from bench_spark.driver.control import RunControl
 from bench_spark.errors import BrokerRefused
 from bench_spark.results.document import summarise
-from bench_spark.transports.base import Outcomes, Received, no_outcomes
+from bench_spark.transports.batches import Outcomes, Received, no_outcomes
 
 # -- what is lost, and what comes twice ------------------------------------------------------------
 

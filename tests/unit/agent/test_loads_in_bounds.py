@@ -18,7 +18,7 @@ from bench_spark.agent import connections as window_watch
 from bench_spark.agent.timeline import CONSUMER
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import BrokerRefused
-from bench_spark.transports.base import Received
+from bench_spark.transports.batches import Received
 
 # -- bounds ----------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from bench_spark.config.ends import Ends
 from bench_spark.core.clock import NANOSECONDS, Clock
 from bench_spark.driver.control import RunControl
 from bench_spark.driver.server import CollectorServer
-from bench_spark.transports.base import Received
+from bench_spark.transports.batches import Received
 
 # -- mode rate -------------------------------------------------------------------------------------
 

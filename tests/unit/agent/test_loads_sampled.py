@@ -20,7 +20,7 @@ from bench_spark.agent.sampler import seconds_of
 from bench_spark.agent.timeline import CONSUMER
 from bench_spark.driver.accounts import counted_while_measured, measured_span, samples_of
 from bench_spark.plan import Plan
-from bench_spark.transports.base import Received
+from bench_spark.transports.batches import Received
 
 
 def sampled_plan(samples: int = 20, agents: int = 1, **load: Any) -> Plan:

@@ -7,20 +7,23 @@ import lzma
 import numpy as np
 import pytest
 
-from bench_spark.agent.payload import Padding, head_bytes
+from bench_spark.agent.payload import PaddedBodies, head_bytes
 from bench_spark.config.sections import Message
-from bench_spark.transports.base import U8, common_tail_bytes
+from bench_spark.core.envelope import empty_envelopes
+from bench_spark.transports.batches import U8, Batch, common_tail_bytes
+
+NO_BATCH = Batch(np.zeros(0, np.uint32), empty_envelopes(0), b"", np.zeros(0, np.uint16))
 
 
-def padding(size: int, kind: str = "random", seed: int = 1, messages: int = 10) -> Padding:
+def padding(size: int, kind: str = "random", seed: int = 1, messages: int = 10) -> PaddedBodies:
     message = Message.model_validate({"bytes": size, "padding": kind})
-    made = Padding(message, seed)
-    made.set_size(size - head_bytes(message), messages)
+    made = PaddedBodies(message, seed)
+    made.set_size(size, messages)
     return made
 
 
-def rows(made: Padding, messages: int) -> U8:
-    found = made.of(messages)
+def rows(made: PaddedBodies, messages: int) -> U8:
+    found = made.tails(messages)
     assert isinstance(found, np.ndarray)
     return found.copy()
 
@@ -31,11 +34,11 @@ def rows(made: Padding, messages: int) -> U8:
 @pytest.mark.parametrize("kind", ["random", "zero"])
 def test_head_and_padding_make_up_the_body(size: int, head: int, kind: str) -> None:
     assert head_bytes(Message(bytes=size)) == head
-    assert common_tail_bytes(padding(size, kind).of(3)) == size - head
+    assert common_tail_bytes(padding(size, kind).tails(3)) == size - head
 
 
 def test_zero_padding_is_zero_bytes() -> None:
-    assert padding(100, "zero").of(5) == bytes(68)
+    assert padding(100, "zero").tails(5) == bytes(68)
 
 
 def test_random_padding_depends_on_the_seed_alone() -> None:
@@ -48,7 +51,7 @@ def test_every_message_that_goes_out_has_bytes_of_its_own() -> None:
     made, sent = padding(1000, messages=50), []
     for accepted in [50, 1, 0, 7, 50, 3] * 20:
         offered = rows(made, 50)
-        made.sent(accepted)
+        made.accepted(NO_BATCH, accepted)
         sent += [row.tobytes() for row in offered[:accepted]]
     assert len(set(sent)) == len(sent)
     whole = b"".join(sent)

@@ -16,7 +16,7 @@ from unit.recordings import (
 )
 
 from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER, WARMUP
-from bench_spark.transports.base import OutcomeKind
+from bench_spark.transports.batches import OutcomeKind
 
 # -- phases and ticks ------------------------------------------------------------------------------
 

@@ -26,10 +26,10 @@ from unit.recordings import (
 from bench_spark.agent.timeline import MEASURE, WARMUP
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import empty_envelopes
-from bench_spark.transports.base import OutcomeKind
 from bench_spark.transports.batches import (
     OUTCOME_DTYPE,
     RECEIVED_DTYPE,
+    OutcomeKind,
     Outcomes,
     joined_outcomes,
 )

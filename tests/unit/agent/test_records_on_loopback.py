@@ -21,7 +21,7 @@ from bench_spark.core.clock import NANOSECONDS
 from bench_spark.data.checking import with_records
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan, make_plan
-from bench_spark.transports.base import Received
+from bench_spark.transports.batches import Received
 
 LOOPBACK = Broker(kind="loopback")
 RECORDS = [

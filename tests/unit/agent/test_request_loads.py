@@ -14,7 +14,7 @@ from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import make_plan
-from bench_spark.transports.base import Received
+from bench_spark.transports.batches import Received
 
 LOOPBACK = Broker(name="loopback", kind="loopback")
 

@@ -11,16 +11,8 @@ from hypothesis import strategies as st
 
 from bench_spark.agent.endpoints import Part, SeveralConsumers, SeveralProducers
 from bench_spark.core.envelope import empty_envelopes
-from bench_spark.transports.base import (
-    Batch,
-    Outcomes,
-    Producers,
-    Received,
-    Signal,
-    SignalKind,
-    no_outcomes,
-    nothing_received,
-)
+from bench_spark.transports.base import Producers, Signal, SignalKind
+from bench_spark.transports.batches import Batch, Outcomes, Received, no_outcomes, nothing_received
 
 
 class Outbox(Producers):

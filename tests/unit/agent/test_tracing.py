@@ -12,7 +12,7 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracer import MessageEvent, MessageFile, Rows, Tracer, TraceSetup
 from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.errors import StoreError
-from bench_spark.transports.base import OutcomeKind, Outcomes, Received
+from bench_spark.transports.batches import Batch, OutcomeKind, Outcomes, Received
 
 RUN_TAG = 7
 
@@ -61,6 +61,12 @@ def heads(first: int, count: int, producer: int = 0, run_tag: int = RUN_TAG) -> 
     return head
 
 
+def batch(head: Envelopes) -> tuple[Batch, int]:
+    """All of these messages, and how many."""
+    count = len(head)
+    return Batch(np.zeros(count, np.uint32), head, b"", np.zeros(count, np.uint16)), count
+
+
 def received(head: Envelopes) -> Received:
     count = len(head)
     return Received.of_columns(
@@ -79,7 +85,7 @@ def test_every_row_reaches_a_file_once_and_in_order(monkeypatch: pytest.MonkeyPa
     files: list[MessageFile] = []
     tracer = Tracer(setup_of(), kept, files.append)
     for first in range(0, 1_000, 100):
-        tracer.sent(np.zeros(100, np.uint32), heads(first, 100), 50, insert_ns=9)
+        tracer.sent(*batch(heads(first, 100)), 50, insert_ns=9)
         tracer.flush_if_due(first * 10**9)
     tracer.close()
     rows = kept.all_rows
@@ -94,8 +100,8 @@ def test_every_row_reaches_a_file_once_and_in_order(monkeypatch: pytest.MonkeyPa
 def test_both_ends_sample_the_same_messages() -> None:
     kept = Kept()
     tracer = Tracer(setup_of(every=10), kept, lambda file: None)
-    tracer.sent(np.zeros(95, np.uint32), heads(3, 95), 50, insert_ns=1)
-    tracer.received(received(heads(3, 95)), np.zeros(95, np.int64))
+    tracer.sent(*batch(heads(3, 95)), 50, insert_ns=1)
+    tracer.received(received(heads(3, 95)))
     told = heads(3, 95)
     kinds = np.full(95, OutcomeKind.CONFIRMED, np.uint8)
     kinds[7] = OutcomeKind.UNKNOWN
@@ -116,13 +122,13 @@ def test_messages_of_others_are_kept_without_an_id() -> None:
     kept = Kept()
     tracer = Tracer(setup_of(), kept, lambda file: None)
     mixed = np.concatenate([heads(0, 2), heads(0, 1, run_tag=8), heads(5, 1, producer=2)])
-    tracer.received(received(mixed), np.zeros(4, np.int64))
+    tracer.received(received(mixed))
     tracer.close()
     assert kept.all_rows["is_ours"].tolist() == [True, True, False, False]
 
 
 def test_a_writer_that_fails_ends_the_tracing_and_says_so() -> None:
     tracer = Tracer(setup_of(), Kept(fails=True), lambda file: None)
-    tracer.sent(np.zeros(1, np.uint32), heads(0, 1), 50, insert_ns=1)
+    tracer.sent(*batch(heads(0, 1)), 50, insert_ns=1)
     tracer.close()
     assert str(tracer.failure) == "the disk is full"

@@ -24,7 +24,7 @@ from bench_spark.data.carriers import (
 )
 from bench_spark.data.scanning import Records
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.base import RECEIVED_DTYPE, Received
+from bench_spark.transports.batches import RECEIVED_DTYPE, Received
 
 TEXT = st.binary(max_size=80)
 CARRIERS: list[dict[str, Any]] = [

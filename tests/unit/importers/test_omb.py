@@ -20,7 +20,7 @@ from bench_spark.importers.omb import (
     WORKLOAD,
     import_omb,
 )
-from bench_spark.transports.kafka.property_names import PROPERTY_NAMES
+from bench_spark.transports.kafka.settings import PROPERTY_NAMES
 from bench_spark.transports.registry import refuse_impossible
 
 SECRET = "s3cr3t"

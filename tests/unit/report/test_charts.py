@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from bench_spark.report import charts as charts
 from bench_spark.report.chart_files import browser_library, drawn
-from bench_spark.report.charts import PAGE, PAPER, Line, Spec, log_ticks, themed
+from bench_spark.report.charts import (
+    PAGE,
+    PAPER,
+    Line,
+    SeriesColours,
+    Spec,
+    log_ticks,
+    themed,
+    y_axis,
+)
 
 LINES = (Line("p50_us", "p50"), Line("p999_us", "p99.9"))
 ROWS = [{"second": second, "p50_us": 90 + second, "p999_us": 5000} for second in range(-2, 9)]
@@ -75,11 +84,11 @@ def test_a_picture_is_a_png() -> None:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_a_chart_names_its_colours_and_fetches_nothing(name: str) -> None:
-    page = json.dumps(themed(SPECS[name], PAGE))
+    page = json.dumps(themed(SPECS[name], PAGE, SeriesColours()))
     assert re.findall(r"#[0-9a-f]{6}", page) == []
     assert "url" not in page
     assert "var(--series-1)" in page
-    assert "var(" not in json.dumps(themed(SPECS[name], PAPER))
+    assert "var(" not in json.dumps(themed(SPECS[name], PAPER, SeriesColours()))
 
 
 def test_lines_keep_labels_that_look_like_paths() -> None:
@@ -122,6 +131,26 @@ def test_no_value_lies_beyond_the_ticks(values: list[float]) -> None:
     assert ticks == sorted(set(ticks))
     assert ticks[0] <= max(1, min(values)) * (1 + 1e-9)
     assert ticks[-1] >= max(values) * (1 - 1e-9)
+
+
+@given(st.floats(0, 1e9), st.sampled_from(["duration", "rate", "share"]))
+def test_a_constant_line_does_not_lie_on_the_frame(value: float, kind: charts.Kind) -> None:
+    drawn_at = charts.scaled(value, kind)
+    assert drawn_at is not None
+    (low, high), ticks = y_axis([drawn_at, None], kind)
+    assert low < drawn_at < high
+    assert len([tick for tick in ticks if low <= tick <= high]) >= 2
+
+
+def test_a_series_keeps_its_colour_on_a_page() -> None:
+    colours = SeriesColours()
+    assert colours.of(["sent", "received"]) == [0, 1]
+    assert colours.of(["p50", "p99", "max"]) == [0, 1, 2]
+    assert colours.of(["p99", "max"]) == [1, 2], "though p50 is missing"
+    assert colours.of(["p95", "p99"]) == [0, 1]
+    assert colours.of(["new", "p50", "sent"])[1:] == [0, 0]
+    many = [f"line {number}" for number in range(charts.SERIES_COLOURS - 1)]
+    assert len(set(colours.of(["max", *many]))) == charts.SERIES_COLOURS
 
 
 def test_the_library_is_put_together_once(

@@ -12,7 +12,7 @@ import html_pages
 import pytest
 import result_documents as documents
 
-from bench_spark.report.html_page import POLICY
+from bench_spark.report.page import POLICY
 from bench_spark.report.queries import queries_of_run
 
 OUR_SCRIPTS = 4
@@ -102,12 +102,11 @@ def test_a_suites_page_has_warnings_machine_and_broker_of_its_trials(tmp_path: P
 
 def test_runs_that_are_not_comparable_are_said_to_be_before_any_number() -> None:
     found = html_pages.comparison("candidate", is_comparable=False)
-    text = html_pages.written(html_pages.write_comparison_html, found)
+    text = html_pages.ComparisonReport(found).page().html
     assert text.index("Not comparable: ") < text.index("Metric by metric")
     assert "producers 1 -&gt; candidate" in text
-    assert "Not comparable: " not in html_pages.written(
-        html_pages.write_comparison_html, html_pages.comparison("candidate")
-    )
+    comparable = html_pages.ComparisonReport(html_pages.comparison("candidate"))
+    assert "Not comparable: " not in comparable.page().html
 
 
 def test_a_run_that_never_started_says_why() -> None:

@@ -81,7 +81,7 @@ PAGES: dict[str, Callable[[TextIO], None]] = {
     "side_by_side.txt": write_comparison,
     "comparison.txt": write_compared,
     "suite_comparison.txt": write_compared_suites,
-    "degraded.csv": lambda writer: write_csv(documents.degraded(), writer),
+    "degraded.csv": lambda writer: write_csv(html_pages.run_report(documents.degraded()), writer),
     "plan_split.txt": write_split_plan,
     "plan_until_all_are_sent.txt": write_open_plan,
     "plan_until_sampled.txt": write_sampled_plan,

@@ -10,31 +10,33 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import html_pages
 import pyarrow as pa
 import pytest
 import result_documents as documents
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.report import formats as csv_report
-from bench_spark.report.formats import write_json
+from bench_spark.report import run as run_module
+from bench_spark.report.formats import write_csv, write_json
 from bench_spark.report.rows import RowFormat, Rows, write_rows
 
 
 def csv_rows(document: dict[str, Any]) -> list[dict[str, str]]:
     writer = io.StringIO()
-    csv_report.write_csv(document, writer)
+    write_csv(html_pages.run_report(document), writer)
     return list(csv.DictReader(io.StringIO(writer.getvalue())))
 
 
 def test_json_is_the_document_and_nothing_else() -> None:
     writer = io.StringIO()
-    write_json(documents.VALID, writer)
+    write_json(html_pages.run_report(), writer)
     assert json.loads(writer.getvalue()) == documents.VALID
 
 
 def test_json_refuses_what_json_cannot_hold() -> None:
+    changed = documents.changed(delivery_rate=math.nan)
     with pytest.raises(ValueError, match="not JSON compliant"):
-        write_json(documents.changed(delivery_rate=math.nan), io.StringIO())
+        write_json(html_pages.run_report(changed), io.StringIO())
 
 
 def test_csv_has_a_row_per_aggregation_and_measure() -> None:
@@ -65,12 +67,12 @@ def test_csv_of_a_run_that_measured_nothing_keeps_its_status() -> None:
 
 
 def test_every_csv_column_is_documented() -> None:
-    described = (csv_report.__doc__ or "").split()
-    assert [name for name in csv_report.COLUMNS if name not in described] == []
+    described = (run_module.__doc__ or "").split()
+    assert [name for name in run_module.COLUMNS if name not in described] == []
 
 
 def test_every_count_of_a_document_is_in_the_csv() -> None:
-    assert set(documents.COUNTS) <= set(csv_report.COLUMNS)
+    assert set(documents.COUNTS) <= set(run_module.COLUMNS)
 
 
 ANSWER = Rows.of_table(

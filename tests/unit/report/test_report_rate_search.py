@@ -1,4 +1,4 @@
-"""The result of a search for the highest rate: drawn, as a table, as an image and as CSV."""
+"""The result of a search for the highest rate: as a table, as an image and as CSV."""
 
 from __future__ import annotations
 
@@ -10,18 +10,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench_spark.report.chart_files import drawn
-from bench_spark.report.formats import write_json
-from bench_spark.report.searches import _RATE_SEARCH_CSV_COLUMNS as CSV_COLUMNS
-from bench_spark.report.searches import (
-    draw_latencies,
-    latency_chart,
-    write_rate_csv,
-    write_rate_terminal,
-)
+from bench_spark.report.formats import FORMATS
+from bench_spark.report.searches import RateSearchReport
 from bench_spark.results.checks import LimitedBy
 from bench_spark.results.document import RunSummary
 from bench_spark.suites.rate_trials import RateRun, rate_document
@@ -71,17 +63,13 @@ def document(
     return rate_document(found, unthrottled, runs, standing, scenario, broker, 181.0)
 
 
-def written(write: Any, found: Any) -> str:
-    text = io.StringIO()
-    write(found, text)
-    return text.getvalue()
+def written(found: dict[str, Any], format_name: str = "terminal") -> str:
+    return FORMATS[format_name].encode(RateSearchReport(found)).decode()
 
 
 def test_the_answer_comes_first() -> None:
     found = document()
-    head, highest, limit, latency, start, search, end, run, *_ = written(
-        write_rate_terminal, found
-    ).splitlines()
+    head, highest, limit, latency, start, search, end, run, *_ = written(found).splitlines()
     assert head == "steady on <rabbit & co>"
     kept, above = found["rate_per_second"], found["above_per_second"]
     assert highest == f"  highest   {kept:,.0f} msg/s kept, {above:,.0f} not"
@@ -98,12 +86,12 @@ def test_an_objective_that_was_missed_is_the_limit() -> None:
     found = document(objective=True)
     assert found["objective"] == P99
     assert found["rate_per_second"] <= 0.9 * CAPACITY <= found["above_per_second"]
-    assert f"  limit     the broker: {P99}: " in written(write_rate_terminal, found)
+    assert f"  limit     the broker: {P99}: " in written(found)
 
 
 def test_the_table_has_a_line_for_each_trial_in_order_of_rates() -> None:
     found = document()
-    lines = written(write_rate_terminal, found).splitlines()
+    lines = written(found).splitlines()
     begin = next(place for place, line in enumerate(lines) if line.endswith("p99  kept")) + 1
     rows = lines[begin : lines.index("", begin)]
     paced = found["trials"][1:]
@@ -116,15 +104,15 @@ def test_the_table_has_a_line_for_each_trial_in_order_of_rates() -> None:
 
 @pytest.mark.parametrize("objective", [False, True])
 def test_everything_fits_into_80_columns(objective: bool) -> None:
-    lines = written(write_rate_terminal, document(objective)).splitlines()
+    lines = written(document(objective)).splitlines()
     assert max(map(len, lines)) <= 80
 
 
 def test_nothing_higher_and_nothing_lower_are_told() -> None:
-    never = written(write_rate_terminal, document(capacity=0.0))
+    never = written(document(capacity=0.0))
     assert "  highest   none: 1 msg/s was not kept\n" in never
     assert "  latency" not in never
-    always = written(write_rate_terminal, document(most_trials=2, capacity=math.inf))
+    always = written(document(most_trials=2, capacity=math.inf))
     assert "  highest   >= 47,990 msg/s kept, and nothing higher was tried\n" in always
     assert "  limit     none was met\n" in always
     assert "  settled   NO: all trials allowed were used\n" in always
@@ -138,7 +126,7 @@ def test_a_search_that_is_not_settled_shows_its_range_and_both_trials() -> None:
     assert (kept["kept"], refused["kept"]) == (True, False)
     assert found["range_low_per_second"] == kept["rate_per_second"]
     assert found["range_high_per_second"] == refused["rate_per_second"]
-    text = written(write_rate_terminal, found)
+    text = written(found)
     lines = text.splitlines()
     assert lines[1] == "  settled   NO: all trials allowed were used"
     low, high = found["range_low_per_second"], found["range_high_per_second"]
@@ -153,38 +141,15 @@ def test_a_search_that_is_not_settled_shows_its_range_and_both_trials() -> None:
 def test_the_limit_is_told_in_the_words_of_the_trials_audit() -> None:
     found = document(limit="an agent used a whole core", limited_by="generator")
     assert (found["limited_by"], found["limit"]) == ("generator", "an agent used a whole core")
-    text = " ".join(written(write_rate_terminal, found).split())
+    text = " ".join(written(found).split())
     assert "limit the generator: backlog grew by 4.2 %; an agent used a whole core" in text
     assert "highest >= " in text
 
 
 def test_trials_that_are_not_valid_are_named() -> None:
-    text = written(write_rate_terminal, document())
+    text = written(document())
     assert "  degraded: unthrottled; bench-spark show search-01\n" in text
     assert "  degraded: 47,990 msg/s, not kept; bench-spark show search-03\n" in text
-
-
-def test_the_knee_is_drawn_from_left_to_right() -> None:
-    points = [(1000.0, 1000.0, True), (2000.0, 2000.0, True), (3000.0, 100_000.0, False)]
-    lines = draw_latencies(points, 2000.0, "p99")
-    assert lines[0].strip() == "p99"
-    assert lines[1].strip() == "100 ms |" + " " * 55 + "-"
-    assert lines[12].strip() == "1.00 ms |o"
-    [found] = [line for line in lines[1:13] if "X" in line]
-    assert found.index("X") - found.index("|") - 1 == 28
-    assert lines[-2].split() == ["1,000", "1,500", "2,000", "2,500", "3,000"]
-    assert lines[-1].strip() == "msg/s (o: kept, -: not kept, X: highest kept)"
-
-
-@given(
-    st.dictionaries(
-        st.floats(0.5, 1e8), st.tuples(st.floats(0, 1e9), st.booleans()), min_size=1, max_size=20
-    )
-)
-def test_any_knee_can_be_drawn(points: dict[float, tuple[float, bool]]) -> None:
-    lines = draw_latencies([(rate, *rest) for rate, rest in points.items()], min(points), "p99")
-    assert sum(line.count("X") for line in lines[1:13]) == 1
-    assert max(map(len, lines)) <= 90
 
 
 def test_what_was_tried_twice_is_one_point_with_its_spread() -> None:
@@ -199,7 +164,7 @@ def test_what_was_tried_twice_is_one_point_with_its_spread() -> None:
 
 def test_the_image_is_wellformed_and_names_the_rate_that_was_found() -> None:
     found = document()
-    root = ElementTree.fromstring(drawn(latency_chart(found), ".svg"))
+    root = ElementTree.fromstring(drawn(RateSearchReport(found).chart, ".svg"))
     texts = ["".join(element.itertext()) for element in root.iter() if element.tag.endswith("text")]
     assert f"highest kept: {found['rate_per_second']:,.0f}" in texts
     assert {"p50", "p99"} <= set(texts)
@@ -208,11 +173,11 @@ def test_the_image_is_wellformed_and_names_the_rate_that_was_found() -> None:
 
 def test_csv_has_a_row_for_each_trial_the_unthrottled_one_first() -> None:
     found = document()
-    rows = list(csv.DictReader(io.StringIO(written(write_rate_csv, found))))
-    assert tuple(rows[0]) == CSV_COLUMNS
+    rows = list(csv.DictReader(io.StringIO(written(found, "csv"))))
+    assert tuple(rows[0]) == RateSearchReport.columns
     assert (rows[0]["rate_per_second"], rows[0]["kept"]) == ("", "")
     assert len(rows) == len(found["trials"])
 
 
 def test_json_holds_the_document_as_it_is() -> None:
-    assert json.loads(written(write_json, document())) == document()
+    assert json.loads(written(document(), "json")) == document()

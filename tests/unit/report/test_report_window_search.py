@@ -1,4 +1,4 @@
-"""The result of a window search: drawn, as a table, as SVG and as CSV."""
+"""The result of a window search: as a table, as an image and as CSV."""
 
 from __future__ import annotations
 
@@ -9,18 +9,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench_spark.report.chart_files import drawn
-from bench_spark.report.formats import write_json
-from bench_spark.report.searches import (
-    CSV_COLUMNS,
-    curve_chart,
-    draw_curve,
-    write_search_csv,
-    write_search_terminal,
-)
+from bench_spark.report.formats import FORMATS
+from bench_spark.report.searches import WindowSearchReport
 from bench_spark.suites.throughput import Throughput, throughput_of
 from bench_spark.suites.window import Limits, TrialRun, find_window, window_document
 
@@ -37,15 +29,13 @@ def document(status: str = "valid") -> dict[str, Any]:
     return window_document(found, runs, scenario, broker, 181.0)
 
 
-def written(write: Any, *arguments: Any) -> str:
-    text = io.StringIO()
-    write(*arguments, text)
-    return text.getvalue()
+def written(found: dict[str, Any], format_name: str = "terminal") -> str:
+    return FORMATS[format_name].encode(WindowSearchReport(found)).decode()
 
 
 def test_the_answer_comes_first() -> None:
     found = document()
-    head, best, smallest, search, end = written(write_search_terminal, found).splitlines()[:5]
+    head, best, smallest, search, end = written(found).splitlines()[:5]
     assert head == "amqp-throughput on <rabbit & co>"
     assert best == f"  best      {found['in_flight']:,} in flight, 77,609 msg/s"
     assert f"{found['smallest_in_flight']:,} in flight, " in smallest
@@ -56,51 +46,25 @@ def test_the_answer_comes_first() -> None:
 
 def test_the_table_has_a_line_for_each_window() -> None:
     found = document()
-    text = written(write_search_terminal, found)
+    text = written(found)
     assert "in flight  median msg/s  at least  at most" in text
     for point in found["curve"]:
         assert f"\n  {point['in_flight']:,} " in text
 
 
 def test_everything_fits_into_80_columns() -> None:
-    assert max(map(len, written(write_search_terminal, document()).splitlines())) <= 80
+    assert max(map(len, written(document()).splitlines())) <= 80
 
 
 def test_trials_that_are_not_valid_are_named() -> None:
-    assert "bench-spark show" not in written(write_search_terminal, document())
-    text = written(write_search_terminal, document("degraded"))
+    assert "bench-spark show" not in written(document())
+    text = written(document("degraded"))
     assert "  degraded: 1 in flight; bench-spark show search-00\n" in text
-
-
-def test_a_curve_is_drawn_on_a_logarithmic_axis() -> None:
-    lines = draw_curve([(1, 10.0), (10, 50.0), (100, 100.0), (1000, 50.0)], chosen=100)
-    marks = {(line.index(mark), mark) for line in lines[1:13] for mark in "oX" if mark in line}
-    columns = sorted(column for column, _ in marks)
-    assert len(columns) == 3  # two of the points are on one line
-    top = lines[1]
-    assert top.startswith("  100 |")
-    assert top.endswith("X")
-    labels = lines[-2].split()
-    assert labels == ["1", "10", "100", "1,000"]
-    distances = {
-        lines[-2].index(right) - lines[-2].index(left)
-        for left, right in (("1 ", "10 "), ("10 ", "100 "), ("100 ", "1,000"))
-    }
-    assert max(distances) - min(distances) <= 1
-
-
-@given(
-    st.dictionaries(st.integers(1, 10_000_000), st.floats(0, 1e9), min_size=1, max_size=20),
-)
-def test_any_curve_can_be_drawn(points: dict[int, float]) -> None:
-    lines = draw_curve(list(points.items()), chosen=min(points))
-    assert sum(line.count("X") for line in lines[1:13]) == 1
-    assert max(map(len, lines)) <= 90
 
 
 def test_the_image_is_wellformed_and_names_the_chosen_windows() -> None:
     found = document()
-    root = ElementTree.fromstring(drawn(curve_chart(found), ".svg"))
+    root = ElementTree.fromstring(drawn(WindowSearchReport(found).chart, ".svg"))
     texts = ["".join(element.itertext()) for element in root.iter() if element.tag.endswith("text")]
     assert any("<rabbit & co>" in text for text in texts)
     assert f"chosen: {found['in_flight']:,}" in texts
@@ -109,7 +73,7 @@ def test_the_image_is_wellformed_and_names_the_chosen_windows() -> None:
 
 def test_the_chart_has_every_point_with_its_interval() -> None:
     found = document()
-    rows = curve_chart(found)["data"]["values"]
+    rows = WindowSearchReport(found).chart["data"]["values"]
     assert [(row["x"], row["low"] < row["y"] < row["high"]) for row in rows] == [
         (point["in_flight"], True) for point in found["curve"]
     ]
@@ -117,10 +81,10 @@ def test_the_chart_has_every_point_with_its_interval() -> None:
 
 def test_csv_has_a_row_for_each_trial() -> None:
     found = document()
-    rows = list(csv.DictReader(io.StringIO(written(write_search_csv, found))))
-    assert tuple(rows[0]) == CSV_COLUMNS
+    rows = list(csv.DictReader(io.StringIO(written(found, "csv"))))
+    assert tuple(rows[0]) == WindowSearchReport.columns
     assert [int(row["in_flight"]) for row in rows] == [t["in_flight"] for t in found["trials"]]
 
 
 def test_json_holds_the_document_as_it_is() -> None:
-    assert json.loads(written(write_json, document())) == document()
+    assert json.loads(written(document(), "json")) == document()

@@ -16,8 +16,9 @@ import result_documents as documents
 from bench_spark.config.suite import Suite, Trial, trials_of
 from bench_spark.config.suite_file import MEASURES
 from bench_spark.config.suite_loader import load_suite
+from bench_spark.report.formats import write_csv, write_json
 from bench_spark.report.measures import in_order
-from bench_spark.report.suite_formats import write_csv, write_json, write_markdown
+from bench_spark.report.suite import SuiteReport, write_markdown
 from bench_spark.report.suite_table import Figure, Outcome, SuiteTable, TableCell, suite_table
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -52,6 +53,10 @@ def suite_of(tmp_path: Path, text: str) -> Suite:
 def table_of(suite: Suite, outcome_of: Callable[[Trial], Outcome | None]) -> SuiteTable:
     outcomes = {trial.key: outcome_of(trial) for trial in trials_of(suite)}
     return suite_table(suite, {key: found for key, found in outcomes.items() if found is not None})
+
+
+def report_of(table: SuiteTable) -> SuiteReport:
+    return SuiteReport(table, load_suite("delivery"), "study", "rabbitmq", "bench-store")
 
 
 def markdown(table: SuiteTable) -> str:
@@ -142,9 +147,9 @@ report:
 
 PAGES: dict[str, Callable[[Path, TextIO], None]] = {
     "suite_study.md": lambda _, writer: write_markdown(study_table(), writer),
-    "suite_study.csv": lambda _, writer: write_csv(study_table(), writer),
+    "suite_study.csv": lambda _, writer: write_csv(report_of(study_table()), writer),
     "suite_repeated.md": lambda path, writer: write_markdown(repeated_table(path), writer),
-    "suite_repeated.json": lambda path, writer: write_json(repeated_table(path), writer),
+    "suite_repeated.json": lambda path, writer: write_json(report_of(repeated_table(path)), writer),
 }
 
 
@@ -276,7 +281,7 @@ def test_warnings_machines_and_brokers_of_the_trials_are_told(three_times: Suite
     assert "- warning: host cpu: 3 of 3 trials, first " in text
     assert "all sent" not in text
     sheet = io.StringIO()
-    write_csv(table, sheet)
+    write_csv(report_of(table), sheet)
     [row] = csv.DictReader(io.StringIO(sheet.getvalue()))
     assert row["warnings"].startswith("host_cpu: busy 1; host_cpu: busy 2; lower_bounds: a: p99")
 
@@ -343,8 +348,8 @@ def test_what_the_broker_used_is_told_or_unknown(
     table = table_of(suite, lambda _: Outcome(result(1, 1.0, resources=resources)))
     assert f"| 1 | {cells} |" in markdown(table)
     sheet, document = io.StringIO(), io.StringIO()
-    write_csv(table, sheet)
-    write_json(table, document)
+    write_csv(report_of(table), sheet)
+    write_json(report_of(table), document)
     [row] = csv.DictReader(io.StringIO(sheet.getvalue()))
     [cell] = json.loads(document.getvalue())["cells"]
     user, _, state, schedulers = cells.split(" | ")
@@ -374,8 +379,8 @@ def test_what_trials_took_beside_their_loads_is_told(three_times: Suite) -> None
     assert table.mean_overhead_seconds == 0.75
     assert "A trial took 0.8 s on average beside warm-up, load and drain." in markdown(table)
     sheet, document = io.StringIO(), io.StringIO()
-    write_csv(table, sheet)
-    write_json(table, document)
+    write_csv(report_of(table), sheet)
+    write_json(report_of(table), document)
     [row] = csv.DictReader(io.StringIO(sheet.getvalue()))
     found = json.loads(document.getvalue())
     assert row["overhead_seconds"] == "0.75"
@@ -385,7 +390,8 @@ def test_what_trials_took_beside_their_loads_is_told(three_times: Suite) -> None
 
 def test_programs_get_throughput_and_resources_whatever_the_suite_shows(one_cell: Suite) -> None:
     sheet = io.StringIO()
-    write_csv(table_of(one_cell, lambda _: Outcome(result(100, 7.0))), sheet)
+    table = table_of(one_cell, lambda _: Outcome(result(100, 7.0)))
+    write_csv(report_of(table), sheet)
     [row] = csv.DictReader(io.StringIO(sheet.getvalue()))
     assert (row["send_rate"], row["receive_rate"], row["flow_state"]) == ("7.0", "7.0", "unknown")
 
@@ -402,8 +408,8 @@ def test_csv_and_json_have_every_cell(tmp_path: Path) -> None:
     suite = load_suite("rabbitmq-latency-queue-types")
     table = suite_table(suite, {})
     sheet, document = io.StringIO(), io.StringIO()
-    write_csv(table, sheet)
-    write_json(table, document)
+    write_csv(report_of(table), sheet)
+    write_json(report_of(table), document)
     rows = list(csv.DictReader(io.StringIO(sheet.getvalue())))
     cells = json.loads(document.getvalue())["cells"]
     assert len(rows) == len(cells) == 25

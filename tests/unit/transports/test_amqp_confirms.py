@@ -32,7 +32,7 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.amqp.parsing import BadFrame, Parser
-from bench_spark.transports.base import OutcomeKind
+from bench_spark.transports.batches import OutcomeKind
 from bench_spark.transports.sockets.arrivals import ReadBuffer
 
 CHANNEL, SENT = 1, 300

@@ -29,7 +29,8 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.amqp.parsing import Parser
-from bench_spark.transports.base import HEAD_ONLY, TransportContext
+from bench_spark.transports.base import TransportContext
+from bench_spark.transports.batches import HEAD_ONLY
 from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.loop import Loop
 

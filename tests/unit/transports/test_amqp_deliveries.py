@@ -25,7 +25,7 @@ from bench_spark.transports.amqp.frames import (
 )
 from bench_spark.transports.amqp.message_headers import header_bytes
 from bench_spark.transports.amqp.parsing import BadFrame, Parser
-from bench_spark.transports.base import Part, Received
+from bench_spark.transports.batches import Part, Received
 from bench_spark.transports.sockets import generations
 from bench_spark.transports.sockets.arrivals import MOST_BYTES, Arrivals, ReadBuffer
 

@@ -17,7 +17,7 @@ from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms
 from bench_spark.transports.amqp.frames import Framing
 from bench_spark.transports.amqp.key_choice import KeyChoice
 from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
-from bench_spark.transports.base import U8, Batch
+from bench_spark.transports.batches import U8, Batch
 from bench_spark.transports.sockets.arrivals import OutcomeRows
 from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
 

@@ -12,7 +12,7 @@ from bench_spark.config.broker import Credentials
 from bench_spark.config.protocols import Http
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.base import Batch, Headers, OutcomeKind
+from bench_spark.transports.batches import Batch, Headers, OutcomeKind
 from bench_spark.transports.http.messages import (
     LONGEST_HEAD_BYTES,
     BadMessage,

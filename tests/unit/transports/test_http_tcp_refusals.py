@@ -9,7 +9,7 @@ import pytest
 from bench_spark.config.broker import Broker, Tls
 from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.base import Part
+from bench_spark.transports.batches import Part
 from bench_spark.transports.registry import fitted, kind_of
 from bench_spark.transports.sockets.places import Place, Places
 

@@ -13,8 +13,8 @@ from bench_spark.config.loader import load_scenario
 from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports.base import TransportContext
-from bench_spark.transports.kafka.property_names import PROPERTY_NAMES
 from bench_spark.transports.kafka.settings import (
+    PROPERTY_NAMES,
     admin_properties,
     check_properties,
     consumer_properties,

@@ -15,19 +15,17 @@ from bench_spark.config.models import Scenario
 from bench_spark.doctor.checks import program_checks
 from bench_spark.errors import EXIT_PREFLIGHT, ConfigurationError, EnvironmentNotReady
 from bench_spark.transports.base import TransportContext
-from bench_spark.transports.kafka import interface_check, kernels, librdkafka
-from bench_spark.transports.kafka.interface_check import (
-    client_library,
-    interface_difference,
-    require_interface,
-)
+from bench_spark.transports.kafka import librdkafka
 from bench_spark.transports.kafka.librdkafka import (
     LOGGER,
     PRODUCER,
     Library,
     NativeClient,
     QuietLog,
+    client_library,
+    interface_difference,
     library,
+    require_interface,
 )
 from bench_spark.transports.kafka.transport import KafkaTransport
 
@@ -55,14 +53,14 @@ def test_this_librdkafka_is_what_we_take_it_for() -> None:
 
 def with_one_field_more() -> np.dtype[Any]:
     """As if one had been put in before the last."""
-    known: Any = kernels.MESSAGE_DTYPE.fields
+    known: Any = librdkafka.MESSAGE_DTYPE.fields
     fields = [(name, field[0]) for name, field in known.items()]
     return np.dtype([*fields[:-1], ("new", np.int64), fields[-1]], align=True)
 
 
 @pytest.fixture
 def other_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interface_check, "MESSAGE_DTYPE", with_one_field_more())
+    monkeypatch.setattr(librdkafka, "MESSAGE_DTYPE", with_one_field_more())
 
 
 @pytest.mark.usefixtures("other_messages")
@@ -94,12 +92,12 @@ def found_by_doctor() -> Any:
 def test_doctor_says_whether_it_is_the_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert VERSIONS in found_by_doctor().text
     ask_again()
-    monkeypatch.setattr(interface_check, "_MAJOR_VERSION", 3)
+    monkeypatch.setattr(librdkafka, "_MAJOR_VERSION", 3)
     assert "is not of version 3" in found_by_doctor().text
 
 
 def test_a_librdkafka_of_another_major_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interface_check, "_MAJOR_VERSION", 3)
+    monkeypatch.setattr(librdkafka, "_MAJOR_VERSION", 3)
     assert "is not of version 3" in str(interface_difference())
 
 

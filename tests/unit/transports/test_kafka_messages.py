@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import empty_envelopes
-from bench_spark.transports.base import HEAD_ONLY, I64, OutcomeKind, Part
+from bench_spark.transports.batches import HEAD_ONLY, I64, OutcomeKind, Part
 from bench_spark.transports.kafka import kernels, message_reader
 from bench_spark.transports.kafka.client_pool import Health, Wakeup
-from bench_spark.transports.kafka.kernels import IN_BODY, MESSAGE_DTYPE, NOT_KEPT, PLACE_SHIFT
-from bench_spark.transports.kafka.librdkafka import library
+from bench_spark.transports.kafka.kernels import IN_BODY, NOT_KEPT, PLACE_SHIFT
+from bench_spark.transports.kafka.librdkafka import MESSAGE_DTYPE, library
 from bench_spark.transports.kafka.message_block import KeptHeads
 from bench_spark.transports.kafka.message_reader import (
     DeliveryReports,
-    FetchedPlaces,
     MessageReader,
+    PartitionTable,
     outcome_kind,
 )
 
@@ -180,7 +180,7 @@ def test_reading_goes_on_behind_the_last_message_of_each_topic_partition(
 
 def test_a_topic_without_a_partition_any_more_may_leave_its_handle_to_another() -> None:
     name = ["a"]
-    places = FetchedPlaces(TOPICS, lambda _handle: name[0])
+    places = PartitionTable(TOPICS, lambda _handle: name[0])
     for handle, partition in ((16, 0), (16, 1), (32, 0)):
         places.add(handle, partition)
     places.clear()
@@ -222,7 +222,6 @@ def health() -> Any:
 
 def report(reports: DeliveryReports, placed: Placed, at_ns: int, health: Health) -> None:
     count = len(placed.rows)
-    reports.addresses(count)
     reports._addresses[:count] = placed.addresses
     reports.read(count, at_ns, health)
 

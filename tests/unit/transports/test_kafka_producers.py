@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from bench_spark.core.clock import Clock
 from bench_spark.core.envelope import Envelopes, empty_envelopes
-from bench_spark.transports.base import U8, Batch, Destination, Lane, OutcomeKind
+from bench_spark.transports.base import Destination, Lane
+from bench_spark.transports.batches import U8, Batch, OutcomeKind
 from bench_spark.transports.kafka import kernels
 from bench_spark.transports.kafka import producers as producers_module
-from bench_spark.transports.kafka.kernels import GROUP_DTYPE, MESSAGE_DTYPE, Records
+from bench_spark.transports.kafka.kernels import GROUP_DTYPE, Records
+from bench_spark.transports.kafka.librdkafka import MESSAGE_DTYPE
 from bench_spark.transports.kafka.message_block import (
     ARGUMENT_DTYPE,
     BLOCK_BYTES,

@@ -16,7 +16,8 @@ from bench_spark.config.models import Scenario
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.errors import BrokerRefused, ConfigurationError
 from bench_spark.transports import loopback
-from bench_spark.transports.base import Batch, Destination, Lane, TransportContext, alone
+from bench_spark.transports.base import Destination, Lane, TransportContext, alone
+from bench_spark.transports.batches import Batch
 
 _runs = itertools.count()
 

@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
-from bench_spark.transports.base import HEAD_ONLY, OutcomeKind, Part, Received
-from bench_spark.transports.batches import RECEIVED_DTYPE
+from bench_spark.transports.batches import HEAD_ONLY, RECEIVED_DTYPE, OutcomeKind, Part, Received
 from bench_spark.transports.mqtt import codec, packets
 from bench_spark.transports.mqtt.connection import PacketReader, read_buffer
 from bench_spark.transports.mqtt.consumers import MessageReader, Routes

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import envelope_bytes
-from bench_spark.transports.base import HEAD_ONLY, Received
+from bench_spark.transports.batches import HEAD_ONLY, Received
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.connection import MqttConnection, read_buffer
 from bench_spark.transports.mqtt.consumers import MessageReader, Routes

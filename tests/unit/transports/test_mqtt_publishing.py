@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import empty_envelopes
-from bench_spark.transports.base import Batch, Tails
-from bench_spark.transports.message_block import NO_IDENTIFIERS
+from bench_spark.transports.batches import Batch, Tails
 from bench_spark.transports.mqtt.producers import PacketWriter, PublishPackets
+from bench_spark.transports.sockets.message_block import NO_IDENTIFIERS
 from bench_spark.transports.sockets.sending import bodies_of
 
 TOPICS = ("a", "bench/run/10", "t" * 200)

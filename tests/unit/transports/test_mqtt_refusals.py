@@ -23,7 +23,8 @@ from bench_spark.errors import (
     ConfigurationError,
     LoginRefused,
 )
-from bench_spark.transports.base import Batch, Destination, Lane, SignalKind, TransportContext
+from bench_spark.transports.base import Destination, Lane, SignalKind, TransportContext
+from bench_spark.transports.batches import Batch
 from bench_spark.transports.mqtt.transport import MqttTransport
 
 WELCOME = {"3.1.1": b"\x20\x02\x00\x00", "5": b"\x20\x03\x00\x00\x00"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.transports.pace import OPENED_TOGETHER, OpeningPace
+from bench_spark.transports.base import OPENED_TOGETHER, OpeningPace
 
 
 class Time:

@@ -13,7 +13,12 @@ from bench_spark.config.broker import Broker, Credentials
 from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports import registry
-from bench_spark.transports.base import Transport, TransportContext, TransportKind
+from bench_spark.transports.base import (
+    Capabilities,
+    Transport,
+    TransportContext,
+    TransportKind,
+)
 
 OTHER = Broker(name="mine", kind="other", transport="stomp", uri="stomp://127.0.0.1")
 BROKERS = {
@@ -83,6 +88,7 @@ def test_others_add_a_transport_by_an_entry_point(monkeypatch: pytest.MonkeyPatc
     made: Any = registry.make_transport(context(OTHER))
     assert isinstance(made, ThirdParty)
     assert made.context.run_id == "run"
+    assert made.capabilities == Capabilities(), "it says nothing of itself"
 
 
 class ThirdKind(TransportKind):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bench_spark.config.protocols import Tcp
 from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.base import HEAD_ONLY, Batch, Part
+from bench_spark.transports.batches import HEAD_ONLY, Batch, Part
 from bench_spark.transports.sockets.arrivals import MOST_BYTES, Arrivals, ReadBuffer
 from bench_spark.transports.sockets.sending import bodies_of
 from bench_spark.transports.sockets.wire import Unreadable

@@ -55,7 +55,7 @@ def test_before_there_is_a_run_the_page_waits(dashboard: Dashboard) -> None:
     assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
     assert b"<!DOCTYPE html>" in page
     told = news(dashboard)
-    assert told["message"] == "Waiting for the run to start."
+    assert told["message"].startswith("Waiting for the run to start: Spark starts")
     assert (told["charts"], told["is_over"]) == ({}, False)
 
 

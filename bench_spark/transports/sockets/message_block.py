@@ -12,8 +12,7 @@ import numpy as np
 
 from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes
 from bench_spark.core.kernels import kernel, warm_up
-from bench_spark.transports.base import I64, U8, U16
-from bench_spark.transports.batches import Rows
+from bench_spark.transports.batches import I64, U8, U16, Rows
 
 Int = Any
 """Of Python or numpy: kernels run compiled and uncompiled."""

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.agent.consumer import NEVER_NS, Taking
+from bench_spark.agent.consumer import NEVER_NS, SlowConsumption
 from bench_spark.config.sections import Consumer
 from bench_spark.core.envelope import empty_envelopes
-from bench_spark.transports.base import Received
+from bench_spark.transports.batches import Received
 
 MS = 1_000_000
 
@@ -37,20 +37,20 @@ def tokens_of(received: Received) -> list[int]:
     return received.tag.tolist() if len(received) else []
 
 
-def taking(lanes: int = 1, **keys: Any) -> Taking:
-    return Taking(Consumer.model_validate(keys), lanes)
+def slow_consumption(lanes: int = 1, **keys: Any) -> SlowConsumption:
+    return SlowConsumption(Consumer.model_validate(keys), lanes)
 
 
 def test_messages_are_taken_no_faster_than_the_rate() -> None:
-    slow = taking(rate_per_second=1000)
+    slow = slow_consumption(rate_per_second=1000)
     slow.arrived(arrivals([0, 0, 0], [0, 0, 0]))
-    assert slow.taken(0).received_ns.tolist() == [0]
+    assert slow.consumed(0).received_ns.tolist() == [0]
     assert slow.wake_ns == 0, "what was taken can be acknowledged at once"
     assert slow.processed(0).tag.tolist() == [0]
     assert slow.wake_ns == MS
     assert slow.busy_lanes == {0}
-    assert slow.taken(MS - 1).received_ns.tolist() == []
-    taken = slow.taken(5 * MS)
+    assert slow.consumed(MS - 1).received_ns.tolist() == []
+    taken = slow.consumed(5 * MS)
     assert taken.received_ns.tolist() == [MS, 2 * MS], "each at its own moment, seen late or not"
     assert slow.busy_lanes == frozenset()
     assert slow.processed(5 * MS).tag.tolist() == [1, 2]
@@ -58,34 +58,34 @@ def test_messages_are_taken_no_faster_than_the_rate() -> None:
 
 
 def test_a_message_is_acknowledged_when_it_has_been_processed() -> None:
-    slow = taking(processing_us=2000)
+    slow = slow_consumption(processing_us=2000)
     slow.arrived(arrivals([0, 0], [0, 0]))
-    slow.taken(0)
+    slow.consumed(0)
     assert len(slow.processed(2 * MS - 1)) == 0
     assert slow.processed(2 * MS).tag.tolist() == [0]
-    assert slow.taken(2 * MS).received_ns.tolist() == [2 * MS]
+    assert slow.consumed(2 * MS).received_ns.tolist() == [2 * MS]
 
 
 def test_an_idle_consumer_takes_a_message_as_it_arrives() -> None:
-    slow = taking(rate_per_second=1000)
+    slow = slow_consumption(rate_per_second=1000)
     slow.arrived(arrivals([0], [0]))
     slow.arrived(arrivals([7 * MS], [0], first=1))
-    assert slow.taken(10 * MS).received_ns.tolist() == [0, 7 * MS], "no turns are saved up"
+    assert slow.consumed(10 * MS).received_ns.tolist() == [0, 7 * MS], "no turns are saved up"
 
 
 def test_lanes_do_not_wait_for_each_other() -> None:
-    slow = taking(lanes=2, rate_per_second=1000)
+    slow = slow_consumption(lanes=2, rate_per_second=1000)
     slow.arrived(arrivals([0, 0, 0, 0], [0, 1, 0, 1]))
-    first = slow.taken(0)
+    first = slow.consumed(0)
     assert sorted(first.lane.tolist()) == [0, 1]
     assert slow.busy_lanes == {0, 1}
 
 
 def test_at_the_end_the_rest_is_taken_at_once() -> None:
-    slow = taking(rate_per_second=1, processing_us=10)
+    slow = slow_consumption(rate_per_second=1, processing_us=10)
     slow.arrived(arrivals([0, 0, 0], [0, 0, 0]))
-    slow.taken(0)
-    assert slow.all_at_once(MS).received_ns.tolist() == [MS, MS]
+    slow.consumed(0)
+    assert slow.consume_rest(MS).received_ns.tolist() == [MS, MS]
     assert slow.processed(NEVER_NS).tag.tolist() == [0, 1, 2]
     assert slow.busy_lanes == frozenset()
 
@@ -102,7 +102,7 @@ def test_at_the_end_the_rest_is_taken_at_once() -> None:
 def test_turns_are_those_of_one_consumer_after_the_other(
     batches: list[tuple[int, list[int]]], keys: dict[str, Any], look_every_ms: int
 ) -> None:
-    slow = taking(lanes=3, **keys)
+    slow = slow_consumption(lanes=3, **keys)
     interval = slow.interval_ns
     now, number = 0, 0
     free = [0, 0, 0]
@@ -111,7 +111,7 @@ def test_turns_are_those_of_one_consumer_after_the_other(
     acknowledged: dict[int, list[int]] = {0: [], 1: [], 2: []}
 
     def look(at_ns: int) -> None:
-        taken = slow.taken(at_ns)
+        taken = slow.consumed(at_ns)
         assert all(taken.received_ns <= at_ns)
         seen.update(zip(tokens_of(taken), taken.received_ns.tolist(), strict=True))
         done = slow.processed(at_ns)

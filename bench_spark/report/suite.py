@@ -1,0 +1,384 @@
+"""The report of a suite: what became of its trials, figures, the table, how to ask.
+
+The table for people has the shape that the suite's `report` asks for. The document and the sheet
+have one entry per combination of the axes, with plain numbers whose units end their names; an
+unknown value is empty or null, and `unknown` where it is the broker that did not tell it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import pyarrow as pa
+from rich.text import Text
+
+from bench_spark.config.suite import RATE, Suite, Value, value_text
+from bench_spark.report.formats import Report, Sheet
+from bench_spark.report.formatting import UNKNOWN, one_line, plural, rate, seconds, words
+from bench_spark.report.measures import Document
+from bench_spark.report.page import (
+    Block,
+    Bullets,
+    Cell,
+    Charts,
+    Grid,
+    Heading,
+    Mark,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+    keys_block,
+    markdown_table,
+    markdown_text,
+    queries_block,
+    status_mark,
+)
+from bench_spark.report.queries import queries_of_suite
+from bench_spark.report.suite_figures import figure_text, suite_figures
+from bench_spark.report.suite_table import (
+    UNKNOWN_STATE,
+    Figure,
+    SuiteTable,
+    TableCell,
+    TableColumn,
+    Warned,
+    Words,
+)
+from bench_spark.report.terminal import console_for, labelled, plain_table, print_block
+
+_STATUS_STYLES = {"degraded": "yellow", "failed": "bold red", "missing": "yellow"}
+
+
+class SuiteReport(Report):
+    def __init__(
+        self, table: SuiteTable, suite: Suite, stored_name: str, broker: str, store: str
+    ) -> None:
+        self._table = table
+        self._suite = suite
+        self._stored_name = stored_name
+        self._broker = broker
+        self._store = store
+
+    @property
+    def document(self) -> Document:
+        return document_of(self._table)
+
+    @property
+    def sheet(self) -> Sheet:
+        return sheet_of(self._table)
+
+    def write_markdown(self, writer: TextIO) -> None:
+        write_markdown(self._table, writer)
+
+    def write_terminal(self, writer: TextIO) -> None:
+        write_terminal(self._table, writer)
+
+    def page(self) -> Page:
+        table, drawn = self._table, Charts()
+        queries = queries_of_suite(self._stored_name, self._broker)
+        sections = [
+            Section("audit", "Can it be trusted?", list(_audit(table))),
+            *_figures(table, drawn),
+            Section("table", "Table", list(_table(table))),
+            Section("suite", "Suite", list(_description(self._suite))),
+            Section("sql", "The numbers by SQL", [queries_block(queries, self._store)]),
+        ]
+        return Page(self._heading(), sections, drawn)
+
+    def _heading(self) -> Heading:
+        table = self._table
+        is_whole = all(cell.status in ("valid", "skipped") for cell in table.cells)
+        surroundings = [f"{label}: {text}" for label, text in surroundings_of(table)]
+        return Heading(
+            title_of(table),
+            status_mark("valid" if is_whole else "degraded"),
+            [f"suite {table.suite} on {self._broker}", *surroundings],
+        )
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+
+def _audit(table: SuiteTable) -> Iterator[Block]:
+    statuses = Counter(cell.status for cell in table.cells)
+    told = ", ".join(f"{number} {status}" for status, number in statuses.most_common())
+    yield Paragraph(f"{plural(len(table.cells), 'combination')} of the axes: {told}.")
+    doubtful: list[list[Cell]] = [
+        [Mark(cell.status, cell.status), cell_name(cell), one_line("; ".join(cell.notes))]
+        for cell in table.cells
+        if cell.status != "valid" or cell.notes
+    ]
+    if doubtful:
+        headings = ["status", "where", "why"]
+        yield Table("What to know about some of them", headings, doubtful, words=3)
+    warnings = [
+        [
+            words(warned.check),
+            f"{warned.trials} of {warned.of_trials}",
+            cell_name(warned.first),
+            warned.text,
+        ]
+        for warned in table.warnings
+    ]
+    if warnings:
+        headings = ["check", "trials", "first", "what it says there"]
+        yield Table("What the audits of the trials warn of", headings, warnings, words=4)
+
+
+def _figures(table: SuiteTable, drawn: Charts) -> Iterator[Section]:
+    figures = [
+        drawn.figure(
+            figure.caption, figure.spec, Table(figure.caption, figure.headings, figure.rows)
+        )
+        for figure in suite_figures(table)
+    ]
+    if figures:
+        note = "Points are medians of the repetitions, bars reach from the least to the greatest."
+        about = [Paragraph(note, "faint")] if table.is_repeated else []
+        yield Section("figures", "Figures", [*about, Grid(figures)])
+
+
+def _table(table: SuiteTable) -> Iterator[Block]:
+    laid = laid_out(table)
+    caption = "One row per combination of the axes"
+    yield Table(caption, laid.headings, laid.rows, words=len(table.rows))
+    yield Bullets([f"[{number}] {text}" for number, text in enumerate(laid.notes, start=1)])
+
+
+def _description(suite: Suite) -> Iterator[Block]:
+    if suite.description:
+        yield Paragraph(suite.description)
+    axes = [(axis.name, ", ".join(map(value_text, axis.values))) for axis in suite.axes]
+    yield Table("Axes", ["axis", "values"], axes, words=2)
+    yield keys_block("Base scenario", suite.base.dump())
+
+
+# -- the table for people --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """The table as people read it: the same in Markdown and in a page."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str]
+    """Cells refer to them by number, from 1: `12.3 ms [1]`."""
+
+
+def laid_out(table: SuiteTable) -> LaidOut:
+    notes: dict[str, int] = {}
+    rows = []
+    for cells in _rows(table):
+        texts = [text for cell in cells for text in _texts(cell, table.columns, notes)]
+        rows.append([_label(name, cells) for name in table.rows] + texts)
+    headings = [table.headings[name] for name in table.rows] + _column_headings(table)
+    return LaidOut(headings, rows, list(notes))
+
+
+def title_of(table: SuiteTable) -> str:
+    return f"{table.title} (quick)" if table.is_quick else table.title
+
+
+def write_markdown(table: SuiteTable, writer: TextIO) -> None:
+    laid = laid_out(table)
+    writer.write(
+        f"### {markdown_text(title_of(table))}\n\n{markdown_table(laid.headings, laid.rows)}\n"
+    )
+    for text in _remarks(table):
+        writer.write(f"\n{text}\n")
+    for number, text in enumerate(laid.notes, start=1):
+        writer.write(f"\n[{number}] {markdown_text(text)}\n")
+    lines = [f"{label}: {text}" for label, text in surroundings_of(table)]
+    lines += [f"warning: {warning_text(warned)}" for warned in table.warnings]
+    if lines:
+        writer.write("\n" + "\n".join(f"- {markdown_text(line)}" for line in lines) + "\n")
+
+
+def write_terminal(table: SuiteTable, writer: TextIO) -> None:
+    laid = laid_out(table)
+    console = console_for(writer)
+    writer.write(f"{one_line(title_of(table))}\n\n")
+    print_block(console, plain_table(laid.headings, laid.rows, gap=2))
+    notes = [(Text(f"[{number}]"), text) for number, text in enumerate(laid.notes, start=1)]
+    notes += [(Text("note", "dim"), text) for text in _remarks(table)]
+    notes += [(Text(label, "dim"), text) for label, text in surroundings_of(table)]
+    notes += [(Text("warn", "yellow"), warning_text(warned)) for warned in table.warnings]
+    if notes:
+        writer.write("\n")
+        print_block(console, labelled(notes))
+
+
+def _remarks(table: SuiteTable) -> Iterator[str]:
+    if table.is_repeated:
+        yield "Median of the repetitions, with the least and the greatest."
+    if (overhead := table.mean_overhead_seconds) is not None:
+        yield f"A trial took {seconds(overhead)} on average beside warm-up, load and drain."
+
+
+def surroundings_of(table: SuiteTable) -> list[tuple[str, str]]:
+    """Broker and machine, each as often as they have changed between trials."""
+    return [
+        *(("broker", text) for text in table.brokers),
+        *(("machine", text) for text in table.machines),
+    ]
+
+
+def warning_text(warned: Warned) -> str:
+    where = f"{warned.trials} of {plural(warned.of_trials, 'trial')}"
+    return f"{words(warned.check)}: {where}, first {cell_name(warned.first)}: {warned.text}"
+
+
+def cell_name(cell: TableCell) -> str:
+    return ", ".join(f"{name} {value_text(value)}" for name, value in cell.parameters.items())
+
+
+def _rows(table: SuiteTable) -> Iterator[list[TableCell]]:
+    """The cells of each row, in the order of its columns."""
+    # By their texts: to Python, 1 and true are one key.
+    rows: dict[tuple[str, ...], list[TableCell]] = {}
+    for cell in table.cells:
+        texts = tuple(value_text(cell.parameters[name]) for name in table.rows)
+        rows.setdefault(texts, []).append(cell)
+    columns = [value_text(value) for value in table.across_values]
+    for cells in rows.values():
+        if table.across is not None:
+            across = table.across
+            cells.sort(key=lambda cell: columns.index(value_text(cell.parameters[across])))
+        yield cells
+
+
+def _column_headings(table: SuiteTable) -> list[str]:
+    headings = [column.heading for column in table.columns]
+    if table.across is None:
+        return headings
+    name = table.headings[table.across]
+    return [
+        f"{name} {_shown(value)}: {heading}"
+        for value in table.across_values
+        for heading in headings
+    ]
+
+
+def _label(name: str, cells: Sequence[TableCell]) -> str:
+    """The row's value; a rate that the load found is told with it, where the row has but one."""
+    text = _shown(cells[0].parameters[name])
+    found = cells[0].rate_found if len(cells) == 1 else None
+    return f"{text} ({rate(found.median)})" if name == RATE and found else text
+
+
+def _texts(cell: TableCell, columns: Sequence[TableColumn], notes: dict[str, int]) -> Iterator[str]:
+    marks = "".join(f" [{notes.setdefault(text, len(notes) + 1)}]" for text in cell.notes)
+    # The figures of further columns, which are not for people, come behind these.
+    for column, figure in zip(columns, cell.figures, strict=False):
+        if not cell.measured:
+            yield f"{cell.status}{marks}"
+        elif figure is None:
+            yield f"{UNKNOWN_STATE if column.is_about_broker else UNKNOWN}{marks}"
+        elif isinstance(figure, Words):
+            yield f"{_words_text(figure)}{marks}"
+        else:
+            yield f"{figure_text(figure, column.unit, cell.measured > 1)}{marks}"
+
+
+def _words_text(found: Words) -> str:
+    return "; ".join(map(one_line, found.texts))
+
+
+def _shown(value: Value) -> str:
+    return one_line(value) if isinstance(value, str) else value_text(value)
+
+
+# -- for programs ----------------------------------------------------------------------------------
+
+
+def document_of(table: SuiteTable) -> Document:
+    return {
+        "suite": table.suite,
+        "title": table.title,
+        "is_quick": table.is_quick,
+        "mean_overhead_seconds": table.mean_overhead_seconds,
+        "brokers": list(table.brokers),
+        "machines": list(table.machines),
+        "rows": list(table.rows),
+        "across": table.across,
+        "columns": [
+            {"name": column.name, "heading": column.heading, "unit": column.unit}
+            for column in table.all_columns
+        ],
+        "cells": list(_entries(table)),
+    }
+
+
+def sheet_of(table: SuiteTable) -> Sheet:
+    texts = {column.name for column in table.all_columns if column.unit == "text"}
+    rows = [_flat(entry, texts) for entry in _entries(table)]
+    types = {"rate_found_per_second": pa.float64(), "is_settled": pa.bool_()}
+    types |= {"overhead_seconds": pa.float64()}
+    for name in ("rate_found_per_second", *(column.name for column in table.all_columns)):
+        if name not in texts:
+            types |= dict.fromkeys((name, f"{name}_min", f"{name}_max"), pa.float64())
+            types[f"{name}_is_lower_bound"] = pa.bool_()
+    return Sheet(list(rows[0]), rows, types)
+
+
+def _entries(table: SuiteTable) -> Iterator[dict[str, Any]]:
+    for cell in table.cells:
+        yield {
+            "parameters": {name: cell.parameters.get(name) for name in table.headings},
+            "status": cell.status,
+            "repetitions": cell.asked,
+            "measured": cell.measured,
+            "overhead_seconds": list(cell.overheads_seconds),
+            "rate_found_per_second": _figure_entry(cell.rate_found),
+            "is_settled": cell.is_settled,
+            "values": {
+                column.name: _entry(column, figure, cell)
+                for column, figure in zip(table.all_columns, cell.figures, strict=True)
+            },
+            "notes": list(cell.notes),
+            "warnings": list(dict.fromkeys(f"{name}: {text}" for name, text in cell.warnings)),
+        }
+
+
+def _entry(
+    column: TableColumn, figure: Figure | Words | None, cell: TableCell
+) -> dict[str, Any] | str | None:
+    """Of a trial that was measured, what its broker did not tell is unknown by that word."""
+    if figure is None and column.is_about_broker and cell.measured:
+        return UNKNOWN_STATE
+    return _words_text(figure) if isinstance(figure, Words) else _figure_entry(figure)
+
+
+def _figure_entry(figure: Figure | None) -> dict[str, Any] | None:
+    if figure is None:
+        return None
+    return {
+        "median": figure.median,
+        "min": figure.lowest,
+        "max": figure.highest,
+        "is_lower_bound": figure.is_lower_bound,
+    }
+
+
+def _flat(entry: dict[str, Any], texts: Set[str]) -> dict[str, Any]:
+    """`texts`: names of columns that hold words and so have no extremes."""
+    row = dict(entry["parameters"])
+    row |= {name: entry[name] for name in ("status", "repetitions", "measured")}
+    rate_found = {"rate_found_per_second": entry["rate_found_per_second"]}
+    for name, told in (rate_found | entry["values"]).items():
+        numbers = told if isinstance(told, dict) else {}
+        row[name] = told if isinstance(told, str) else numbers.get("median")
+        if name not in texts:
+            fields = ("min", "max", "is_lower_bound")
+            row |= {f"{name}_{field}": numbers.get(field) for field in fields}
+    overheads = entry["overhead_seconds"]
+    row["overhead_seconds"] = statistics.fmean(overheads) if overheads else None
+    row["is_settled"] = entry["is_settled"]
+    row |= {name: "; ".join(entry[name]) for name in ("notes", "warnings")}
+    return row

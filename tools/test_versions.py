@@ -1,0 +1,178 @@
+"""Tries bench-spark on every Spark that a Delta Lake fits, each in an environment of its own.
+
+    .venv/bin/python tools/test_versions.py            # all, into a table like docs/cluster.md's
+    .venv/bin/python tools/test_versions.py 3.5 4.1    # some
+
+Every environment in build/versions gets the newest patch of its Spark, the release of delta-spark
+that fits, and the newest versions that the package's ranges allow of all else. In it, on the
+loopback transport: a run with live metrics and traced messages, a suite, SQL, a search and a
+comparison, as people call them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench_spark.errors import EXIT_DEGRADED, EXIT_VALID
+from bench_spark.jars import JarSet, delta_sets, minor_version
+from bench_spark.store.delta import Store
+
+ROOT = Path(__file__).parent.parent
+ENVIRONMENTS = ROOT / "build" / "versions"
+ENDED = (EXIT_VALID, EXIT_DEGRADED)
+"""A busy machine may not keep a rate; what a Spark does wrong ends otherwise."""
+
+SHORT = ("phases.warmup_seconds=0.5", "phases.measure_seconds=2", "phases.drain_seconds=5")
+SUITE = """
+name: smoke
+base: steady
+set: {phases.warmup_seconds: 0.5, phases.measure_seconds: 1}
+axes:
+  message.bytes: [100, 200]
+  load.rate_per_second: [200, 400]
+"""
+
+
+ASK = """
+import importlib.metadata
+print(importlib.metadata.version("pyspark"), importlib.metadata.version("delta-spark"))
+"""
+HEAD = """
+| Spark | Python | delta-spark | Delta Lake | Seen to work | On |
+|---|---|---|---|---|---|
+"""
+
+
+class Failed(Exception):
+    pass
+
+
+def python_of(delta: JarSet, python: str) -> Path:
+    """The interpreter of an environment with this Spark, made where it is missing."""
+    directory = ENVIRONMENTS / f"spark-{delta.spark}-python{python}"
+    uv = str(Path(sys.executable).with_name("uv"))
+    if not (directory / ".complete").exists():
+        subprocess.run([uv, "venv", "-q", "--clear", "-p", python, str(directory)], check=True)
+        wanted = (
+            f"pyspark=={delta.spark}.*",
+            f"delta-spark=={minor_version(delta.version)}.*,!=4.4.1",
+        )
+        install = [
+            uv,
+            "pip",
+            "install",
+            "-q",
+            "-p",
+            str(directory),
+            *wanted,
+            "--editable",
+            str(ROOT),
+        ]
+        subprocess.run(install, check=True)
+        (directory / ".complete").touch()
+    return directory / "bin" / "python"
+
+
+def smoke(python: Path, directory: Path) -> Iterator[tuple[str, str]]:
+    """Each part of the set, and what was seen of it; raises Failed at the first that fails."""
+    store = str(directory / "store")
+    (directory / "smoke.yaml").write_text(SUITE)
+
+    def call(*arguments: str, ends: tuple[int, ...] = ENDED) -> str:
+        done = subprocess.run(
+            [str(python), "-m", "bench_spark.cli", *arguments, "--store", store],
+            cwd=directory,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode not in ends:
+            raise Failed(
+                f"{' '.join(arguments[:3])} ended with {done.returncode}: {done.stderr[-800:]}"
+            )
+        return done.stdout
+
+    loopback = ("--broker", "loopback")
+    sets = [f"--set={setting}" for setting in SHORT]
+    traced = (*sets, "--set=load.rate_per_second=500", "--set=trace=all", "--run-id", "traced")
+    call("run", "steady", *loopback, *traced)
+    tables = Store(store).open()
+    windows = tables.read("metrics", run_id="traced").num_rows
+    if not windows:
+        raise Failed("no row of rolling metrics")
+    yield "run with live metrics", f"{windows} rows"
+    joined = json.loads(call("show", "traced", "--format", "json"))["trace"]
+    if not joined["joined"]:
+        raise Failed(f"messages were not joined: {joined}")
+    yield "join of traced messages", f"{joined['received']} received"
+
+    call("suite", "run", "smoke.yaml", *loopback)
+    runs = tables.read("runs").to_pylist()
+    trials = [run for run in runs if run["suite"] == "smoke" and run["status"] != "failed"]
+    if len(trials) != 4:
+        raise Failed(f"{len(trials)} trials with a result instead of 4: {runs[-1]['reasons']}")
+    yield "suite", f"{len(trials)} trials"
+
+    query = "SELECT count(*) AS n, count(DISTINCT run_id) AS runs FROM events"
+    answer = json.loads(call("sql", query, "--format", "json", ends=(EXIT_VALID,)))
+    yield "sql", json.dumps(answer)[:40]
+
+    call("compare", *(trial["run_id"] for trial in trials[:2]), ends=(EXIT_VALID,))
+    yield "compare", "done"
+
+    call("search-window", "window", *loopback, *sets, "--base", "2", "--highest", "4")
+    searched = tables.read("runs").num_rows - 1 - len(trials)
+    if searched < 3:
+        raise Failed(f"a search of {searched} trials")
+    yield "search", f"{searched} trials"
+    if failed := [run for run in tables.read("runs").to_pylist() if run["status"] == "failed"]:
+        raise Failed(f"run {failed[0]['run_id']}: {failed[0]['reasons']}")
+
+
+def tried(delta: JarSet, python: str) -> str:
+    """The row of the table."""
+    began = time.monotonic()
+    interpreter = python_of(delta, python)
+    told = subprocess.run([interpreter, "-c", ASK], capture_output=True, text=True, check=True)
+    spark, wheel = told.stdout.split()
+    seen = []
+    with tempfile.TemporaryDirectory(prefix="bench-spark-versions-") as scratch:
+        try:
+            for part, what in smoke(interpreter, Path(scratch)):
+                print(
+                    f"  {delta.spark} {part}: {what}, after {time.monotonic() - began:.0f} s",
+                    flush=True,
+                )
+                seen.append(part)
+            outcome = f"all {len(seen)} parts"
+        except Failed as error:
+            outcome = f"**failed** after {', '.join(seen) or 'nothing'}: {error}"
+    today = datetime.now(UTC).date().isoformat()
+    return f"| {spark} | {python} | {wheel} | `{delta.coordinate}` | {outcome} | {today} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="test_versions", description=__doc__.partition("\n")[0])
+    parser.add_argument("versions", nargs="*", metavar="SPARK", help="as 4.1; default: all")
+    parser.add_argument("--python", default=f"{sys.version_info.major}.{sys.version_info.minor}")
+    asked = parser.parse_args()
+    sets = delta_sets()
+    if unknown := set(asked.versions) - set(sets):
+        parser.error(f"no Delta Lake for Spark {sorted(unknown)[0]}; known: {', '.join(sets)}")
+    rows = [tried(sets[version], asked.python) for version in asked.versions or sorted(sets)]
+    print(HEAD + "\n".join(rows))
+    return int(any("**failed**" in row for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
