@@ -29,16 +29,26 @@ from bench_spark.errors import (
     LoginRefused,
     PreflightError,
 )
-from bench_spark.transports.amqp.frames import HEARTBEAT_FRAME, Framing, method_frame
-from bench_spark.transports.amqp.parsing import BadFrame, NoMessages, Parser
+from bench_spark.transports.amqp.frames import (
+    HEARTBEAT_FRAME,
+    BadFrame,
+    Framing,
+    NoMessages,
+    Parser,
+    method_frame,
+)
 from bench_spark.transports.base import TransportContext
-from bench_spark.transports.sockets.arrivals import ReadBuffer
+from bench_spark.transports.sockets.connection import (
+    READ_BYTES,
+    Connection,
+    Gathering,
+    SocketConnection,
+    Unreadable,
+    open_connections,
+)
 from bench_spark.transports.sockets.dialling import SocketAccess, tls_context, tls_name
-from bench_spark.transports.sockets.gathering import Gathering
-from bench_spark.transports.sockets.line import Line
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.opening import open_connections
-from bench_spark.transports.sockets.wire import READ_BYTES, SocketWire, Unreadable
+from bench_spark.transports.sockets.rows import ReadBuffer
 
 # Its codecs log critical things about ordinary ends, which we tell in our own words.
 _PIKA_LOGGER = logging.getLogger("pika")
@@ -127,7 +137,7 @@ def read_buffer() -> ReadBuffer:
     return ReadBuffer(READ_BYTES + _FRAME_MAX)
 
 
-class AmqpConnection(SocketWire):
+class AmqpConnection(SocketConnection):
     on_open: Callable[[], None]
     on_open_error: Callable[[Exception], None]
 
@@ -144,7 +154,7 @@ class AmqpConnection(SocketWire):
         self._access = access
         self._awaited: type[Any] | None = pika.spec.Connection.Start
         """What the broker has to say next in the login; None once it is done."""
-        self._has_heard_first_byte = False
+        self._has_read_first_byte = False
         self.framing = Framing(_CHANNEL, _FRAME_MAX)
         self._parser = Parser(self.framing, NoMessages(), self._on_any_method)
         self._then: Callable[[], None] | None = None
@@ -207,8 +217,8 @@ class AmqpConnection(SocketWire):
 
     def _parse(self, buffer: ReadBuffer, end: int) -> int:
         try:
-            if not self._has_heard_first_byte:
-                self._has_heard_first_byte = True
+            if not self._has_read_first_byte:
+                self._has_read_first_byte = True
                 _check_first_bytes(buffer.raw)
             return self._parser.parse(buffer, end, self.read_ns)
         except ForeignProtocol as error:
@@ -224,8 +234,8 @@ class AmqpConnection(SocketWire):
         failure: Exception = lost(why)
         return failure
 
-    def _show_life(self, has_spoken: bool, has_heard: bool) -> None:
-        if not has_spoken:
+    def _show_life(self, has_written: bool, has_read: bool) -> None:
+        if not has_written:
             self.send(HEARTBEAT_FRAME)
 
     def _on_any_method(self, method: Any) -> None:
@@ -438,10 +448,10 @@ class AmqpProtocol:
             return connection.closed_by_broker[0] in LOGIN_REFUSALS
         return isinstance(failure, pika.exceptions.AuthenticationError)
 
-    def describe_end(self, line: Line, failure: Exception) -> str:
+    def describe_end(self, line: Connection, failure: Exception) -> str:
         return describe_end(line, failure)
 
-    def may_pass(self, line: Line, failure: Exception) -> bool:
+    def may_pass(self, line: Connection, failure: Exception) -> bool:
         """Whether a new connection may fare better: this one was lost or the broker went away.
 
         A channel that was closed, or a connection closed because of what was done on it, would end
@@ -453,7 +463,7 @@ class AmqpProtocol:
 
     def refusal(
         self,
-        line: Line,
+        line: Connection,
         failure: Exception | None,
         what: str,
         waited_seconds: float | None = None,
@@ -477,7 +487,7 @@ class AmqpProtocol:
         return BrokerRefused(f"{access.address}: {what}: {code} {text}")
 
 
-def describe_end(line: Line, failure: Exception) -> str:
+def describe_end(line: Connection, failure: Exception) -> str:
     """Why a connection or channel ended, in one line and in the broker's words where it has any."""
     if line.closed_by_broker is not None:
         code, text = line.closed_by_broker
@@ -489,7 +499,7 @@ def describe_end(line: Line, failure: Exception) -> str:
     return f"connection lost: {type(failure).__name__}: {failure}"
 
 
-def broker_answer(line: Line, failure: Exception | None) -> tuple[int, str] | None:
+def broker_answer(line: Connection, failure: Exception | None) -> tuple[int, str] | None:
     """The broker's reply code and text behind a failure, if the broker said anything."""
     if line.closed_by_broker is not None:
         return line.closed_by_broker

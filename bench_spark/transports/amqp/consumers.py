@@ -10,20 +10,27 @@ from typing import Any
 import numpy as np
 import pika.spec
 
-from bench_spark.transports.amqp.acks import U64, AckFrames
 from bench_spark.transports.amqp.connection import AmqpConnection
-from bench_spark.transports.amqp.deliveries import ConsumerTags, Deliveries
-from bench_spark.transports.amqp.frames import Framing, method_frame
+from bench_spark.transports.amqp.deliveries import (
+    U64,
+    AckFrames,
+    AckTransactions,
+    ConsumerTags,
+    Deliveries,
+)
+from bench_spark.transports.amqp.frames import Framing, Parser, method_frame
 from bench_spark.transports.amqp.lanes import AmqpLane, AmqpLanes, LaneTerms
-from bench_spark.transports.amqp.parsing import Parser
-from bench_spark.transports.amqp.transactions import AckTransactions
 from bench_spark.transports.base import Lane
 from bench_spark.transports.batches import Part, Received
-from bench_spark.transports.sockets import generations
-from bench_spark.transports.sockets.arrivals import Arrivals
-from bench_spark.transports.sockets.gathering import Gathering
-from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
-from bench_spark.transports.sockets.receiving import ReceivingLanes
+from bench_spark.transports.sockets.connection import Gathering
+from bench_spark.transports.sockets.lanes import ReceivingLanes
+from bench_spark.transports.sockets.rows import (
+    Arrivals,
+    by_lane,
+    generation_mark,
+    is_of_one_lane,
+    own_tags,
+)
 
 IDLE_SECONDS = 1.0
 """Acknowledgements that are not enough for a group, or for a transaction, go out anyway after this
@@ -59,13 +66,13 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, AmqpConn
     def attach(self) -> None:
         is_transacted = self._amqp.consumer_transaction > 0
         self._begin_all("tx.select, basic.consume" if is_transacted else "basic.consume")
-        self._ring_if_more()
+        self._wake_if_more()
 
     def _make_parser(
         self, lane: AmqpLane, framing: Framing, on_method: Callable[[Any], None]
     ) -> Parser:
         arrivals = self._arrivals
-        tag_mark = generations.mark(lane.generation)
+        tag_mark = generation_mark(lane.generation)
         receiver = Deliveries(lane.number, framing, consumer_tags(lane.lane), arrivals, tag_mark)
         return Parser(framing, receiver, on_method, arrivals.most_bytes)
 
@@ -126,7 +133,7 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, AmqpConn
 
     def _acknowledge_on(self, number: int, tags: U64, now_seconds: float) -> int:
         lane, group = self._opened[number], self._acks[number]
-        tags = generations.own_tags(tags, lane.generation)
+        tags = own_tags(tags, lane.generation)
         if lane.is_lost or not len(tags):
             return 0
         if self._amqp.consumer_transaction:
@@ -182,11 +189,11 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, AmqpConn
         have_all_answered = self._loop.run_down(
             lambda: sum(lane.unanswered for lane in lanes if not lane.is_lost), DETACH_SECONDS
         )
-        self._ring_if_more()
+        self._wake_if_more()
         # What was on its way to be acknowledged is still in its queue.
         return have_all_answered or self._amqp.ack == "manual"
 
-    def _before_goodbye(self) -> None:
+    def _before_close(self) -> None:
         self.hold(())
         # A commit may be under way, and the rest can only be acknowledged behind it.
         self._await_commits()

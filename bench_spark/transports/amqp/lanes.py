@@ -10,13 +10,12 @@ from typing import Any
 from bench_spark.config.protocols import Amqp
 from bench_spark.core.clock import NowNs
 from bench_spark.transports.amqp.connection import Access, AmqpConnection, AmqpProtocol
-from bench_spark.transports.amqp.frames import Framing
-from bench_spark.transports.amqp.parsing import Parser
+from bench_spark.transports.amqp.frames import Framing, Parser
 from bench_spark.transports.base import Lane
-from bench_spark.transports.sockets.arrivals import MOST_BYTES
-from bench_spark.transports.sockets.gathering import Gathering
+from bench_spark.transports.sockets.connection import Gathering
 from bench_spark.transports.sockets.lanes import Lanes, OpenLane
 from bench_spark.transports.sockets.reopening import ReopeningRule
+from bench_spark.transports.sockets.rows import MOST_BYTES
 
 
 @dataclass(frozen=True)

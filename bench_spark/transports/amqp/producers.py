@@ -10,15 +10,13 @@ import pika.spec
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms
 from bench_spark.transports.amqp.connection import AmqpConnection
-from bench_spark.transports.amqp.frames import Framing, method_frame
-from bench_spark.transports.amqp.key_choice import key_choice
+from bench_spark.transports.amqp.frames import Framing, Parser, method_frame
 from bench_spark.transports.amqp.lanes import AmqpLane, AmqpLanes, LaneTerms
-from bench_spark.transports.amqp.parsing import Parser
-from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
+from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames, key_choice
 from bench_spark.transports.base import Destination, Signal, SignalKind
 from bench_spark.transports.batches import Batch, Outcomes
-from bench_spark.transports.sockets.arrivals import OutcomeRows
-from bench_spark.transports.sockets.sending import SendingLanes
+from bench_spark.transports.sockets.lanes import SendingLanes
+from bench_spark.transports.sockets.rows import OutcomeRows
 
 RELEASE_PERIOD_NS = 10_000_000
 """How often to look for nacks whose returns are overdue: not at every turn of a thousand lanes."""
@@ -134,7 +132,7 @@ class AmqpProducers(AmqpLanes, SendingLanes[AmqpLane, AmqpConnection, AmqpConnec
             for confirms in self._confirms.values():
                 confirms.release(now_ns)
         settled = self._outcomes.take()
-        self._ring_if_more()
+        self._wake_if_more()
         return settled
 
     def _has_news(self) -> bool:

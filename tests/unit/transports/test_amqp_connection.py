@@ -24,15 +24,15 @@ from bench_spark.transports.amqp.deliveries import ConsumerTags, Deliveries
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
     Framing,
+    Parser,
     body_frame,
     header_frame,
     method_frame,
 )
-from bench_spark.transports.amqp.parsing import Parser
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.batches import HEAD_ONLY
-from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.loop import Loop
+from bench_spark.transports.sockets.rows import Arrivals
 
 FRAME_MAX = 4096
 FRAMING = Framing(1, FRAME_MAX)
