@@ -31,7 +31,7 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True)
 class Trial:
-    """What is known of a run at one moment."""
+    """State of a run at one moment."""
 
     run_id: str
     scenario: str
@@ -51,7 +51,7 @@ class Trial:
 
 
 def exposition(trial: Trial | None) -> str:
-    """All metrics; before the first run and after the last only that nothing runs."""
+    """All metrics; outside of runs only that nothing runs."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Metrics(trial))
     return generate_latest(registry).decode()
@@ -129,7 +129,7 @@ class Exporter:
 
 
 class ExportingDisplay(Steps):
-    """Hands everything on to `display`, and keeps what the exporter tells."""
+    """Forwards to `display`, and keeps the state that the exporter serves."""
 
     def __init__(self, display: Steps, exporter: Exporter, broker: str) -> None:
         self._display = display
