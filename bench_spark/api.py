@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
@@ -25,7 +24,7 @@ from bench_spark.config import loader
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.errors import EXIT_INTERRUPTED, EXIT_VALID, ConfigurationError
-from bench_spark.report.live import Quiet, display_for
+from bench_spark.report.live import display_for, silent_display
 from bench_spark.store.arrow import SCHEMAS
 from bench_spark.store.delta import Store
 
@@ -134,7 +133,7 @@ def run(
     asked = asked_of(loaded, named, [*map(_given, ingress)], [*map(_given, egress)])
     chosen_id = choose_run_id(run_id, asked.scenario, asked.ends)
     place = default_store() if store is None else os.fspath(store)
-    display = Quiet(sys.stderr) if progress is None else display_for(progress, live)
+    display = silent_display() if progress is None else display_for(progress, live)
     try:
         with launched(asked, chosen_id, place, master, display) as launch:
             summary = carried_out(launch, asked, display, live)

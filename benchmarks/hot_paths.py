@@ -83,14 +83,18 @@ def _open(effort: Effort, directory: Path) -> Iterator[Opened]:
             for batch in BATCHES
         ),
         *((carry_records, batch) for batch in (25, 512)),
-        (record_both_ends, RECORDED_BATCH),
+        *((record_both_ends, batch) for batch in (1, RECORDED_BATCH)),
         (record_latencies, RECORDED_BATCH),
         (record_by_hdrhistogram, RECORDED_BATCH),
     ]
     turns: dict[str, Turn] = {
         _named(path, batch): partial(_turn, path, batch) for path, batch in paths
     }
-    bars = [Bar(COST, _named(record_latencies, RECORDED_BATCH), at_most=30)]
+    bars = [
+        Bar(COST, _named(record_latencies, RECORDED_BATCH), at_most=30),
+        Bar(COST, _named(record_both_ends, RECORDED_BATCH), at_most=30),
+        Bar(COST, _named(record_both_ends, 1), at_most=2_000),
+    ]
     brief = replace(
         effort,
         warmup_seconds=LOOPBACK_WARMUP_SECONDS,

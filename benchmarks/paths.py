@@ -141,14 +141,15 @@ def settle_confirms(batch: int) -> AbstractContextManager[Work]:
     outcomes = OutcomeRows()
     confirms = Confirms(0, FRAMING, ConfirmTerms(10**6, may_return=False), outcomes)
     parser = Parser(FRAMING, confirms, lambda method: None)
-    acks, heads = AckFrames(CHANNEL, multiple=False), empty_envelopes(MESSAGES_AHEAD)
+    ahead = -(-MESSAGES_AHEAD // batch) * batch
+    acks, heads = AckFrames(CHANNEL, multiple=False), empty_envelopes(ahead)
     one_read = len(acks.of(np.zeros(batch, np.uint64)))
     buffer, first, stream, at = ReadBuffer(one_read), 1, memoryview(b""), 0
 
     def settle() -> None:
         nonlocal first, stream, at
         if at == len(stream):  # what a broker would send next, made for many calls at once
-            tags = np.arange(first, first + MESSAGES_AHEAD, dtype=np.uint64)
+            tags = np.arange(first, first + ahead, dtype=np.uint64)
             stream, at = acks.of(tags), 0
             first += len(tags)
             confirms.sent(heads, ENVELOPE_BYTES)

@@ -1,7 +1,8 @@
 """What runs in an executor: one agent for each assignment of a plan.
 
 agent.py           the steps of a run, in time with all other agents
-endpoints.py       brokers opened, several of them as one transport, the lanes and what they serve
+endpoints.py       brokers opened, several of them as one transport
+job.py             what is to be done, the open lanes and what they serve
 instruments.py     recorder, sampler and tracer, as the scenario asks for them
 link.py, protocol.py
                    the way to the driver
@@ -20,7 +21,7 @@ What it decides by, pure:
 timeline.py        phases and ticks
 pacing.py          when messages are due
 flow.py            which producer sends next: at a rate, at most, in windows, by requests
-payload.py         bodies and their sizes
+payload.py         bodies: envelope and padding, and their sizes
 
 What is measured:
 

@@ -31,7 +31,7 @@ from bench_spark.agent.timeline import PRODUCER
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES, TIMESTAMP_BYTES
 from bench_spark.core.hdr import record_value_ns
-from bench_spark.core.kernels import kernel
+from bench_spark.core.kernels import inlined, kernel
 from bench_spark.core.sequences import (
     DUPLICATE,
     NEW,
@@ -160,19 +160,19 @@ INSERT_KIND = Kind(PRODUCER, (), ("insert_duration",))
 # -- received --------------------------------------------------------------------------------------
 
 
-@kernel
+@inlined
 def signed(number: int) -> int:
     """A 64-bit number of an envelope, read as one with a sign."""
     return int(np.uint64(number).view(np.int64))
 
 
-@kernel
+@inlined
 def can_be_sent_at(sent_ns: int, received_ns: int) -> bool:
     """Whether a message can have been sent at this moment, whoever sent it."""
     return EARLIEST_SENT_NS <= sent_ns <= received_ns + FURTHEST_AHEAD_NS
 
 
-@kernel
+@inlined
 def due_ns_of(run: Any, party: Any, sequence: int) -> int:
     """When a producer's message is due, or NO_SCHEDULE, BEYOND_STRETCH or NOT_DUE."""
     if not party["is_scheduled"]:
@@ -190,7 +190,7 @@ def due_ns_of(run: Any, party: Any, sequence: int) -> int:
     return int(run["start_ns"]) + int(after_ns)
 
 
-@kernel
+@inlined
 def can_be_due_at(run: Any, due_ns: int, sent_ns: int, intended_ns: int, received_ns: int) -> bool:
     """Whether an envelope of the run can say the truth about when it was sent and due.
 
@@ -210,7 +210,7 @@ def can_be_due_at(run: Any, due_ns: int, sent_ns: int, intended_ns: int, receive
     return bool(in_time and intended_ns >= start_ns)
 
 
-@kernel
+@inlined
 def is_not_sent_yet(
     run: Any, parties: Rows, party: Any, sequence: int, due_ns: int, received_ns: int
 ) -> bool:
@@ -232,7 +232,7 @@ def is_not_sent_yet(
     return not start_ns <= due_ns <= received_ns + CLOCKS_APART_NS
 
 
-@kernel
+@inlined
 def class_of(run: Any, parties: Rows, row: Any) -> int:
     """The counter of a received message: RECEIVED if it is ours; BEYOND_STRETCH if its schedule
     must be looked up first."""
@@ -262,7 +262,7 @@ def class_of(run: Any, parties: Rows, row: Any) -> int:
     return RECEIVED
 
 
-@kernel
+@inlined
 def is_of_measured_phase(run: Any, parties: Rows, row: Any, is_ours: bool) -> int:
     """Whether a received message counts to the measured phase: by the moment at which it was due,
     or by its number, or else by that at which it arrived."""
@@ -277,7 +277,7 @@ def is_of_measured_phase(run: Any, parties: Rows, row: Any, is_ours: bool) -> in
     return int(row["received_ns"] >= run["measured_from_ns"])
 
 
-@kernel
+@inlined
 def stop(run: Any, why: int, at_ns: int, is_measured: int, destination: int) -> None:
     """Note why a kernel stops, and the interval of the message that it stops at."""
     run["stopped_by"] = why
@@ -286,7 +286,7 @@ def stop(run: Any, why: int, at_ns: int, is_measured: int, destination: int) -> 
     run["destination"] = destination
 
 
-@kernel
+@inlined
 def record_times(run: Any, row: Any, latency: I64, delivery_latency: I64) -> None:
     """Record the latencies of a message of ours that came for the first time."""
     sent_ns, received_ns = signed(row["head"]["sent_ns"]), row["received_ns"]
@@ -433,7 +433,7 @@ def find_possible_times(
 # -- sent ------------------------------------------------------------------------------------------
 
 
-@kernel
+@inlined
 def is_measured_by(interval: I64, head: Any) -> int:
     """Whether a message that was sent here belongs to the measured phase."""
     sent_ns, intended_ns = signed(head["sent_ns"]), signed(head["intended_ns"])

@@ -17,7 +17,7 @@ import numpy as np
 from bench_spark.agent.protocol import EventRow
 from bench_spark.agent.timeline import MEASURE, WARMUP, Timeline
 from bench_spark.core.hdr import Histogram, HistogramShape, record_value_ns
-from bench_spark.core.kernels import kernel
+from bench_spark.core.kernels import inlined, kernel
 from bench_spark.transports.batches import I64
 
 # The first words of an interval.
@@ -42,7 +42,7 @@ ANY_DESTINATION = -1
 _EARLIEST_NS = -(1 << 62)
 
 
-@kernel
+@inlined
 def belongs(interval: I64, at_ns: int, is_measured: int, destination: int) -> bool:
     """Whether a message of this moment, phase and destination is recorded here."""
     return bool(

@@ -93,7 +93,6 @@ class LoadLoop:
         self._stopping = False
         self._is_draining = False
         self._drained = False
-        self.turns = 0
         self._last_turn_ns = job.timeline.start_ns
         self.stalls: list[tuple[int, int]] = []
         """From when until when this loop did not run."""
@@ -271,7 +270,6 @@ class LoadLoop:
         if now - self._last_turn_ns > STALL_NS:
             self.stalls.append((self._last_turn_ns, now))
         self._last_turn_ns = now
-        self.turns += 1
         is_housekeeping_due = now >= self._next_housekeeping_ns
         has_arrivals = consumer.descriptor in ready or now >= consumer.wake_ns
         if (has_arrivals or is_housekeeping_due) and self._is_attached:

@@ -2,7 +2,7 @@
 the clock and does the waiting.
 
 Row g of a recorded data set is due `due_ns[g]` after the first; after the last the recording begins
-again, one lap later. Rows are dealt to the producers of the whole run in turn, and an agent's
+again, one lap later. Rows go to the producers of the whole run in turn, and an agent's
 stream consists of the rows of its own producers.
 
 On a schedule the due time follows from who sent a message and from its number: so an agent knows it
@@ -29,7 +29,7 @@ from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.data.records import DUE, RowFacts
 from bench_spark.data.scanning import mapped
 
-BATCH_NS = 500_000
+BATCH_NS = 750_000
 """Longest stretch of schedule sent in one go: the resolution of the intended send times."""
 
 OWED_WAIT_NS = 20_000_000

@@ -63,6 +63,7 @@ COMMANDS = {
         "Show, and with --delete remove, what killed runs have left in a broker.",
     ),
     "metrics": ("results:metrics", "Rolling metrics of stored runs."),
+    "tables": ("tables:app", "The store's tables by name, in a catalog."),
     "suite": ("suite:app", "Grids of trials around a scenario."),
     "broker": ("broker:app", "Real brokers on this machine, for trying things out."),
     "import": ("importing:app", "Scenarios from the command lines and files of other tools."),
@@ -141,6 +142,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "metrics": ("metrics rebuild RUN",),
     "metrics rebuild": ("metrics rebuild RUN",),
+    "tables": ("tables register --schema main.bench --store s3://bucket/bench",),
+    "tables register": ("tables register --schema main.bench --store s3://bucket/bench",),
     "suite": (
         "suite list",
         "suite plan rabbitmq-latency-rate --quick",
@@ -203,6 +206,9 @@ class _Commands(dict[str, Any]):
 
     def items(self) -> Any:
         return [(name, self[name]) for name in self]
+
+    def values(self) -> Any:
+        return [self[name] for name in self]
 
     def _load(self, name: str) -> TyperCommand | TyperGroup:
         module, _, attribute = COMMANDS[name][0].partition(":")

@@ -22,7 +22,7 @@ from bench_spark.plan import make_plan
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.charts import Spec
 from bench_spark.report.formatting import seconds
-from bench_spark.report.live import Quiet, Steps, display_for_trials
+from bench_spark.report.live import Steps, display_for_trials, silent_display
 from bench_spark.results.rows import TrialOf
 from bench_spark.suites.window import TrialRun, TrialTime, estimate
 
@@ -153,7 +153,7 @@ def search_trials(
     """A session, a store and an engine for the trials of one search."""
     search_id = choose_run_id(None, asked.scenario, asked.ends)
     with launched(asked, search_id, store, master, display, is_run=False) as launch:
-        of_trials = Quiet(sys.stderr) if quiet else display_for_trials(sys.stderr)
+        of_trials = silent_display() if quiet else display_for_trials(sys.stderr)
         trials = SearchTrials(launch, asked, search_id, display, of_trials)
         try:
             yield trials

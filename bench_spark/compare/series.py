@@ -1,4 +1,4 @@
-"""What is compared: metrics by name, and a run cut into intervals that a bootstrap draws from.
+"""Metrics by name, and the intervals of a run that the bootstrap draws from.
 
 An interval is a second of the run, or several where it has more of them than are needed.
 """
@@ -54,7 +54,7 @@ COUNTED = (
     Metric("lost", "count"),
     Metric("duplicates", "count"),
 )
-"""Counted message by message: there is nothing to be unsure of."""
+"""Exact counts, which have no interval."""
 BROKER = (
     Metric("broker_cpu", "cpu_share"),
     Metric("broker_written", "bytes_per_second"),

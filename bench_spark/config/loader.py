@@ -53,15 +53,9 @@ class Override:
 def parse_overrides(
     model: type[Section], texts: Sequence[str]
 ) -> tuple[list[Override], list[Problem]]:
-    overrides: list[Override] = []
-    problems: list[Problem] = []
-    for text in texts:
-        parsed = _parse(model, text)
-        if isinstance(parsed, Override):
-            overrides.append(parsed)
-        else:
-            problems.append(parsed)
-    return overrides, problems
+    parsed = [_parse(model, text) for text in texts]
+    overrides = [one for one in parsed if isinstance(one, Override)]
+    return overrides, [one for one in parsed if isinstance(one, Problem)]
 
 
 def apply_overrides(document: dict[str, Any], overrides: Sequence[Override]) -> None:

@@ -380,9 +380,11 @@ def unknown_key(
             "passwords are not taken from here; name the environment variable that holds it in "
             "password_env, or its file in password_file"
         )
+    whole = [key.dotted for key in all_keys(model) if "N" not in key.path]
     guess = (
         completion(name, siblings)
         or _elsewhere(model, path, last or name, completion)
+        or completion(".".join((*path, name)), whole)
         or _similar(name, siblings)
         or _elsewhere(model, path, last or name, _similar)
     )

@@ -248,7 +248,10 @@ def _plain(value: Value) -> str:
 def combinations(groups: Sequence[Sequence[Axis]]) -> list[tuple[tuple[Axis, Point], ...]]:
     """Every combination of the groups' places, the last group varying fastest."""
     rows = [
-        [tuple(zip(group, points, strict=True)) for points in zip(*_points(group), strict=True)]
+        [
+            tuple(zip(group, points, strict=True))
+            for points in zip(*(axis.points for axis in group), strict=True)
+        ]
         for group in groups
     ]
     return [tuple(itertools.chain(*row)) for row in itertools.product(*rows)]
@@ -261,18 +264,9 @@ def parameters_of(combination: Sequence[tuple[Axis, Point]]) -> Mapping[str, Val
     return named
 
 
-def _points(group: Sequence[Axis]) -> list[tuple[Point, ...]]:
-    return [axis.points for axis in group]
-
-
 def _search_word(parameters: Mapping[str, Value]) -> Literal["max", "sustained"] | None:
-    match parameters.get(RATE):
-        case "max":
-            return "max"
-        case "sustained":
-            return "sustained"
-        case _:
-            return None
+    words: dict[Value, Literal["max", "sustained"]] = {"max": "max", "sustained": "sustained"}
+    return words.get(parameters.get(RATE))
 
 
 def _found_from(cell: Cell, repetition: int) -> str | None:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from hdrh.histogram import HdrHistogram
 
-from bench_spark.core.kernels import kernel
+from bench_spark.core.kernels import inlined, kernel
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -117,16 +117,14 @@ HISTOGRAM_HEADER = 8
 _SUM_STEP = 1 << 62
 
 
-@kernel
+@inlined
 def bucket_of(value_us: int) -> int:
     """The bucket of a value that is not negative."""
-    if value_us < _HALF:
-        return value_us
     bits = np.float64(value_us).view(np.int64)
-    return int(bits >> _FRACTION_SHIFT) - _DOUBLE_BIAS
+    return max(int(bits >> _FRACTION_SHIFT) - _DOUBLE_BIAS, min(value_us, _HALF - 1))
 
 
-@kernel
+@inlined
 def add_to_sum(words: I64, value_us: int) -> None:
     """Add to a sum of two words."""
     words[_SUM] += value_us
@@ -135,7 +133,7 @@ def add_to_sum(words: I64, value_us: int) -> None:
         words[_SUM_CARRY] += 1
 
 
-@kernel
+@inlined
 def record_value_ns(words: I64, value_ns: int, times: int) -> None:
     """Record a duration so many times in the histogram that begins with these words."""
     value_us = value_ns // 1000

@@ -33,7 +33,7 @@ ROOMS = ("core", "agent", "transports")
 """Packages that may have kernels."""
 GENERIC_CPU = "generic"
 
-_MARKS = (b"\n@kernel", b"\n@warm_up")
+_MARKS = (b"\n@kernel", b"\n@inlined", b"\n@warm_up")
 _DIGEST_BYTES = 32
 _CONSTANTS = (int, float, str, bytes, tuple, np.generic, np.dtype)
 

@@ -49,8 +49,14 @@ def kernel_without_lock(function: FunctionT) -> FunctionT:
     return _compiled(function, nogil=True)
 
 
-def _compiled(function: FunctionT, nogil: bool) -> FunctionT:
-    compiled = njit(nogil=nogil)(function)
+def inlined(function: FunctionT) -> FunctionT:
+    """A part of kernels that is compiled into each of them: a call would pass on every array in
+    eight words, which costs more than what most such parts do."""
+    return _compiled(function, nogil=False, forceinline=True)
+
+
+def _compiled(function: FunctionT, **options: bool) -> FunctionT:
+    compiled = njit(**options)(function)
     if are_compiled():
         compiled._cache = KernelFiles(function)
         KERNELS.append(compiled)

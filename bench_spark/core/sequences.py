@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.core.kernels import kernel
+from bench_spark.core.kernels import inlined, kernel
 from bench_spark.errors import RunError
 
 I64 = npt.NDArray[np.int64]
@@ -77,14 +77,14 @@ NO_ROOM = 3
 """Nothing was added: `SequenceSets.make_room`, and try again."""
 
 
-@kernel
+@inlined
 def slot_of(key: int, slots: int) -> int:
     """Where the search for a page begins."""
     mixed = (key & 0x7FFFFFFF) * 0x9E3779B1 ^ (key >> 31) * 0x85EBCA6B
     return (mixed ^ mixed >> 32) & (slots - 1)
 
 
-@kernel
+@inlined
 def find_page(memory: I64, key: int) -> int:
     """The first word of this page, or of the empty slot where it belongs."""
     slots = memory[_SLOTS]
@@ -92,12 +92,13 @@ def find_page(memory: I64, key: int) -> int:
     slot = slot_of(key, slots)
     while True:
         at = base + slot * _WORDS
-        if memory[at] == key + 1 or memory[at] == 0:
+        found = memory[at]
+        if found == key + 1 or found == 0:
             return int(at)
         slot = (slot + 1) & (slots - 1)
 
 
-@kernel
+@inlined
 def has_room(memory: I64) -> bool:
     """Whether two more pages fit, and the key of one that fills up."""
     is_sparse = 4 * (memory[_USED] + 2) <= 3 * memory[_SLOTS]
@@ -155,7 +156,7 @@ def complete_page(memory: I64, at: int) -> None:
     memory[at + _FILLED] += 1
 
 
-@kernel
+@inlined
 def add_sequence(memory: I64, group: int, sequence: int) -> int:
     """Add one number; tells NEW, DUPLICATE, OUT_OF_ORDER or NO_ROOM."""
     key = group << _PAGE_INDEX_BITS | sequence >> PAGE_BITS
@@ -167,16 +168,19 @@ def add_sequence(memory: I64, group: int, sequence: int) -> int:
             return NO_ROOM
         memory[at] = key + 1
         memory[_USED] += 1
-    word = at + _BITS + ((sequence & (PAGE_NUMBERS - 1)) >> 6)
-    if memory[word] >> (sequence & 63) & 1:
+    page = memory[at : at + _WORDS]
+    word = _BITS + ((sequence & (PAGE_NUMBERS - 1)) >> 6)
+    bits, bit = page[word], np.int64(1) << (sequence & 63)
+    if bits & bit:
         return DUPLICATE
-    if memory[at + _FILLED] == PAGE_NUMBERS - 1 and not has_room(memory):
+    filled = page[_FILLED] + 1
+    if filled == PAGE_NUMBERS and not has_room(memory):
         return NO_ROOM
-    memory[word] |= np.int64(1) << (sequence & 63)
-    memory[at + _FILLED] += 1
-    memory[at + _CHANGED] = 1
+    page[word] = bits | bit
+    page[_FILLED] = filled
+    page[_CHANGED] = 1
     memory[_VERSION] += 1
-    if memory[at + _FILLED] == PAGE_NUMBERS:
+    if filled == PAGE_NUMBERS:
         complete_page(memory, at)
     if sequence < memory[_HIGHEST + group]:
         return OUT_OF_ORDER

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench_spark.monitor.http_client import MOST_BYTES
 from bench_spark.monitor.procfs import PROC, count_open_files, parse_net_dev
 from bench_spark.monitor.reading import COUNTERS, GAUGES, Reading, Unreadable
+from bench_spark.transports.direct_http import MOST_BYTES
 
 ROOT = Path("/sys/fs/cgroup")
 

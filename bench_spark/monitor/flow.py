@@ -14,7 +14,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from bench_spark.config.broker import Broker, Credentials
-from bench_spark.monitor.http_client import HttpSource
+from bench_spark.monitor.endpoint import Endpoint
 from bench_spark.monitor.reading import Reading, Unreadable
 
 PERMANENT_SHARE = 0.95
@@ -71,7 +71,7 @@ def flow_values(
 
 
 class FlowSampler:
-    def __init__(self, source: HttpSource, connection_name: str) -> None:
+    def __init__(self, source: Endpoint, connection_name: str) -> None:
         self._source = source
         self._connection_name = connection_name
 
@@ -102,5 +102,5 @@ def flow_sampler(
     if credentials.username is not None and credentials.password is not None:
         login = (credentials.username, credentials.password.get_secret_value())
     tls = broker.tls if urlsplit(broker.management_uri).scheme == "https" else None
-    source = HttpSource(broker.management_uri, timeout_seconds, login=login, tls=tls)
+    source = Endpoint(broker.management_uri, timeout_seconds, login=login, tls=tls)
     return FlowSampler(source, f"bench-spark {run_id}")

@@ -1,4 +1,4 @@
-"""Metrics of others, in Prometheus' text format: parsed, chosen and added up."""
+"""Metrics of others, in Prometheus' text format: chosen and added up."""
 
 from __future__ import annotations
 
@@ -6,54 +6,31 @@ import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
 from bench_spark.config.broker import LABEL, METRIC
-from bench_spark.monitor.http_client import HttpSource
+from bench_spark.monitor.endpoint import Endpoint
 from bench_spark.monitor.reading import Reading
-
-_SAMPLE = re.compile(
-    r"(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)"
-    r"(?:\{(?P<labels>(?:[^\"}]|\"(?:[^\"\\]|\\.)*\")*)\})?"
-    r"[ \t]+(?P<value>\S+)(?:[ \t]+-?[0-9]+)?[ \t]*"
-)
-_LABEL = re.compile(r'(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*"(?P<value>(?:[^"\\]|\\.)*)"')
-_ESCAPED = re.compile(r"\\(.)")
-
-
-@dataclass(frozen=True)
-class Sample:
-    name: str
-    labels: Mapping[str, str]
-    value: float
 
 
 def parse_text(text: str, wanted: frozenset[str] | None = None) -> Iterator[Sample]:
-    """The samples of a text; lines that are none (comments, exemplars' remains) are passed over.
+    """The samples of a text; lines that are none are passed over, as are comments.
 
-    `wanted` spares the work for all other metrics: exporters tell thousands.
+    `wanted` spares the work for all other metrics: exporters have thousands. Line by line, so that
+    one that cannot be read costs no other.
     """
     for line in text.split("\n"):  # other separators may stand in a label's value
         if not line or line[0] == "#":
             continue
         if wanted is not None and re.split(r"[{ \t]", line, maxsplit=1)[0] not in wanted:
             continue
-        match = _SAMPLE.match(line)
-        if match is None:
-            continue
-        try:
-            value = float(match["value"])  # Go writes NaN and +Inf as Python reads them
-        except ValueError:
-            continue
-        yield Sample(match["name"], _labels(match["labels"] or ""), value)
-
-
-def _labels(text: str) -> dict[str, str]:
-    return {found["name"]: _unescaped(found["value"]) for found in _LABEL.finditer(text)}
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], text)
+        with suppress(ValueError, IndexError, KeyError):
+            for family in text_string_to_metric_families(line):
+                yield from family.samples
 
 
 @dataclass(frozen=True)
@@ -96,12 +73,12 @@ def chosen_values(
 
 
 class PrometheusSampler:
-    def __init__(self, source: HttpSource, metrics: Sequence[str]) -> None:
+    def __init__(self, source: Endpoint, metrics: Sequence[str]) -> None:
         self._source = source
         self._selectors = [Selector.parse(text) for text in metrics]
 
     def read(self) -> Reading:
-        body = self._source.get(headers={"Accept": "text/plain;version=0.0.4"})
+        body = self._source.get(accept="text/plain;version=0.0.4")
         values, missing = chosen_values(body.decode("utf-8", "replace"), self._selectors)
         return Reading(
             at_ns=time.monotonic_ns(),

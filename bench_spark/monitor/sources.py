@@ -15,8 +15,8 @@ from bench_spark.config.broker import (
 from bench_spark.errors import ConfigurationError
 from bench_spark.monitor.command import CommandSampler
 from bench_spark.monitor.containers import CgroupSampler, DockerSampler
+from bench_spark.monitor.endpoint import Endpoint
 from bench_spark.monitor.flow import flow_sampler
-from bench_spark.monitor.http_client import HttpSource
 from bench_spark.monitor.procfs import FindRoots, Processes, ProcessSampler, matching, one_process
 from bench_spark.monitor.prometheus import PrometheusSampler
 from bench_spark.monitor.reading import Reading, Sampler, Unreadable
@@ -54,7 +54,7 @@ def make_sampler(source: ResourceSource, broker: Broker | None = None) -> Sample
     if source.docker is not None:
         return DockerSampler(source.docker, source.docker_socket, source.timeout_seconds)
     if source.prometheus is not None:
-        http = HttpSource(source.prometheus, source.timeout_seconds, bearer_token=source.token())
+        http = Endpoint(source.prometheus, source.timeout_seconds, bearer_token=source.token())
         return PrometheusSampler(http, source.metrics)
     if source.command:
         return CommandSampler(_command(source.command, broker), source.timeout_seconds)

@@ -131,6 +131,7 @@ HEIGHT = 220
 Y_AXIS_WIDTH = 66
 """The same in all charts: their time axes are to lie under each other."""
 MOST_LOG_TICKS = 8
+SMALLEST_DRAWN = 1e-9
 
 UNITS: Mapping[Kind, str] = {
     "duration": "",
@@ -318,12 +319,16 @@ def y_axis(values: Iterable[float | None], kind: Kind) -> tuple[list[float], lis
 
 
 def number_axis(values: Sequence[float]) -> tuple[list[float], list[float]]:
-    high = max([0.0, *values]) or 1.0
+    """From 0, or a little below where a value is there, to a round number above the values."""
+    high = max(values, default=0.0)
+    if high < SMALLEST_DRAWN:
+        high = 1.0
     power = 10.0 ** math.floor(math.log10(high / 5))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= high / 5)
+    step = next(factor * power for factor in (1, 2, 5, 10, 20) if factor * power >= high / 5)
     steps = math.ceil(high * 1.02 / step)
-    low = -0.02 * steps * step if 0 in values else 0.0
-    return [low, steps * step], [float(f"{place * step:.6g}") for place in range(steps + 1)]
+    top = steps * step
+    low = -0.02 * top if any(value < 0.005 * top for value in values) else 0.0
+    return [low, top], [float(f"{place * step:.6g}") for place in range(steps + 1)]
 
 
 def log_axis(values: Sequence[float]) -> tuple[list[float], list[float]]:

@@ -69,24 +69,17 @@ _TYPES = {name: pa.float64() if name in _ESTIMATES else pa.string() for name in 
 
 
 class _Comparison(Report):
-    def __init__(self, document: Document) -> None:
-        self._document = document
-
-    @property
-    def document(self) -> Document:
-        return self._document
-
     @property
     def sheet(self) -> Sheet:
         rows = [
             _row(comparison, entry)
-            for comparison in self._document["comparisons"]
+            for comparison in self.document["comparisons"]
             for entry in comparison["metrics"]
         ]
         return Sheet(COLUMNS, rows, _TYPES)
 
     def _page(self, sections: Sequence[Section], drawn: Charts) -> Page:
-        document, status, gates = self._document, None, []
+        document, status, gates = self.document, None, []
         if document["gates"]:
             is_good = document["passed"]
             text = "gates passed" if is_good else "gate missed"
@@ -99,13 +92,13 @@ class ComparisonReport(_Comparison):
     """Of runs."""
 
     def write_terminal(self, writer: TextIO) -> None:
-        write_comparison(self._document, writer)
+        write_comparison(self.document, writer)
 
     def page(self) -> Page:
         drawn = Charts()
         sections = [
             Section(f"comparison-{number}", title_of(one), list(_comparison(one, drawn)))
-            for number, one in enumerate(self._document["comparisons"], start=1)
+            for number, one in enumerate(self.document["comparisons"], start=1)
         ]
         return self._page(sections, drawn)
 
@@ -114,10 +107,10 @@ class SuiteComparisonReport(_Comparison):
     """Of suites, combination by combination."""
 
     def write_terminal(self, writer: TextIO) -> None:
-        write_suite_comparison(self._document, writer)
+        write_suite_comparison(self.document, writer)
 
     def page(self) -> Page:
-        document = self._document
+        document = self.document
         headings, rows = ratios_of(document)
         folded = [
             Details(title_of(one), [_metrics(one), Bullets(list(notes_of(one)))])

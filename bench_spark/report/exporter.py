@@ -10,6 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
 from bench_spark.agent.timeline import Timeline
 from bench_spark.plan import Plan
 from bench_spark.report.live import Steps, Window, progress_of
@@ -27,7 +31,7 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True)
 class Trial:
-    """What is known of a run at one moment."""
+    """State of a run at one moment."""
 
     run_id: str
     scenario: str
@@ -47,66 +51,61 @@ class Trial:
 
 
 def exposition(trial: Trial | None) -> str:
-    """All metrics; before the first run and after the last only that nothing runs."""
-    lines = [
-        *_metric("running", "gauge", "Whether a trial runs now.", [({}, int(trial is not None))])
-    ]
-    if trial is not None:
-        lines += _trial_lines(trial)
-    return "\n".join(lines) + "\n"
+    """All metrics; outside of runs only that nothing runs."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Metrics(trial))
+    return generate_latest(registry).decode()
 
 
-def _trial_lines(trial: Trial) -> Iterator[str]:
-    labels = trial.labels
-    yield from _metric(
-        "phase",
-        "gauge",
-        "1 for the phase that the trial is in.",
-        [({**labels, "phase": trial.phase}, 1)],
-    )
-    for total, name, meaning in (
-        ("sent", "messages_sent_total", "Messages sent since the start, warm-up included."),
-        ("received_once", "messages_received_total", "Messages received, each counted once."),
-    ):
-        if total in trial.totals:
-            yield from _metric(name, "counter", meaning, [(labels, trial.totals[total])])
-    window = trial.window
-    if window is None:
-        return
-    for name, value in (
-        ("sent_per_second", window.sent_per_second),
-        ("received_per_second", window.received_per_second),
-    ):
-        yield from _metric(name, "gauge", "Rate over the newest 10 s window.", [(labels, value)])
-    yield from _metric(
-        "duration_seconds",
-        "gauge",
-        "Percentiles of each measure over the newest 10 s window.",
-        [
-            (
-                {**labels, "measure": measure, "quantile": f"{percentile / 100:g}"},
-                found[name] / _MICROSECONDS,
-            )
-            for measure, found in window.measures.items()
-            for name, percentile in PERCENTILES
-            if found.get(name) is not None
-        ],
-    )
+class _Metrics(Collector):
+    """The metrics of one moment."""
+
+    def __init__(self, trial: Trial | None) -> None:
+        self._trial = trial
+
+    def collect(self) -> Iterator[Metric]:
+        trial = self._trial
+        yield _gauge("running", "Whether a trial runs now.", [({}, int(trial is not None))])
+        if trial is None:
+            return
+        labels, window = trial.labels, trial.window
+        phase = {**labels, "phase": trial.phase}
+        yield _gauge("phase", "1 for the phase that the trial is in.", [(phase, 1)])
+        for total, name, meaning in (
+            ("sent", "messages_sent", "Messages sent since the start, warm-up included."),
+            ("received_once", "messages_received", "Messages received, each counted once."),
+        ):
+            if total in trial.totals:
+                counter = CounterMetricFamily(f"{PREFIX}_{name}", meaning, labels=list(labels))
+                counter.add_metric(list(labels.values()), trial.totals[total])
+                yield counter
+        if window is None:
+            return
+        for name, value in (
+            ("sent_per_second", window.sent_per_second),
+            ("received_per_second", window.received_per_second),
+        ):
+            yield _gauge(name, "Rate over the newest 10 s window.", [(labels, value)])
+        yield _gauge(
+            "duration_seconds",
+            "Percentiles of each measure over the newest 10 s window.",
+            [
+                (
+                    {**labels, "measure": measure, "quantile": f"{percentile / 100:g}"},
+                    found[name] / _MICROSECONDS,
+                )
+                for measure, found in window.measures.items()
+                for name, percentile in PERCENTILES
+                if found.get(name) is not None
+            ],
+        )
 
 
-def _metric(
-    name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, float]]
-) -> Iterator[str]:
-    yield f"# HELP {PREFIX}_{name} {meaning}"
-    yield f"# TYPE {PREFIX}_{name} {kind}"
+def _gauge(name: str, meaning: str, samples: Iterable[tuple[Labels, float]]) -> GaugeMetricFamily:
+    gauge = GaugeMetricFamily(f"{PREFIX}_{name}", meaning)
     for labels, value in samples:
-        inside = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
-        yield f"{PREFIX}_{name}{{{inside}}} {value}" if inside else f"{PREFIX}_{name} {value}"
-
-
-def escaped(text: str) -> str:
-    """A label's value: backslash, quote and newline are the three that the format escapes."""
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        gauge.add_sample(gauge.name, dict(labels), value)
+    return gauge
 
 
 class Exporter:
@@ -130,7 +129,7 @@ class Exporter:
 
 
 class ExportingDisplay(Steps):
-    """Hands everything on to `display`, and keeps what the exporter tells."""
+    """Forwards to `display`, and keeps the state that the exporter serves."""
 
     def __init__(self, display: Steps, exporter: Exporter, broker: str) -> None:
         self._display = display

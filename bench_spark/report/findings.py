@@ -6,25 +6,24 @@ import json
 from collections.abc import Sequence
 from typing import TextIO
 
-from bench_spark.doctor.finding import Finding, Level
-from bench_spark.report.formatting import COLOURS, coloured, has_colours, one_line
+from rich.text import Text
 
-_COLOUR_OF = {
-    Level.OK: COLOURS["green"],
-    Level.WARNING: COLOURS["yellow"],
-    Level.FAILING: COLOURS["red"],
-}
+from bench_spark.doctor.finding import Finding, Level
+from bench_spark.report.formatting import one_line
+from bench_spark.report.terminal import console_for, print_block
+
+_STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.FAILING: "red"}
 _LEVEL_WIDTH = max(map(len, Level))
 
 
 def write_findings(findings: Sequence[Finding], writer: TextIO) -> None:
     """A line per check, and what to do under each that is not well."""
     name_width = max((len(finding.check) for finding in findings), default=0)
-    colours = has_colours(writer)
+    console = console_for(writer)
     for finding in findings:
-        level = f"{finding.level:<{_LEVEL_WIDTH}}"
-        shown = coloured(level, _COLOUR_OF[finding.level]) if colours else level
-        writer.write(f"{shown}  {finding.check:<{name_width}}  {one_line(finding.text)}\n")
+        level = (f"{finding.level:<{_LEVEL_WIDTH}}", _STYLES[finding.level])
+        text = f"  {finding.check:<{name_width}}  {one_line(finding.text)}"
+        print_block(console, Text.assemble(level, text))
         if finding.mend:
             writer.write(f"{'':{_LEVEL_WIDTH + name_width + 4}}-> {one_line(finding.mend)}\n")
 

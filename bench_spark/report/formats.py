@@ -46,9 +46,8 @@ class Sheet:
 class Report(ABC):
     """A result that is ready to be written."""
 
-    @property
-    @abstractmethod
-    def document(self) -> Document:
+    def __init__(self, document: Document) -> None:
+        self.document = document
         """All of it, for programs."""
 
     @property

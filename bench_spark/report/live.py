@@ -7,7 +7,9 @@ The engine calls `update` several times a second; how much of it is shown is dec
 from __future__ import annotations
 
 import contextlib
-import shutil
+import io
+import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -15,18 +17,18 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, TextIO
 
+from rich.console import Console
+from rich.text import Text
+
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.load_course import has_open_end
 from bench_spark.plan import Plan
 from bench_spark.report.descriptions import end_of
 from bench_spark.report.formatting import (
-    COLOURS,
     UNKNOWN,
-    coloured,
     count,
     duration,
-    has_colours,
     one_line,
     rate,
     rewrites_lines,
@@ -47,7 +49,6 @@ FEWEST_OPENED_SHOWN = 100
 OPENED_PER_LINE = 500
 
 _ERASE_LINE = "\r\x1b[2K"
-_DIM, _BOLD = COLOURS["dim"], COLOURS["bold"]
 
 
 class Window(Protocol):
@@ -192,13 +193,25 @@ class _Watched:
         )
 
 
+class Verbosity(Enum):
+    """How much is said while something is done."""
+
+    QUIET = "quiet"
+    NORMAL = "normal"
+    VERBOSE = "verbose"
+
+
 class Steps:
-    """Says what is being done and no more; the other displays add the progress of the load."""
+    """Says what is being done and no more; the other displays add the progress of the load.
 
-    shows_details = False
+    Quiet, it leaves out the steps; verbose, it says when each was taken, and what was decided.
+    """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, verbosity: Verbosity = Verbosity.NORMAL) -> None:
+        self.shows_details = verbosity is Verbosity.VERBOSE
         self._stream = stream
+        self._shows_steps = verbosity is not Verbosity.QUIET
+        self._began = time.monotonic()
         self._name = ""
         self._watched: _Watched | None = None
 
@@ -207,10 +220,14 @@ class Steps:
         self._name = name
 
     def step(self, text: str) -> None:
-        self._write(f"{one_line(text)}\n")
+        if self._shows_steps:
+            stamp = f"{time.monotonic() - self._began:7.2f} s  " if self.shows_details else ""
+            self._say(f"{stamp}{one_line(text)}")
 
     def detail(self, text: str) -> None:
         """Something that was decided, for those who want to know everything."""
+        if self.shows_details:
+            self._write("".join(f"           {line}\n" for line in text.splitlines()))
 
     def opening(self, plan: Plan, opened: int) -> None:
         """So many connections are open; called again and again before the load starts."""
@@ -231,6 +248,8 @@ class Steps:
 
     def counted(self, totals: Mapping[str, int]) -> None:
         """What was sent and received so far; told together with `update`."""
+        if self._watched is not None:
+            self._watched.counted(totals)
 
     def ended(self) -> None:
         self._watched = None
@@ -239,6 +258,9 @@ class Steps:
         end = end_of(watched.plan) or f"{seconds(watched.plan.longest_seconds)} at most"
         self.step(f"{watched.name}: the load runs, {end}")
 
+    def _say(self, line: str) -> None:
+        self._write(f"{line}\n")
+
     def _write(self, text: str) -> None:
         # A run matters more than whoever watches it: a terminal that was closed must not end it.
         with contextlib.suppress(OSError, ValueError):
@@ -246,29 +268,18 @@ class Steps:
             self._stream.flush()
 
 
-class _Live(Steps):
-    """Shows the load from its first moment on."""
-
-    def counted(self, totals: Mapping[str, int]) -> None:
-        if self._watched is not None:
-            self._watched.counted(totals)
-
-    def _show_start(self, watched: _Watched, window: Window | None) -> None:
-        self.update(window, is_draining=False)
-
-
-class LiveLog(_Live):
+class LiveLog(Steps):
     """For logs and pipes: a line per interval, and one whenever a phase begins."""
 
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream)
+    def __init__(self, stream: TextIO, verbosity: Verbosity = Verbosity.NORMAL) -> None:
+        super().__init__(stream, verbosity)
         self._said: tuple[str, int] | None = None
         self._opened_said = 0
 
     def opening(self, plan: Plan, opened: int) -> None:
         if opened >= self._opened_said + OPENED_PER_LINE:
             self._opened_said = opened
-            self._write(f"{self._name or plan.scenario.name}  {_opening_text(plan, opened)}\n")
+            self._say(f"{self._name or plan.scenario.name}  {_opening_text(plan, opened)}")
 
     def update(self, window: Window | None, is_draining: bool) -> None:
         if self._watched is None:
@@ -278,45 +289,70 @@ class LiveLog(_Live):
         moment = (progress.phase, int(progress.elapsed_seconds // interval_seconds))
         if moment != self._said:
             self._said = moment
-            self._write(f"{self._watched.name}  {progress.text}\n")
+            self._say(f"{self._watched.name}  {progress.text}")
 
     def ended(self) -> None:
         super().ended()
         self._said = None
         self._opened_said = 0
 
+    def _show_start(self, watched: _Watched, window: Window | None) -> None:
+        self.update(window, is_draining=False)
 
-class LiveLine(_Live):
+
+class LiveLine(Steps):
     """For terminals: one line, rewritten in place and gone when the run has ended."""
 
-    def __init__(self, stream: TextIO, has_colour: bool = True) -> None:
-        super().__init__(stream)
-        self._has_colour = has_colour
-
-    def step(self, text: str) -> None:
-        self._write(f"{_ERASE_LINE}{self._styled(one_line(text), _DIM)}\n")
+    def __init__(self, stream: TextIO, verbosity: Verbosity = Verbosity.NORMAL) -> None:
+        super().__init__(stream, verbosity)
+        # It renders, and never writes: rich ends a program whose terminal is closed.
+        self._console = Console(
+            file=io.StringIO(),
+            force_terminal=True,
+            color_system=None if os.environ.get("NO_COLOR") else "auto",
+            highlight=False,
+            emoji=False,
+        )
 
     def opening(self, plan: Plan, opened: int) -> None:
         if opened >= FEWEST_OPENED_SHOWN:
-            room = shutil.get_terminal_size().columns - 1
-            self._write(f"{_ERASE_LINE}{self._styled(_opening_text(plan, opened)[:room], _DIM)}")
+            self._rewrite(Text(_opening_text(plan, opened), "dim"))
 
     def update(self, window: Window | None, is_draining: bool) -> None:
         if self._watched is None:
             return
         progress = self._watched.progress(window, is_draining)
-        # A line that reaches the last column would wrap, and could not be rewritten.
-        room = shutil.get_terminal_size().columns - 1
-        text = f"  {progress.text}"[:room]
-        name = self._watched.name[: room - len(text)]
-        cells = min(MOST_BAR_CELLS, room - len(text) - len(name) - 1)
+        text = f"  {progress.text}"
+        room = self._room - len(text)
+        name = self._watched.name[: max(0, room)]
+        cells = min(MOST_BAR_CELLS, room - len(name) - 1)
         bar = f" {self._bar(progress.share, cells)}" if cells >= FEWEST_BAR_CELLS else ""
-        self._write(f"{_ERASE_LINE}{self._styled(name, _BOLD)}{bar}{text}")
+        self._rewrite(Text.assemble((name, "bold"), bar, text))
 
     def ended(self) -> None:
         if self._watched is not None:
             self._write(_ERASE_LINE)
         super().ended()
+
+    def _show_start(self, watched: _Watched, window: Window | None) -> None:
+        self.update(window, is_draining=False)
+
+    def _say(self, line: str) -> None:
+        self._write(f"{_ERASE_LINE}{self._styled(Text(line, 'dim'))}\n")
+
+    @property
+    def _room(self) -> int:
+        # A line that reaches the last column would wrap, and could not be rewritten.
+        return self._console.width - 1
+
+    def _rewrite(self, line: Text) -> None:
+        line.truncate(self._room)
+        self._write(f"{_ERASE_LINE}{self._styled(line)}")
+
+    def _styled(self, line: Text) -> str:
+        with self._console.capture() as captured:
+            self._console.print(line, end="", soft_wrap=True)
+        return captured.get()
 
     def _bar(self, share: float, cells: int) -> str:
         encoding = (getattr(self._stream, "encoding", None) or "").lower()
@@ -324,78 +360,31 @@ class LiveLine(_Live):
         filled = int(share * cells)
         return full * filled + empty * (cells - filled)
 
-    def _styled(self, text: str, style: str) -> str:
-        return coloured(text, style) if self._has_colour and text else text
-
 
 def _opening_text(plan: Plan, opened: int) -> str:
     wanted = plan.scenario.producers + plan.scenario.consumers
     return f"{count(opened)} of {count(wanted)} connections are open"
 
 
-class Verbosity(Enum):
-    """How much is said while something is done."""
-
-    QUIET = "quiet"
-    NORMAL = "normal"
-    VERBOSE = "verbose"
-
-
-class _Detailed(Steps):
-    """Says when each step was taken, and what was decided."""
-
-    shows_details = True
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream)
-        self._began = time.monotonic()
-
-    def step(self, text: str) -> None:
-        self._write(f"{time.monotonic() - self._began:7.2f} s  {one_line(text)}\n")
-
-    def detail(self, text: str) -> None:
-        self._write("".join(f"           {line}\n" for line in text.splitlines()))
-
-
-class DetailedSteps(_Detailed):
-    """`Steps`, in detail."""
-
-
-class DetailedLog(_Detailed, LiveLog):
-    """`LiveLog`, in detail; on terminals too, where a line rewritten would lose the details."""
-
-
 def display_for(
     stream: TextIO, live: bool = True, verbosity: Verbosity = Verbosity.NORMAL
 ) -> Steps:
     """The display that suits the stream; without `live`, steps only."""
-    if verbosity is Verbosity.QUIET:
-        return Quiet(stream)
-    if verbosity is Verbosity.VERBOSE:
-        return DetailedLog(stream) if live else DetailedSteps(stream)
-    if not live:
-        return Steps(stream)
-    if rewrites_lines(stream):
-        return LiveLine(stream, has_colours(stream))
-    return LiveLog(stream)
-
-
-class Quiet(Steps):
-    """Says nothing: for runs that are parts of something which speaks for them."""
-
-    def step(self, text: str) -> None:
-        pass
-
-
-class QuietLine(LiveLine):
-    """The line of a run that goes on, and no word about its steps."""
-
-    def step(self, text: str) -> None:
-        pass
+    if not live or verbosity is Verbosity.QUIET:
+        return Steps(stream, verbosity)
+    # A line that is rewritten would lose the details.
+    if rewrites_lines(stream) and verbosity is not Verbosity.VERBOSE:
+        return LiveLine(stream, verbosity)
+    return LiveLog(stream, verbosity)
 
 
 def display_for_trials(stream: TextIO) -> Steps:
     """The display of each of many runs: a terminal shows where it is, a log nothing."""
     if rewrites_lines(stream):
-        return QuietLine(stream, has_colours(stream))
-    return Quiet(stream)
+        return LiveLine(stream, Verbosity.QUIET)
+    return silent_display()
+
+
+def silent_display() -> Steps:
+    """Says nothing: for runs that are parts of something which speaks for them."""
+    return Steps(sys.stderr, Verbosity.QUIET)

@@ -51,7 +51,6 @@ from bench_spark.report.measures import (
 )
 from bench_spark.report.page import (
     Block,
-    Cell,
     Charts,
     Figure,
     Heading,
@@ -66,7 +65,12 @@ from bench_spark.report.page import (
     status_mark,
 )
 from bench_spark.report.queries import queries_of_run
-from bench_spark.report.terminal import objective_value, resource_lines, write_terminal
+from bench_spark.report.terminal import (
+    audit_findings,
+    objective_value,
+    resource_lines,
+    write_terminal,
+)
 from bench_spark.report.time_charts import MEASURES_OVER_TIME, TimeChart, time_charts
 from bench_spark.report.timeline import Row, RunHistory, Timeline
 
@@ -105,24 +109,20 @@ class RunReport(Report):
     ) -> None:
         """`history` is read where a page is asked for. `store` is named in the commands that ask it
         again, on a terminal only where it does not go without saying."""
-        self._document = document
+        super().__init__(document)
         self._history = history
         self._store = store
         self._is_default_store = is_default_store
 
     @property
-    def document(self) -> Document:
-        return self._document
-
-    @property
     def sheet(self) -> Sheet:
-        return Sheet(COLUMNS, list(_rows(self._document)), TYPES)
+        return Sheet(COLUMNS, list(_rows(self.document)), TYPES)
 
     def write_terminal(self, writer: TextIO) -> None:
-        write_terminal(self._document, writer, None if self._is_default_store else self._store)
+        write_terminal(self.document, writer, None if self._is_default_store else self._store)
 
     def page(self) -> Page:
-        document, history, drawn = self._document, self._history(), Charts()
+        document, history, drawn = self.document, self._history(), Charts()
         sections = [
             Section("audit", "Can it be trusted?", [audit(document)]),
             *_objectives(document),
@@ -197,24 +197,13 @@ def _heading(document: Document, history: RunHistory) -> Heading:
 
 def audit(document: Document) -> Block:
     """Whether to trust the run."""
-    checks = (document.get("audit") or {}).get("checks", [])
-    told = {check["text"] for check in checks}
-    # The reasons repeat the checks that failed; what else is among them comes from the agents.
-    others = [reason for reason in document.get("reasons") or [] if reason not in told]
-    rows: list[tuple[Cell, str, str]] = [(_verdict("fail"), "run", text) for text in others]
-    rows += [
-        (_verdict(verdict), words(check["name"]), check["text"])
-        for verdict in ("fail", "warn", "pass")
-        for check in checks
-        if check["verdict"] == verdict
+    rows = [
+        (Mark(verdict, verdict), words(name), text)
+        for verdict, name, text in audit_findings(document)
     ]
     if not rows:
         return Paragraph("The load never started, so there is nothing to audit.")
     return Table("The run's audit of itself", ["verdict", "check", ""], rows, words=3)
-
-
-def _verdict(verdict: str) -> Mark:
-    return Mark(verdict, verdict)
 
 
 def _objectives(document: Document) -> Iterator[Section]:
@@ -333,7 +322,7 @@ def _durations(document: Document, history: RunHistory, drawn: Charts) -> Iterat
             _percentiles(words(aggregation), statistics_of(document, aggregation, name))
             for aggregation in AGGREGATIONS
         ]
-        yield Table(f"{words(name)} in three aggregations", headings, by_aggregation)
+        yield Table(f"{words(name).capitalize()} in three aggregations", headings, by_aggregation)
 
 
 def _percentiles(label: str, statistics: Mapping[str, Any]) -> list[str]:

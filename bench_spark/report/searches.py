@@ -44,24 +44,17 @@ class SearchReport(Report):
     texts: ClassVar[int] = 0
     """How many of its last columns are words."""
 
-    def __init__(self, document: Document) -> None:
-        self._document = document
-
-    @property
-    def document(self) -> Document:
-        return self._document
-
     @property
     def sheet(self) -> Sheet:
         types = {
             name: _TYPES.get(name, pa.float64() if name.endswith(_NUMBERS) else pa.string())
             for name in self.columns
         }
-        return Sheet(self.columns, self._document["trials"], types)
+        return Sheet(self.columns, self.document["trials"], types)
 
     @property
     def title(self) -> str:
-        return f"{self._document['scenario']['name']} on {self._document['broker']['name']}"
+        return f"{self.document['scenario']['name']} on {self.document['broker']['name']}"
 
     @property
     @abstractmethod
@@ -84,7 +77,7 @@ class SearchReport(Report):
         """A line for each trial that is not valid."""
         return [
             f"{trial['status']}: {self.name_of(trial)}; bench-spark show {trial['run_id']}"
-            for trial in self._document["trials"]
+            for trial in self.document["trials"]
             if trial["status"] != "valid"
         ]
 
@@ -116,12 +109,12 @@ class SearchReport(Report):
         return Page(Heading(self.title, self._status()), sections, drawn)
 
     def _status(self) -> Mark | None:
-        status = self._document.get("status")
+        status = self.document.get("status")
         return status_mark(status) if status else None
 
     def _surroundings(self) -> Iterator[Block]:
-        yield keys_block("Scenario", self._document["scenario"])
-        yield keys_block("Broker", self._document["broker"])
+        yield keys_block("Scenario", self.document["scenario"])
+        yield keys_block("Broker", self.document["broker"])
 
 
 def _turned(row: Sequence[str], texts: int) -> list[str]:
@@ -139,7 +132,7 @@ class WindowSearchReport(SearchReport):
 
     @property
     def answer(self) -> list[tuple[str, str]]:
-        found = self._document
+        found = self.document
         best, smallest = found["median_per_second"], found["smallest_median_per_second"]
         share = f"{smallest / best if best else 1.0:.1%} of the best"
         smallest_window = f"{count(found['smallest_in_flight'])} in flight"
@@ -159,13 +152,13 @@ class WindowSearchReport(SearchReport):
                 *(rate(point[f"{name}_per_second"]) for name in names),
                 count(point["samples"]),
             ]
-            for point in self._document["curve"]
+            for point in self.document["curve"]
         ]
 
     @property
     def chart(self) -> Spec:
         """Throughput over the window, with the intervals of the medians."""
-        chosen, smallest = self._document["in_flight"], self._document["smallest_in_flight"]
+        chosen, smallest = self.document["in_flight"], self.document["smallest_in_flight"]
         names = {smallest: "smallest as good", chosen: "chosen"}
         rows = [
             {
@@ -176,7 +169,7 @@ class WindowSearchReport(SearchReport):
                 "series": "throughput",
                 "text": f"{rate(point['median_per_second'])} msg/s",
             }
-            for point in self._document["curve"]
+            for point in self.document["curve"]
         ]
         marked = [
             {"x": row["x"], "y": row["y"], "text": f"{names[row['x']]}: {count(row['x'])}"}
@@ -211,19 +204,19 @@ class RateSearchReport(SearchReport):
 
     @property
     def answer(self) -> list[tuple[str, str]]:
-        return list(_rate_answer(self._document))
+        return list(_rate_answer(self.document))
 
     @property
     def rows(self) -> list[list[str]]:
         """By rate; the unthrottled trial is not among them."""
-        trials = self._document["trials"]
+        trials = self.document["trials"]
         paced = [trial for trial in trials if trial["rate_per_second"] is not None]
         return [_rate_row(trial) for trial in sorted(paced, key=lambda one: one["rate_per_second"])]
 
     @property
     def chart(self) -> Spec:
         """Latency over the rate, with the rate that was found."""
-        document = self._document
+        document = self.document
         rows = [
             {
                 "x": point["rate_per_second"],

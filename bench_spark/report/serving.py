@@ -1,4 +1,4 @@
-"""A small HTTP server beside a run: for a browser or Prometheus, and a few of them at most."""
+"""Serves HTTP beside a run, to a few browsers or Prometheus servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench_spark.process import watched
 
 REQUEST_SECONDS = 5.0
 CLOSING_SECONDS = 0.1
-"""How often the server looks whether it is to end."""
+"""How often the server checks whether it is closed."""
 MOST_AT_ONCE = 16
 """Requests that are answered side by side; others are turned away, so that nobody who asks too much
 takes the processor from what is measured."""
@@ -105,7 +105,7 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, *_: Any) -> None:
-        """A reader that hangs up is nothing to write home about."""
+        """Ignores readers that close the connection early."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -58,15 +58,12 @@ class SuiteReport(Report):
     def __init__(
         self, table: SuiteTable, suite: Suite, stored_name: str, broker: str, store: str
     ) -> None:
+        super().__init__(document_of(table))
         self._table = table
         self._suite = suite
         self._stored_name = stored_name
         self._broker = broker
         self._store = store
-
-    @property
-    def document(self) -> Document:
-        return document_of(self._table)
 
     @property
     def sheet(self) -> Sheet:

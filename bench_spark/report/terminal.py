@@ -243,21 +243,27 @@ def _trust(document: Document) -> Iterator[ConsoleRenderable]:
         (status.upper(), STATUS_STYLES.get(status, "bold")),
         f"  {document['scenario']['name']} on {document['broker']['name']}",
     )
-    checks = (document.get("audit") or {}).get("checks", [])
-    # The reasons repeat the checks that failed; what else is among them comes from the agents.
-    told = {check["text"] for check in checks}
-    lines = [("fail", reason) for reason in document.get("reasons") or [] if reason not in told]
-    lines += [
-        (verdict, check["text"])
-        for verdict in ("fail", "warn")
-        for check in checks
-        if check["verdict"] == verdict
-    ]
-    passed = [words(check["name"]) for check in checks if check["verdict"] == "pass"]
+    findings = list(audit_findings(document))
+    lines = [(verdict, text) for verdict, _, text in findings if verdict != "pass"]
+    passed = [words(name) for verdict, name, _ in findings if verdict == "pass"]
     if passed:
         lines.append(("pass", ", ".join(passed)))
     if lines:
         yield labelled([(Text(label, _VERDICT_STYLES[label]), text) for label, text in lines])
+
+
+def audit_findings(document: Document) -> Iterator[tuple[str, str, str]]:
+    """Verdict, name and text of each check, the worst first."""
+    checks = (document.get("audit") or {}).get("checks", [])
+    # The reasons repeat the checks that failed; what else is among them comes from the agents.
+    told = {check["text"] for check in checks}
+    for reason in document.get("reasons") or []:
+        if reason not in told:
+            yield "fail", "run", reason
+    for verdict in ("fail", "warn", "pass"):
+        for check in checks:
+            if check["verdict"] == verdict:
+                yield verdict, check["name"], check["text"]
 
 
 def _objectives(slo: Sequence[Document]) -> ConsoleRenderable:

@@ -93,7 +93,7 @@ def _all_charts(timeline: Timeline) -> Iterator[TimeChart]:
     }
     described = "bytes written by the broker: handed to the kernel, and arrived at a disk"
     yield _of_several("Disk", described, "bytes_per_second", written)
-    resident = {name: (rows, "rss_bytes") for name, rows in timeline.broker.items()}
+    resident = {f"broker: {name}": (rows, "rss_bytes") for name, rows in timeline.broker.items()}
     yield _of_several("Memory", "resident memory of the broker", "bytes", resident)
 
 

@@ -10,6 +10,7 @@ import importlib.metadata
 import os
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import pyspark
@@ -67,6 +68,7 @@ def require_compatible(spark: SparkSession, session: str, remedy: str) -> None:
 
     `session`: how the error calls it; `remedy`: how it gets Delta's classes.
     """
+    refuse_dynamic_allocation(session, dict(spark.sparkContext.getConf().getAll()))
     fitting = jars.delta_set(spark.version)
     here, there = (jars.minor_version(each) for each in (pyspark.__version__, spark.version))
     if here != there:
@@ -85,6 +87,18 @@ def require_compatible(spark: SparkSession, session: str, remedy: str) -> None:
         raise EnvironmentNotReady(
             f"{session} is Spark {spark.version} with the Delta Lake of Spark {made_for} "
             f"({jar.rpartition('/')[2]}): give it {fitting.coordinate} instead"
+        )
+
+
+def refuse_dynamic_allocation(session: str, settings: Mapping[str, str]) -> None:
+    """Raise EnvironmentNotReady where Spark would refuse the agents' barrier stage for it, much
+    later and in other words; on one machine the setting means nothing."""
+    is_on = settings.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
+    if is_on and not settings.get("spark.master", "").startswith("local"):
+        raise EnvironmentNotReady(
+            f"{session} has dynamic allocation on, with which Spark starts no barrier stage: add "
+            "--conf spark.dynamicAllocation.enabled=false and the number of executors, as in "
+            "--conf spark.executor.instances=4"
         )
 
 

@@ -10,9 +10,11 @@ import importlib.metadata
 import json
 import os
 import platform
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -41,7 +43,10 @@ from bench_spark.results.facts import MissedWhileRunning, RunFacts
 from bench_spark.spark.request import RunRequest
 from bench_spark.store.delta import Store
 
-_LIBRARIES = ("pyspark", "delta-spark", "deltalake", "pika", "confluent-kafka", "numpy")
+_LIBRARIES = (
+    *("pyspark", "delta-spark", "deltalake", "pika", "confluent-kafka", "numpy", "numba"),
+    "hdrhistogram",
+)
 
 
 def driver_environment(spark: SparkSession) -> dict[str, Any]:
@@ -53,11 +58,27 @@ def driver_environment(spark: SparkSession) -> dict[str, Any]:
         "java": str(jvm.java.lang.System.getProperty("java.version")),
         "master": context.master,
         "application": context.applicationId,
-        "libraries": _library_versions(),
+        "libraries": library_versions(),
+        "commit": git_commit(),
     }
 
 
-def _library_versions() -> dict[str, str]:
+def git_commit(package: Path = Path(__file__).parents[1]) -> str | None:
+    """The commit of the checkout that bench-spark runs from, `-dirty` behind it where tracked files
+    are changed; None where it is installed."""
+    if not (package.parent / ".git").exists():
+        return None
+    command = ["git", "-C", str(package.parent), "describe", "--always", "--abbrev=40", "--dirty"]
+    try:
+        found = subprocess.run(
+            [*command, "--exclude=*"], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
+
+
+def library_versions() -> dict[str, str]:
     """A cluster's own Spark brings pyspark as files of SPARK_HOME, and Delta without its wheel."""
     versions = {}
     for name in _LIBRARIES:

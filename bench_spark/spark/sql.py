@@ -135,6 +135,23 @@ def view_statements() -> list[str]:
     return [statement.strip() for statement in statements if statement.strip()]
 
 
+def registration(store: Store, schema: str) -> list[str]:
+    """Statements that make tables and views known by name in a schema of a catalog."""
+    located = store.uri.replace("'", r"\'")
+    return [
+        f"CREATE SCHEMA IF NOT EXISTS {schema}",
+        *(
+            f"CREATE TABLE IF NOT EXISTS {schema}.{name} USING DELTA LOCATION '{located}/{name}'"
+            for name in TABLES
+        ),
+        f"USE {schema}",
+        *(
+            statement.replace("CREATE OR REPLACE TEMPORARY VIEW", "CREATE OR REPLACE VIEW", 1)
+            for statement in view_statements()
+        ),
+    ]
+
+
 def run_query(spark: SparkSession, store: Store, query: str) -> pa.Table:
     """The answer to a query; what is wrong with it comes back as one line."""
     try:

@@ -41,10 +41,10 @@ NO_AXES = Axes((), {})
 
 class _Row(NamedTuple):
     source: Mapping[str, Any]
-    """As it came: one that is the same need not be made ready for drawing again."""
+    """As read from the table: an unchanged row is not converted again."""
     drawn: dict[str, Any]
     version: int
-    """In which it became as it is."""
+    """The update that last changed it."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ class _Chart:
 
 
 class ChangingCharts:
-    """Every update has a number. A page says which one it has, and is told what came later.
+    """Charts with numbered updates: a page names the last that it has, and gets what came later.
 
     A page that has drawn other charts, or other lines in them, is told everything.
     """
@@ -103,7 +103,7 @@ class ChangingCharts:
             known.update(chart, span, measured, self.version)
 
     def since(self, layout: str, version: int) -> dict[str, Any]:
-        """What a page with this layout and version is to be told."""
+        """The changes for a page with this layout and version."""
         is_new = layout != self.layout
         told: dict[str, dict[str, Any]] = {}
         for name, chart in self._charts.items():
@@ -172,7 +172,7 @@ def span_of(timeline: Timeline) -> tuple[float, float]:
 
 
 def _agents_apart(state: RunState, timeline: Timeline) -> TimeChart:
-    """How far the agents are apart: hundreds of lines could not be told from each other."""
+    """How far agents differ; hundreds of lines would be unreadable."""
     assert state.timeline is not None
     rows = []
     for tick, each in sorted(state.agents.by_tick.items()):
@@ -195,7 +195,7 @@ WAITING_FOR_LOAD = "Waiting for the load: agents start and connect to the broker
 WAITING_FOR_METRICS = "The load runs; waiting for the first rolling metrics."
 REFRESH_SECONDS = 1.0
 VIEWER_SECONDS = 5.0
-"""A page that has not asked for so long is not there any more."""
+"""A page that has not asked for this long counts as closed."""
 MOST_VIEWERS = 64
 
 _HTML, _JSON = "text/html; charset=utf-8", "application/json; charset=utf-8"
@@ -203,7 +203,7 @@ _HEADERS = {"Content-Security-Policy": f"{dashboard_page.LIVE_POLICY}; frame-anc
 
 
 class Dashboard:
-    """Serves from the first moment; `show` gives it something to tell."""
+    """Serves the page of a run; it has no content before the first `show`."""
 
     def __init__(self, host: str, port: int) -> None:
         self._lock = threading.Lock()
@@ -216,17 +216,17 @@ class Dashboard:
         self.address = f"http://{shown}:{self.port}/"
 
     def show(self, state: RunState, message: str = "", show_again: str = "") -> None:
-        """From now on tell this."""
+        """Serve this state from now on."""
         with self._lock:
             self._news.update(state, message, show_again)
 
     def say(self, message: str) -> None:
-        """Beside what is shown already."""
+        """Change the message only."""
         with self._lock:
             self._news.message = message
 
     def close(self, wait_for_viewers: bool) -> None:
-        """End; pages that are open are given a moment to hear of the end of the run."""
+        """End, once open pages have fetched the end of the run or some seconds have passed."""
         deadline = time.monotonic() + VIEWER_SECONDS
         while wait_for_viewers and self._viewers.are_waiting() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -248,7 +248,7 @@ class Dashboard:
 
 
 class Viewers:
-    """Who looks, and who of them has heard that the run is over."""
+    """Open pages, and which of them have fetched the end of the run."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -262,14 +262,14 @@ class Viewers:
                 del self._seen[next(iter(self._seen))]
 
     def are_waiting(self) -> bool:
-        """Whether a page that is still there has not heard of the end."""
+        """Whether an open page has not fetched the end of the run."""
         oldest = time.monotonic() - VIEWER_SECONDS
         with self._lock:
             return any(at >= oldest and not heard for at, heard in self._seen.values())
 
 
 class _News:
-    """What a page can be told."""
+    """The current content of the page."""
 
     def __init__(self, message: str) -> None:
         self.message = message
@@ -314,7 +314,7 @@ class _News:
 
 
 def _awaited(state: RunState) -> str:
-    """What a run that goes on has to come to before there is something to see."""
+    """The step that a run has to reach before there is something to see."""
     if state.is_over or state.window is not None:
         return ""
     return WAITING_FOR_LOAD if state.timeline is None else WAITING_FOR_METRICS
@@ -332,7 +332,7 @@ class FollowingThread:
         self._thread.start()
 
     def close(self) -> None:
-        """Look once more, and end."""
+        """Refresh once more, and end."""
         self._is_ending.set()
         self._thread.join()
         self._refresh()

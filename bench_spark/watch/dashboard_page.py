@@ -1,4 +1,4 @@
-"""What a dashboard shows of a run that goes on: the parts of its page that change, as HTML."""
+"""Renders the changing parts of a dashboard's page as HTML."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from bench_spark.report.run import audit, headline
 from bench_spark.report.time_charts import MEASURES_OVER_TIME
 
 LIVE_POLICY = f"{POLICY}; connect-src 'self'"
-"""Unlike a report, the page asks for more: of whoever served it, and of nobody else."""
+"""Unlike a report, the page fetches updates, from its own server only."""
 MOST_AGENTS_SHOWN = 50
 
 HEAD, PROGRESS, RESULT, TILES, AGENTS = "head", "progress", "result", "tiles", "agents"

@@ -122,7 +122,7 @@ class FollowedRun:
         return time.monotonic() - self._last_news
 
     def refresh(self) -> bool:
-        """Take in what is new; says whether there was anything."""
+        """Read new rows; returns whether there were any."""
         was_over = self.state.is_over
         has_news = self._take_in()
         if self.state.is_over and not was_over:

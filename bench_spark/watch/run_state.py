@@ -30,7 +30,7 @@ from bench_spark.store.schema import PERCENTILES
 CONSUMER, PRODUCER = "consumer", "producer"
 
 OPEN_TICKS = 10
-"""Rows of a tick may come late; older ticks are taken for complete."""
+"""Rows of a tick may come late; ticks older than this count as complete."""
 
 
 @dataclass
@@ -44,9 +44,9 @@ class AgentTotals:
     reconnects: int = 0
     cpu_seconds: float = 0.0
     host_busy_share: float | None = None
-    """In the last second that it told of."""
+    """In the last second that it reported."""
     tick: int = -1
-    """The newest that it told of; the rates are of that second."""
+    """The newest that it reported; the rates are of that second."""
     tick_seconds: float = 1.0
     sent_in_tick: int = 0
     received_in_tick: int = 0
@@ -111,7 +111,7 @@ class Agents:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Under the names by which the driver tells them to a display."""
+        """Under the names that displays use."""
         return {
             "sent": sum(agent.sent for agent in self.by_number.values()),
             "received_once": sum(agent.received for agent in self.by_number.values()),
@@ -184,7 +184,7 @@ class RunState:
     """Second 0 of the charts, once the load has started: where the measured phase begins, or as
     long as nobody knows, where it would begin at the earliest. It stays where it is."""
     newest_ns: int = 0
-    """Up to when events are known. The watcher's own clock is not asked: it may differ."""
+    """The end of the newest event. The watcher's own clock may differ, and is not used."""
     agents: Agents = field(default_factory=Agents)
     window: StoredWindow | None = None
     throughput: BySecond = field(default_factory=dict)

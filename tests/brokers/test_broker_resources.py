@@ -12,7 +12,13 @@ from patience import eventually
 from bench_spark import brokers
 from bench_spark.agent.timeline import Timeline
 from bench_spark.brokers import BrokerStatus
-from bench_spark.config.broker import Broker, Credentials, ResourceSource, resolve_credentials
+from bench_spark.config.broker import (
+    Broker,
+    Credentials,
+    ResourceSource,
+    named_sources,
+    resolve_credentials,
+)
 from bench_spark.config.ends import Ends
 from bench_spark.config.loader import load_broker
 from bench_spark.config.models import Scenario
@@ -54,15 +60,10 @@ def test_the_process_of_a_broker_that_was_started_is_found_by_its_name(
     assert brokers.status("rabbitmq").broker.resources == [ResourceSource(pid=rabbitmq.pid)]
 
 
-SCHEDULERS = (
-    '[io:format("scheduler_~p=~p~n", [N, U]) || {normal, N, U, _} <- scheduler:utilization(1)].'
-)
-
-
 def test_rabbitmqctl_of_a_private_node_tells_how_busy_its_schedulers_are(
     rabbitmq: BrokerStatus,
 ) -> None:
-    source = ResourceSource(command=["rabbitmqctl", "eval", SCHEDULERS], timeout_seconds=30)
+    source = named_sources(load_broker("rabbitmq-schedulers").resources)["schedulers"]
     reading = make_sampler(source, rabbitmq.broker).read()
     assert 0 <= reading.values["scheduler_1"] <= 1
 

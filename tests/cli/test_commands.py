@@ -419,8 +419,10 @@ def test_reading_makes_no_store(bench: Program, tmp_path: Path, arguments: list[
 
 
 def test_a_run_id_is_used_once_per_store(bench: Program, store: Store) -> None:
-    ended = bench("run", "steady", "--broker=loopback", "--run-id=first", "--store", store.uri)
-    assert (ended.code, "has a run first already" in ended.err) == (2, True)
+    plan = make_plan(Scenario(), "there")
+    store.replace_run(run_row(plan, {"name": "mine"}, datetime.now(UTC)))
+    ended = bench("run", "steady", "--broker=loopback", "--run-id=there", "--store", store.uri)
+    assert (ended.code, "has a run there already" in ended.err) == (2, True)
     assert "starting Spark" not in ended.err
 
 

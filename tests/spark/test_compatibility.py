@@ -7,7 +7,12 @@ import pytest
 from bench_spark import jars
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.spark import compatibility
-from bench_spark.spark.compatibility import delta_coordinate, refuse_connect, spark_of_delta
+from bench_spark.spark.compatibility import (
+    delta_coordinate,
+    refuse_connect,
+    refuse_dynamic_allocation,
+    spark_of_delta,
+)
 
 
 def test_the_rule_of_delta_sparks_wheel_names_the_package_of_the_jar_list() -> None:
@@ -43,3 +48,13 @@ def test_connect_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> 
             patched.setenv(variable, "sc://host:15002")
             with pytest.raises(EnvironmentNotReady, match="Spark Connect cannot carry a run"):
                 refuse_connect()
+
+
+def test_dynamic_allocation_is_refused_on_a_cluster_with_what_to_set() -> None:
+    on = {"spark.dynamicAllocation.enabled": "true"}
+    refuse_dynamic_allocation("this session", on | {"spark.master": "local[4]"})
+    refuse_dynamic_allocation("this session", {"spark.master": "yarn"})
+    with pytest.raises(EnvironmentNotReady, match="this session has dynamic allocation on") as told:
+        refuse_dynamic_allocation("this session", on | {"spark.master": "yarn"})
+    assert "--conf spark.dynamicAllocation.enabled=false" in str(told.value)
+    assert "spark.executor.instances" in str(told.value)

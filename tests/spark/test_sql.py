@@ -13,7 +13,13 @@ from pyspark.sql import SparkSession
 
 from bench_spark.errors import ConfigurationError, StoreNotReady
 from bench_spark.jars import known_sets
-from bench_spark.spark.sql import create_views, refuse_unless_reading, run_query, view_statements
+from bench_spark.spark.sql import (
+    create_views,
+    refuse_unless_reading,
+    registration,
+    run_query,
+    view_statements,
+)
 from bench_spark.store.arrow import METRICS, RESOURCES, SCHEMAS, SUMMARY
 from bench_spark.store.delta import Store
 from bench_spark.store.schema import PERCENTILES
@@ -376,3 +382,24 @@ def test_a_store_on_s3_without_jars_for_it_is_refused_with_the_package(spark: Sp
     assert "Spark cannot read it: it has no jars for S3; add --packages" in said
     (hadoop,) = (known for known in known_sets()["hadoop-aws"].sha256 if ":hadoop-aws:" in known)
     assert said.endswith(f"--packages {hadoop}")
+
+
+def test_tables_and_views_are_known_to_a_catalog_by_the_printed_statements(
+    spark: SparkSession, filled: Store
+) -> None:
+    beside = spark.newSession()
+    try:
+        for statement in registration(filled, "named"):
+            beside.sql(statement)
+        stored = filled.read("summary").num_rows
+        assert stored
+        assert beside.table("named.summary").count() == stored
+        assert beside.table("named.latency_spec").columns == columns_of_the_view(spark, filled)
+    finally:
+        beside.sql("USE default")
+        beside.sql("DROP SCHEMA IF EXISTS named CASCADE")
+    assert filled.read("summary").num_rows == stored
+
+
+def columns_of_the_view(spark: SparkSession, store: Store) -> list[str]:
+    return run_query(spark, store, "SELECT * FROM latency_spec LIMIT 0").column_names

@@ -52,7 +52,7 @@ FOUNDATION = {"__init__", "errors", "process", "jars", "java", "cache", "conf_fi
 CORE_MAY_USE = {"core", "errors", "cache"}
 
 SPARK_ONLY = {"pyspark", "delta", "py4j"}
-NOT_IN_AN_AGENT = SPARK_ONLY | {"pyarrow", "deltalake", "pandas"}
+NOT_IN_AN_AGENT = SPARK_ONLY | {"pyarrow", "deltalake", "pandas", "prometheus_client", "jinja2"}
 LIGHT_ROOMS = {
     "agent",
     "plan",

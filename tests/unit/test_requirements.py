@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import tomllib
 from pathlib import Path
@@ -10,9 +11,16 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tools.pack_environment import DRIVER_ONLY
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCK = (ROOT / "requirements.lock").read_text()
+
+FOR_EXECUTORS = (
+    *("agent", "plan", "load_course", "data", "transports", "config", "core"),
+    *("store/arrow", "spark/merge", "spark/ticks"),
+)
 
 PINNED = re.compile(
     r"^(\S+)==(\S+)(?: ; .*?)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.M
@@ -60,3 +68,21 @@ def test_the_package_asks_for_ranges(requirement: Requirement) -> None:
     operators = {specifier.operator for specifier in requirement.specifier}
     assert ">=" in operators
     assert "==" not in operators
+
+
+def test_the_archive_for_executors_holds_no_requirement_that_only_drivers_load() -> None:
+    """Agents and the rolling metrics are what runs there."""
+    rooms = [ROOT / "bench_spark" / room for room in FOR_EXECUTORS]
+    files = [file for room in rooms for file in (room.with_suffix(".py"), *room.rglob("*.py"))]
+    sources = [file.read_text() for file in files if file.is_file()]
+    loaded = {
+        canonicalize_name(distribution)
+        for module, distributions in importlib.metadata.packages_distributions().items()
+        if any(re.search(rf"^\s*(import|from) {module}\b", source, re.M) for source in sources)
+        for distribution in distributions
+    }
+    for requirement in requirements(PROJECT["dependencies"]):
+        name = canonicalize_name(requirement.name)
+        assert (name in loaded) or (name in DRIVER_ONLY), (
+            f"{name} is loaded by no agent: name it in DRIVER_ONLY of tools/pack_environment.py"
+        )

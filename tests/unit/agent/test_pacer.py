@@ -129,7 +129,7 @@ def test_a_change_takes_effect_between_two_messages() -> None:
 
 def test_a_batch_ends_where_the_rate_changes() -> None:
     fast_then_slow = Schedule(100_000.0, changes=((NANOSECONDS, 1.0),))
-    assert fast_then_slow.batch_from(0) == 50
+    assert fast_then_slow.batch_from(0) == 75
     assert fast_then_slow.batch_from(99_990) == 10
     assert fast_then_slow.batch_from(100_000) == 1
 
@@ -162,7 +162,7 @@ def test_nothing_is_due_before_the_start() -> None:
 
 @pytest.mark.parametrize(
     ("rate", "batch", "resolution_us"),
-    [(100, 1, 0), (1_000, 1, 0), (2_000, 1, 0), (10_000, 5, 400), (50_000, 25, 480)],
+    [(100, 1, 0), (1_000, 1, 0), (2_000, 1, 0), (10_000, 7, 600), (50_000, 37, 720)],
 )
 def test_the_first_of_a_batch_waits_for_the_last(
     rate: int, batch: int, resolution_us: float

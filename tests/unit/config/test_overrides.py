@@ -85,6 +85,10 @@ def test_the_last_override_wins_and_the_others_stay() -> None:
             "did you mean load.rate_per_second or consumer.rate_per_second?",
         ),
         (
+            "load_rate=5",
+            "--set load_rate=5: load_rate: unknown key; did you mean load.rate_per_second?",
+        ),
+        (
             "foo.in_flight=5",
             "--set foo.in_flight=5: foo.in_flight: unknown key; "
             "did you mean load.in_flight or mqtt.in_flight or http.in_flight?",

@@ -170,7 +170,7 @@ def test_every_module_that_uses_the_decorator_is_found() -> None:
         path
         for path in PACKAGE.rglob("*.py")
         if re.search(
-            r"(?m)^from bench_spark.core.kernels import (kernel|warm_up)", path.read_text()
+            r"(?m)^from bench_spark.core.kernels import (inlined|kernel|warm_up)", path.read_text()
         )
     }
     assert users == set(kernel_sources())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from prometheus_client.samples import Sample
 
 from bench_spark.monitor.command import parse_values
 from bench_spark.monitor.containers import (
@@ -22,7 +23,7 @@ from bench_spark.monitor.procfs import (
     with_ancestors,
     with_descendants,
 )
-from bench_spark.monitor.prometheus import Sample, Selector, chosen_values, parse_text
+from bench_spark.monitor.prometheus import Selector, chosen_values, parse_text
 
 STAT = (
     "1234 (erl) child (setup) S 1200 1234 1234 0 -1 4194560 1521 9000 0 3 150 40 7 2 20 0 5 0 "

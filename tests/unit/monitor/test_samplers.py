@@ -89,6 +89,31 @@ def test_a_tree_of_processes_is_summed_as_psutil_sees_it(busy: subprocess.Popen[
     )
 
 
+def test_cpu_and_disk_figures_are_those_of_proc_read_by_hand(busy: subprocess.Popen[str]) -> None:
+    """The second reader: nothing of the sampler's, and no psutil."""
+
+    def by_hand() -> tuple[float, int, int]:
+        fields = Path(f"/proc/{busy.pid}/stat").read_text().rpartition(")")[2].split()
+        io = dict(
+            line.split(": ") for line in Path(f"/proc/{busy.pid}/io").read_text().splitlines()
+        )
+        ticks = sum(map(int, fields[11:15]))
+        return ticks / os.sysconf("SC_CLK_TCK"), int(io["wchar"]), int(io["write_bytes"])
+
+    sampler = ProcessSampler(one_process(busy.pid))
+    wait_until_done(busy)
+    before = by_hand()
+    counters = sampler.read().counters
+    after = by_hand()
+    assert after[1] >= 5_000_000, "the process has written so much"
+    # The child of the process waits from its start on: it adds what its own start took.
+    cpu_seconds = counters["cpu_user_seconds"] + counters["cpu_system_seconds"]
+    assert before[0] <= cpu_seconds <= after[0] + 5
+    child = psutil.Process(busy.pid).children()[0].io_counters()
+    assert before[1] <= counters["written_bytes"] - child.write_chars <= after[1]
+    assert before[2] <= counters["device_written_bytes"] - child.write_bytes <= after[2]
+
+
 def test_a_pattern_finds_processes_by_their_command_line_but_not_ourselves(
     busy: subprocess.Popen[str],
 ) -> None:

@@ -95,7 +95,11 @@ def test_the_endpoint_follows_the_run_that_the_display_is_told_of(exporter: Expo
     display.update(HandWindow(), is_draining=False)
     text = scraped(exporter)
     assert 'phase="warm-up"' in text
-    assert 'run="r1",scenario="steady",broker="mine",tag_who="a \\"b\\""} 7' in text
+    (sent,) = (s for s in parse_text(text) if s.name == "bench_spark_messages_sent_total")
+    assert (sent.value, sent.labels) == (
+        7,
+        {"run": "r1", "scenario": "steady", "broker": "mine", "tag_who": 'a "b"'},
+    )
     now = 6 * SECOND
     display.update(HandWindow(), is_draining=False)
     assert 'phase="measure"' in scraped(exporter)

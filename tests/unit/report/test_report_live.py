@@ -61,6 +61,11 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
 class ClosedTerminal(io.StringIO):
     def write(self, text: str) -> int:
         raise BrokenPipeError
@@ -218,7 +223,7 @@ def test_on_a_terminal_the_line_is_rewritten_and_gone_at_the_end(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     stream, clock = Terminal(), HandClock()
-    display = LiveLine(stream, has_colour=False)
+    display = LiveLine(stream)
     watched(display, clock)
     clock.seconds = 7.5
     display.update(HandWindow(), is_draining=False)
@@ -236,14 +241,14 @@ def test_the_line_never_reaches_the_last_column(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = Terminal()
-    display = LiveLine(stream, has_colour=False)
+    display = LiveLine(stream)
     watched(display, HandClock())
     assert len(stream.getvalue().removeprefix("\r\x1b[2K")) < columns
 
 
 def test_a_step_does_not_mix_with_the_line() -> None:
     stream = Terminal()
-    display = LiveLine(stream, has_colour=False)
+    display = LiveLine(stream)
     watched(display, HandClock())
     display.step("summing up")
     assert stream.getvalue().endswith("\r\x1b[2Ksumming up\n")
@@ -298,10 +303,11 @@ def test_the_line_of_a_trial_tells_its_place_and_the_time_left(
 
 def test_no_color_leaves_the_line_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("NO_COLOR", "1")
-    stream = Terminal()
-    watched(display_for(stream), HandClock())
-    assert "\x1b[1m" not in stream.getvalue()
+    for no_colour, is_bold in (("1", False), ("", True)):
+        monkeypatch.setenv("NO_COLOR", no_colour)
+        stream = Terminal()
+        watched(display_for(stream), HandClock())
+        assert ("\x1b[1m" in stream.getvalue()) is is_bold
 
 
 @pytest.mark.parametrize("kind", [LiveLog, LiveLine, Steps])
@@ -317,7 +323,7 @@ MANY = make_plan(Scenario(name="many", producers=1000, consumers=1000, destinati
 
 def test_a_terminal_shows_how_many_of_many_connections_are_open() -> None:
     terminal = Terminal()
-    display = LiveLine(terminal, has_colour=False)
+    display = LiveLine(terminal)
     for opened in (0, 32, 640, 1280):
         display.opening(MANY, opened)
     display.step("next")
