@@ -249,7 +249,7 @@ class Backpressure:
         return bool(full)
 
     def take_back(self, now_ns: int) -> None:
-        """Deal again for lanes that have room."""
+        """Let lanes that have room send again."""
         if not self._lanes or now_ns < self._next_look_ns:
             return
         self._next_look_ns = now_ns + LOOK_NS

@@ -74,8 +74,8 @@ class Link:
         self._closing_deadline = 0.0
         self._connect(address, token, agent, attempt)
         self._wake_out, self._wake_in = os.pipe()
-        self._bell_out, self._bell_in = os.pipe()
-        for end in (self._wake_out, self._wake_in, self._bell_out, self._bell_in):
+        self._command_out, self._command_in = os.pipe()
+        for end in (self._wake_out, self._wake_in, self._command_out, self._command_in):
             os.set_blocking(end, False)
         self._socket.setblocking(False)
         self._thread = threading.Thread(target=watched(self._work), name="link", daemon=True)
@@ -163,7 +163,7 @@ class Link:
 
     @property
     def descriptor(self) -> int:
-        return self._bell_out
+        return self._command_out
 
     @property
     def is_lost(self) -> bool:
@@ -177,7 +177,7 @@ class Link:
             if not frame:
                 return
             self._outgoing.append(frame)
-        self._ring(self._wake_in)
+        self._wake(self._wake_in)
 
     def _send_some(self, data: bytes) -> int:
         """How many bytes the socket took at once."""
@@ -211,7 +211,7 @@ class Link:
     def commands(self) -> list[Message]:
         """What the driver has said since the last call; never waits."""
         with contextlib.suppress(BlockingIOError):
-            os.read(self._bell_out, 4096)
+            os.read(self._command_out, 4096)
         found = []
         while self._commands:
             found.append(self._commands.popleft()[0])
@@ -238,13 +238,13 @@ class Link:
         raise LinkLost(f"the driver did not say {wanted!r} within {timeout_seconds:g} s")
 
     def close(self, timeout_seconds: float = 5.0) -> None:
-        """Send what is waiting, hear the driver out, then hang up."""
+        """Send what is waiting, receive what the driver still says, then disconnect."""
         self._closing_deadline = time.monotonic() + timeout_seconds
         self._closing = True
-        self._ring(self._wake_in)
+        self._wake(self._wake_in)
         self._thread.join(timeout_seconds + 1.0)
         self._socket.close()
-        for end in (self._wake_out, self._wake_in, self._bell_out, self._bell_in):
+        for end in (self._wake_out, self._wake_in, self._command_out, self._command_in):
             os.close(end)
 
     # -- the link's own thread -------------------------------------------------------------------
@@ -256,7 +256,7 @@ class Link:
             pass  # Either way the driver cannot be reached any more, which is what `lost` says.
         finally:
             self._lost.set()
-            self._ring(self._bell_in)
+            self._wake(self._command_in)
 
     def _exchange_frames(self) -> None:
         selector = selectors.DefaultSelector()
@@ -322,10 +322,10 @@ class Link:
                         self._untaken_files.pop(number, None)
             else:
                 self._commands.append((message, payload))
-                self._ring(self._bell_in)
+                self._wake(self._command_in)
 
     @staticmethod
-    def _ring(pipe: int) -> None:
+    def _wake(pipe: int) -> None:
         with contextlib.suppress(BlockingIOError, OSError):
             os.write(pipe, b"!")
 

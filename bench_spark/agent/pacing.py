@@ -2,7 +2,7 @@
 the clock and does the waiting.
 
 Row g of a recorded data set is due `due_ns[g]` after the first; after the last the recording begins
-again, one lap later. Rows are dealt to the producers of the whole run in turn, and an agent's
+again, one lap later. Rows go to the producers of the whole run in turn, and an agent's
 stream consists of the rows of its own producers.
 
 On a schedule the due time follows from who sent a message and from its number: so an agent knows it

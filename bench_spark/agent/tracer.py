@@ -145,7 +145,7 @@ class Tracer:
         self._next_flush_ns = 0
         self._waiting: deque[Rows] = deque()
         self._free: deque[Rows] = deque()
-        self._bell = threading.Event()
+        self._has_work = threading.Event()
         self._is_closing = False
         self._most_waiting_rows = 0
         self._files = self._rows_written = 0
@@ -260,7 +260,7 @@ class Tracer:
         """Write what is left; the files are all told of when this returns."""
         self._hand_over()
         self._is_closing = True
-        self._bell.set()
+        self._has_work.set()
         self._thread.join()
 
     def _count_waiting(self) -> int:
@@ -282,7 +282,7 @@ class Tracer:
         self._waiting.append(self._chunk[: self._rows])
         self._rows = 0
         self._chunk = self._free.popleft() if self._free else np.zeros(CHUNK_ROWS, TRACE_DTYPE)
-        self._bell.set()
+        self._has_work.set()
 
     # -- the tracer's own thread -----------------------------------------------------------------
 
@@ -295,8 +295,8 @@ class Tracer:
             if not parts:
                 if is_closing:
                     return
-                self._bell.wait()
-                self._bell.clear()
+                self._has_work.wait()
+                self._has_work.clear()
                 continue
             if self.failure is None:
                 self._write(number, first_row, parts)

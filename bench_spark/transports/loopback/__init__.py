@@ -5,12 +5,11 @@ Python per message. Each process has its own loopback "broker" per run, so a des
 both its ends in one agent (`placement: paired`).
 
 A subscription is a bounded queue of chunks; a full one refuses, which is back-pressure. Its
-messages are dealt in turn to the lanes that serve it. A destination leads to the queues of all
+messages go in turn to the lanes that serve it. A destination leads to the queues of all
 subscriptions of its group: without a topology that is one, and has its name. In a run without
 consumers it is a sink, which takes everything and keeps nothing.
 
-chunks.py          messages as they lie in a queue (pure)
-memory.py          queues, and what wakes those who wait for them
+memory.py          messages in queues, and what wakes those who wait for them
 producers.py, consumers.py
 transport.py       the Transport made of all these
 """

@@ -13,8 +13,7 @@ import numpy as np
 from bench_spark.core.clock import NowNs
 from bench_spark.transports.base import Consumers, Lane, Signal
 from bench_spark.transports.batches import I64, RECEIVED_DTYPE, Part, Received, nothing_received
-from bench_spark.transports.loopback.chunks import Chunk, deliver
-from bench_spark.transports.loopback.memory import Bell, MemoryBroker, Queue
+from bench_spark.transports.loopback.memory import Chunk, MemoryBroker, Queue, Wakeup, deliver
 
 FIRST_ROWS = 4096
 """Of the buffer for received messages, which grows as it must."""
@@ -22,12 +21,13 @@ FIRST_ROWS = 4096
 
 @dataclass
 class _Inlet:
-    """A queue, and the lanes of one `LoopbackConsumers` among which its messages are dealt."""
+    """A queue, and the lanes of one `LoopbackConsumers` among which its messages go in turn."""
 
     queue: Queue
     lanes: list[int] = field(default_factory=list)
     routes: list[int] = field(default_factory=list)
-    dealt: int = 0
+    turn: int = 0
+    """Messages so far: the next goes to that lane, modulo their number."""
     _turns: tuple[frozenset[int], I64] | None = None
     """Of the lanes that are not held back, with those that are."""
 
@@ -50,7 +50,7 @@ class LoopbackConsumers(Consumers):
     ) -> None:
         self._now_ns = now_ns
         self._want = want
-        self._bell = Bell()
+        self._wakeup = Wakeup()
         self._is_attached = False
         self._held: frozenset[int] = frozenset()
         self._rows = np.zeros(FIRST_ROWS, RECEIVED_DTYPE)
@@ -65,13 +65,13 @@ class LoopbackConsumers(Consumers):
 
     @property
     def descriptor(self) -> int:
-        return self._bell.descriptor
+        return self._wakeup.descriptor
 
     def attach(self) -> None:
         self._is_attached = True
         for inlet in self._inlets:
-            inlet.queue.readers.append(self._bell)
-        self._bell.set(any(inlet.queue.depth for inlet in self._inlets))
+            inlet.queue.readers.append(self._wakeup)
+        self._wakeup.set(any(inlet.queue.depth for inlet in self._inlets))
 
     def detach(self) -> bool:
         """Nothing is ever on its way: what was not taken is still in the queue."""
@@ -79,7 +79,7 @@ class LoopbackConsumers(Consumers):
 
     def hold(self, lanes: Collection[int]) -> None:
         self._held = frozenset(lanes)
-        self._bell.set(any(map(self._has_something, self._inlets)))
+        self._wakeup.set(any(map(self._has_something, self._inlets)))
 
     def _has_something(self, inlet: _Inlet) -> bool:
         return inlet.queue.depth > 0 and not self._held.issuperset(inlet.lanes)
@@ -88,14 +88,14 @@ class LoopbackConsumers(Consumers):
         if not self._is_attached:
             return nothing_received()
         if timeout_seconds > 0:
-            select.select([self._bell.descriptor], [], [], timeout_seconds)
+            select.select([self._wakeup.descriptor], [], [], timeout_seconds)
         received_ns = self._now_ns()
-        self._bell.set(False)
+        self._wakeup.set(False)
         inlets = filter(self._has_something, self._inlets)
         count, taken = 0, []
         for inlet in inlets:
             chunks = inlet.queue.take_all()
-            count = self._deal(inlet, chunks, count, received_ns)
+            count = self._deliver(inlet, chunks, count, received_ns)
             taken += chunks
         received = Received(self._rows[:count])
         if self._want:
@@ -110,7 +110,7 @@ class LoopbackConsumers(Consumers):
         """One behind the other; None where nobody wants them."""
         return list(chain.from_iterable(columns)) if part in self._want else None
 
-    def _deal(self, inlet: _Inlet, chunks: list[Chunk], count: int, received_ns: int) -> int:
+    def _deliver(self, inlet: _Inlet, chunks: list[Chunk], count: int, received_ns: int) -> int:
         """Write messages into rows from `count` on, in turn to the lanes that are not held back;
         how many rows there are now."""
         turns = inlet.turns(self._held)
@@ -120,8 +120,8 @@ class LoopbackConsumers(Consumers):
                 grown = np.zeros(2 * end, RECEIVED_DTYPE)
                 grown[:count] = self._rows[:count]
                 self._rows = grown
-            deliver(chunk.head, chunk.size, self._rows[count:end], turns, inlet.dealt, received_ns)
-            inlet.dealt += len(chunk)
+            deliver(chunk.head, chunk.size, self._rows[count:end], turns, inlet.turn, received_ns)
+            inlet.turn += len(chunk)
             count = end
         return count
 
@@ -134,7 +134,7 @@ class LoopbackConsumers(Consumers):
 
     def close(self) -> None:
         for inlet in self._inlets:
-            if self._bell in inlet.queue.readers:
-                inlet.queue.readers.remove(self._bell)
+            if self._wakeup in inlet.queue.readers:
+                inlet.queue.readers.remove(self._wakeup)
         self._is_attached = False
-        self._bell.close()
+        self._wakeup.close()

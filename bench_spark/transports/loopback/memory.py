@@ -1,4 +1,5 @@
-"""The "broker": bounded queues in this process's memory, and bells for those who wait for them."""
+"""The "broker": bounded queues of messages in this process's memory, and wake-ups for those who
+wait."""
 
 from __future__ import annotations
 
@@ -7,25 +8,122 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from bench_spark.config.topologies import Wiring
+from bench_spark.core.envelope import (
+    ENVELOPE_BYTES,
+    Envelopes,
+    empty_envelopes,
+    envelope_bytes,
+    leading_envelopes,
+)
+from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.errors import BrokerRefused
 from bench_spark.transports.base import Destination, Lane
-from bench_spark.transports.loopback.chunks import Chunk
+from bench_spark.transports.batches import (
+    I64,
+    RECEIVED_DTYPE,
+    U32,
+    Batch,
+    Headers,
+    Rows,
+    Tails,
+    common_tail_bytes,
+    each_tail,
+)
 
 
-class Bell:
+@dataclass
+class Chunk:
+    """Messages of one batch that went to one queue."""
+
+    head: Envelopes
+    size: U32
+    tail: Tails
+    keys: Sequence[bytes] | None = None
+    headers: Sequence[Headers] | None = None
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+    def bodies(self) -> list[bytes]:
+        # A tail that all share has no end, so the heads decide.
+        return [
+            row.tobytes()[: size - len(tail)] + tail if size > len(tail) else tail
+            for row, size, tail in zip(
+                envelope_bytes(self.head), self.size.tolist(), each_tail(self.tail), strict=False
+            )
+        ]
+
+
+def chunk_of(batch: Batch, places: slice | I64, keeps_tails: bool = True) -> Chunk:
+    """These messages, copied where the sender uses its memory again; heads are cut as they would be
+    in a body. Tails of random bytes are left out where no consumer will look at bodies."""
+    head = np.array(batch.head[places])
+    if 0 < batch.head_bytes < ENVELOPE_BYTES:
+        envelope_bytes(head)[:, batch.head_bytes :] = 0
+    tail_bytes = common_tail_bytes(batch.tail)
+    has_body_only = batch.keys is None and batch.headers is None
+    if tail_bytes is not None and batch.head_bytes and has_body_only:
+        size = np.full(len(head), batch.head_bytes + tail_bytes, np.uint32)
+        tail = batch.tail
+        if isinstance(tail, np.ndarray):
+            tail = np.array(tail[places]) if keeps_tails else b""
+        return Chunk(head, size, tail)
+    own = batch.at(np.arange(len(batch))[places])
+    tails = [tail for tail, _ in zip(each_tail(own.tail), own.head, strict=False)]
+    lengths = np.fromiter(map(len, tails), np.uint32, len(tails))
+    size = lengths + np.uint32(batch.head_bytes)
+    if not batch.head_bytes:
+        head = leading_envelopes(tails)
+    return Chunk(head, size, own.tail, own.keys, own.headers)
+
+
+@kernel
+def deliver(heads: Envelopes, sizes: U32, rows: Rows, turns: I64, first: int, at_ns: int) -> None:
+    """Write the messages of a chunk as received ones: the `first` goes to that lane and route of
+    `turns`, the others follow in turn."""
+    turn = first % len(turns)
+    for at in range(len(heads)):
+        row, sent = rows[at], heads[at]
+        head = row["head"]
+        head["sent_ns"] = sent["sent_ns"]
+        head["intended_ns"] = sent["intended_ns"]
+        head["sequence"] = sent["sequence"]
+        head["producer"] = sent["producer"]
+        head["run_tag"] = sent["run_tag"]
+        row["received_ns"] = at_ns
+        row["lane"] = turns[turn, 0]
+        row["route"] = turns[turn, 1]
+        row["size"] = sizes[at]
+        row["subscription"] = 0
+        row["redelivered"] = False
+        row["corrupted"] = False
+        turn += 1
+        if turn == len(turns):
+            turn = 0
+
+
+@warm_up
+def _compile() -> None:
+    rows, turns = np.zeros(1, RECEIVED_DTYPE), np.zeros((1, 2), np.int64)
+    deliver(empty_envelopes(1), np.zeros(1, np.uint32), rows, turns, 0, 0)
+
+
+class Wakeup:
     """A descriptor that is readable while somebody has something to fetch."""
 
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._is_ringing = False
+        self._is_readable = False
         self._is_closed = False
 
-    def set(self, is_ringing: bool) -> None:
-        if is_ringing == self._is_ringing or self._is_closed:
+    def set(self, is_readable: bool) -> None:
+        if is_readable == self._is_readable or self._is_closed:
             return
-        self._is_ringing = is_ringing
-        if is_ringing:
+        self._is_readable = is_readable
+        if is_readable:
             os.eventfd_write(self.descriptor, 1)
         else:
             os.eventfd_read(self.descriptor)
@@ -43,8 +141,8 @@ class Queue:
     is_sink: bool = False
     chunks: deque[Chunk] = field(default_factory=deque)
     depth: int = 0
-    readers: list[Bell] = field(default_factory=list)
-    refused: list[Bell] = field(default_factory=list)
+    readers: list[Wakeup] = field(default_factory=list)
+    refused: list[Wakeup] = field(default_factory=list)
     """Of producers that wait for room."""
     wants_bodies: list[bool] = field(default_factory=list)
     """Of the lanes that read from it."""
@@ -58,24 +156,24 @@ class Queue:
     def room(self) -> int:
         return self.capacity - self.depth
 
-    def ask_for_room(self, bell: Bell) -> None:
-        if bell not in self.refused:
-            self.refused.append(bell)
+    def ask_for_room(self, wakeup: Wakeup) -> None:
+        if wakeup not in self.refused:
+            self.refused.append(wakeup)
 
     def put(self, chunk: Chunk) -> None:
         if self.is_sink:
             return
         self.chunks.append(chunk)
         self.depth += len(chunk)
-        for bell in self.readers:
-            bell.set(True)
+        for wakeup in self.readers:
+            wakeup.set(True)
 
     def take_all(self) -> list[Chunk]:
         taken = list(self.chunks)
         self.chunks.clear()
         self.depth = 0
-        for bell in self.refused:
-            bell.set(True)
+        for wakeup in self.refused:
+            wakeup.set(True)
         self.refused.clear()
         return taken
 

@@ -9,8 +9,7 @@ import numpy as np
 from bench_spark.core.clock import NowNs
 from bench_spark.transports.base import Lane, Producers, Signal
 from bench_spark.transports.batches import Batch, OutcomeKind, Outcomes, joined_outcomes
-from bench_spark.transports.loopback.chunks import chunk_of
-from bench_spark.transports.loopback.memory import Bell, MemoryBroker, Queue
+from bench_spark.transports.loopback.memory import MemoryBroker, Queue, Wakeup, chunk_of
 
 
 class LoopbackProducers(Producers):
@@ -19,7 +18,7 @@ class LoopbackProducers(Producers):
     ) -> None:
         self._now_ns = now_ns
         self._confirms = confirms
-        self._bell = Bell()
+        self._wakeup = Wakeup()
         self._settled: list[Outcomes] = []
         used = {one.name or "": one for lane in lanes for one in lane.destinations}
         number = {name: place for place, name in enumerate(sorted(used))}
@@ -34,10 +33,10 @@ class LoopbackProducers(Producers):
 
     @property
     def descriptor(self) -> int:
-        return self._bell.descriptor
+        return self._wakeup.descriptor
 
     def send(self, batch: Batch) -> int:
-        self._bell.set(bool(self._settled))
+        self._wakeup.set(bool(self._settled))
         if len(self._outlets) == 1:
             accepted = self._put_in_one(batch)
         else:
@@ -60,7 +59,7 @@ class LoopbackProducers(Producers):
         """How many messages every queue of a destination has room for."""
         for queue in outlet:
             if queue.room < wanted:
-                queue.ask_for_room(self._bell)
+                queue.ask_for_room(self._wakeup)
         return min(queue.room for queue in outlet)
 
     def _put_in_several(self, batch: Batch) -> int:
@@ -90,13 +89,13 @@ class LoopbackProducers(Producers):
                 head=batch.head[:accepted].copy(),
             )
         )
-        self._bell.set(True)
+        self._wakeup.set(True)
 
     def commit(self) -> None:
         """Every send is final: there is no transaction to end."""
 
     def outcomes(self) -> Outcomes:
-        self._bell.set(False)
+        self._wakeup.set(False)
         settled, self._settled = self._settled, []
         return joined_outcomes(settled)
 
@@ -110,4 +109,4 @@ class LoopbackProducers(Producers):
         return []
 
     def close(self) -> None:
-        self._bell.close()
+        self._wakeup.close()
