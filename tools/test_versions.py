@@ -57,28 +57,18 @@ class Failed(Exception):
 
 
 def python_of(delta: JarSet, python: str) -> Path:
-    """The interpreter of an environment with this Spark, made where it is missing."""
+    """The interpreter of an environment with this Spark, made and brought up to date."""
     directory = ENVIRONMENTS / f"spark-{delta.spark}-python{python}"
     uv = str(Path(sys.executable).with_name("uv"))
-    if not (directory / ".complete").exists():
-        subprocess.run([uv, "venv", "-q", "--clear", "-p", python, str(directory)], check=True)
-        wanted = (
-            f"pyspark=={delta.spark}.*",
-            f"delta-spark=={minor_version(delta.version)}.*,!=4.4.1",
-        )
-        install = [
-            uv,
-            "pip",
-            "install",
-            "-q",
-            "-p",
-            str(directory),
-            *wanted,
-            "--editable",
-            str(ROOT),
-        ]
-        subprocess.run(install, check=True)
-        (directory / ".complete").touch()
+    if not directory.exists():
+        subprocess.run([uv, "venv", "-q", "-p", python, str(directory)], check=True)
+    wanted = [
+        f"pyspark=={delta.spark}.*",
+        f"delta-spark=={minor_version(delta.version)}.*,!=4.4.1",
+        *("--editable", str(ROOT)),
+    ]
+    # Also where the environment is there: the package may ask for more than it did.
+    subprocess.run([uv, "pip", "install", "-q", "-p", str(directory), *wanted], check=True)
     return directory / "bin" / "python"
 
 

@@ -37,6 +37,7 @@ from proxy import Proxy
 from relay import Relay, relaying
 
 from bench_spark.config.broker import Broker
+from bench_spark.errors import RunError
 from bench_spark.transports.batches import Headers, OutcomeKind, Part
 from bench_spark.transports.registry import kind_of
 
@@ -390,6 +391,20 @@ def test_after_detaching_each_message_was_received_or_is_still_in_the_broker(
     assert left is not None
     assert left >= 100
     assert received + left == 20_100
+
+
+def test_consumers_can_be_held_where_the_capabilities_say_so(broker: Broker) -> None:
+    transport = open_transport(broker)
+    assert transport.capabilities == kind_of(broker).capabilities(transport_scenario(broker))
+    with exchanging(transport) as (producers, consumers):
+        if not transport.capabilities.pausable:
+            with pytest.raises(RunError, match="cannot be slowed down"):
+                consumers.hold({0})
+            return
+        consumers.hold({0})
+        consumers.hold(())
+        send_all(producers, batch(heads(10)))
+        assert sorted(joined(collect(consumers, 10), "head")["sequence"].tolist()) == [*range(10)]
 
 
 def test_closing_twice_is_harmless(broker: Broker) -> None:

@@ -79,7 +79,7 @@ def test_a_run_has_its_result_and_every_message_joined_by_spark(on_s3: OnS3) -> 
     assert on_s3.result["status"] in ("valid", "degraded")
     assert on_s3.result["counts"]["sent"] == 12_000
     trace = on_s3.result["trace"]
-    assert trace["joined"]
+    assert trace["joined"], on_s3.result["audit"]
     assert (trace["sent"], trace["received_once"]) == (12_000, 12_000)
 
 
@@ -95,9 +95,8 @@ def test_events_are_compacted_when_the_run_has_ended(on_s3: OnS3) -> None:
 
 
 def test_spark_answers_queries_and_other_commands_need_no_jars(on_s3: OnS3) -> None:
-    query = "SELECT run_id, count(*) AS rows FROM events GROUP BY run_id"
+    query = f"SELECT count(*) AS rows FROM events WHERE run_id = '{RUN}'"
     (row,) = json.loads(on_s3.call("sql", query, "--format", "json", *with_jars()))
-    assert row["run_id"] == RUN
     assert row["rows"] > 0
     assert RUN in on_s3.call("runs")
     assert RUN in on_s3.call("watch", RUN)

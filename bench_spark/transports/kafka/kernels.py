@@ -5,6 +5,9 @@ read those structs and the heads of bodies in place, and lay messages out the wa
 takes them. Whoever calls vouches for the addresses, as in C; `require_interface` has made
 sure that the structs are laid out as MESSAGE_DTYPE says.
 
+Those for consumers run in threads of their own, and let go of the interpreter's lock; those for
+producers run in the agent's thread, which would have to wait for it again.
+
 Kernels that destroy messages call librdkafka by name, which keeps them cacheable;
 `librdkafka.library()` must have been called before.
 """
@@ -21,8 +24,7 @@ from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, empty_envelopes
-from bench_spark.core.kernels import kernel_without_lock as kernel
-from bench_spark.core.kernels import warm_up
+from bench_spark.core.kernels import kernel, kernel_without_lock, warm_up
 from bench_spark.transports.batches import I64, OUTCOME_DTYPE, RECEIVED_DTYPE
 from bench_spark.transports.kafka.librdkafka import MESSAGE_DTYPE, NotUsable, library
 
@@ -185,7 +187,7 @@ def find_place(places: Records, topic: Number, partition: Number) -> Number:
     return slot
 
 
-@kernel
+@kernel_without_lock
 def read_messages(addresses: I64, state: Records, places: Records, rows: Records) -> int:
     """Write a row for each message, and destroy it unless it is kept; returns why it stopped."""
     now = state[0]
@@ -228,7 +230,7 @@ def read_messages(addresses: I64, state: Records, places: Records, rows: Records
     return stopped
 
 
-@kernel
+@kernel_without_lock
 def copy_messages(addresses: I64, fields: Records) -> None:
     """Copy the structs at these addresses."""
     memory = np.int64(fields.ctypes.data)
@@ -236,7 +238,7 @@ def copy_messages(addresses: I64, fields: Records) -> None:
         copy_bytes(memory + at * _MESSAGE_BYTES, addresses[at], _MESSAGE_BYTES)
 
 
-@kernel
+@kernel_without_lock
 def destroy_messages(addresses: I64, first: int, end: int) -> None:
     """Give messages back to librdkafka."""
     for at in range(first, end):
