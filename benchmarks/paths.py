@@ -32,14 +32,18 @@ from bench_spark.core.hdr import LOWEST_US, SIGNIFICANT_FIGURES, Histogram, shap
 from bench_spark.data.carriers import carrier_named
 from bench_spark.data.ordering import ordering_of
 from bench_spark.data.records import RecordFiles
-from bench_spark.transports.amqp.acks import AckFrames
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms
-from bench_spark.transports.amqp.deliveries import ConsumerTags, Deliveries
-from bench_spark.transports.amqp.frames import Framing, body_frame, header_frame, method_frame
-from bench_spark.transports.amqp.parsing import Parser
+from bench_spark.transports.amqp.deliveries import AckFrames, ConsumerTags, Deliveries
+from bench_spark.transports.amqp.frames import (
+    Framing,
+    Parser,
+    body_frame,
+    header_frame,
+    method_frame,
+)
 from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
 from bench_spark.transports.batches import HEAD_ONLY, Batch, Received, each_tail
-from bench_spark.transports.sockets.arrivals import Arrivals, OutcomeRows, ReadBuffer
+from bench_spark.transports.sockets.rows import Arrivals, OutcomeRows, ReadBuffer
 
 CHANNEL, FRAME_MAX = 1, 131_072
 FRAMING = Framing(CHANNEL, FRAME_MAX)

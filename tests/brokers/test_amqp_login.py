@@ -41,10 +41,8 @@ from bench_spark.errors import (
     BrokerRefused,
     BrokerUnreachable,
     ConfigurationError,
-    EnvironmentNotReady,
     LoginRefused,
 )
-from bench_spark.transports.amqp import handover
 from bench_spark.transports.base import Consumers, Destination, Producers, SignalKind
 from bench_spark.transports.batches import OutcomeKind
 
@@ -69,14 +67,6 @@ def test_capabilities_are_found_per_broker(rabbitmq_broker: Broker, qpid_broker:
 def test_the_probe_names_the_client_library(broker: Broker) -> None:
     facts = open_transport(broker).probe()
     assert facts.client_library == f"pika {pika.__version__}"
-
-
-def test_a_pika_that_does_not_hand_over_its_connections_is_refused_by_name(
-    rabbitmq_broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(handover, "obstacle", lambda: "pika 9 keeps its heartbeats running")
-    with pytest.raises(EnvironmentNotReady, match="pika 9 keeps its heartbeats running"):
-        open_transport(rabbitmq_broker).probe()
 
 
 def test_queue_arguments_are_refused_in_the_probe_where_the_broker_has_none(

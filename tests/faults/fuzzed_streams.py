@@ -31,20 +31,20 @@ from bench_spark.transports.amqp.deliveries import ConsumerTags
 from bench_spark.transports.amqp.deliveries import Deliveries as AmqpDeliveries
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
+    BadFrame,
     Framing,
     body_frame,
     header_frame,
     method_frame,
 )
-from bench_spark.transports.amqp.parsing import BadFrame
-from bench_spark.transports.amqp.parsing import Parser as AmqpParser
+from bench_spark.transports.amqp.frames import Parser as AmqpParser
 from bench_spark.transports.batches import HEAD_ONLY, Part
 from bench_spark.transports.http.messages import BadMessage, HttpParser, read_request
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.consumers import MessageReader, Routes
 from bench_spark.transports.mqtt.packets import BadPacket
-from bench_spark.transports.sockets.arrivals import Arrivals, ReadBuffer
-from bench_spark.transports.sockets.wire import Unreadable
+from bench_spark.transports.sockets.connection import Unreadable
+from bench_spark.transports.sockets.rows import Arrivals, ReadBuffer
 from bench_spark.transports.tcp.framing import parser_of
 
 SEED = 20_260_917

@@ -1,22 +1,15 @@
 """AMQP 0-9-1: RabbitMQ, Qpid Broker-J and others of their kind, on `transports/sockets`.
 
-connection.py      pika's protocol engine on our own non-blocking socket
-opening.py         login and channels; what went wrong, in words for people
-handover.py        whether this pika lets go of a connection
-control.py         one short-lived connection for requests that wait for their answer
-probe.py           what a broker is and can do
-topology.py        queues and exchanges: declare, bind, count, delete
-layout.py          which queues stand behind a destination (pure)
+connection.py      login, channel, heartbeats and goodbye on a socket; what ends mean
+control.py         one short-lived connection for requests that wait for their answer; the probe
+topology.py        queues and exchanges: what there is, and how it is made and deleted
 naming.py          names of queues and routing keys; what AMQP can never do (pure)
-frames.py          AMQP frames as bytes (pure)
-parsing.py         a stream of frames: what decoders leave to Python (pure)
-deliveries.py      messages to a consumer, decoded into rows (pure)
+management.py      the management API: policies, and what killed runs have left
+frames.py          frames as bytes, and a stream of them: what decoders leave to Python (pure)
+deliveries.py      messages to a consumer, decoded into rows, and their acks (pure)
 confirms.py        acks, nacks and returns to a producer, settled into outcomes (pure)
 publishing.py      messages to publish, written from templates (pure)
-acks.py            acks to write (pure)
-transactions.py    which acks are committed together (pure)
-wire.py            the socket of a lane: methods, heartbeats, close
-lanes.py           connections and channels as lanes on sockets are made of
+lanes.py           connections as lanes on sockets are made of
 producers.py       sends batches, reports what became of them
 consumers.py       receives rows, acknowledges them
 transport.py       the Transport made of all these
@@ -51,13 +44,13 @@ class _Amqp(TransportKind):
         )
 
     def check(self, scenario: Scenario, broker: Broker) -> None:
-        from bench_spark.transports.amqp import naming, policies
+        from bench_spark.transports.amqp import management, naming
 
         naming.refuse_impossible(scenario)
-        policies.refuse_impossible(scenario, broker)
+        management.refuse_impossible(scenario, broker)
 
     def sweeper(self, context: TransportContext) -> Sweeper:
-        from bench_spark.transports.amqp.sweeping import AmqpSweeper
+        from bench_spark.transports.amqp.management import AmqpSweeper
 
         return AmqpSweeper(context)
 

@@ -39,21 +39,21 @@ from bench_spark.transports.amqp.frames import (
     MORE,
     NACK,
     RETURN,
+    Content,
     Framing,
     be32,
     be64,
+    returned_head,
 )
-from bench_spark.transports.amqp.message_headers import returned_head
-from bench_spark.transports.amqp.parsing import Content
 from bench_spark.transports.batches import I64, OUTCOME_DTYPE, U8, OutcomeKind, Rows
-from bench_spark.transports.sockets.arrivals import (
+from bench_spark.transports.sockets.message_block import Int
+from bench_spark.transports.sockets.rows import (
     HEAD_WORDS,
     OutcomeRows,
     ReadBuffer,
     put_head,
     put_outcome,
 )
-from bench_spark.transports.sockets.message_block import Int
 
 NANOSECONDS_HELD = 100_000_000
 """How long after a nack its return may come."""

@@ -1,49 +1,82 @@
-"""pika's protocol engine on our own non-blocking socket.
+"""One AMQP connection with one channel, on a socket that never blocks: login, frames, heartbeats,
+goodbye; and what its end means.
 
-pika's ready-made connections each want to own the waiting, and BlockingConnection waits inside
-every call. A load generator has thousands of connections and one thread, so this adapter leaves
-waiting to `loop.Loop`: bytes that arrive are handed to pika, bytes that pika wants to send are
-collected and written when `flush` is called or the socket has room.
-
-Lanes take the open connection away from pika with `hand_over`: messages are no business of pika's.
-
-Nothing here opens sockets (opening.py) or knows queues (topology.py) and messages (wire.py).
+Methods are encoded and decoded by `pika.spec`. State and failures are read from attributes, not
+raised; failures are pika's exceptions.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
+import platform
 import socket
-import ssl
-import struct
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import pika.connection
+import pika
 import pika.exceptions
+import pika.frame
+import pika.spec
 
+import bench_spark
 from bench_spark.core.clock import NowNs
-from bench_spark.transports.amqp.frames import Framing
-from bench_spark.transports.sockets.line import Line
-from bench_spark.transports.sockets.loop import BROKEN, Loop, Timer
-from bench_spark.transports.sockets.wire import WOULD_BLOCK
+from bench_spark.errors import (
+    BenchError,
+    BrokerRefused,
+    BrokerUnreachable,
+    LoginRefused,
+    PreflightError,
+)
+from bench_spark.transports.amqp.frames import (
+    HEARTBEAT_FRAME,
+    BadFrame,
+    Framing,
+    NoMessages,
+    Parser,
+    method_frame,
+)
+from bench_spark.transports.base import TransportContext
+from bench_spark.transports.sockets.connection import (
+    READ_BYTES,
+    Connection,
+    Gathering,
+    SocketConnection,
+    Unreadable,
+    open_connections,
+)
+from bench_spark.transports.sockets.dialling import SocketAccess, tls_context, tls_name
+from bench_spark.transports.sockets.loop import Loop
+from bench_spark.transports.sockets.rows import ReadBuffer
 
-# pika logs every lost connection with a traceback, and says critical things about ordinary ends.
-# Its exceptions reach us anyway and are told in our own words.
+# Its codecs log critical things about ordinary ends, which we tell in our own words.
 _PIKA_LOGGER = logging.getLogger("pika")
 _PIKA_LOGGER.addHandler(logging.NullHandler())
 _PIKA_LOGGER.setLevel(logging.CRITICAL + 1)
 
-READ_BYTES = 16 * 1024
-"""pika copies what is left of a read after each frame, so bigger reads cost more per message."""
-READS_PER_TURN = 8
-"""After these, other lanes get their turn; the socket stays readable."""
-
-_METHOD_FRAME = 1
 PASSING_CODES = frozenset({200, 320, 541})
 """By which a broker closes connections that did nothing wrong: farewell, forced, internal error."""
+LOGIN_REFUSALS = frozenset({402, 403, 404, 530})
+"""Reply codes by which brokers refuse a user or a vhost while a connection opens."""
+ACCESS_REFUSED = 403
+"""The reply code for a missing right, once logged in."""
+
+_CHANNEL = 1
+_MOST_CHANNELS = 65535
+_FRAME_MAX: int = pika.spec.FRAME_MAX_SIZE
+_METHOD_FRAME = 1
+_REPLY_SUCCESS = 200
+_DEFAULT_USER = "guest"  # what AMQP clients present when told nothing
+_CAPABILITIES = (
+    "authentication_failure_close",
+    "basic.nack",
+    "connection.blocked",
+    "consumer_cancel_notify",
+    "exchange_exchange_bindings",
+    "publisher_confirms",
+)
+"""What we understand, so that a broker may make use of it."""
 
 
 class ForeignProtocol(pika.exceptions.AMQPConnectionError):  # type: ignore[misc]  # pika is untyped
@@ -51,255 +84,282 @@ class ForeignProtocol(pika.exceptions.AMQPConnectionError):  # type: ignore[misc
 
 
 @dataclass(frozen=True)
-class Handover:
-    """An open connection without its engine."""
+class Access(SocketAccess):
+    """Where the broker is and who we are there."""
 
-    socket: socket.socket
-    framing: Framing
+    virtual_host: str
+    credentials: pika.PlainCredentials
     heartbeat_seconds: int
-    unread: bytes
-    """Bytes that were read and are not decoded: the beginning of a frame."""
-    unsent: bytes
-    blocked_reason: str | None
-    """Why the broker does not want messages now."""
+    connection_name: str
+
+    def __repr__(self) -> str:
+        return f"Access({self.username}@{self.address}{self.virtual_host})"
+
+    @property
+    def username(self) -> str:
+        return str(self.credentials.username)
+
+    @property
+    def client_properties(self) -> dict[str, Any]:
+        return {
+            "product": "bench-spark",
+            "version": bench_spark.__version__,
+            "platform": f"Python {platform.python_version()}",
+            "connection_name": self.connection_name,
+            "capabilities": dict.fromkeys(_CAPABILITIES, True),
+            # Else Qpid Broker-J answers a mandatory message that reaches no queue by closing the
+            # connection, if it is in a transaction, instead of returning it.
+            "qpid.close_when_no_route": False,
+        }
 
 
-class AmqpConnection(pika.connection.Connection):  # type: ignore[misc]  # pika is untyped
-    """One connection; state and failures are read from its attributes, not raised."""
+def access_for(context: TransportContext) -> Access:
+    broker, credentials = context.broker, context.credentials
+    username = credentials.username or _DEFAULT_USER
+    password = credentials.password.get_secret_value() if credentials.password else _DEFAULT_USER
+    return Access(
+        host=broker.host,
+        port=broker.port,
+        timeout_seconds=broker.connect_timeout_seconds,
+        virtual_host=broker.virtual_host,
+        credentials=pika.PlainCredentials(username, password),
+        heartbeat_seconds=context.scenario.amqp.heartbeat_seconds,
+        connection_name=f"bench-spark {context.run_id}",
+        tls_context=tls_context(broker),
+        tls_name=tls_name(broker),
+        pace=context.pace,
+        on_opened=context.on_opened,
+    )
 
-    _frame_buffer: bytes  # pika's: what was read and is not decoded yet
+
+def read_buffer() -> ReadBuffer:
+    """Room for a read behind the beginning of a frame."""
+    return ReadBuffer(READ_BYTES + _FRAME_MAX)
+
+
+class AmqpConnection(SocketConnection):
+    on_open: Callable[[], None]
+    on_open_error: Callable[[Exception], None]
 
     def __init__(
         self,
         connected: socket.socket,
         loop: Loop,
-        parameters: pika.ConnectionParameters,
-        now_ns: NowNs = time.monotonic_ns,
+        now_ns: NowNs,
+        buffer: ReadBuffer,
+        access: Access,
+        gathering: Gathering | None = None,
     ) -> None:
-        self._socket = connected
-        self._loop = loop
-        self._now_ns = now_ns
-        self._outbound = bytearray()
-        self._watches_writing = False
-        self._is_disconnecting = False
-        self._is_held = False
-        self._excuses_silence = False
-        self._heard_first_byte = False
-        self.read_ns = 0
-        """When the bytes being decoded now were read."""
-        self.failure: Exception | None = None
-        self.closed_by_broker: tuple[int, str] | None = None
-        self._blocked_reason: str | None = None
-        self.advertised_capabilities: dict[str, Any] = {}
-        self.on_open: Callable[[], None] = lambda: None
-        self.on_open_error: Callable[[Exception], None] = lambda failure: None
-        self.on_end: Callable[[Exception], None] = lambda failure: None
+        super().__init__(connected, loop, now_ns, buffer, gathering)
+        self._access = access
+        self._awaited: type[Any] | None = pika.spec.Connection.Start
+        """What the broker has to say next in the login; None once it is done."""
+        self._has_read_first_byte = False
+        self.framing = Framing(_CHANNEL, _FRAME_MAX)
+        self._parser = Parser(self.framing, NoMessages(), self._on_any_method)
+        self._then: Callable[[], None] | None = None
+        self.is_channel_open = False
+        self.server_properties: dict[str, Any] = {}
+        self.blocked_reason: str | None = None
+        """Why the broker does not want messages now."""
+        self.on_open = lambda: None
+        self.on_open_error = lambda failure: None
+        self.on_method: Callable[[Any], None] = lambda method: None
+        """Called with the methods that are not about the end of channel or connection."""
         loop.add(self)
-        super().__init__(
-            parameters,
-            on_open_callback=AmqpConnection._opened_now,
-            on_open_error_callback=AmqpConnection._ended_now,
-            on_close_callback=AmqpConnection._ended_now,
-        )
-
-    # -- for the loop and its users ----------------------------------------------------------------
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
+        self.send(pika.frame.ProtocolHeader().marshal())
 
     @property
-    def unsent_bytes(self) -> int:
-        return len(self._outbound)
+    def is_open(self) -> bool:
+        return self._awaited is None and super().is_open
 
-    def on_ready(self, events: int) -> None:
-        # Reading is tried first, whatever the events: a hang-up often follows the broker's reason.
-        if not self._is_held or events & BROKEN:
-            self._read()
-        if self._outbound:
-            self.flush()
+    def open_channel(self, then: Callable[[], None] | None = None) -> None:
+        """Ask for a channel; `then` is called in a later turn of the loop."""
+        self._then = then
+        self.send_method(pika.spec.Channel.Open())
 
-    def hold(self, is_held: bool) -> None:
-        """Leave what arrives in the socket, or read on."""
-        self._is_held = is_held
-        self._loop.watch_reading(self, not is_held)
-        if is_held and not self._excuses_silence:
-            self._excuse_silence()
+    def begin(
+        self,
+        make_parser: Callable[[Framing, Callable[[Any], None]], Parser],
+        on_method: Callable[[Any], None],
+    ) -> None:
+        """From now on messages and their confirms may come."""
+        self._parser = make_parser(self.framing, self._on_any_method)
+        self.on_method = on_method
+        # TLS may have decrypted more than was read.
+        self._loop.call_soon(self._read_on)
 
-    def _excuse_silence(self) -> None:
-        """pika counts bytes to notice a silent broker; one that we do not listen to is not."""
-        self._excuses_silence = self._is_held and self.failure is None and self.params.heartbeat > 0
-        if self._excuses_silence:
-            self.bytes_received += 1
-            self._loop.call_later(self.params.heartbeat / 4, self._excuse_silence)
+    def _read_on(self) -> None:
+        if self.failure is None:
+            self.read()
 
-    def flush(self) -> bool:
-        """Write what the socket takes now; whether all is written."""
-        while self._outbound:
-            try:
-                written = self._socket.send(self._outbound)
-            except WOULD_BLOCK:
-                break
-            except OSError as error:
-                self._writing_failed(error)
-                return True
-            del self._outbound[:written]
-        has_rest = bool(self._outbound)
-        if has_rest != self._watches_writing:
-            self._watches_writing = has_rest
-            self._loop.watch_writing(self, has_rest)
-        return not has_rest
+    def send_method(self, method: Any, channel: int | None = None) -> None:
+        self.send(method_frame(self.framing.channel if channel is None else channel, method))
+
+    def close_channel(self) -> None:
+        self.send_method(pika.spec.Channel.Close(_REPLY_SUCCESS, "Goodbye", 0, 0))
+
+    def close(self) -> None:
+        """Say goodbye: the channel first, so that all that was published on it is dealt with."""
+        if self._is_closing or self.failure is not None:
+            return
+        self._is_closing = True
+        if self.is_channel_open:
+            self.close_channel()
+        else:
+            self._close_connection()
 
     def abort(self, reason: str) -> None:
         """End at once, without a word to the broker."""
-        if self.failure is None:
-            self._stream_ended(pika.exceptions.ConnectionClosedByClient(0, reason))
+        self._end(pika.exceptions.ConnectionClosedByClient(0, reason))
 
-    def hand_over(self, channel: Any) -> Handover:
-        """Give away the open connection with its one channel; pika's engine is dead afterwards.
+    # -- the protocol ------------------------------------------------------------------------------
 
-        Bytes that arrived for pika and were not decoded, and bytes that it wanted to send, go with
-        it. Its timers end here.
-        """
-        self._remove_heartbeat()
-        unread = bytes(self._frame_buffer)
-        self._frame_buffer = b""
-        unsent = bytes(self._outbound)
-        self._outbound.clear()
-        self._watches_writing = False
-        self._loop.remove(self)
-        return Handover(
-            socket=self._socket,
-            framing=Framing(channel.channel_number, self.params.frame_max),
-            heartbeat_seconds=self.params.heartbeat,
-            unread=unread,
-            unsent=unsent,
-            blocked_reason=self._blocked_reason,
+    def _parse(self, buffer: ReadBuffer, end: int) -> int:
+        try:
+            if not self._has_read_first_byte:
+                self._has_read_first_byte = True
+                _check_first_bytes(buffer.raw)
+            return self._parser.parse(buffer, end, self.read_ns)
+        except ForeignProtocol as error:
+            self._end(error)
+            return end
+        except BadFrame as error:
+            if self._awaited is not None:  # else this would be taken for a hang-up at the login
+                self._end(pika.exceptions.InvalidFrameError(str(error)))
+                return end
+            raise Unreadable(str(error)) from error
+
+    def _lost(self, why: str) -> Exception:
+        failure: Exception = lost(why)
+        return failure
+
+    def _show_life(self, has_written: bool, has_read: bool) -> None:
+        if not has_written:
+            self.send(HEARTBEAT_FRAME)
+
+    def _on_any_method(self, method: Any) -> None:
+        spec = pika.spec
+        if self.failure is not None:
+            return
+        if isinstance(method, spec.Connection.Close):
+            self.closed_by_broker = (method.reply_code, method.reply_text)
+            self.send_method(spec.Connection.CloseOk(), channel=0)
+            self._end(pika.exceptions.ConnectionClosedByBroker(*self.closed_by_broker))
+        elif self._awaited is not None:
+            self._on_login_method(method)
+        elif isinstance(method, spec.Channel.OpenOk):
+            self.is_channel_open = True
+            if self._then is not None:
+                self._loop.call_soon(self._then)
+        elif isinstance(method, spec.Channel.Close):
+            self.is_channel_open = False
+            self.send_method(spec.Channel.CloseOk())
+            self._channel_ended(method)
+        elif isinstance(method, spec.Channel.CloseOk):
+            self.is_channel_open = False
+            if self._is_closing:
+                self._close_connection()
+        elif isinstance(method, spec.Connection.CloseOk):
+            self._end(pika.exceptions.ConnectionClosedByClient(_REPLY_SUCCESS, "Goodbye"))
+        else:
+            if isinstance(method, spec.Channel.Flow):
+                self.send_method(spec.Channel.FlowOk(method.active))
+            elif isinstance(method, spec.Connection.Blocked):
+                self.blocked_reason = str(method.reason)
+            elif isinstance(method, spec.Connection.Unblocked):
+                self.blocked_reason = None
+            self.on_method(method)
+
+    # -- login -------------------------------------------------------------------------------------
+
+    def _on_login_method(self, method: Any) -> None:
+        spec = pika.spec.Connection
+        if not isinstance(method, self._awaited or object):
+            raise BadFrame(f"{method.NAME} in the middle of the login")
+        if isinstance(method, spec.Start):
+            self._start(method)
+        elif isinstance(method, spec.Tune):
+            self._tune(method)
+        else:
+            self._awaited = None
+            self._start_beating(self._access.heartbeat_seconds)
+            self.on_open()
+
+    def _start(self, method: Any) -> None:
+        version = (method.version_major, method.version_minor)
+        if version != pika.spec.PROTOCOL_VERSION[:2]:
+            self._end(pika.exceptions.ProtocolVersionMismatch(pika.frame.ProtocolHeader(), version))
+            return
+        self.server_properties = method.server_properties or {}
+        self._awaited = pika.spec.Connection.Tune
+        mechanism, response = self._access.credentials.response_for(method)
+        if mechanism is None:
+            self._end(pika.exceptions.AuthenticationError(self._access.credentials.TYPE))
+            return
+        self.send_method(
+            pika.spec.Connection.StartOk(
+                self._access.client_properties, mechanism, response, _locale(method.locales)
+            ),
+            channel=0,
         )
 
-    # -- reading -----------------------------------------------------------------------------------
-
-    def _read(self) -> None:
-        reads_left = READS_PER_TURN
-        while not self._is_disconnecting:
-            try:
-                data = self._socket.recv(READ_BYTES)
-            except WOULD_BLOCK:
-                return
-            except OSError as error:
-                self._stream_ended(lost(error.strerror or str(error)))
-                return
-            if not data:
-                self._stream_ended(lost("connection closed by the peer"))
-                return
-            self.read_ns = self._now_ns()
-            self._decode(data)
-            reads_left -= 1
-            # What TLS has decrypted already is invisible to epoll: it must be read now.
-            if reads_left <= 0 and not self._has_decrypted_bytes():
-                return
-
-    def _has_decrypted_bytes(self) -> bool:
-        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
-
-    def _decode(self, data: bytes) -> None:
-        try:
-            if not self._heard_first_byte:
-                self._heard_first_byte = True
-                _check_first_bytes(data)
-            self._on_data_available(data)
-        except (pika.exceptions.AMQPError, struct.error, IndexError) as error:
-            self._terminate_stream(error)
-
-    def _writing_failed(self, error: OSError) -> None:
-        # The broker may have told its reason before it stopped listening: read that first.
-        self._outbound.clear()
-        self._read()
-        if self.failure is None and not self._is_disconnecting:
-            self._stream_ended(lost(error.strerror or str(error)))
-
-    def _stream_ended(self, error: Exception) -> None:
-        # Once pika has begun to disconnect, the end of the stream is the expected answer and pika
-        # already holds the true reason.
-        self._release()
-        self._on_stream_terminated(None if self._is_disconnecting else error)
-
-    def _release(self) -> None:
-        if self._socket.fileno() >= 0:
-            self._loop.remove(self)
-            self._socket.close()
-        self._outbound.clear()
-
-    # -- what pika asks of an adapter --------------------------------------------------------------
-
-    def _adapter_connect_stream(self) -> None:
-        self._on_stream_connected()
-
-    def _adapter_disconnect_stream(self) -> None:
-        if not self._is_disconnecting:
-            self._is_disconnecting = True
-            self.flush()
-            self._loop.call_soon(self._disconnect)
-
-    def _disconnect(self) -> None:
-        if self.failure is None:
-            self._release()
-            self._on_stream_terminated(None)
-
-    def _adapter_emit_data(self, data: bytes) -> None:
-        if not self._outbound:
-            self._loop.call_soon(self.flush)
-        self._outbound += data
-
-    def _adapter_call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
-        return self._loop.call_later(delay, callback)
-
-    def _adapter_remove_timeout(self, timer: Timer) -> None:
-        timer.cancel()
-
-    def _adapter_add_callback_threadsafe(self, callback: Callable[[], object]) -> None:
-        self._loop.call_soon(callback)
-
-    # -- what pika tells ---------------------------------------------------------------------------
-
-    def _on_connection_tune(self, method_frame: Any) -> None:
-        offered = method_frame.method.frame_max
-        if 0 < offered < pika.spec.FRAME_MIN_SIZE:
-            raise ForeignProtocol(
-                f"offers frames of at most {offered} bytes (frame_max), and AMQP 0-9-1 asks for "
-                f"{pika.spec.FRAME_MIN_SIZE} at least"
+    def _tune(self, method: Any) -> None:
+        if 0 < method.frame_max < pika.spec.FRAME_MIN_SIZE:
+            self._end(
+                ForeignProtocol(
+                    f"offers frames of at most {method.frame_max} bytes (frame_max), and AMQP "
+                    f"0-9-1 asks for {pika.spec.FRAME_MIN_SIZE} at least"
+                )
             )
-        super()._on_connection_tune(method_frame)
+            return
+        frame_max = min(method.frame_max or _FRAME_MAX, _FRAME_MAX)
+        self.framing = Framing(_CHANNEL, frame_max)
+        self._awaited = pika.spec.Connection.OpenOk
+        channels = min(method.channel_max or _MOST_CHANNELS, _MOST_CHANNELS)
+        spec, access = pika.spec.Connection, self._access
+        self.send_method(spec.TuneOk(channels, frame_max, access.heartbeat_seconds), channel=0)
+        self.send_method(spec.Open(access.virtual_host, insist=True), channel=0)
 
-    def _on_connection_close_from_broker(self, method_frame: Any) -> None:
-        method = method_frame.method
-        self.closed_by_broker = (method.reply_code, method.reply_text)
-        super()._on_connection_close_from_broker(method_frame)
+    # -- the ends of channel and connection --------------------------------------------------------
 
-    def _opened_now(self) -> None:
-        # pika asks for confirms only where the broker advertises them, and Qpid Broker-J has them
-        # without saying so. Asking on the wire is the only way to know.
-        self.advertised_capabilities = dict(self.server_capabilities)
-        self.server_capabilities.update({"publisher_confirms": True, "basic.nack": True})
-        self.add_on_connection_blocked_callback(AmqpConnection._blocked_now)
-        self.add_on_connection_unblocked_callback(AmqpConnection._unblocked_now)
-        self.on_open()
-
-    def _blocked_now(self, frame: Any) -> None:
-        self._blocked_reason = str(frame.method.reason)
-
-    def _unblocked_now(self, _frame: Any) -> None:
-        self._blocked_reason = None
-
-    def _ended_now(self, failure: Exception) -> None:
-        was_open = self._opened
-        self.failure = failure
-        if was_open:
-            self.on_end(failure)
+    def _channel_ended(self, method: Any) -> None:
+        if self._is_closing:
+            self._close_connection()
         else:
+            self.on_end(pika.exceptions.ChannelClosedByBroker(method.reply_code, method.reply_text))
+
+    def _close_connection(self) -> None:
+        self.send_method(pika.spec.Connection.Close(_REPLY_SUCCESS, "Goodbye", 0, 0), channel=0)
+
+    def _end(self, failure: Exception) -> None:
+        was_open, is_new = self._awaited is None, self.failure is None
+        if not was_open and isinstance(failure, pika.exceptions.StreamLostError):
+            failure = self._meant_by(failure)
+        super()._end(failure)
+        if is_new and not was_open:
             self.on_open_error(failure)
 
+    def _meant_by(self, failure: Exception) -> Exception:
+        """A broker may refuse a login by hanging up: when it did says why."""
+        if self._awaited is pika.spec.Connection.Start:
+            meant = pika.exceptions.IncompatibleProtocolError
+        elif self._awaited is pika.spec.Connection.OpenOk:
+            meant = pika.exceptions.ProbableAccessDeniedError
+        elif self._awaited is pika.spec.Connection.Tune:
+            meant = pika.exceptions.ProbableAuthenticationError
+        else:
+            return failure
+        refused: Exception = meant(repr(failure))
+        return refused
 
-def _check_first_bytes(data: bytes) -> None:
+
+def _locale(offered: Any) -> str:
+    text = offered.decode() if isinstance(offered, bytes) else str(offered)
+    return text.split()[0] if text.split() else "en_US"
+
+
+def _check_first_bytes(data: bytearray) -> None:
     if data[:4] == b"AMQP":
         offered = "-".join(str(number) for number in data[5:8])
         raise ForeignProtocol(f"speaks AMQP {offered}, not 0-9-1")
@@ -311,26 +371,138 @@ def lost(why: str) -> pika.exceptions.StreamLostError:
     return pika.exceptions.StreamLostError(why)
 
 
-def describe_end(connection: Line, failure: Exception) -> str:
+# -- how connections are opened, and what their ends mean ------------------------------------------
+
+
+class AmqpProtocol:
+    name = "AMQP"
+    first_request = "channel.open"
+
+    def __init__(self, access: Access, gathering: Gathering | None = None) -> None:
+        self.access = access
+        self._gathering = gathering
+        self._buffer = read_buffer()
+        """What the sockets of all lanes are read into."""
+
+    def open_all(self, count: int, loop: Loop, now_ns: NowNs) -> list[AmqpConnection]:
+        access = self.access
+        connections = open_connections(self, count, loop, now_ns, access.on_opened)
+        for connection in connections:
+            connection.open_channel()
+
+        def count_opening() -> int:
+            return sum(one.is_open and not one.is_channel_open for one in connections)
+
+        loop.run_down(count_opening, access.timeout_seconds)
+        for connection in connections:
+            if not connection.is_channel_open:
+                raise self.refusal(connection, connection.failure, "channel.open")
+        return connections
+
+    def log_in(
+        self, lane: int, connected: socket.socket, loop: Loop, now_ns: NowNs
+    ) -> AmqpConnection:
+        access, gathering = self.access, self._gathering
+        return AmqpConnection(connected, loop, now_ns, self._buffer, access, gathering)
+
+    def get_ready(
+        self,
+        connection: AmqpConnection,
+        loop: Loop,
+        then: Callable[[AmqpConnection], None],
+        on_end: Callable[[Exception], None],
+    ) -> None:
+        connection.on_end = on_end
+        connection.open_channel(functools.partial(then, connection))
+
+    def login_failure(self, connection: AmqpConnection, failure: Exception) -> PreflightError:
+        access = self.access
+        who = f"{access.address}: user {access.username!r}, vhost {access.virtual_host!r}"
+        if connection.closed_by_broker is not None:
+            code, text = connection.closed_by_broker
+            kind = LoginRefused if code in LOGIN_REFUSALS else BrokerRefused
+            return kind(f"{who}: {code} {text}")
+        if isinstance(failure, pika.exceptions.AuthenticationError):
+            return LoginRefused(
+                f"{who}: the broker does not offer login by user and password (PLAIN)"
+            )
+        if isinstance(failure, pika.exceptions.ProbableAuthenticationError):
+            return LoginRefused(f"{who}: the broker hung up at the login (wrong user or password?)")
+        if isinstance(failure, pika.exceptions.ProbableAccessDeniedError):
+            return LoginRefused(
+                f"{who}: the broker hung up at the vhost (missing, or no right to it?)"
+            )
+        if isinstance(failure, ForeignProtocol):
+            return BrokerUnreachable(f"{access.address}: {failure.args[0]}")
+        if isinstance(
+            failure,
+            pika.exceptions.IncompatibleProtocolError | pika.exceptions.ProtocolVersionMismatch,
+        ):
+            return BrokerUnreachable(f"{access.address}: does not speak AMQP 0-9-1")
+        return BrokerUnreachable(f"{access.address}: {self.describe_end(connection, failure)}")
+
+    def is_login_refused(self, connection: AmqpConnection, failure: Exception) -> bool:
+        """Whether the broker itself said that user or vhost are wrong; a mere hang-up says
+        nothing."""
+        if connection.closed_by_broker is not None:
+            return connection.closed_by_broker[0] in LOGIN_REFUSALS
+        return isinstance(failure, pika.exceptions.AuthenticationError)
+
+    def describe_end(self, line: Connection, failure: Exception) -> str:
+        return describe_end(line, failure)
+
+    def may_pass(self, line: Connection, failure: Exception) -> bool:
+        """Whether a new connection may fare better: this one was lost or the broker went away.
+
+        A channel that was closed, or a connection closed because of what was done on it, would end
+        the same way again.
+        """
+        if line.closed_by_broker is not None:
+            return line.closed_by_broker[0] in PASSING_CODES
+        return not isinstance(failure, pika.exceptions.ChannelClosed)
+
+    def refusal(
+        self,
+        line: Connection,
+        failure: Exception | None,
+        what: str,
+        waited_seconds: float | None = None,
+    ) -> BenchError:
+        """`waited_seconds` is how long an answer was waited for, if not as long as for a
+        connection."""
+        access = self.access
+        if failure is None and line.closed_by_broker is None:
+            seconds = access.timeout_seconds if waited_seconds is None else waited_seconds
+            return BrokerUnreachable(f"{access.address}: {what}: no answer within {seconds:g} s")
+        answer = broker_answer(line, failure)
+        if answer is None:
+            why = describe_end(line, failure) if failure else "no answer"
+            return BrokerUnreachable(f"{access.address}: {what}: {why}")
+        code, text = answer
+        if code == ACCESS_REFUSED:
+            return LoginRefused(
+                f"{access.address}: user {access.username!r}, vhost {access.virtual_host!r}: "
+                f"{what}: {code} {text}"
+            )
+        return BrokerRefused(f"{access.address}: {what}: {code} {text}")
+
+
+def describe_end(line: Connection, failure: Exception) -> str:
     """Why a connection or channel ended, in one line and in the broker's words where it has any."""
-    if connection.closed_by_broker is not None:
-        code, text = connection.closed_by_broker
+    if line.closed_by_broker is not None:
+        code, text = line.closed_by_broker
         return f"connection closed by the broker: {code} {text}"
     if isinstance(failure, pika.exceptions.ChannelClosedByBroker):
         return f"channel closed by the broker: {failure.reply_code} {failure.reply_text}"
     if isinstance(failure, pika.exceptions.StreamLostError):
         return f"connection lost: {failure.args[0]}"
-    if isinstance(failure, pika.exceptions.AMQPHeartbeatTimeout):
-        return f"connection lost: {failure.args[0]}"
     return f"connection lost: {type(failure).__name__}: {failure}"
 
 
-def may_pass(connection: Line, failure: Exception) -> bool:
-    """Whether a new connection may fare better: this one was lost or the broker went away.
-
-    A channel that was closed, or a connection closed because of what was done on it, would end the
-    same way again.
-    """
-    if connection.closed_by_broker is not None:
-        return connection.closed_by_broker[0] in PASSING_CODES
-    return not isinstance(failure, pika.exceptions.ChannelClosed)
+def broker_answer(line: Connection, failure: Exception | None) -> tuple[int, str] | None:
+    """The broker's reply code and text behind a failure, if the broker said anything."""
+    if line.closed_by_broker is not None:
+        return line.closed_by_broker
+    if isinstance(failure, pika.exceptions.ChannelClosedByBroker):
+        return failure.reply_code, failure.reply_text
+    return None

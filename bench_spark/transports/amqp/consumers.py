@@ -10,21 +10,27 @@ from typing import Any
 import numpy as np
 import pika.spec
 
-from bench_spark.transports.amqp.acks import U64, AckFrames
 from bench_spark.transports.amqp.connection import AmqpConnection
-from bench_spark.transports.amqp.deliveries import ConsumerTags, Deliveries
-from bench_spark.transports.amqp.frames import method_frame
+from bench_spark.transports.amqp.deliveries import (
+    U64,
+    AckFrames,
+    AckTransactions,
+    ConsumerTags,
+    Deliveries,
+)
+from bench_spark.transports.amqp.frames import Framing, Parser, method_frame
 from bench_spark.transports.amqp.lanes import AmqpLane, AmqpLanes, LaneTerms
-from bench_spark.transports.amqp.parsing import Parser
-from bench_spark.transports.amqp.protocol import OpenChannel
-from bench_spark.transports.amqp.transactions import AckTransactions
 from bench_spark.transports.base import Lane
 from bench_spark.transports.batches import Part, Received
-from bench_spark.transports.sockets import generations
-from bench_spark.transports.sockets.arrivals import Arrivals
-from bench_spark.transports.sockets.gathering import Gathering
-from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
-from bench_spark.transports.sockets.receiving import ReceivingLanes
+from bench_spark.transports.sockets.connection import Gathering
+from bench_spark.transports.sockets.lanes import ReceivingLanes
+from bench_spark.transports.sockets.rows import (
+    Arrivals,
+    by_lane,
+    generation_mark,
+    is_of_one_lane,
+    own_tags,
+)
 
 IDLE_SECONDS = 1.0
 """Acknowledgements that are not enough for a group, or for a transaction, go out anyway after this
@@ -35,7 +41,7 @@ COMMIT_SECONDS = 2.0
 """How long to wait, when all is over, for the broker to commit what was acknowledged last."""
 
 
-class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, OpenChannel]):
+class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, AmqpConnection]):
     def __init__(
         self, terms: LaneTerms, want: frozenset[Part], *, is_gathered: bool = False
     ) -> None:
@@ -48,7 +54,7 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, OpenChan
         self._acknowledged_unreported = 0
         self._idle_check_seconds = 0.0
         try:
-            super().__init__(terms)
+            super().__init__(terms, self._gathering)
         except BaseException:
             self._close_gathering()
             raise
@@ -60,11 +66,13 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, OpenChan
     def attach(self) -> None:
         is_transacted = self._amqp.consumer_transaction > 0
         self._begin_all("tx.select, basic.consume" if is_transacted else "basic.consume")
-        self._ring_if_more()
+        self._wake_if_more()
 
-    def _make_parser(self, lane: AmqpLane, on_method: Callable[[Any], None]) -> Parser:
-        framing, arrivals = lane.handover.framing, self._arrivals
-        tag_mark = generations.mark(lane.generation)
+    def _make_parser(
+        self, lane: AmqpLane, framing: Framing, on_method: Callable[[Any], None]
+    ) -> Parser:
+        arrivals = self._arrivals
+        tag_mark = generation_mark(lane.generation)
         receiver = Deliveries(lane.number, framing, consumer_tags(lane.lane), arrivals, tag_mark)
         return Parser(framing, receiver, on_method, arrivals.most_bytes)
 
@@ -72,7 +80,7 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, OpenChan
         spec = pika.spec.Basic
         is_auto = self._amqp.ack == "auto"
         every = self._amqp.ack_every
-        frames = AckFrames(lane.handover.framing.channel, multiple=every > 1)
+        frames = AckFrames(lane.connection.framing.channel, multiple=every > 1)
         self._acks[lane.number] = _AckGroup(frames, every)
         if self._amqp.consumer_transaction:
             self._transactions[lane.number] = AckTransactions(
@@ -125,7 +133,7 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, OpenChan
 
     def _acknowledge_on(self, number: int, tags: U64, now_seconds: float) -> int:
         lane, group = self._opened[number], self._acks[number]
-        tags = generations.own_tags(tags, lane.generation)
+        tags = own_tags(tags, lane.generation)
         if lane.is_lost or not len(tags):
             return 0
         if self._amqp.consumer_transaction:
@@ -142,7 +150,7 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, OpenChan
     def _commit(self, lane: AmqpLane, is_partial: bool = False) -> None:
         tags = self._transactions[lane.number].begin(is_partial)
         if len(tags):
-            commit = method_frame(lane.handover.framing.channel, pika.spec.Tx.Commit())
+            commit = method_frame(lane.connection.framing.channel, pika.spec.Tx.Commit())
             lane.connection.send(bytes(self._acks[lane.number].frames.of(tags)) + commit)
 
     def _be_idle(self) -> None:
@@ -181,11 +189,11 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, OpenChan
         have_all_answered = self._loop.run_down(
             lambda: sum(lane.unanswered for lane in lanes if not lane.is_lost), DETACH_SECONDS
         )
-        self._ring_if_more()
+        self._wake_if_more()
         # What was on its way to be acknowledged is still in its queue.
         return have_all_answered or self._amqp.ack == "manual"
 
-    def _before_goodbye(self) -> None:
+    def _before_close(self) -> None:
         self.hold(())
         # A commit may be under way, and the rest can only be acknowledged behind it.
         self._await_commits()

@@ -1,4 +1,8 @@
-"""Decodes the deliveries that a consumer is sent, into the rows of `Arrivals`. Pure."""
+"""Decodes the deliveries that a consumer is sent into rows, and writes its acknowledgements. Pure.
+
+With transactions acknowledgements are committed together. A commit is synchronous: what is to be
+acknowledged while the broker commits waits its turn.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import pika.spec
 
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.transports.amqp.frames import (
+    BASIC_CLASS,
     BODY,
+    BODY_SIZE_AT,
     DELIVER,
     FOREIGN,
     FRAME_END,
@@ -22,29 +30,27 @@ from bench_spark.transports.amqp.frames import (
     HEARTBEAT,
     METHOD,
     MORE,
-    Framing,
-    be32,
-    be64,
-)
-from bench_spark.transports.amqp.message_headers import read_headers
-from bench_spark.transports.amqp.parsing import (
-    BASIC_CLASS,
-    BODY_SIZE_AT,
     NOT_UNDERSTOOD,
     PROPERTIES_AT,
     BadFrame,
     Content,
+    Framing,
+    be32,
+    be64,
+    copy_bytes,
+    method_frame,
     not_understood,
+    read_headers,
 )
 from bench_spark.transports.batches import HEAD_ONLY, I64, U8
-from bench_spark.transports.sockets.arrivals import (
+from bench_spark.transports.sockets.message_block import Int
+from bench_spark.transports.sockets.rows import (
     HEAD_WORDS,
     Arrivals,
     ReadBuffer,
     put_received,
     take_head,
 )
-from bench_spark.transports.sockets.message_block import Int
 
 MOST_PIECES = 1024
 """Frames of headers and bodies that are noted at once, where these are wanted."""
@@ -228,7 +234,7 @@ class Deliveries:
         arrivals: Arrivals,
         tag_mark: int = 0,
     ) -> None:
-        """`tag_mark` is added to every delivery tag; see generations.py."""
+        """`tag_mark` is added to every delivery tag; see `generation_mark`."""
         self._arrivals = arrivals
         self._state: I64 = np.zeros(_STATE_WORDS, np.int64)
         self._state[_CHANNEL] = framing.channel
@@ -319,3 +325,93 @@ class Deliveries:
 def _compile() -> None:
     receiver = Deliveries(0, Framing(1, 4096), ConsumerTags(b"", 1), Arrivals(HEAD_ONLY))
     receiver.decode(ReadBuffer(1), 0, 0, 0)
+
+
+U64 = npt.NDArray[np.uint64]
+
+_TAG_AT = 11
+"""In the frame of an ack: behind the frame's start, class and method."""
+
+
+@kernel
+def write_acks(out: U8, frame: U8, tags: U64, first: int, step: int) -> int:
+    """Write the frame of an ack for every `step`th tag from `first` on; how many bytes."""
+    at = 0
+    for number in range(first, len(tags), step):
+        copy_bytes(out[at:], frame)
+        tag = tags[number]
+        for place in range(8):
+            out[at + _TAG_AT + place] = (tag >> np.uint64(56 - 8 * place)) & np.uint64(0xFF)
+        at += len(frame)
+    return at
+
+
+class AckFrames:
+    """Acks to be written, all `multiple` or all single."""
+
+    def __init__(self, channel: int, multiple: bool) -> None:
+        ack = method_frame(channel, pika.spec.Basic.Ack(0, multiple))
+        self._frame: U8 = np.frombuffer(bytearray(ack), np.uint8)
+        self._out: U8 = np.zeros(len(ack), np.uint8)
+        self._view = self._out.data
+
+    def of(self, tags: U64, first: int = 0, step: int = 1) -> memoryview:
+        """One ack for each of tags[first::step]; good until the next call."""
+        wanted = len(tags) * len(self._frame)
+        if wanted > len(self._out):
+            self._out = np.zeros(2 * wanted, np.uint8)
+            self._view = self._out.data
+        tags = np.ascontiguousarray(tags)
+        return self._view[: write_acks(self._out, self._frame, tags, first, step)]
+
+
+@warm_up
+def _acks_compile() -> None:
+    AckFrames(1, multiple=False).of(np.zeros(1, np.uint64))
+
+
+_TRANSACTIONS_NOTHING: U64 = np.zeros(0, np.uint64)
+
+
+class AckTransactions:
+    """Of one lane."""
+
+    def __init__(self, messages: int, ack_every: int) -> None:
+        """`messages` make a transaction, in which every `ack_every` are acknowledged at once."""
+        self._messages = messages
+        self._ack_every = ack_every
+        self._waiting: U64 = _TRANSACTIONS_NOTHING
+        self._committing = 0
+        self.added_seconds = 0.0
+
+    @property
+    def is_committing(self) -> bool:
+        return self._committing > 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def add(self, tags: U64, now_seconds: float) -> None:
+        """These messages, in the order of their tags, may be acknowledged. Tags are copied: they
+        are the transport's own until the next receive."""
+        self._waiting = np.concatenate((self._waiting, tags))
+        self.added_seconds = now_seconds
+
+    def begin(self, is_partial: bool = False) -> U64:
+        """The tags to acknowledge, and then to commit, now; none while there is no reason to."""
+        if self.is_committing or not (is_partial or self.waiting >= self._messages):
+            return _TRANSACTIONS_NOTHING
+        tags, self._waiting = self._waiting[: self._messages], self._waiting[self._messages :]
+        self._committing = len(tags)
+        places = np.arange(1, len(tags) + 1)
+        is_last_of_group = places % self._ack_every == 0
+        if len(tags):
+            is_last_of_group[-1] = True
+        chosen: U64 = tags[is_last_of_group]
+        return chosen
+
+    def committed(self) -> int:
+        """The broker has done it; how many messages are acknowledged by that."""
+        messages, self._committing = self._committing, 0
+        return messages

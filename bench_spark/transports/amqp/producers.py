@@ -10,22 +10,19 @@ import pika.spec
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms
 from bench_spark.transports.amqp.connection import AmqpConnection
-from bench_spark.transports.amqp.frames import Framing, method_frame
-from bench_spark.transports.amqp.key_choice import key_choice
+from bench_spark.transports.amqp.frames import Framing, Parser, method_frame
 from bench_spark.transports.amqp.lanes import AmqpLane, AmqpLanes, LaneTerms
-from bench_spark.transports.amqp.parsing import Parser
-from bench_spark.transports.amqp.protocol import OpenChannel
-from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
+from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames, key_choice
 from bench_spark.transports.base import Destination, Signal, SignalKind
 from bench_spark.transports.batches import Batch, Outcomes
-from bench_spark.transports.sockets.arrivals import OutcomeRows
-from bench_spark.transports.sockets.sending import SendingLanes
+from bench_spark.transports.sockets.lanes import SendingLanes
+from bench_spark.transports.sockets.rows import OutcomeRows
 
 RELEASE_PERIOD_NS = 10_000_000
 """How often to look for nacks whose returns are overdue: not at every turn of a thousand lanes."""
 
 
-class AmqpProducers(AmqpLanes, SendingLanes[AmqpLane, AmqpConnection, OpenChannel]):
+class AmqpProducers(AmqpLanes, SendingLanes[AmqpLane, AmqpConnection, AmqpConnection]):
     def __init__(self, terms: LaneTerms) -> None:
         amqp = terms.amqp
         self._key_choice = key_choice(amqp)
@@ -54,8 +51,9 @@ class AmqpProducers(AmqpLanes, SendingLanes[AmqpLane, AmqpConnection, OpenChanne
 
     # -- opening -----------------------------------------------------------------------------------
 
-    def _make_parser(self, lane: AmqpLane, on_method: Callable[[Any], None]) -> Parser:
-        framing = lane.handover.framing
+    def _make_parser(
+        self, lane: AmqpLane, framing: Framing, on_method: Callable[[Any], None]
+    ) -> Parser:
         self._frames_of_lane[lane.number] = [
             self._frames_for(framing, one) for one in lane.lane.destinations
         ]
@@ -85,8 +83,8 @@ class AmqpProducers(AmqpLanes, SendingLanes[AmqpLane, AmqpConnection, OpenChanne
         self._blocked.discard(lane.number)
 
     def _begin(self, lane: AmqpLane) -> None:
-        if lane.handover.blocked_reason is not None:
-            self._block(lane, lane.handover.blocked_reason)
+        if lane.connection.blocked_reason is not None:
+            self._block(lane, lane.connection.blocked_reason)
         if self._amqp.producer_transaction:
             lane.unanswered += 1
             lane.connection.send_method(pika.spec.Tx.Select())
@@ -109,7 +107,7 @@ class AmqpProducers(AmqpLanes, SendingLanes[AmqpLane, AmqpConnection, OpenChanne
         data = self._writer.write(self._frames_of_lane[lane.number], batch, confirms, digits)
         if self._amqp.producer_transaction and not confirms.room:
             self._committing.add(lane.number)
-            channel = lane.handover.framing.channel
+            channel = lane.connection.framing.channel
             data = b"".join((data, method_frame(channel, pika.spec.Tx.Commit())))
         lane.connection.send(data)
 
@@ -134,7 +132,7 @@ class AmqpProducers(AmqpLanes, SendingLanes[AmqpLane, AmqpConnection, OpenChanne
             for confirms in self._confirms.values():
                 confirms.release(now_ns)
         settled = self._outcomes.take()
-        self._ring_if_more()
+        self._wake_if_more()
         return settled
 
     def _has_news(self) -> bool:

@@ -1,4 +1,9 @@
-"""Frames of messages to publish: templates that are copied and stamped, or one by one. Pure."""
+"""Frames of messages to publish: templates that are copied and stamped, or one by one. Pure.
+
+Where a destination has several routing keys, a message takes one by its number, not by a generator
+of random numbers: a message that was refused keeps its key for the next try. The keys of a
+destination differ only in the digits at their end, so frames of all of them have one length.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +14,11 @@ from typing import Any
 import numpy as np
 import pika.spec
 
+from bench_spark.config.protocols import Amqp
 from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.core.kernels import kernel, warm_up
+from bench_spark.core.mixing import mixed
+from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms, remember
 from bench_spark.transports.amqp.frames import (
     BODY,
@@ -18,22 +26,23 @@ from bench_spark.transports.amqp.frames import (
     FRAME_EXTRA_BYTES,
     FRAME_START_BYTES,
     Framing,
+    MessageHeader,
     body_frame,
     copy_bytes,
     frame_start,
     header_frame,
+    message_ids,
     method_frame,
 )
-from bench_spark.transports.amqp.message_headers import MessageHeader, message_ids
 from bench_spark.transports.batches import I64, U8, U16, Batch, Headers, Rows
-from bench_spark.transports.sockets.arrivals import OutcomeRows
-from bench_spark.transports.sockets.message_block import NO_TAILS, Int, put_envelope
-from bench_spark.transports.sockets.sending import (
+from bench_spark.transports.sockets.lanes import (
     WRITE_BYTES,
     bodies_of,
     is_alike,
     shared_and_own_tails,
 )
+from bench_spark.transports.sockets.message_block import NO_TAILS, Int, put_envelope
+from bench_spark.transports.sockets.rows import OutcomeRows
 
 MOST_TEMPLATES = 4096
 """That are kept, by route, size of the body, and how much of a head is in it."""
@@ -333,3 +342,29 @@ def _compile() -> None:
     batch = Batch(np.zeros(1, np.uint32), heads, b"", np.zeros(1, np.uint16))
     confirms = Confirms(0, Framing(1, 4096), ConfirmTerms(1, may_return=False), OutcomeRows())
     MessageWriter(may_return=False).write([frames], batch, confirms, digits)
+
+
+class KeyChoice:
+    """For messages that take one of so many keys, numbered with so many digits."""
+
+    def __init__(self, keys: int, digits: int) -> None:
+        self._keys = np.uint64(keys)
+        texts = "".join(f"{number:0{digits}d}" for number in range(keys)).encode()
+        self._digits: U8 = np.frombuffer(texts, np.uint8).reshape(keys, digits)
+
+    def numbers(self, heads: Envelopes) -> I64:
+        """The number of each message's key: evenly spread, in no order."""
+        numbers: I64 = (mixed(heads) % self._keys).astype(np.int64)
+        return numbers
+
+    def digits(self, heads: Envelopes) -> U8:
+        """A row with the digits of each message's key."""
+        rows: U8 = self._digits[self.numbers(heads)]
+        return rows
+
+
+def key_choice(amqp: Amqp) -> KeyChoice | None:
+    """None where all messages of a destination have the same key."""
+    if amqp.routing_keys < 2:
+        return None
+    return KeyChoice(amqp.routing_keys, naming.key_digits(amqp))

@@ -1,20 +1,118 @@
-"""Queues, and the exchange before them: declare, bind, count, delete."""
+"""Queues, and the exchange before them: which there are, how they are made, counted, deleted.
+
+Without a topology, and in a straight run, a destination *is* a queue, addressed by its name or by
+the keys of `amqp.routing_key`. Where several destinations share a queue, or several queues a
+destination, a destination is a routing key of an exchange, and every subscription is a queue
+bound to the keys of its group. That exchange is the run's own unless the scenario names one: a
+fanout exchange where every message goes to all queues, else a direct one.
+"""
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from pika import spec
+
+from bench_spark.config.fields import ClientProperties
+from bench_spark.config.models import Scenario
+from bench_spark.config.protocols import Amqp, AmqpExchange
+from bench_spark.config.topologies import Wiring
 from bench_spark.errors import BrokerRefused, PreflightError
 from bench_spark.transports.amqp import naming
+from bench_spark.transports.amqp.connection import Access
 from bench_spark.transports.amqp.control import NOT_FOUND, PRECONDITION_FAILED, Control, Refused
-from bench_spark.transports.amqp.layout import Layout
-from bench_spark.transports.amqp.opening import Access
-from bench_spark.transports.base import Destination
+from bench_spark.transports.base import Destination, Lane
 from bench_spark.transports.sockets.reopening import BeyondRestoring
+
+
+@dataclass(frozen=True)
+class Layout:
+    amqp: Amqp
+    """As it is used: with the exchange that the topology needs."""
+    run_id: str
+    wiring: Wiring
+
+    def queues_behind(self, destinations: Iterable[Destination]) -> list[Destination]:
+        """The queues that get what is published to these, whose numbers and names are the queues'
+        own. They were declared by this run if the destinations were."""
+        if self.wiring.is_plain:
+            return list(destinations)
+        declared = {
+            self.wiring.group_of_destination(one.index): one.declared for one in destinations
+        }
+        return [
+            self.queue(index, is_declared)
+            for group, is_declared in declared.items()
+            for index in self.wiring.subscriptions_of_group(group)
+        ]
+
+    def queue(self, subscription: int, is_declared: bool) -> Destination:
+        name = naming.queue_name(self.amqp, self.run_id, subscription)
+        return Destination(subscription, name, is_declared)
+
+    def consumer_lanes(self, lanes: Sequence[Lane]) -> list[Lane]:
+        """Lanes that receive from queues."""
+        if self.wiring.is_plain:
+            return list(lanes)
+        return [
+            replace(
+                lane,
+                destinations=tuple(
+                    self.queue(index, _are_ours(lane)) for index in lane.subscriptions
+                ),
+            )
+            for lane in lanes
+        ]
+
+    def named(self, destination: Destination, is_declared: bool) -> Destination:
+        """A destination that is a routing key."""
+        name = f"{self.run_id}.topic-{destination.index}"
+        return replace(destination, name=name, declared=is_declared)
+
+    def bindings(self, queue: Destination) -> Iterator[dict[str, Any]]:
+        """What binds a queue to the exchange, if there is one."""
+        if not self.amqp.exchange.name:
+            return
+        for key, arguments in self._keys(queue):
+            yield {
+                "queue": queue.name,
+                "exchange": self.amqp.exchange.name,
+                "routing_key": key,
+                "arguments": arguments,
+            }
+
+    def _keys(self, queue: Destination) -> Iterator[tuple[str, ClientProperties]]:
+        if self.wiring.is_plain:
+            for key in naming.binding_keys(self.amqp, queue.index, queue.name or ""):
+                yield key, naming.binding_arguments(self.amqp, queue.index)
+            return
+        if self.amqp.exchange.type == "fanout":
+            yield "", {}  # it looks at no key: one binding is enough
+            return
+        group = self.wiring.group_of_subscription(queue.index)
+        for index in self.wiring.destinations_of_group(group):
+            topic = self.named(Destination(index), is_declared=False)
+            for key in naming.binding_keys(self.amqp, index, topic.name or ""):
+                yield key, {}
+
+
+def layout_for(scenario: Scenario, run_id: str) -> Layout:
+    wiring, amqp = scenario.wiring, scenario.amqp
+    if not wiring.is_plain and not amqp.exchange.name:
+        kind = "fanout" if scenario.topology == "fan-out" else "direct"
+        exchange = AmqpExchange(name=f"bench-{run_id}", type=kind)
+        amqp = amqp.model_copy(update={"exchange": exchange})
+    return Layout(amqp, run_id, wiring)
+
+
+def _are_ours(lane: Lane) -> bool:
+    return all(destination.declared for destination in lane.destinations)
+
 
 _DECLARED_SETTINGS = {"durable", "auto_delete", "arguments"}
 
@@ -128,48 +226,48 @@ class Topology:
             return
         what = f"exchange.declare {exchange.name!r}"
         # Qpid Broker-J compares the type even when only asked whether the exchange exists.
-        kind = {"exchange": exchange.name, "exchange_type": exchange.type}
-        if control.exists("exchange_declare", what, **kind) is None:
-            control.ask(
-                "exchange_declare", what, durable=exchange.durable, auto_delete=True, **kind
-            )
+        request = functools.partial(
+            spec.Exchange.Declare, exchange=exchange.name, type=exchange.type
+        )
+        if control.exists(request(), what) is None:
+            control.ask(request(durable=exchange.durable, auto_delete=True), what)
             self._made_exchange = True
         elif not exchange.name.startswith("amq."):
-            self._check_exchange(control, what, durable=exchange.durable, **kind)
+            self._check_exchange(control, what, request)
 
-    def _check_exchange(self, control: Control, what: str, **settings: Any) -> None:
+    def _check_exchange(self, control: Control, what: str, request: Callable[..., Any]) -> None:
         """Declaring again what exists is AMQP's way to ask whether it is what we think."""
+        durable = self._amqp.exchange.durable
         try:
-            control.ask("exchange_declare", what, auto_delete=True, **settings)
+            control.ask(request(durable=durable, auto_delete=True), what)
         except Refused as refused:
             if refused.code != PRECONDITION_FAILED:
                 raise
-            control.ask("exchange_declare", what, auto_delete=False, **settings)
+            control.ask(request(durable=durable, auto_delete=False), what)
 
     def _declare_queue(self, control: Control, destination: Destination) -> Destination:
         queue = self._amqp.queue
         name = naming.queue_name(self._amqp, self._run_id, destination.index)
         what = f"queue.declare {name!r}"
         existed = queue.name is not None and (
-            control.exists("queue_declare", what, queue=name) is not None
+            control.exists(spec.Queue.Declare(queue=name), what) is not None
         )
         if existed and not _DECLARED_SETTINGS & queue.model_fields_set:
             return replace(destination, name=name)
         # Declaring again what exists, with settings that the scenario insists on, changes nothing
         # and is AMQP's way to ask whether it has them.
-        answer = control.ask(
-            "queue_declare",
-            what,
+        request = spec.Queue.Declare(
             queue=name,
             durable=queue.durable,
             auto_delete=queue.auto_delete,
             arguments=dict(queue.arguments),
         )
+        answer = control.ask(request, what)
         return replace(destination, name=answer.queue, declared=not existed)
 
     def _find_queue(self, control: Control, destination: Destination) -> Destination:
         name = naming.queue_name(self._amqp, self._run_id, destination.index)
-        if control.exists("queue_declare", f"queue.declare {name!r}", queue=name) is None:
+        if control.exists(spec.Queue.Declare(queue=name), f"queue.declare {name!r}") is None:
             raise BrokerRefused(
                 f"{self._access.address}: there is no queue {name!r} (amqp.queue.name), and a run "
                 "without producers makes none"
@@ -181,7 +279,7 @@ class Topology:
             self._declare_queue(control, destination)
             return
         what = f"queue.declare {destination.name!r}"
-        if control.exists("queue_declare", what, queue=destination.name) is None:
+        if control.exists(spec.Queue.Declare(queue=destination.name), what) is None:
             raise BeyondRestoring(
                 f"{self._access.address}: queue {destination.name!r} is gone; the broker chose its "
                 "name (amqp.queue.server_named), so it cannot be declared again"
@@ -189,16 +287,16 @@ class Topology:
 
     def _bind(self, control: Control, destination: Destination) -> None:
         for binding in self._layout.bindings(destination):
-            control.ask("queue_bind", f"queue.bind {destination.name!r}", **binding)
+            control.ask(spec.Queue.Bind(**binding), f"queue.bind {destination.name!r}")
 
     def _delete(self, control: Control, destinations: Sequence[Destination]) -> None:
         for destination in destinations:
             what = f"{destination.name!r}"
             if destination.declared:
-                _tolerate_missing(control, "queue_delete", what, queue=destination.name)
+                _tolerate_missing(control, spec.Queue.Delete(queue=destination.name), what)
             elif self._made_exchange:
                 for binding in self._layout.bindings(destination):
-                    _tolerate_missing(control, "queue_unbind", what, **binding)
+                    _tolerate_missing(control, spec.Queue.Unbind(**binding), what)
         if self._made_exchange:
             self._delete_exchange(control)
             self._made_exchange = False
@@ -207,9 +305,8 @@ class Topology:
         """For brokers that keep an auto-delete exchange, and for one that nothing was bound to."""
         name = self._amqp.exchange.name
         try:
-            control.ask(
-                "exchange_delete", f"exchange.delete {name!r}", exchange=name, if_unused=True
-            )
+            request = spec.Exchange.Delete(exchange=name, if_unused=True)
+            control.ask(request, f"exchange.delete {name!r}")
         except Refused as refused:
             # Gone already; or another agent's queue is still bound to it, and it goes with that.
             if refused.code not in (NOT_FOUND, PRECONDITION_FAILED):
@@ -220,17 +317,16 @@ def _depth(control: Control, destination: Destination) -> int | None:
     if not destination.name:
         return None
     try:
-        answer = control.exists(
-            "queue_declare", f"depth of {destination.name!r}", queue=destination.name
-        )
+        request = spec.Queue.Declare(queue=destination.name)
+        answer = control.exists(request, f"depth of {destination.name!r}")
     except Refused:
         return None  # locked or forbidden: unknown
     return None if answer is None else int(answer.message_count)
 
 
-def _tolerate_missing(control: Control, method: str, what: str, **arguments: Any) -> None:
+def _tolerate_missing(control: Control, request: Any, what: str) -> None:
     try:
-        control.ask(method, f"{method.replace('_', '.')} {what}", **arguments)
+        control.ask(request, f"{request.NAME.lower()} {what}")
     except Refused as refused:
         if refused.code != NOT_FOUND:
             raise

@@ -7,14 +7,13 @@ from dataclasses import replace
 
 from bench_spark.core.clock import NowNs
 from bench_spark.transports.amqp import KIND
+from bench_spark.transports.amqp.connection import access_for
 from bench_spark.transports.amqp.consumers import AmqpConsumers
+from bench_spark.transports.amqp.control import probe
 from bench_spark.transports.amqp.lanes import LaneTerms
-from bench_spark.transports.amqp.layout import layout_for
-from bench_spark.transports.amqp.opening import access_for
-from bench_spark.transports.amqp.policies import RunPolicy
-from bench_spark.transports.amqp.probe import probe
+from bench_spark.transports.amqp.management import RunPolicy
 from bench_spark.transports.amqp.producers import AmqpProducers
-from bench_spark.transports.amqp.topology import Topology
+from bench_spark.transports.amqp.topology import Topology, layout_for
 from bench_spark.transports.base import (
     BrokerFacts,
     Consumers,
@@ -25,7 +24,7 @@ from bench_spark.transports.base import (
     TransportContext,
 )
 from bench_spark.transports.batches import HEAD_ONLY, Part
-from bench_spark.transports.sockets.gathering import is_gathered
+from bench_spark.transports.sockets.connection import is_gathered
 from bench_spark.transports.sockets.reopening import ReopeningRule
 
 

@@ -32,16 +32,18 @@ from bench_spark.transports.http.messages import (
     read_response,
     requests_of,
 )
-from bench_spark.transports.sockets.arrivals import ReadBuffer
+from bench_spark.transports.sockets.connection import (
+    Connection,
+    PlainConnection,
+    PlainProtocol,
+    Unreadable,
+)
 from bench_spark.transports.sockets.dialling import dialled
-from bench_spark.transports.sockets.errands import Errands
-from bench_spark.transports.sockets.lanes import OpenLane
-from bench_spark.transports.sockets.line import Line
-from bench_spark.transports.sockets.places import Place
-from bench_spark.transports.sockets.plain import PlainProtocol, PlainWire
+from bench_spark.transports.sockets.lanes import OpenLane, SendingLanes
+from bench_spark.transports.sockets.listening import Place
+from bench_spark.transports.sockets.loop import BackgroundCalls
 from bench_spark.transports.sockets.reopening import ReopeningRule
-from bench_spark.transports.sockets.sending import SendingLanes
-from bench_spark.transports.sockets.wire import Unreadable
+from bench_spark.transports.sockets.rows import ReadBuffer
 
 LONGEST_ANSWER_BYTES = 64 * 1024
 """Of the body of an answer: nobody's ID is longer."""
@@ -138,7 +140,7 @@ class Unanswered:
         self._kinds, self._times, self._answers = [], [], []
 
 
-class HttpConnection(PlainWire):
+class HttpConnection(PlainConnection):
     """A connection on which requests are sent and answers read."""
 
     unanswered: Unanswered
@@ -211,7 +213,7 @@ class HttpProducers(SendingLanes[HttpLane, HttpConnection, HttpConnection]):
         self._frames: dict[Place, RequestFrames] = {}
         self._has_begun = False
         super().__init__(protocol, lanes, now_ns, rule)
-        self._errands = Errands(self._loop)
+        self._calls = BackgroundCalls(self._loop)
         try:
             self._begin_all("connecting")
             self._has_begun = True
@@ -251,7 +253,7 @@ class HttpProducers(SendingLanes[HttpLane, HttpConnection, HttpConnection]):
 
     # -- connections that the server ends ----------------------------------------------------------
 
-    def _lose(self, lane: HttpLane, line: Line, reason: Exception) -> None:
+    def _lose(self, lane: HttpLane, line: Connection, reason: Exception) -> None:
         is_idle = line is lane.connection and not len(lane.connection.unanswered)
         if not is_idle or self._is_closing or lane.is_lost or not self._has_begun:
             super()._lose(lane, line, reason)
@@ -266,17 +268,17 @@ class HttpProducers(SendingLanes[HttpLane, HttpConnection, HttpConnection]):
                 return error
             return connected
 
-        self._errands.run(dial, functools.partial(self._renewed, lane, line, reason), _discard)
+        self._calls.run(dial, functools.partial(self._renewed, lane, line, reason), _discard)
 
     def _renewed(
-        self, lane: HttpLane, line: Line, reason: Exception, found: socket.socket | BenchError
+        self, lane: HttpLane, line: Connection, reason: Exception, found: socket.socket | BenchError
     ) -> None:
         lane.is_renewing = False
         if isinstance(found, BenchError):
             super()._lose(lane, line, reason)
             return
         self._install(lane, self._protocol.log_in(lane.number, found, self._loop, self._now_ns))
-        self._loop.ring()  # it can be sent on again
+        self._loop.wake()  # it can be sent on again
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -302,7 +304,7 @@ class HttpProducers(SendingLanes[HttpLane, HttpConnection, HttpConnection]):
         self._pump()
         settled = joined_outcomes(self._answered_requests.outcomes)
         self._answered_requests.outcomes.clear()
-        self._ring_if_more()
+        self._wake_if_more()
         return settled
 
     def _has_news(self) -> bool:
@@ -310,7 +312,7 @@ class HttpProducers(SendingLanes[HttpLane, HttpConnection, HttpConnection]):
 
     def close(self) -> None:
         if not self._is_closing:
-            self._errands.close()
+            self._calls.close()
         super().close()
 
 

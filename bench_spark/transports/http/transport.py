@@ -27,15 +27,19 @@ from bench_spark.transports.http.messages import (
     read_response,
 )
 from bench_spark.transports.http.producers import HttpConnection, HttpProducers
-from bench_spark.transports.sockets import places
-from bench_spark.transports.sockets.addressed import AddressedTransport
-from bench_spark.transports.sockets.arrivals import NO_HEADERS, Arrivals, ReadBuffer
+from bench_spark.transports.sockets.connection import PlainConnection, PlainProtocol, Unreadable
 from bench_spark.transports.sockets.dialling import SocketAccess, dialled
-from bench_spark.transports.sockets.listening import ListeningConsumers, server_tls
+from bench_spark.transports.sockets.listening import (
+    NUMBER_MARK,
+    AddressedTransport,
+    ListeningConsumers,
+    Place,
+    Places,
+    refuse_impossible_addresses,
+    server_tls,
+)
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.places import NUMBER_MARK, Place, Places
-from bench_spark.transports.sockets.plain import PlainProtocol, PlainWire
-from bench_spark.transports.sockets.wire import Unreadable
+from bench_spark.transports.sockets.rows import NO_HEADERS, Arrivals, ReadBuffer
 
 NAME = "HTTP"
 _LONGEST_HEAD_BYTES = 64 * 1024
@@ -52,7 +56,7 @@ def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
     own = Places.of(broker, scenario.http.consumer_uri, scenario)
     uri_key = f"broker {broker.name}: uri"
     consumer_key = "http.consumer_uri" if scenario.http.consumer_uri else uri_key
-    places.refuse_impossible(scenario, own, listens=True, keys=(uri_key, consumer_key))
+    refuse_impossible_addresses(scenario, own, listens=True, keys=(uri_key, consumer_key))
     if scenario.consumers and own.consumers.is_encrypted:
         server_tls(broker)
     if scenario.destinations == 1:
@@ -158,7 +162,7 @@ def _response(status: int, words: str = "", fields: Mapping[str, str] | None = N
     return f"HTTP/1.1 {status} {phrase}\r\n{told}\r\n{body}".encode()
 
 
-class Peer(PlainWire):
+class Peer(PlainConnection):
     """A connection on which requests come."""
 
     def __init__(
@@ -271,7 +275,7 @@ class HttpTransport(AddressedTransport):
             lanes, lambda index: own.numbered(index).path, self._http.status, arrivals
         )
         consumers = ListeningConsumers(
-            self._doors.hand_over(),
+            self._listener.hand_over(),
             server_tls(self._context.broker) if own.is_encrypted else None,
             arrivals,
             now_ns,

@@ -23,13 +23,8 @@ from bench_spark.transports.mqtt.packets import (
     PUBREC,
     PUBREL,
 )
-from bench_spark.transports.sockets.arrivals import (
-    put_head,
-    put_outcome,
-    put_received,
-    take_head,
-)
 from bench_spark.transports.sockets.message_block import Int
+from bench_spark.transports.sockets.rows import put_head, put_outcome, put_received, take_head
 
 # Why a decoder stopped.
 MORE: Final = 0

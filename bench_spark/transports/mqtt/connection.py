@@ -24,13 +24,17 @@ from bench_spark.transports.base import TransportContext
 from bench_spark.transports.mqtt import codec, packets
 from bench_spark.transports.mqtt.codec import LONGEST_START_BYTES
 from bench_spark.transports.mqtt.packets import BadPacket, Connack, Login, reason
-from bench_spark.transports.sockets.arrivals import ReadBuffer, too_large
+from bench_spark.transports.sockets.connection import (
+    READ_BYTES,
+    Connection,
+    Gathering,
+    ReadyAtLogin,
+    SocketConnection,
+    Unreadable,
+)
 from bench_spark.transports.sockets.dialling import SocketAccess, tls_context, tls_name
-from bench_spark.transports.sockets.gathering import Gathering
-from bench_spark.transports.sockets.line import Line
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.opening import ReadyAtLogin
-from bench_spark.transports.sockets.wire import READ_BYTES, SocketWire, Unreadable
+from bench_spark.transports.sockets.rows import ReadBuffer, too_large
 
 
 class PacketReader:
@@ -134,7 +138,7 @@ def read_buffer() -> ReadBuffer:
     return ReadBuffer(READ_BYTES + LONGEST_START_BYTES)
 
 
-class MqttConnection(SocketWire):
+class MqttConnection(SocketConnection):
     on_open: Callable[[], None]
     on_open_error: Callable[[Exception], None]
 
@@ -211,11 +215,11 @@ class MqttConnection(SocketWire):
         try:
             if self._reader is not None:
                 return self._reader.parse(buffer, end, self.read_ns)
-            return 0 if self._is_welcome else self._hear_welcome(buffer.raw, end)
+            return 0 if self._is_welcome else self._read_welcome(buffer.raw, end)
         except BadPacket as error:
             raise Unreadable(str(error)) from error
 
-    def _hear_welcome(self, raw: bytearray, end: int) -> int:
+    def _read_welcome(self, raw: bytearray, end: int) -> int:
         if raw[0] != packets.CONNACK:
             self._end(ForeignProtocol("answers, but not in MQTT"))
             return end
@@ -263,9 +267,9 @@ class MqttConnection(SocketWire):
         if is_new and not was_open:
             self.on_open_error(failure)
 
-    def _show_life(self, has_spoken: bool, has_heard: bool) -> None:
+    def _show_life(self, has_written: bool, has_read: bool) -> None:
         # A broker says nothing by itself: whoever only publishes must ask to hear from it.
-        if not has_spoken or not has_heard:
+        if not has_written or not has_read:
             self.send(packets.PINGREQ)
 
 
@@ -343,7 +347,7 @@ class MqttProtocol(ReadyAtLogin[MqttConnection]):
     def is_login_refused(self, connection: MqttConnection, failure: Exception) -> bool:
         return isinstance(failure, ConnectionRefused) and failure.code not in PASSING_CODES
 
-    def describe_end(self, line: Line, failure: Exception) -> str:
+    def describe_end(self, line: Connection, failure: Exception) -> str:
         if line.closed_by_broker is not None:
             code, words = line.closed_by_broker
             said = reason(code)
@@ -353,12 +357,12 @@ class MqttProtocol(ReadyAtLogin[MqttConnection]):
             return f"connection lost: {failure}"
         return str(failure)
 
-    def may_pass(self, line: Line, failure: Exception) -> bool:
+    def may_pass(self, line: Connection, failure: Exception) -> bool:
         if line.closed_by_broker is not None:
             return line.closed_by_broker[0] in PASSING_CODES
         return not isinstance(failure, SubscriptionRefused)
 
-    def refusal(self, line: Line, failure: Exception | None, what: str) -> BenchError:
+    def refusal(self, line: Connection, failure: Exception | None, what: str) -> BenchError:
         address = self.access.address
         if isinstance(failure, SubscriptionRefused):
             if failure.code == NOT_AUTHORIZED:

@@ -23,15 +23,17 @@ from bench_spark.transports.mqtt.connection import (
 )
 from bench_spark.transports.mqtt.packets import BadPacket
 from bench_spark.transports.mqtt.topics import matches
-from bench_spark.transports.sockets import generations
-from bench_spark.transports.sockets.arrivals import MOST_BYTES, NO_HEADERS, Arrivals, ReadBuffer
-from bench_spark.transports.sockets.gathering import Gathering
-from bench_spark.transports.sockets.lanes import OpenLane
-from bench_spark.transports.sockets.line import close_gracefully
+from bench_spark.transports.sockets.connection import Gathering, close_gracefully, open_connections
+from bench_spark.transports.sockets.lanes import OpenLane, ReceivingLanes
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.opening import open_connections
-from bench_spark.transports.sockets.receiving import ReceivingLanes
 from bench_spark.transports.sockets.reopening import ReopeningRule
+from bench_spark.transports.sockets.rows import (
+    MOST_BYTES,
+    NO_HEADERS,
+    Arrivals,
+    ReadBuffer,
+    generation_mark,
+)
 
 DETACH_SECONDS = 5.0
 """How long to wait, at the end, for the next thing that the broker has for a lane."""
@@ -117,7 +119,7 @@ class MessageReader(PacketReader):
         self._is_inside = False
         self._state: I64 = np.zeros(codec.MESSAGE_STATE_WORDS, np.int64)
         self._state[codec.LANE] = lane
-        self._state[codec.TOKEN_MARK] = generations.mark(generation)
+        self._state[codec.TOKEN_MARK] = generation_mark(generation)
         self._state[codec.MOST_BYTES] = arrivals.most_bytes
         self._state[codec.NEXT_ROUTE] = -1
         self._state[codec.HAS_PROPERTIES] = version == "5"
@@ -334,7 +336,7 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttConnection, MqttConnection]
 
     def attach(self) -> None:
         self._begin_all("SUBSCRIBE")
-        self._ring_if_more()
+        self._wake_if_more()
 
     def acknowledge(self, received: Received) -> int:
         """Also reports what was acknowledged when the lanes detached."""
@@ -368,7 +370,7 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttConnection, MqttConnection]
         )
         if self._empties_queue:
             self._empty_queues()
-        self._ring_if_more()
+        self._wake_if_more()
         return have_all_answered
 
     def _empty_queues(self) -> None:

@@ -31,8 +31,13 @@ from bench_spark.transports.mqtt.packets import (
     user_properties,
 )
 from bench_spark.transports.mqtt.topics import message_headers
-from bench_spark.transports.sockets.arrivals import OutcomeRows, ReadBuffer
-from bench_spark.transports.sockets.lanes import OpenLane
+from bench_spark.transports.sockets.lanes import (
+    OpenLane,
+    SendingLanes,
+    bodies_of,
+    is_alike,
+    shared_and_own_tails,
+)
 from bench_spark.transports.sockets.message_block import (
     NO_IDENTIFIERS,
     MessageBlock,
@@ -40,12 +45,7 @@ from bench_spark.transports.sockets.message_block import (
     Templates,
 )
 from bench_spark.transports.sockets.reopening import ReopeningRule
-from bench_spark.transports.sockets.sending import (
-    SendingLanes,
-    bodies_of,
-    is_alike,
-    shared_and_own_tails,
-)
+from bench_spark.transports.sockets.rows import OutcomeRows, ReadBuffer
 
 MOST_TEMPLATES = 4096
 MOST_STARTS = 4096
@@ -358,7 +358,7 @@ class MqttProducers(SendingLanes[ProducerLane, MqttConnection, MqttConnection]):
     def outcomes(self) -> Outcomes:
         self._pump()
         outcomes = self._outcomes.take()
-        self._ring_if_more()
+        self._wake_if_more()
         return outcomes
 
     def _has_news(self) -> bool:

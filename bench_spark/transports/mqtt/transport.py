@@ -22,7 +22,7 @@ from bench_spark.transports.mqtt.control import Control, probe
 from bench_spark.transports.mqtt.packets import Login
 from bench_spark.transports.mqtt.producers import MqttProducers, PublishPackets
 from bench_spark.transports.mqtt.topics import Layout
-from bench_spark.transports.sockets.gathering import Gathering, is_gathered
+from bench_spark.transports.sockets.connection import Gathering, is_gathered
 from bench_spark.transports.sockets.reopening import ReopeningRule
 
 

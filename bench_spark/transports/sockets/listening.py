@@ -1,7 +1,12 @@
-"""Consumers that wait for others to connect and send.
+"""Destinations that are addresses, for protocols in which either side may be the server.
 
-A listener has no lanes of its own: whoever connects is given to one of the consumers in turn. That
-a peer hangs up is its own business, and no loss: it may come again.
+A broker file names one address. Producers send to it. Consumers listen there too, unless the
+scenario gives them an address of their own: then the file's is that of the system under test, and
+theirs is where it sends what it has made of the messages. `%d` in a path stands for the
+destination's number.
+
+Consumers that listen have no lanes of their own: whoever connects is given to one of the consumers
+in turn. That a peer hangs up is its own business, and no loss: it may come again.
 """
 
 from __future__ import annotations
@@ -9,18 +14,33 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Callable, Collection
+import urllib.parse
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
-from bench_spark.config.broker import Broker
+from bench_spark.config.broker import Broker, port_of
+from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused, ConfigurationError
-from bench_spark.transports.base import Consumers, Signal
+from bench_spark.transports.base import (
+    Consumers,
+    Destination,
+    Signal,
+    Subscription,
+    TransportContext,
+)
 from bench_spark.transports.batches import Received, nothing_received
-from bench_spark.transports.sockets.arrivals import Arrivals, ReadBuffer
-from bench_spark.transports.sockets.line import GOODBYE_SECONDS
+from bench_spark.transports.sockets.connection import (
+    CLOSE_SECONDS,
+    WOULD_BLOCK,
+    PlainConnection,
+    access_to,
+    read_buffer,
+)
+from bench_spark.transports.sockets.dialling import SocketAccess
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.plain import PlainWire, read_buffer
-from bench_spark.transports.sockets.wire import WOULD_BLOCK
+from bench_spark.transports.sockets.reopening import ReopeningRule
+from bench_spark.transports.sockets.rows import Arrivals, ReadBuffer
 
 WAITING_CONNECTIONS = 4096
 QUIET_SECONDS = 0.1
@@ -64,7 +84,7 @@ def server_tls(broker: Broker) -> ssl.SSLContext:
     return context
 
 
-MakePeer = Callable[[socket.socket, Loop, NowNs, ReadBuffer, int], PlainWire]
+MakePeer = Callable[[socket.socket, Loop, NowNs, ReadBuffer, int], PlainConnection]
 """A connection for the peer of that number."""
 
 
@@ -88,7 +108,7 @@ class ListeningConsumers(Consumers):
         self._lanes_of_peer = lanes_of_peer
         self._loop = Loop()
         self._buffer = read_buffer()
-        self._peers: dict[int, PlainWire] = {}
+        self._peers: dict[int, PlainConnection] = {}
         """Those that are connected, by number."""
         self._held: frozenset[int] = frozenset()
         self._accepted = 0
@@ -156,7 +176,7 @@ class ListeningConsumers(Consumers):
         return self._arrivals.take()
 
     def _pump(self) -> None:
-        self._loop.silence()
+        self._loop.clear_wakeup()
         self._loop.pump()
 
     def acknowledge(self, received: Received) -> int:
@@ -169,11 +189,11 @@ class ListeningConsumers(Consumers):
         deadline = time.monotonic() + DETACH_SECONDS
         is_quiet = False
         while not is_quiet and time.monotonic() < deadline:
-            is_quiet = not self._hears_within(QUIET_SECONDS)
-        self._ring_if_more()
+            is_quiet = not self._reads_within(QUIET_SECONDS)
+        self._wake_if_more()
         return is_quiet
 
-    def _hears_within(self, seconds: float) -> bool:
+    def _reads_within(self, seconds: float) -> bool:
         before = self._newest_read_ns()
         return self._loop.run_until(lambda: self._newest_read_ns() != before, seconds)
 
@@ -183,12 +203,12 @@ class ListeningConsumers(Consumers):
     def signals(self) -> list[Signal]:
         if not self._loop.is_closed:
             self._pump()
-            self._ring_if_more()
+            self._wake_if_more()
         return []
 
-    def _ring_if_more(self) -> None:
+    def _wake_if_more(self) -> None:
         if self._arrivals:
-            self._loop.ring()
+            self._loop.wake()
 
     def close(self) -> None:
         if self._loop.is_closed:
@@ -198,7 +218,170 @@ class ListeningConsumers(Consumers):
         peers = list(self._peers.values())
         for peer in peers:
             peer.close()
-        self._loop.run_down(lambda: len(self._peers), GOODBYE_SECONDS, GOODBYE_SECONDS)
+        self._loop.run_down(lambda: len(self._peers), CLOSE_SECONDS, CLOSE_SECONDS)
         for peer in peers:
             peer.abort("the run has ended")
         self._loop.close()
+
+
+NUMBER_MARK = "%d"
+
+
+@dataclass(frozen=True)
+class Place:
+    """An address, by its URI."""
+
+    uri: str
+    is_encrypted: bool
+
+    @classmethod
+    def by_scheme(cls, uri: str) -> Place:
+        return cls(uri, urllib.parse.urlsplit(uri).scheme.endswith("s"))
+
+    @property
+    def _parts(self) -> urllib.parse.SplitResult:
+        return urllib.parse.urlsplit(self.uri)
+
+    @property
+    def host(self) -> str:
+        return self._parts.hostname or "localhost"
+
+    @property
+    def port(self) -> int:
+        return port_of(self._parts)
+
+    @property
+    def host_and_port(self) -> str:
+        """Without a login, as it is in the URI."""
+        return self._parts.netloc.rpartition("@")[2]
+
+    @property
+    def path(self) -> str:
+        return self._parts.path or "/"
+
+    @property
+    def target(self) -> str:
+        """Path and query."""
+        query = self._parts.query
+        return f"{self.path}?{query}" if query else self.path
+
+    @property
+    def name(self) -> str:
+        """The URI without a login."""
+        return self._parts._replace(netloc=self.host_and_port).geturl()
+
+    def numbered(self, index: int) -> Place:
+        return replace(self, uri=self.uri.replace(NUMBER_MARK, str(index)))
+
+    def at_port(self, port: int) -> Place:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return replace(self, uri=self._parts._replace(netloc=f"{host}:{port}").geturl())
+
+
+@dataclass(frozen=True)
+class Places:
+    """Of one transport."""
+
+    producers: Place
+    consumers: Place
+    is_one: bool
+    """Whether producers send to our own consumers."""
+
+    @classmethod
+    def of(cls, broker: Broker, consumer_uri: str | None, scenario: Scenario) -> Places:
+        is_one = consumer_uri is None and scenario.consumers > 0
+        named = Place(broker.uri or "", broker.uses_tls)
+        return cls(named, Place.by_scheme(consumer_uri) if consumer_uri else named, is_one)
+
+    def sent_to(self, index: int, name: str | None) -> Place:
+        """Where producers send what is for the destination of that number and name."""
+        if self.is_one and name:
+            return replace(self.producers, uri=name)
+        return self.producers.numbered(index)
+
+
+class Listener:
+    """The listening socket of a transport, from when its port must be known until it is used."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._socket: socket.socket | None = None
+
+    @property
+    def is_any_port(self) -> bool:
+        return self._place.port == 0
+
+    def bound(self) -> Place:
+        """The place, with the port that it turned out to have."""
+        if self._socket is None:
+            self._socket = listen_at(self._place.host, self._place.port)
+        return self._place.at_port(self._socket.getsockname()[1])
+
+    def hand_over(self) -> socket.socket:
+        """To whoever listens from now on, and closes it."""
+        self.bound()
+        found, self._socket = self._socket, None
+        assert found is not None
+        return found
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def refuse_impossible_addresses(
+    scenario: Scenario, places: Places, *, listens: bool, keys: tuple[str, str]
+) -> None:
+    """What no agent could do with these addresses; `keys` of producers' and consumers' address."""
+    if not listens and places.producers.port == 0 and scenario.producers:
+        raise ConfigurationError(f"{keys[0]}: port 0 is for consumers that listen")
+    is_alone = scenario.agents == 1
+    if listens and scenario.consumers and places.consumers.port == 0 and not is_alone:
+        raise ConfigurationError(
+            f"{keys[1]}: port 0 needs agents: 1: nobody could tell the system under test which "
+            "port each of several agents got"
+        )
+
+
+class AddressedTransport:
+    def __init__(self, context: TransportContext, consumer_uri: str | None, listens: bool) -> None:
+        """`listens`: whether consumers are connected to, and do not connect themselves."""
+        self._context = context
+        self._scenario = context.scenario
+        self._listens = listens
+        self._places = Places.of(context.broker, consumer_uri, context.scenario)
+        self._listener = Listener(self._places.consumers)
+        seconds = context.scenario.reconnect_seconds
+        self._rule = ReopeningRule(seconds, _nothing_to_restore) if seconds else None
+
+    def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        """An address needs no making; one at any free port is known once it is listened at."""
+        place = self._places.producers
+        is_own = self._listens and self._scenario.consumers > 0
+        if is_own:
+            place = self._listener.bound() if self._listener.is_any_port else self._places.consumers
+        return tuple(
+            replace(one, name=place.numbered(one.index).name, declared=is_own)
+            for one in destinations
+        )
+
+    def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
+        return self.declare(destinations)
+
+    def backlog(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
+        """An address keeps nothing: what did not arrive is lost."""
+        return tuple(0 for _ in subscriptions)
+
+    def delete(self, destinations: Sequence[Destination]) -> None:
+        self._listener.close()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _access(self, place: Place) -> SocketAccess:
+        return access_to(self._context, place.host, place.port, place.is_encrypted)
+
+
+def _nothing_to_restore(destinations: Sequence[Destination]) -> None:
+    """An address cannot be forgotten."""

@@ -1,9 +1,13 @@
-"""One epoll over the sockets of all lanes, and the timers of their heartbeats.
+"""One epoll over the sockets of all lanes, timers, and blocking calls made in threads.
 
 Nothing here knows a protocol. `pump` is the only place where a lane ever waits, and it waits in
 `select` on the epoll's own descriptor: epoll alone rounds its timeout up to a millisecond, and
 `select` alone fails from descriptor 1024 on. The epoll is therefore made before any socket, so that
 its own number is small.
+
+Looking up a name, connecting and encrypting cannot be had without waiting, and the one thread that
+carries the load must not wait: `BackgroundCalls` makes them, and their results come back on the
+loop.
 """
 
 from __future__ import annotations
@@ -13,10 +17,13 @@ import itertools
 import math
 import os
 import select
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+from bench_spark.process import watched
 
 READABLE = select.EPOLLIN | select.EPOLLRDHUP
 BROKEN = select.EPOLLERR | select.EPOLLHUP
@@ -45,15 +52,15 @@ class Timer:
 class Loop:
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._epoll.register(self._bell, select.EPOLLIN)
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wakeup, select.EPOLLIN)
         self._members: dict[int, Pollable] = {}
         self._watched: dict[int, int] = {}
         """By member's descriptor: the events that are waited for."""
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self._soon: deque[Callable[[], object]] = deque()
-        self._is_ringing = False
+        self._is_awake = False
 
     @property
     def descriptor(self) -> int:
@@ -100,16 +107,16 @@ class Loop:
         """Whether anything is still due later."""
         return any(timer.callback is not None for _, _, timer in self._timers)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Make the descriptor readable: something decoded earlier waits to be fetched."""
-        if not self._is_ringing:
-            os.eventfd_write(self._bell, 1)
-            self._is_ringing = True
+        if not self._is_awake:
+            os.eventfd_write(self._wakeup, 1)
+            self._is_awake = True
 
-    def silence(self) -> None:
-        if self._is_ringing:
-            os.eventfd_read(self._bell)
-            self._is_ringing = False
+    def clear_wakeup(self) -> None:
+        if self._is_awake:
+            os.eventfd_read(self._wakeup)
+            self._is_awake = False
 
     def pump(self, timeout_seconds: float = 0.0) -> None:
         """Wait at most that long for a socket, then serve every ready one once."""
@@ -162,7 +169,7 @@ class Loop:
             self._timers.clear()
             self._soon.clear()
             self._epoll.close()
-            os.close(self._bell)
+            os.close(self._wakeup)
 
     def _wait(self, timeout_seconds: float) -> None:
         if self._soon:
@@ -181,3 +188,59 @@ class Loop:
             callback = heapq.heappop(self._timers)[2].callback
             if callback is not None:
                 callback()
+
+
+ResultT = TypeVar("ResultT")
+
+
+class BackgroundCalls:
+    """A member of the loop, by a descriptor that is readable when somebody has come back."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._is_closed = False
+        self._returned: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()
+        """What to do with each result, and how to be rid of it."""
+        loop.add(self)
+
+    def fileno(self) -> int:
+        return self._wakeup
+
+    def run(
+        self,
+        work: Callable[[], ResultT],
+        then: Callable[[ResultT], None],
+        discard: Callable[[ResultT], None] = lambda result: None,
+    ) -> None:
+        """Call `work` in a thread and `then` on the loop; `discard` where it comes too late."""
+
+        def go() -> None:
+            result = work()
+            with self._lock:
+                if not self._is_closed:
+                    self._returned.append((lambda: then(result), lambda: discard(result)))
+                    os.eventfd_write(self._wakeup, 1)
+                    return
+            discard(result)
+
+        threading.Thread(target=watched(go), name="background call", daemon=True).start()
+
+    def on_ready(self, events: int) -> None:
+        os.eventfd_read(self._wakeup)
+        while self._returned:
+            use, _ = self._returned.popleft()
+            use()
+
+    def close(self) -> None:
+        """Nobody is waited for: who is still out discards what he brings."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        for _, discard in self._returned:
+            discard()
+        self._returned.clear()
+        self._loop.remove(self)
+        os.close(self._wakeup)

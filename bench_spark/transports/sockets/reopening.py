@@ -1,13 +1,14 @@
-"""The way back of lost lanes: dial, log in, restore what the broker forgot, begin again.
+"""Reopens lost lanes: dial, log in, restore what the broker forgot, begin again.
 
 Many lanes are lost together, because they all lead to one broker. So they share pauses that grow
 with each failure, and only a group of them is on its way at a time. Nothing here blocks: names,
-TCP, TLS and declaring are errands for threads, the rest happens on the loop.
+TCP, TLS and declaring are calls in the background, the rest happens on the loop.
 """
 
 from __future__ import annotations
 
 import functools
+import random
 import socket
 import time
 from collections import deque
@@ -18,11 +19,29 @@ from typing import Generic, Protocol, TypeVar
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BenchError, BrokerUnreachable
 from bench_spark.transports.base import OPENED_TOGETHER, Destination, Lane
+from bench_spark.transports.sockets.connection import Connection, ConnectionT, Connector, OpenedT
 from bench_spark.transports.sockets.dialling import SocketAccess, dialled
-from bench_spark.transports.sockets.errands import Errands
-from bench_spark.transports.sockets.line import DialogueT, Line, OpenedT, Protocolled
-from bench_spark.transports.sockets.loop import Loop, Timer
-from bench_spark.transports.sockets.pauses import Pauses
+from bench_spark.transports.sockets.loop import BackgroundCalls, Loop, Timer
+
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 2.0
+
+
+class Pauses:
+    """Doubled each time, and never the same twice."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def reset(self) -> None:
+        self._failures = 0
+
+    def next_seconds(self) -> float:
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**self._failures)
+        self._failures = min(self._failures + 1, 16)
+        # Agents that lost the same broker must not come back in step.
+        return pause * random.uniform(0.5, 1.0)
+
 
 CALM_SECONDS = 10.0
 """After so long without a loss, pauses begin small again."""
@@ -46,20 +65,20 @@ class Reopenable(Protocol):
 
     number: int
     lane: Lane
-    connection: Line
+    connection: Connection
 
 
 LaneT = TypeVar("LaneT", bound=Reopenable)
 
 
 @dataclass
-class _Outage(Generic[LaneT, DialogueT]):
+class _Outage(Generic[LaneT, ConnectionT]):
     """One lane from its loss until it is open again or given up."""
 
     lane: LaneT
     first_reason: str
     last_reason: str
-    connection: DialogueT | None = None
+    connection: ConnectionT | None = None
     """The attempt that is on its way."""
     is_beginning: bool = False
     """The lane has its new connection and waits for the broker's answers."""
@@ -69,7 +88,7 @@ class _Outage(Generic[LaneT, DialogueT]):
     end_timer: Timer | None = None
 
 
-_LoggedIn = list[tuple[_Outage[LaneT, DialogueT], DialogueT]]
+_LoggedIn = list[tuple[_Outage[LaneT, ConnectionT], ConnectionT]]
 
 
 @dataclass(frozen=True)
@@ -82,10 +101,10 @@ class _Dialled:
             one.close()
 
 
-class Reopener(Generic[LaneT, DialogueT, OpenedT]):
+class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
     def __init__(
         self,
-        protocol: Protocolled[DialogueT, OpenedT],
+        protocol: Connector[ConnectionT, OpenedT],
         rule: ReopeningRule,
         loop: Loop,
         now_ns: NowNs,
@@ -101,11 +120,11 @@ class Reopener(Generic[LaneT, DialogueT, OpenedT]):
         self._now_ns = now_ns
         self._begin = begin
         self._give_up = give_up
-        self._errands = Errands(loop)
+        self._calls = BackgroundCalls(loop)
         self._pauses = Pauses()
-        self._outages: dict[int, _Outage[LaneT, DialogueT]] = {}
-        self._waiting: deque[_Outage[LaneT, DialogueT]] = deque()
-        self._logged_in: _LoggedIn[LaneT, DialogueT] = []
+        self._outages: dict[int, _Outage[LaneT, ConnectionT]] = {}
+        self._waiting: deque[_Outage[LaneT, ConnectionT]] = deque()
+        self._logged_in: _LoggedIn[LaneT, ConnectionT] = []
         """Waiting for what the broker forgot to be restored."""
         self._is_restoring = False
         self._are_there: set[int] = set()
@@ -126,7 +145,7 @@ class Reopener(Generic[LaneT, DialogueT, OpenedT]):
         if now_seconds - self._last_loss_seconds > CALM_SECONDS and not self._outages:
             self._pauses.reset()
         self._last_loss_seconds = now_seconds
-        outage: _Outage[LaneT, DialogueT] = _Outage(lane, why, why)
+        outage: _Outage[LaneT, ConnectionT] = _Outage(lane, why, why)
         outage.end_timer = self._loop.call_later(
             self._rule.seconds, functools.partial(self._time_is_up, outage)
         )
@@ -147,7 +166,7 @@ class Reopener(Generic[LaneT, DialogueT, OpenedT]):
         self._failed(self._outages[lane.number], why, is_final)
 
     def close(self) -> None:
-        self._errands.close()
+        self._calls.close()
         for outage in list(self._outages.values()):
             self._hang_up(outage)
             self._end(outage)
@@ -166,20 +185,20 @@ class Reopener(Generic[LaneT, DialogueT, OpenedT]):
 
     def _dial(self) -> None:
         self._next_dial = None
-        group: list[_Outage[LaneT, DialogueT]] = []
+        group: list[_Outage[LaneT, ConnectionT]] = []
         while self._waiting and self._on_the_way < OPENED_TOGETHER:
             outage = self._waiting.popleft()
             if not outage.is_over:
                 group.append(outage)
                 self._on_the_way += 1
         if group:
-            self._errands.run(
+            self._calls.run(
                 functools.partial(_dial_all, self._access, len(group)),
                 functools.partial(self._dialled, group),
                 _Dialled.close,
             )
 
-    def _dialled(self, group: Sequence[_Outage[LaneT, DialogueT]], answered: _Dialled) -> None:
+    def _dialled(self, group: Sequence[_Outage[LaneT, ConnectionT]], answered: _Dialled) -> None:
         sockets = iter(answered.sockets)
         for outage in group:
             connected = next(sockets, None)
@@ -195,7 +214,7 @@ class Reopener(Generic[LaneT, DialogueT, OpenedT]):
 
     # -- logging in --------------------------------------------------------------------------------
 
-    def _log_in(self, outage: _Outage[LaneT, DialogueT], connected: socket.socket) -> None:
+    def _log_in(self, outage: _Outage[LaneT, ConnectionT], connected: socket.socket) -> None:
         connection = self._protocol.log_in(outage.lane.number, connected, self._loop, self._now_ns)
         outage.connection = connection
         connection.on_open = functools.partial(self._is_logged_in, outage, connection)
@@ -203,20 +222,20 @@ class Reopener(Generic[LaneT, DialogueT, OpenedT]):
         self._limit(outage, f"accepted the connection, but gave no answer in {self._protocol.name}")
 
     def _login_failed(
-        self, outage: _Outage[LaneT, DialogueT], connection: DialogueT, failure: Exception
+        self, outage: _Outage[LaneT, ConnectionT], connection: ConnectionT, failure: Exception
     ) -> None:
         if outage.connection is connection:
             why = str(self._protocol.login_failure(connection, failure))
             self._failed(outage, why, self._protocol.is_login_refused(connection, failure))
 
-    def _is_logged_in(self, outage: _Outage[LaneT, DialogueT], connection: DialogueT) -> None:
+    def _is_logged_in(self, outage: _Outage[LaneT, ConnectionT], connection: ConnectionT) -> None:
         connection.on_end = functools.partial(self._attempt_ended, outage, connection)
         self._unlimit(outage)
         self._logged_in.append((outage, connection))
         self._restore()
 
     def _attempt_ended(
-        self, outage: _Outage[LaneT, DialogueT], connection: DialogueT, failure: Exception
+        self, outage: _Outage[LaneT, ConnectionT], connection: ConnectionT, failure: Exception
     ) -> None:
         if outage.connection is connection and not outage.is_beginning:
             why = self._protocol.describe_end(connection, failure)
@@ -238,14 +257,14 @@ class Reopener(Generic[LaneT, DialogueT, OpenedT]):
             self._get_ready_all(group, None)
             return
         self._is_restoring = True
-        self._errands.run(
+        self._calls.run(
             functools.partial(_outcome_of, self._rule.restore, list(missing.values())),
             functools.partial(self._restored, group, missing.keys(), self._doubts),
         )
 
     def _restored(
         self,
-        group: _LoggedIn[LaneT, DialogueT],
+        group: _LoggedIn[LaneT, ConnectionT],
         destinations: Iterable[int],
         doubts_before: int,
         error: BenchError | BeyondRestoring | None,
@@ -262,7 +281,7 @@ class Reopener(Generic[LaneT, DialogueT, OpenedT]):
         self._doubts += 1
 
     def _get_ready_all(
-        self, group: _LoggedIn[LaneT, DialogueT], error: BenchError | BeyondRestoring | None
+        self, group: _LoggedIn[LaneT, ConnectionT], error: BenchError | BeyondRestoring | None
     ) -> None:
         for outage, connection in group:
             if outage.connection is not connection:
@@ -274,7 +293,7 @@ class Reopener(Generic[LaneT, DialogueT, OpenedT]):
 
     # -- beginning again ---------------------------------------------------------------------------
 
-    def _get_ready(self, outage: _Outage[LaneT, DialogueT], connection: DialogueT) -> None:
+    def _get_ready(self, outage: _Outage[LaneT, ConnectionT], connection: ConnectionT) -> None:
         self._limit(outage, f"no answer to {self._protocol.first_request} and what follows it")
         self._protocol.get_ready(
             connection,
@@ -284,7 +303,7 @@ class Reopener(Generic[LaneT, DialogueT, OpenedT]):
         )
 
     def _begin_again(
-        self, outage: _Outage[LaneT, DialogueT], connection: DialogueT, opened: OpenedT
+        self, outage: _Outage[LaneT, ConnectionT], connection: ConnectionT, opened: OpenedT
     ) -> None:
         if outage.connection is connection:
             outage.is_beginning = True
@@ -292,7 +311,7 @@ class Reopener(Generic[LaneT, DialogueT, OpenedT]):
 
     # -- how attempts end --------------------------------------------------------------------------
 
-    def _limit(self, outage: _Outage[LaneT, DialogueT], what: str) -> None:
+    def _limit(self, outage: _Outage[LaneT, ConnectionT], what: str) -> None:
         self._unlimit(outage)
         seconds = self._access.timeout_seconds
         why = f"{self._access.address}: {what} within {seconds:g} s"
@@ -301,12 +320,12 @@ class Reopener(Generic[LaneT, DialogueT, OpenedT]):
         )
 
     @staticmethod
-    def _unlimit(outage: _Outage[LaneT, DialogueT]) -> None:
+    def _unlimit(outage: _Outage[LaneT, ConnectionT]) -> None:
         for timer in outage.timers:
             timer.cancel()
         outage.timers.clear()
 
-    def _failed(self, outage: _Outage[LaneT, DialogueT], why: str, is_final: bool) -> None:
+    def _failed(self, outage: _Outage[LaneT, ConnectionT], why: str, is_final: bool) -> None:
         if outage.is_over:
             return
         self._hang_up(outage)
@@ -318,14 +337,14 @@ class Reopener(Generic[LaneT, DialogueT, OpenedT]):
             self._try_again(outage, why)
         self._dial_later()
 
-    def _try_again(self, outage: _Outage[LaneT, DialogueT], why: str) -> None:
+    def _try_again(self, outage: _Outage[LaneT, ConnectionT], why: str) -> None:
         self._leave_the_way(outage)
         self._doubt()
         outage.last_reason = why
         self._waiting.append(outage)
         self._must_pause = True
 
-    def _time_is_up(self, outage: _Outage[LaneT, DialogueT]) -> None:
+    def _time_is_up(self, outage: _Outage[LaneT, ConnectionT]) -> None:
         if outage.is_over:
             return
         is_on_the_way = outage.connection is not None
@@ -340,20 +359,20 @@ class Reopener(Generic[LaneT, DialogueT, OpenedT]):
         )
         self._dial_later()
 
-    def _hang_up(self, outage: _Outage[LaneT, DialogueT]) -> None:
+    def _hang_up(self, outage: _Outage[LaneT, ConnectionT]) -> None:
         """End the attempt that is on its way, whoever owns its socket by now."""
         self._unlimit(outage)
         connection, outage.connection = outage.connection, None
-        line: Line | None = outage.lane.connection if outage.is_beginning else connection
+        line: Connection | None = outage.lane.connection if outage.is_beginning else connection
         outage.is_beginning = False
         if line is not None:
             line.abort("the lane could not be reopened this time")
 
-    def _leave_the_way(self, outage: _Outage[LaneT, DialogueT]) -> None:
+    def _leave_the_way(self, outage: _Outage[LaneT, ConnectionT]) -> None:
         self._unlimit(outage)
         self._on_the_way -= 1
 
-    def _end(self, outage: _Outage[LaneT, DialogueT]) -> None:
+    def _end(self, outage: _Outage[LaneT, ConnectionT]) -> None:
         outage.is_over = True
         outage.is_beginning = False
         outage.connection = None

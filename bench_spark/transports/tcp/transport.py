@@ -17,18 +17,19 @@ from bench_spark.core.clock import NowNs
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports.base import BrokerFacts, Consumers, Lane, TransportContext
 from bench_spark.transports.batches import HEAD_ONLY, Batch, Outcomes, Part, Received, no_outcomes
-from bench_spark.transports.sockets import places
-from bench_spark.transports.sockets.addressed import AddressedTransport
-from bench_spark.transports.sockets.arrivals import Arrivals, ReadBuffer
+from bench_spark.transports.sockets.connection import PlainConnection, PlainProtocol
 from bench_spark.transports.sockets.dialling import dialled
-from bench_spark.transports.sockets.lanes import OpenLane
-from bench_spark.transports.sockets.listening import ListeningConsumers, server_tls
+from bench_spark.transports.sockets.lanes import OpenLane, ReceivingLanes, SendingLanes
+from bench_spark.transports.sockets.listening import (
+    AddressedTransport,
+    ListeningConsumers,
+    Places,
+    refuse_impossible_addresses,
+    server_tls,
+)
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.places import Places
-from bench_spark.transports.sockets.plain import PlainProtocol, PlainWire
-from bench_spark.transports.sockets.receiving import ReceivingLanes
 from bench_spark.transports.sockets.reopening import ReopeningRule
-from bench_spark.transports.sockets.sending import SendingLanes
+from bench_spark.transports.sockets.rows import Arrivals, ReadBuffer
 from bench_spark.transports.tcp import KIND
 from bench_spark.transports.tcp.framing import Parser, framing_of, parser_of, size_limit
 
@@ -40,7 +41,7 @@ def refuse_impossible(scenario: Scenario, broker: Broker) -> None:
     listens = tcp.consumer == "listen"
     own = Places.of(broker, tcp.consumer_uri, scenario)
     keys = (f"broker {broker.name}: uri", "tcp.consumer_uri" if tcp.consumer_uri else "uri")
-    places.refuse_impossible(scenario, own, listens=listens, keys=keys)
+    refuse_impossible_addresses(scenario, own, listens=listens, keys=keys)
     if scenario.destinations > 1:
         raise ConfigurationError(
             f"destinations: {scenario.destinations} is too many: a TCP address is one destination, "
@@ -73,7 +74,7 @@ def _refuse_envelopes(scenario: Scenario) -> None:
         )
 
 
-class TcpConnection(PlainWire):
+class TcpConnection(PlainConnection):
     parser: Parser | None = None
     """What is made of that which arrives; without one it is of no interest."""
 
@@ -151,7 +152,7 @@ class TcpProducers(SendingLanes[TcpLane, TcpConnection, TcpConnection]):
     def outcomes(self) -> Outcomes:
         """There are none; but the agent calls this when a full socket has room again."""
         self._pump()
-        self._ring_if_more()
+        self._wake_if_more()
         return no_outcomes()
 
 
@@ -184,7 +185,7 @@ class TcpConsumers(ReceivingLanes[TcpLane, ReceivingConnection, ReceivingConnect
 
     def attach(self) -> None:
         self._begin_all("connecting")
-        self._ring_if_more()
+        self._wake_if_more()
 
     def detach(self) -> bool:
         """Nobody can be told to stop, so nobody knows what is still on its way."""
@@ -240,7 +241,7 @@ class TcpTransport(AddressedTransport):
             return TcpConsumers(protocol, self._tcp, lanes, now_ns, arrivals, self._rule)
         arrivals = Arrivals(want, self._scenario.most_arriving_bytes)
         consumers = ListeningConsumers(
-            self._doors.hand_over(),
+            self._listener.hand_over(),
             server_tls(self._context.broker) if self._places.consumers.is_encrypted else None,
             arrivals,
             now_ns,

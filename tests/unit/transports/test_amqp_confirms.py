@@ -26,14 +26,15 @@ from bench_spark.transports.amqp.confirms import (
 )
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
+    BadFrame,
     Framing,
+    Parser,
     body_frame,
     header_frame,
     method_frame,
 )
-from bench_spark.transports.amqp.parsing import BadFrame, Parser
 from bench_spark.transports.batches import OutcomeKind
-from bench_spark.transports.sockets.arrivals import ReadBuffer
+from bench_spark.transports.sockets.rows import ReadBuffer
 
 CHANNEL, SENT = 1, 300
 FRAMING = Framing(CHANNEL, 4096)

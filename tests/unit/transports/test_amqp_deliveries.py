@@ -18,16 +18,22 @@ from bench_spark.core.envelope import ENVELOPE_BYTES, envelope_bytes
 from bench_spark.transports.amqp.deliveries import MOST_PIECES, ConsumerTags, Deliveries
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
+    BadFrame,
     Framing,
+    Parser,
     body_frame,
+    header_bytes,
     header_frame,
     method_frame,
 )
-from bench_spark.transports.amqp.message_headers import header_bytes
-from bench_spark.transports.amqp.parsing import BadFrame, Parser
 from bench_spark.transports.batches import Part, Received
-from bench_spark.transports.sockets import generations
-from bench_spark.transports.sockets.arrivals import MOST_BYTES, Arrivals, ReadBuffer
+from bench_spark.transports.sockets.rows import (
+    MOST_BYTES,
+    Arrivals,
+    ReadBuffer,
+    generation_mark,
+    own_tags,
+)
 
 CHANNEL, FRAME_MAX, LANE = 1, 4096, 3
 FRAMING = Framing(CHANNEL, FRAME_MAX)
@@ -266,13 +272,13 @@ def test_a_row_is_written_over_in_all_of_its_fields() -> None:
 
 def test_a_tag_says_of_which_generation_it_is() -> None:
     arrivals = Arrivals(frozenset())
-    mark = generations.mark(3)
+    mark = generation_mark(3)
     parser = Parser(FRAMING, Deliveries(LANE, FRAMING, TAGS, arrivals, mark), print)
     stream = b"".join(delivery(Kind(), 77))
     buffer = ReadBuffer(len(stream))
     buffer.raw[:] = stream
     assert parser.parse(buffer, len(stream), 1) == len(stream)
-    assert generations.own_tags(arrivals.take().tag, 3).tolist() == [77]
+    assert own_tags(arrivals.take().tag, 3).tolist() == [77]
 
 
 def test_a_message_that_differs_in_any_byte_is_read_as_the_naive_reader_reads_it_or_refused() -> (

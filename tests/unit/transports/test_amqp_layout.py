@@ -9,7 +9,7 @@ import pytest
 from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports.amqp import naming
-from bench_spark.transports.amqp.layout import Layout, layout_for
+from bench_spark.transports.amqp.topology import Layout, layout_for
 from bench_spark.transports.base import Destination, Lane
 
 

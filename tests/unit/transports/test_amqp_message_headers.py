@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import empty_envelopes, envelope_bytes
-from bench_spark.transports.amqp.frames import header_frame
-from bench_spark.transports.amqp.message_headers import (
+from bench_spark.transports.amqp.frames import (
     MessageHeader,
     header_bytes,
+    header_frame,
     header_values,
     message_ids,
     read_headers,

@@ -11,7 +11,7 @@ from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.config.protocols import Amqp
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.amqp.policies import pattern_of
+from bench_spark.transports.amqp.management import pattern_of
 from bench_spark.transports.registry import refuse_impossible
 
 POLICY = {"definition": {"ha-mode": "exactly", "ha-params": 2}}

@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms
 from bench_spark.transports.amqp.frames import Framing
-from bench_spark.transports.amqp.key_choice import KeyChoice
-from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
+from bench_spark.transports.amqp.publishing import KeyChoice, MessageWriter, PublishFrames
 from bench_spark.transports.batches import U8, Batch
-from bench_spark.transports.sockets.arrivals import OutcomeRows
-from bench_spark.transports.sockets.grouping import by_lane, is_of_one_lane
+from bench_spark.transports.sockets.rows import OutcomeRows, by_lane, is_of_one_lane
 
 FRAME_MAX = 4096
 

@@ -11,7 +11,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports.batches import Part
 from bench_spark.transports.registry import fitted, kind_of
-from bench_spark.transports.sockets.places import Place, Places
+from bench_spark.transports.sockets.listening import Place, Places
 
 
 def refused(kind: str, uri: str, tls: Tls | None = None, **scenario: Any) -> str:

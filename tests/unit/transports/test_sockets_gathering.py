@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bench_spark.config.models import Scenario
-from bench_spark.transports.sockets.gathering import (
+from bench_spark.transports.sockets.connection import (
     FLOWING_BYTES,
     GATHERED_BYTES,
     Gathering,

@@ -66,11 +66,11 @@ def test_waiting_ends_at_its_deadline(loop: Loop) -> None:
 
 
 def test_the_bell_keeps_the_descriptor_readable_until_silenced(loop: Loop) -> None:
-    loop.ring()
-    loop.ring()
+    loop.wake()
+    loop.wake()
     loop.pump()
     assert is_readable(loop)
-    loop.silence()
+    loop.clear_wakeup()
     assert not is_readable(loop)
 
 

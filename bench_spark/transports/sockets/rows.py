@@ -1,15 +1,22 @@
-"""Messages received and outcomes, collected in rows that kernels write. Pure.
+"""What sockets are read into, and the rows of messages and outcomes that kernels write. Pure.
 
 A kernel gets rows as words of eight bytes: numba takes 30 ns to pass an array of integers and 85 to
 pass one of a structured type, and decoding one message takes less than that. Only `put_received`
 and `put_outcome` know where the fields of RECEIVED_DTYPE and OUTCOME_DTYPE are in them.
+
+A broker counts deliveries from 1 on every channel. What was received before a lane was lost must
+not be acknowledged on its next channel, where the same numbers mean other messages; so the upper
+bits of a tag hold the generation of the lane, as long as it is inside this program.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bench_spark.config.sections import LARGEST_BODY_BYTES
 from bench_spark.core.envelope import ENVELOPE_BYTES, leading_envelopes
@@ -19,6 +26,7 @@ from bench_spark.transports.batches import (
     OUTCOME_DTYPE,
     RECEIVED_DTYPE,
     U8,
+    U32,
     Headers,
     Outcomes,
     Part,
@@ -237,3 +245,54 @@ class Arrivals(RowBuffer):
             bodies=bodies if self.wants_bodies else None,
             headers=headers if self.wants_headers else None,
         )
+
+
+U64 = npt.NDArray[np.uint64]
+
+_SHIFT = 48
+_TAG_BITS = (1 << _SHIFT) - 1
+
+
+def generation_mark(generation: int) -> int:
+    """To be added to the tags of that generation; 0 for the first."""
+    return generation << _SHIFT
+
+
+def own_tags(tags: U64, generation: int) -> U64:
+    """Those that are of this generation, as the broker knows them."""
+    if not generation:
+        return tags  # there were no others yet
+    is_own = tags >> np.uint64(_SHIFT) == np.uint64(generation)
+    own: U64 = tags[is_own] & np.uint64(_TAG_BITS)
+    return own
+
+
+def own_tag(tag: int, generation: int) -> int | None:
+    """The tag as the broker knows it; None where it is of another generation."""
+    return tag & _TAG_BITS if tag >> _SHIFT == generation else None
+
+
+@dataclass(frozen=True)
+class LaneGroups:
+    order: I64
+    """Places in the batch, lane by lane; within a lane as they were."""
+    lanes: list[int]
+    bounds: list[int]
+    """The rows of lanes[i] are order[bounds[i] : bounds[i + 1]]."""
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        """Lane, and where in `order` its rows begin and end."""
+        return zip(self.lanes, self.bounds[:-1], self.bounds[1:], strict=True)
+
+
+def is_of_one_lane(lane: U32) -> bool:
+    """Of at least one row."""
+    return len(lane) == 1 or (lane[0] == lane[-1] and not np.count_nonzero(lane != lane[0]))
+
+
+def by_lane(lane: U32) -> LaneGroups:
+    """Of at least one row."""
+    order = np.argsort(lane, kind="stable")
+    lanes = lane[order]
+    firsts = np.concatenate(([0], np.flatnonzero(lanes[1:] != lanes[:-1]) + 1))
+    return LaneGroups(order, lanes[firsts].tolist(), [*firsts.tolist(), len(lane)])

@@ -1,4 +1,4 @@
-"""The socket of a lane, with the broker's end in the test's hands."""
+"""A connection from its login on, with the broker's end in the test's hands."""
 
 from __future__ import annotations
 
@@ -12,20 +12,27 @@ import pika.frame
 import pika.spec
 import pytest
 
-from bench_spark.transports.amqp.connection import Handover, describe_end
+from bench_spark.config.broker import Broker, resolve_credentials
+from bench_spark.config.models import Scenario
+from bench_spark.transports.amqp.connection import (
+    AmqpConnection,
+    access_for,
+    describe_end,
+    read_buffer,
+)
 from bench_spark.transports.amqp.deliveries import ConsumerTags, Deliveries
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
     Framing,
+    Parser,
     body_frame,
     header_frame,
     method_frame,
 )
-from bench_spark.transports.amqp.parsing import Parser
-from bench_spark.transports.amqp.wire import Wire, read_buffer
+from bench_spark.transports.base import TransportContext
 from bench_spark.transports.batches import HEAD_ONLY
-from bench_spark.transports.sockets.arrivals import Arrivals
 from bench_spark.transports.sockets.loop import Loop
+from bench_spark.transports.sockets.rows import Arrivals
 
 FRAME_MAX = 4096
 FRAMING = Framing(1, FRAME_MAX)
@@ -33,10 +40,17 @@ PATIENCE_SECONDS = 60.0
 spec = pika.spec
 
 
-class Rig:
-    """A wire on one end of a socket pair, the broker on the other."""
+LOGIN = (
+    spec.Connection.Start(server_properties={"product": "a test"}, mechanisms="PLAIN"),
+    spec.Connection.Tune(channel_max=10, frame_max=FRAME_MAX, heartbeat=60),
+    spec.Connection.OpenOk(),
+)
 
-    def __init__(self, unread: bytes = b"", unsent: bytes = b"", heartbeat_seconds: int = 0):
+
+class Rig:
+    """A connection on one end of a socket pair, logged in to the broker on the other."""
+
+    def __init__(self, behind_login: bytes = b"", heartbeat_seconds: int = 0):
         ours, self.broker = socket.socketpair()
         ours.setblocking(False)
         self.broker.settimeout(PATIENCE_SECONDS)
@@ -44,17 +58,28 @@ class Rig:
         self.arrivals = Arrivals(HEAD_ONLY)
         self.methods: list[Any] = []
         self.ends: list[Exception] = []
-        handover = Handover(ours, FRAMING, heartbeat_seconds, unread, unsent, None)
-
-        def make_parser(on_method: Any) -> Parser:
-            receiver = Deliveries(0, FRAMING, ConsumerTags(b"tag-", 1), self.arrivals)
-            return Parser(FRAMING, receiver, on_method)
-
-        self.wire = Wire(
-            handover, self.loop, time.monotonic_ns, read_buffer(FRAME_MAX), make_parser
+        broker = Broker(kind="amqp", uri="amqp://anna:opensesame@broker.example/sales")
+        scenario = Scenario.model_validate({"amqp": {"heartbeat_seconds": heartbeat_seconds}})
+        context = TransportContext("run", scenario, broker, resolve_credentials(broker))
+        self.wire = AmqpConnection(
+            ours, self.loop, time.monotonic_ns, read_buffer(), access_for(context)
         )
-        self.wire.on_method = self.methods.append
+        assert self._exactly(8) == b"AMQP\x00\x00\x09\x01"
+        self.said: list[Any] = []
+        for method in LOGIN:
+            self.hear(method_frame(0, method))
+            answers = {spec.Connection.Start: 1, spec.Connection.Tune: 2}.get(type(method), 0)
+            self.said += [self.next_frame().method for _ in range(answers)]
+        self.wire.open_channel()
+        assert isinstance(self.next_frame().method, spec.Channel.Open)
+        self.hear(method_frame(1, spec.Channel.OpenOk()) + behind_login)
+        self.wire.begin(self._make_parser, self.methods.append)
         self.wire.on_end = self.ends.append
+        self.loop.pump()
+
+    def _make_parser(self, framing: Framing, on_method: Any) -> Parser:
+        receiver = Deliveries(0, framing, ConsumerTags(b"tag-", 1), self.arrivals)
+        return Parser(framing, receiver, on_method)
 
     def hear(self, data: bytes) -> None:
         self.broker.sendall(data)
@@ -94,10 +119,19 @@ def delivery(tag: int) -> bytes:
     )
 
 
-def test_bytes_that_pika_had_read_or_not_yet_written_come_first() -> None:
+def test_the_login_says_who_we_are_and_takes_what_the_broker_allows(rig: Rig) -> None:
+    start_ok, tune_ok, open_ = rig.said
+    assert (start_ok.mechanism, start_ok.response) == ("PLAIN", b"\0anna\0opensesame")
+    assert start_ok.client_properties["connection_name"] == "bench-spark run"
+    assert (tune_ok.channel_max, tune_ok.frame_max, tune_ok.heartbeat) == (10, FRAME_MAX, 0)
+    assert open_.virtual_host == "sales"
+    assert rig.wire.framing == FRAMING
+    assert rig.wire.server_properties == {"product": "a test"}
+
+
+def test_the_beginning_of_a_frame_behind_the_login_is_kept() -> None:
     whole = delivery(1)
-    rig = Rig(unread=whole[:20], unsent=HEARTBEAT_FRAME)
-    assert isinstance(rig.next_frame(), pika.frame.Heartbeat)
+    rig = Rig(behind_login=whole[:20])
     rig.hear(whole[20:])
     assert rig.arrivals.take().tag.tolist() == [1]
     rig.wire.send_method(spec.Basic.Qos(prefetch_count=5))
