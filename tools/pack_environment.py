@@ -36,7 +36,7 @@ from packaging.requirements import Requirement
 PROJECT = "bench-spark"
 DRIVER_ONLY = frozenset(
     {"deltalake", "delta-spark", "jgo", "jinja2", "packaging", "pandas", "pyspark", "rich"}
-    | {"typer", "vl-convert-python"}
+    | {"prometheus-client", "typer", "vl-convert-python"}
 )
 """Executors get pyspark from Spark itself."""
 
