@@ -30,7 +30,7 @@ from bench_spark.report.timeline import (
     timeline_of,
 )
 from bench_spark.results.document import Reached, partial_document
-from bench_spark.store.delta import Store
+from bench_spark.store.delta import Store, refuse_file
 
 _LISTED = (
     "run_id",
@@ -62,6 +62,8 @@ class StoredRun:
 def existing_store(uri: str) -> Store:
     """A store to read from: unlike one to write to, it is not made where there is none."""
     store = Store(uri)
+    if store.is_local:
+        refuse_file(Path(store.uri))
     if store.is_local and not Path(store.table_uri("runs")).is_dir():
         raise StoreNotReady(
             f"there is no store at {store.uri}; run something first, or give --store"

@@ -49,8 +49,14 @@ _TERMINAL_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _USER_INFO = re.compile(r"(://)[^/@\s]+@")
 
 
+def refuse_file(store: Path) -> None:
+    if store.is_file():
+        raise StoreNotReady(f"store {store} is a file; a store is a directory")
+
+
 def prove_writable(directory: Path) -> None:
     """Try a local store with a file of its own; a remote one is tried by creating its tables."""
+    refuse_file(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         try_to_write(directory)

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from bench_spark.errors import StoreError, StoreNotReady
+from bench_spark.cli import main
+from bench_spark.errors import EXIT_PREFLIGHT, StoreError, StoreNotReady
 from bench_spark.store import delta as store_module
 from bench_spark.store.arrow import RUNS, SCHEMAS
 from bench_spark.store.delta import Store
@@ -224,6 +225,16 @@ def test_a_store_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     with pytest.raises(StoreNotReady, match=f"{tmp_path}/file/store cannot be written"):
         Store(tmp_path / "file" / "store").open()
+
+
+def test_a_file_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_text("not a directory")
+    sentence = f"store {file} is a file; a store is a directory"
+    with pytest.raises(StoreNotReady, match=f"^{sentence}$"):
+        Store(file).open()
+    assert main(["runs", "--store", str(file)]) == EXIT_PREFLIGHT
+    assert sentence in capsys.readouterr().err
 
 
 def test_a_store_that_nobody_answers_for_is_refused_in_one_line() -> None:
