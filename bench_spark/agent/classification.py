@@ -4,7 +4,7 @@ of which phase, new or seen before, and how long they took.
 A body may have been changed on its way, or forged. What its envelope says is therefore believed as
 far as it can be true: the time it was sent, the time it was due, and its number.
 
-Every kernel takes rows from the `first` on, records each whole or not at all, and tells the first
+Every kernel takes rows from the `first` on, records each whole or not at all, and returns the first
 that it did not record: because it belongs to another interval, because the sequence sets have no
 room, or because its producer's schedule has another rate at that message.
 """

@@ -1,8 +1,8 @@
 """What may be sent now, and from which producer: at a rate, at most, in windows, by requests. Pure:
 no clock, no socket.
 
-A flow chooses lanes and knows nothing of time; the loop asks it for the next batch and tells it how
-much of the batch was accepted. It writes sequence numbers and producers into the heads. Numbers are
+A flow chooses lanes and knows nothing of time; the loop asks it for the next batch and reports how
+much of it was accepted. It writes sequence numbers and producers into the heads. Numbers are
 given per lane without gaps: a message that was refused keeps its number for the next try. A lane
 that is down gets nothing, and the others go on without it.
 """

@@ -4,7 +4,7 @@ Built from merged events (the tables are the truth) and from what only the drive
 failures, the machines.
 
 The result so far of a run that goes on, or whose driver was killed. The tables hold it at any
-moment: what is missing is only what agents tell at the end, which are the accounts. So nothing is
+moment: what is missing is only what agents report at the end, the accounts. So nothing is
 said of losses, and nothing is judged.
 """
 

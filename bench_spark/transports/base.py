@@ -271,7 +271,7 @@ class Transport(Protocol):
 
 
 OPENED_TOGETHER = 32
-"""Connections that shake hands side by side: enough to hide round trips, below any accept queue."""
+"""Connections that are opened side by side: enough to hide round trips, below any accept queue."""
 
 _BURST_SECONDS = 0.05
 """How much of the rate is opened at once."""

@@ -236,7 +236,7 @@ def unsubscribe(version: str, identifier: int, filters: Sequence[str]) -> bytes:
 
 
 def disconnect(version: str, ends_session: bool = False) -> bytes:
-    """The goodbye; in version 5 it may end a session that would else be kept."""
+    """Encode DISCONNECT; in version 5 it may end a session that the broker would else keep."""
     if version == "5" and ends_session:
         return packet(DISCONNECT, struct.pack(">BBBI", 0, 5, SESSION_EXPIRY, 0))
     return packet(DISCONNECT)

@@ -112,7 +112,7 @@ class MqttTransport:
         )
 
     def _forgetting(self, lanes: Sequence[Lane]) -> MqttProtocol | None:
-        # In version 5 a goodbye says so itself.
+        # In version 5 DISCONNECT itself ends the session.
         if self._mqtt.clean_session or self._mqtt.version == "5":
             return None
         return MqttProtocol(self._access, [self._login("consumer", lane.member) for lane in lanes])
