@@ -130,7 +130,8 @@ class Engine:
         if slots < needed:
             raise TooFewSlots(
                 f"{plural(len(plan.assignments), 'agent')} and the rolling metrics need "
-                f"{needed} slots, but {master} offers {slots}: add executors or cores, or use fewer agents"
+                f"{needed} slots, but {master} offers {slots}: add executors or cores, or use "
+                "fewer agents"
             )
         if not master.startswith("local") and not self._has_all_executors:
             self._await_executors(slots)

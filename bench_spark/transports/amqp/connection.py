@@ -200,7 +200,7 @@ class AmqpConnection(SocketConnection):
         self.send_method(pika.spec.Channel.Close(_REPLY_SUCCESS, "Goodbye", 0, 0))
 
     def close(self) -> None:
-        """Close in order: the channel first, so that the broker handles what was published on it."""
+        """Close in order: the channel first, so that the broker reads what was published on it."""
         if self._is_closing or self.failure is not None:
             return
         self._is_closing = True

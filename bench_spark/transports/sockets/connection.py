@@ -129,8 +129,8 @@ class Connector(Protocol[ConnectionT, OpenedT_co]):
 
 
 def close_gracefully(loop: Loop, connections: Sequence[Connection]) -> bool:
-    """Close all of them in order, side by side; one that gets no answer is cut off. Whether all were
-    answered: what was sent on the others may never have been read."""
+    """Close all of them in order, side by side; one that gets no answer is cut off. Whether all
+    were answered: what was sent on the others may never have been read."""
     for connection in connections:
         if connection.is_open:
             connection.close()
