@@ -282,8 +282,8 @@ def _end_by(error: BaseException) -> tuple[str, str, int]:
 def launched(
     config: RunConfig, store: Store, master: str | None, display: Steps, is_run: bool = True
 ) -> Iterator[tuple[Any, RunConfig]]:
-    """Start a session on `master`, or on the one that spark-submit has chosen. Gives the session, and
-    the run with its final plan.
+    """Start a session on `master`, or on the one that spark-submit has chosen. Gives the session,
+    and the run with its final plan.
 
     `is_run` False: the id is that of a search, and each of its runs claims an id of its own. No
     broker is contacted before the id is claimed; a run that is refused before its load frees it.

@@ -132,7 +132,7 @@ class LoadLoop:
 
     @contextlib.contextmanager
     def _keeping_what_was_measured(self) -> Iterator[None]:
-        """Turn an error of a transport into the failure of the run: this part ends, the result stays."""
+        """Make a transport's error the failure of the run: this part ends, the result stays."""
         try:
             yield
         except BenchError as error:

@@ -113,7 +113,7 @@ class Capabilities:
 
 
 class SizeLimit(NamedTuple):
-    """The largest body that can be sent, what sets that limit, and bytes that no body may contain."""
+    """The largest body that can be sent, what sets that limit, and bytes that bodies must lack."""
 
     most_bytes: int = LARGEST_BODY_BYTES
     reason: str = "bench-spark"

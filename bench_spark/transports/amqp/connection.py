@@ -341,7 +341,7 @@ class AmqpConnection(SocketConnection):
             self.on_open_error(failure)
 
     def _meant_by(self, failure: Exception) -> Exception:
-        """A broker may refuse a login by hanging up: when it did says why."""
+        """A broker may refuse a login by closing the connection: at which step shows why."""
         if self._awaited is pika.spec.Connection.Start:
             meant = pika.exceptions.IncompatibleProtocolError
         elif self._awaited is pika.spec.Connection.OpenOk:
@@ -427,10 +427,13 @@ class AmqpProtocol:
                 f"{who}: the broker does not offer login by user and password (PLAIN)"
             )
         if isinstance(failure, pika.exceptions.ProbableAuthenticationError):
-            return LoginRefused(f"{who}: the broker hung up at the login (wrong user or password?)")
+            return LoginRefused(
+                f"{who}: the broker closed the connection at the login (wrong user or password?)"
+            )
         if isinstance(failure, pika.exceptions.ProbableAccessDeniedError):
             return LoginRefused(
-                f"{who}: the broker hung up at the vhost (missing, or no right to it?)"
+                f"{who}: the broker closed the connection at the vhost (missing, or no right to "
+                "it?)"
             )
         if isinstance(failure, ForeignProtocol):
             return BrokerUnreachable(f"{access.address}: {failure.args[0]}")

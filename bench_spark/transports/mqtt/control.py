@@ -211,7 +211,7 @@ def _told_version(control: Control) -> tuple[str, str]:
 
 def _try_size(access: Access, login: Login, scenario: Scenario, topic: str) -> None:
     """Publish a message as large as those of the load, which nobody gets: a broker for which it is
-    too large hangs up, and version 3.1.1 has no words for the reason."""
+    too large closes the connection, and version 3.1.1 has no packet that names the reason."""
     size = scenario.largest_body_bytes
     headers = message_headers(scenario.mqtt)
     publish = PublishPackets(login.version, topic, qos=0, retain=False, headers=headers)

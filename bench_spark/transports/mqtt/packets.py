@@ -192,7 +192,7 @@ def publish_start(
 
 
 def user_properties(headers: Mapping[str, bytes]) -> bytes:
-    """Headers, in the words of version 5. They are text, and a broker hangs up on anything else."""
+    """Encode headers as version 5 has them: text, as brokers close the connection on others."""
     for name, value in headers.items():
         if not (value.isascii() or _is_text(value)):
             raise ConfigurationError(
