@@ -139,7 +139,7 @@ class LoadLoop:
             self._fail(error)
 
     def _fail(self, error: BenchError) -> None:
-        """Keep the first reason, tell the driver, stop sending; what was measured stays."""
+        """Keep the first reason, report it, stop sending; what was measured stays."""
         if self.failure is None:
             self.failure = error
             self._link.send({"type": "failed", "kind": error.kind, "text": str(error)})

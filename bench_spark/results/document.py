@@ -236,7 +236,7 @@ def timeline_at(
     """The timeline on which this tick starts at this moment.
 
     `measured_from_ns`: from when on a load that had to settle was measured, where that is known.
-    Then a tick of the warm-up tells when the run started, and a later one to within a second.
+    Then a tick of the warm-up shows when the run started, and a later one to within a second.
     """
     if measured_from_ns is not None and has_to_settle(scenario):
         start_ns = tick_start_ns - tick * NANOSECONDS

@@ -71,7 +71,7 @@ def launch_jvm(conf: SparkConf) -> None:
 
 
 def log_path() -> Path | None:
-    """The log, which from now on stays: whoever asks tells people of it. None where another program
+    """The log, which from now on is kept, because a message names it. None where another program
     has started the JVM, and looks after its output."""
     global _is_named
     _is_named = _path is not None

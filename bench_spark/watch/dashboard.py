@@ -147,7 +147,7 @@ def timeline_so_far(state: RunState) -> Timeline | None:
 
 
 def _measured_until(state: RunState, phases: Phases) -> float:
-    """As the run's row tells it at the end; before, as it is planned."""
+    """From the run's row at the end; before, as planned."""
     if state.run is not None and state.run["measured_until"] is not None:
         return state.second_of(state.run["measured_until"])
     ends_ns = phases.measure_end_ns

@@ -50,7 +50,7 @@ from bench_spark.transports.sockets.dialling import SocketAccess, tls_context, t
 from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.rows import ReadBuffer
 
-# Its codecs log critical things about ordinary ends, which we tell in our own words.
+# Its codecs log critical things about ordinary ends, which have error texts of our own.
 _PIKA_LOGGER = logging.getLogger("pika")
 _PIKA_LOGGER.addHandler(logging.NullHandler())
 _PIKA_LOGGER.setLevel(logging.CRITICAL + 1)
@@ -225,7 +225,7 @@ class AmqpConnection(SocketConnection):
             self._end(error)
             return end
         except BadFrame as error:
-            if self._awaited is not None:  # else this would be taken for a hang-up at the login
+            if self._awaited is not None:  # else it would count as a close at the login
                 self._end(pika.exceptions.InvalidFrameError(str(error)))
                 return end
             raise Unreadable(str(error)) from error

@@ -109,7 +109,7 @@ class SubscriptionRefused(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What the broker said at the login that it allows; without version 5 it says nothing."""
+    """Limits that the broker names at the login, in version 5 only."""
 
     in_flight: int = 65535
     packet_bytes: int | None = None

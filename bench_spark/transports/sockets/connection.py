@@ -462,7 +462,7 @@ class SocketConnection:
     def _writing_failed(self, error: OSError) -> None:
         self._unsent.clear()
         if not self._is_reading:
-            # The broker may have told its reason before it stopped listening: read that first.
+            # The broker may have sent its reason before it closed its end: read that first.
             self.read()
         self._end(self._lost(error.strerror or str(error)))
 
@@ -612,7 +612,7 @@ class PlainConnection(SocketConnection):
         self.on_open_error = lambda failure: None
         self._has_told = False
         loop.add(self)
-        # Not before whoever made this has said whom to tell.
+        # Not before the maker of this connection has set its callbacks.
         loop.call_soon(self._tell_that_it_is_open)
 
     def _tell_that_it_is_open(self) -> None:
