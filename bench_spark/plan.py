@@ -431,8 +431,8 @@ def _refuse_idle_agents(scenario: Scenario, placed: Placed) -> None:
     idle = sum(1 for producers, consumers in placed if not producers and not consumers)
     if idle:
         raise ConfigurationError(
-            f"agents: {scenario.agents} agents, but {scenario.producers} producer(s) and "
-            f"{scenario.consumers} consumer(s) leave {idle} of them without work; use fewer "
+            f"agents: {scenario.agents} agents, but producers: {scenario.producers} and "
+            f"consumers: {scenario.consumers} leave {idle} of them without work; use fewer "
             "agents, more producers and consumers, or load.scope: per_agent"
         )
 
@@ -448,8 +448,9 @@ def _refuse_what_needs_pairs(scenario: Scenario) -> None:
     else:
         return
     raise ConfigurationError(
-        f"{what} needs both ends of a destination in one agent, {aside}but {scenario.agents} "
-        f"agents share {scenario.destinations} destination(s); {_what_keeps_apart(scenario)}"
+        f"{what} needs both ends of a destination in one agent, {aside}but agents: "
+        f"{scenario.agents} share destinations: {scenario.destinations}; "
+        f"{_what_keeps_apart(scenario)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a process of ours needs of its system: watched threads, heeded signals, open files.
+"""What a process of ours needs of its system: watched threads, signals, open files.
 
 Python prints the error of a thread and goes on without the thread, so that a run would wait for
 ever for what it was to do. A target that is `watched` hands its error over instead: in the driver

@@ -64,10 +64,10 @@ class RunConfig:
     stops_on_slo: bool = False
     """End the run as soon as a rolling window misses an objective of the scenario."""
     trial: TrialOf | None = None
-    """What the run is a part of, if it is. Others follow then, so the rolling metrics need not be
-    waited for."""
+    """The suite or search that the run belongs to, if any. Its next run uses the same session, so
+    the end of this one does not wait for the rolling metrics."""
     is_provisional: bool = False
-    """Only the running cluster can say how many agents there are; until then the plan has one."""
+    """The plan has one agent and is made again once the cluster runs and its slots are known."""
 
     @property
     def scenario(self) -> Scenario:
@@ -100,7 +100,8 @@ def fit(
     ingress: Sequence[Given] = (),
     egress: Sequence[Given] = (),
 ) -> tuple[Scenario, Ends]:
-    """The scenario as it runs on these brokers; `broker` is whatever of them nobody has named.
+    """The scenario as it runs on these brokers, and the brokers. `broker` serves every end that
+    neither `ingress`, `egress` nor the scenario names.
 
     Refuses a scenario that they can never carry out, and secrets that are missing.
     """
@@ -108,14 +109,14 @@ def fit(
     fitted = with_records_at(fitted_to(named, ends), ends)
     for end in ends.once:
         for source in end.broker.resources:
-            source.token()  # a token that is missing is said now, and not after the run
+            source.token()  # raises now, and not after the run, if the token is missing
     return fitted, ends
 
 
 def refuse_idle_broker(
     scenario: Scenario, ingress: Sequence[str] | None, egress: Sequence[str] | None
 ) -> None:
-    """A broker that was typed and that nothing would be sent to is a misunderstanding."""
+    """Refuse a `--broker` that would not be used, because ingress and egress name all brokers."""
     if (ingress or scenario.ingress) and (egress or scenario.egress):
         raise ConfigurationError(
             "--broker: would not be used, as ingress and egress name the brokers; leave it out, or "
@@ -156,7 +157,7 @@ def prepare(
     live: bool = True,
     stops_on_slo: bool = False,
 ) -> RunConfig:
-    """Plan a run; no master means this machine, or the one that spark-submit has chosen."""
+    """Plan a run. `master` None: this machine, or the master that spark-submit has chosen."""
     if stops_on_slo:
         _refuse_unwatched(scenario, live)
     chosen_id = choose_run_id(run_id, scenario.name, ends.name)
@@ -171,7 +172,7 @@ def prepare(
 
 
 def _refuse_unwatched(scenario: Scenario, live: bool) -> None:
-    """Only what is watched can end a run."""
+    """Refuse --stop-on-slo where no objective is watched while the run goes on."""
     from bench_spark.results.facts import is_judged_live
 
     if not live:
@@ -184,6 +185,7 @@ def _refuse_unwatched(scenario: Scenario, live: bool) -> None:
 
 
 def _settled(master: str | None) -> str | None:
+    """The master as given, or the one that spark-submit has chosen; None where neither is known."""
     if not is_submitted():
         return master
     if master is not None:
@@ -207,7 +209,7 @@ def plan_for(scenario: Scenario, run_id: str, master: str | None) -> Plan | None
 def plan_for_cluster(
     spark: Any, scenario: Scenario, run_id: str, say: Callable[[str], None] = lambda text: None
 ) -> Plan:
-    """The plan for as many agents as fit into the executors that are there once no more come."""
+    """Wait until no more executors join, then plan as many agents as fit into them."""
     from bench_spark.spark.session import (
         executors,
         start_timeout,
@@ -225,19 +227,19 @@ def plan_for_cluster(
 
 
 def choose_run_id(given: str | None, *names: str) -> str:
-    """As given, else a new one."""
+    """The id that was given, checked; else a new one."""
     if given is not None:
         return check_run_id(given)
     return new_run_id(*(name[:_LONGEST_NAME_IN_RUN_ID] for name in names))
 
 
 def new_run_id(*names: str) -> str:
-    """Says what ran and when, and is unique without asking anyone."""
+    """An id of these names, the time and random digits: unique without a look into the store."""
     return "-".join([*names, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), secrets.token_hex(2)])
 
 
 def open_store(uri: str, master: str | None) -> Store:
-    """A store to write to, which is made where there is none."""
+    """Open a store to write to; make it where there is none."""
     if (chosen := _settled(master)) is not None:
         refuse_unshared_store(uri, chosen)
     return Store(uri).open()
@@ -245,9 +247,10 @@ def open_store(uri: str, master: str | None) -> Store:
 
 @contextmanager
 def claimed(config: RunConfig, store: Store) -> Iterator[None]:
-    """Take the run's id, before anything is done in its name: nobody else can have it then.
+    """Claim the run's id in the store, so that no other run can use it.
 
-    A run that ends on its way to the load, by an error or a signal, ends its row here.
+    If an error or a signal ends the run before its load, its row in `runs` is closed here, with
+    status, reason and exit code.
     """
     run_id = config.plan.run_id
     if not store.claim_run(config.row(datetime.now(UTC))):
@@ -255,7 +258,7 @@ def claimed(config: RunConfig, store: Store) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        # An error of the store's own must not hide this one.
+        # An error of the store must not hide this one.
         with suppress(StoreError):
             store.end_run(run_id, *_end_by(error))
         raise
@@ -279,11 +282,11 @@ def _end_by(error: BaseException) -> tuple[str, str, int]:
 def launched(
     config: RunConfig, store: Store, master: str | None, display: Steps, is_run: bool = True
 ) -> Iterator[tuple[Any, RunConfig]]:
-    """A session on the master that was asked for, or on the one that spark-submit has chosen, and
-    the run with the plan that is carried out there.
+    """Start a session on `master`, or on the one that spark-submit has chosen. Gives the session,
+    and the run with its final plan.
 
-    `is_run`: the id is that of a run, and not of a search of several. Nothing touches a broker
-    before the id is ours; a run that is refused leaves it to the next.
+    `is_run` False: the id is that of a search, and each of its runs claims an id of its own. No
+    broker is contacted before the id is claimed; a run that is refused before its load frees it.
     """
     if doubt := find_doubt(config.scenario):
         display.step(f"warning: {doubt}")

@@ -6,7 +6,7 @@ job.py             what is to be done, the open lanes and what they serve
 instruments.py     recorder, sampler and tracer, as the scenario asks for them
 link.py, protocol.py
                    the way to the driver
-host.py            the machine, and how little it disturbs
+host.py            facts of the machine, its time slice, and the wait for descriptors
 
 The load itself:
 
@@ -14,7 +14,7 @@ loop.py            the course of a run, and what is done in every turn
 producer.py        when to send and how much; batches stamped and handed over; their outcomes
 consumer.py        what arrives
 connections.py     lanes that are blocked, lost, full and reopened
-ticks.py           what the driver is told every second
+ticks.py           what is reported to the driver every second
 
 What it decides by, pure:
 

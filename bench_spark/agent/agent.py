@@ -414,7 +414,7 @@ class _Agent:
         totals["outages"] = loop.outages.report()
         totals["stalls"] = loop.stalls
         totals["answers_by_status"] = dict(producers.answers_by_status)
-        # Without confirms, what a broker had not read when it was hung up on was not lost by it.
+        # Without confirms, what a broker had not read when it was cut off was not lost by it.
         is_read = confirms or producers.has_closed_in_order
         totals["is_settled"] = loop.has_detached and is_read
         result.report = totals

@@ -4,7 +4,7 @@ of which phase, new or seen before, and how long they took.
 A body may have been changed on its way, or forged. What its envelope says is therefore believed as
 far as it can be true: the time it was sent, the time it was due, and its number.
 
-Every kernel takes rows from the `first` on, records each whole or not at all, and tells the first
+Every kernel takes rows from the `first` on, records each whole or not at all, and returns the first
 that it did not record: because it belongs to another interval, because the sequence sets have no
 room, or because its producer's schedule has another rate at that message.
 """
@@ -303,8 +303,8 @@ def record_times(run: Any, row: Any, latency: I64, delivery_latency: I64) -> Non
 def record_received(
     rows: Rows, first: int, facts: Rows, parties: Rows, interval: I64, sets: I64
 ) -> tuple[int, int]:
-    """Classify received messages and record them; tells how far it came, and how many of these bear
-    the tag of this run."""
+    """Classify received messages and record them; returns how far it came, and how many of these
+    bear the tag of this run."""
     run, tagged = facts[0], 0
     latency, delivery_latency = interval[FIRST_HISTOGRAM:], interval[interval[SECOND_HISTOGRAM] :]
     for at in range(first, len(rows)):
@@ -375,7 +375,7 @@ def stamp_of(run: Any, head: Any) -> int:
 
 @kernel
 def record_any(rows: Rows, first: int, facts: Rows, parties: Rows, interval: I64) -> int:
-    """Record messages of whoever; tells how far it came. Each belongs to the phase in which it
+    """Record messages of whoever; returns how far it came. Each belongs to the phase in which it
     arrived. What the broker had pushed before the start is received at the start."""
     run, latency = facts[0], interval[FIRST_HISTOGRAM:]
     for at in range(first, len(rows)):
@@ -414,7 +414,7 @@ def record_any(rows: Rows, first: int, facts: Rows, parties: Rows, interval: I64
 def find_possible_times(
     heads: Rows, received_ns: I64, facts: Rows, parties: Rows, found: Any
 ) -> int:
-    """Of which messages of the run it can be true when they say they were sent and due; tells how
+    """Of which messages of the run it can be true when they say they were sent and due; returns how
     far it came."""
     run = facts[0]
     for at in range(len(heads)):
@@ -445,7 +445,7 @@ def is_measured_by(interval: I64, head: Any) -> int:
 def record_sent(
     heads: Rows, first: int, lanes: U32, sizes: U32, parties: Rows, interval: I64
 ) -> int:
-    """Record messages that a transport has accepted; tells how far it came. `sizes`: of each, or
+    """Record messages that a transport has accepted; returns how far it came. `sizes`: of each, or
     one of all."""
     send_lag, last_size = interval[FIRST_HISTOGRAM:], len(sizes) - 1
     for at in range(first, len(heads)):
@@ -470,7 +470,7 @@ def record_sent(
 def record_outcomes(
     rows: Rows, first: int, parties: Rows, interval: I64, confirmed: I64, failed: I64
 ) -> int:
-    """Record what became of messages; tells how far it came. Sets of length 0: no accounts."""
+    """Record what became of messages; returns how far it came. Sets of length 0: no accounts."""
     confirm_latency, round_trip = interval[FIRST_HISTOGRAM:], interval[interval[SECOND_HISTOGRAM] :]
     for at in range(first, len(rows)):
         row = rows[at]

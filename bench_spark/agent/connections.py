@@ -180,7 +180,7 @@ class Backlog:
 
     def __init__(self, tally: Tally, limit_bytes: int, copies: int, is_shared: bool) -> None:
         """`copies` of each message are delivered. `is_shared`: other agents send to and receive
-        from the same destinations, and the driver tells how much is in them."""
+        from the same destinations, and the driver sends how much is in them."""
         self._tally = tally
         self._limit_bytes = limit_bytes
         self._copies = copies

@@ -1,4 +1,4 @@
-"""Receives messages: records them, acknowledges them, and tells those who wait for them.
+"""Receives messages: records them, acknowledges them, and releases senders that wait for them.
 
 Consumers that are slow on purpose take messages one by one, in order: each as soon as it has
 arrived, is free and the rate allows. *Received* is when it is taken, wherever it waited until then.

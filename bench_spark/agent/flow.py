@@ -1,8 +1,8 @@
 """What may be sent now, and from which producer: at a rate, at most, in windows, by requests. Pure:
 no clock, no socket.
 
-A flow chooses lanes and knows nothing of time; the loop asks it for the next batch and tells it how
-much of the batch was accepted. It writes sequence numbers and producers into the heads. Numbers are
+A flow chooses lanes and knows nothing of time; the loop asks it for the next batch and reports how
+much of it was accepted. It writes sequence numbers and producers into the heads. Numbers are
 given per lane without gaps: a message that was refused keeps its number for the next try. A lane
 that is down gets nothing, and the others go on without it.
 """
@@ -104,7 +104,7 @@ def number_in_turn(
 @kernel
 def number_in_windows(heads: Any, lanes: Any, windows: Any, first_lane: int, messages: int) -> int:
     """Number messages of lanes with credit, all cut at one level so that none starves the others;
-    tells how many."""
+    returns how many."""
     credit, open_lanes = 0, 0
     for lane in range(len(windows)):
         if windows[lane]["credit"] > 0 and not windows[lane]["is_held"]:
@@ -134,7 +134,7 @@ def use_credit(lanes: Any, windows: Any) -> None:
 
 @kernel
 def give_credit(producers: Any, lane_of: I64, windows: Any, in_flight: int) -> int:
-    """Messages of these producers have arrived; tells how many of them are of lanes here."""
+    """Messages of these producers have arrived; returns how many are of lanes here."""
     known = 0
     for at in range(len(producers)):
         producer = np.int64(producers[at])

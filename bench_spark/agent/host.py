@@ -56,7 +56,7 @@ class HostLoad:
 
 
 def local_addresses() -> set[str]:
-    """Every address of this host: tells whether the broker shares it."""
+    """Every address of this host: shows whether the broker shares it."""
     return {
         address.address.split("%")[0]
         for addresses in psutil.net_if_addrs().values()
@@ -128,7 +128,7 @@ def short_time_slice() -> Iterator[int | None]:
     _set(wish)
     granted = _attributes()
     try:
-        # A kernel that does not know the wish tells no slice.
+        # A kernel without this setting reports no slice.
         yield (granted.runtime_ns or None) if granted is not None else None
     finally:
         _set(before)
@@ -172,7 +172,7 @@ def without_interruptions() -> Iterator[None]:
 
 
 LONGEST_WAIT_NS = 20_000_000
-"""Of the loop: there may be something to do of which no descriptor tells."""
+"""Of the loop: some work becomes due without a descriptor that wakes it."""
 
 _SELECTABLE = 1024
 """`select` takes no descriptor from here on."""

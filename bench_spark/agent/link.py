@@ -1,9 +1,8 @@
 """An agent's connection to the driver: commands in, reports and event rows out.
 
-What the socket takes at once is sent by whoever has something to say; a thread of its own does the
-rest and all receiving, so that the agent's loop never waits for the driver, and the thread sleeps
-while the loop only reports. The loop learns of commands through `descriptor`, which it waits on
-beside its lanes.
+What the socket takes at once is sent by the calling thread. A thread of its own sends the rest and
+receives everything, so that the agent's loop never waits for the driver; it sleeps while the loop
+only reports. The loop learns of commands through `descriptor`, which it waits on beside its lanes.
 
 Event rows, and names of files of messages, stay here until the driver has acknowledged them; what
 was not acknowledged when the agent ends goes back as the result of its Spark task, so none depends
@@ -40,8 +39,8 @@ from bench_spark.errors import RunError
 from bench_spark.process import watched
 
 JOIN_SECONDS = 10.0
-"""How long joining is tried again where the collector hangs up: when many connect at once, it makes
-room for new connections at the cost of those that have not authenticated yet."""
+"""How long joining is tried again where the collector closes the connection: when many connect at
+once, it closes those that have not authenticated yet to make room for new ones."""
 JOIN_PAUSE_SECONDS = 0.1
 CLOCK_EXCHANGES = 32
 CLOCK_CHECK_SECONDS = 1.0
@@ -55,7 +54,7 @@ class LinkLost(RunError):
 
 
 class _HungUp(LinkLost):
-    """The collector ended the connection before it had let the agent in."""
+    """The collector closed the connection before the agent had authenticated."""
 
 
 class Link:
@@ -84,7 +83,7 @@ class Link:
     # -- joining ---------------------------------------------------------------------------------
 
     def _connect(self, address: tuple[str, int], token: str, agent: int, attempt: int) -> None:
-        """Connect and join; again for some seconds, where the collector hangs up."""
+        """Connect and join; again for some seconds, where the collector closes the connection."""
         last_try = time.monotonic() + JOIN_SECONDS
         while True:
             self._socket = socket.create_connection(address, timeout=10)

@@ -3,9 +3,9 @@
 Everything happens in one thread: in the lab one thread for both ends beat two processes. The loop
 waits in a single place for lanes, link and the schedule at once.
 
-Here is the course of a run: what comes after what, when each part is over, and what is done in
-every turn. How messages are sent and settled is in `producer.py`, how they are received in
-`consumer.py`, and what becomes of lanes that are lost in `connections.py`.
+`LoadLoop.run` has the parts of a run in their order; each part calls `_turn` until its condition to
+end is met. `producer.py` sends and settles messages, `consumer.py` receives them, and
+`connections.py` follows lanes that are lost, blocked or full.
 """
 
 from __future__ import annotations
@@ -30,21 +30,23 @@ from bench_spark.load_course import has_open_end
 
 HOUSEKEEPING_NS = 50_000_000
 PROGRESS_NS = 100_000_000
-"""How often the driver is told of the progress, unless many tell it."""
+"""Time between two progress reports of an agent, unless there are many agents."""
 MOST_REPORTS_PER_SECOND = 2_000
-"""Of all agents together: each costs the driver some 20 us."""
+"""Progress reports of all agents together: each costs the driver some 20 us."""
 LATE_GRACE_NS = NANOSECONDS
-"""Messages due at the very end may still go out this much later; after that they are unsent."""
+"""Messages due at the very end may still be sent this much later; after that they are unsent."""
 SHORTEST_SILENCE_NS = NANOSECONDS
 """A run that only consumes waits at least this long for a message that does not come."""
 STALL_NS = NANOSECONDS
-"""A turn takes 20 ms and what there is to do: an agent whose turns are this far apart was stopped,
-lacked CPU, or waited for a call."""
+"""A turn waits for 20 ms at most, then works. An agent whose turns are this far apart was stopped,
+lacked CPU, or was held up by a call."""
 DRAIN_MARGIN_NS = 2 * NANOSECONDS
-"""The driver says when the drain is over; an agent that hears nothing waits this much longer."""
+"""How much longer than the drain an agent waits for the driver's `drained`."""
 
 
 class LoadLoop:
+    """Runs the load of one agent, from the common start to the end of the drain."""
+
     def __init__(
         self, job: Job, lanes: Lanes, instruments: Instruments, link: Link, waiting: Waiting
     ) -> None:
@@ -86,16 +88,16 @@ class LoadLoop:
         self._began_ns = job.timeline.start_ns
         self._first_measured_ns: int | None = None
         self._late_ns = 0
-        """How long after the measured phase had begun this agent learnt of it."""
+        """How long after the announced moment the measured phase of this agent began."""
         self._has_ended_production = False
         self._has_enough = False
-        """Samples, in all agents."""
+        """Whether all agents have their samples."""
         self._stopping = False
         self._is_draining = False
         self._drained = False
         self._last_turn_ns = job.timeline.start_ns
         self.stalls: list[tuple[int, int]] = []
-        """From when until when this loop did not run."""
+        """Beginning and end of each time in which this loop did not run."""
         self.failure: BenchError | None = None
 
     @property
@@ -110,7 +112,7 @@ class LoadLoop:
         self._wait_for_start()
         self._began_ns = self._now_ns()
         for role, signal in self._lanes.early_signals:
-            # For the load it happened as it began.
+            # It happened before the load, whose records begin now.
             self._events.handle(replace(signal, at_ns=self._began_ns), role)
         if self._assignment.producers:
             with self._keeping_what_was_measured():
@@ -130,14 +132,14 @@ class LoadLoop:
 
     @contextlib.contextmanager
     def _keeping_what_was_measured(self) -> Iterator[None]:
-        """A transport that breaks ends this part of the run, not its result."""
+        """Make a transport's error the failure of the run: this part ends, the result stays."""
         try:
             yield
         except BenchError as error:
             self._fail(error)
 
     def _fail(self, error: BenchError) -> None:
-        """Keep the first reason, tell the driver, stop sending; what was measured stays."""
+        """Keep the first reason, report it, stop sending; what was measured stays."""
         if self.failure is None:
             self.failure = error
             self._link.send({"type": "failed", "kind": error.kind, "text": str(error)})
@@ -178,8 +180,9 @@ class LoadLoop:
         return now >= end
 
     def _fill(self) -> None:
-        """Send every window in full. A transaction that is left open needs no commit: the window
-        holds at least one whole transaction, and what is consumed of it goes on with the next."""
+        """Send until every window is full, before consumers are attached. The last transaction may
+        stay open: a window holds one whole one at least, and its consumption makes room for the
+        rest."""
         while not self._stopping and not self._flow.is_filled:
             now = self._now_ns()
             if self._is_production_over(now):
@@ -194,16 +197,16 @@ class LoadLoop:
         self._window_watch.start_again()
 
     def _settle_warmup(self, now: int) -> None:
-        """Once the measured phase has begun, let the broker take what is left of the warm-up: the
-        measured messages would else wait for what a client has buffered before them."""
+        """Once the measured phase has begun, wait until the broker has confirmed the warm-up.
+        Otherwise measured messages would queue behind those that a client has buffered."""
         if now >= self._timeline.measure_start_ns:
             self._producers.commit()
             self._await_confirmations()
             self._first_measured_ns = self._now_ns()
 
     def _await_confirmations(self) -> None:
-        """A run that only publishes so many messages is over when the broker has them: a client
-        that buffers would seem as fast as its buffer is large."""
+        """Where a number of messages is only published, wait until the broker has confirmed them
+        all: until then some may be in a client's buffer, which is filled faster than sent."""
         if not (self._lanes.confirms and self._publishes_a_number):
             return
         deadline = self._now_ns() + self._timeline.drain_ns
@@ -230,7 +233,7 @@ class LoadLoop:
         self._book_due(ended_ns)
         self._has_ended_production = True
         self._consumer.end_sampling()
-        # The progress goes first: from the report on, the driver takes it for the final one.
+        # Progress is sent first: with the report the driver takes the last progress as final.
         self._send_progress()
         report(
             self._link,
@@ -245,9 +248,9 @@ class LoadLoop:
         )
 
     def _drain(self) -> None:
-        """Receive until the driver, who knows of all agents, says that nothing more will come.
+        """Receive until the driver says `drained`: only it has the counts of all agents.
 
-        An agent without producers spends the whole run here, unless nobody has any.
+        An agent without producers spends the whole run here, except in a run that only consumes.
         """
         self._is_draining = True
         still_sending = 0 if self._assignment.producers else self._timeline.measure_end_ns
@@ -261,7 +264,7 @@ class LoadLoop:
     # -- one turn --------------------------------------------------------------------------------
 
     def _turn(self, wake_ns: int) -> None:
-        """Wait until then at most, and see to whatever there is to do."""
+        """Wait for work, until `wake_ns` at most; then receive, settle and obey the driver."""
         consumer, producer = self._consumer, self._producer
         wait_ns = min(wake_ns, consumer.wake_ns) - self._now_ns()
         wait_seconds = min(wait_ns, LONGEST_WAIT_NS) / NANOSECONDS if wait_ns > 0 else 0
@@ -301,10 +304,10 @@ class LoadLoop:
                 self._requests.released(command["producers"], command["sequences"])
 
     def _measure_from(self, at_ns: int) -> None:
-        """The load has settled, and the measured phase begins at this moment, in all agents.
+        """The load has settled, and the measured phase of all agents begins at this moment.
 
-        An agent that did not run for so long that the moment has passed cannot take back what it
-        has counted in the warm-up: it begins now, and says how late that was.
+        If the moment has passed already (the agent was stopped, or lacked CPU), messages since then
+        are counted in the warm-up and stay there: its phase begins now, and the delay is reported.
         """
         now, timeline = self._now_ns(), self._timeline
         begins_ns = max(at_ns, min(now, timeline.measure_start_ns))

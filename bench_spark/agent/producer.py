@@ -1,9 +1,10 @@
 """Sends messages: when and how many, by the schedule or as fast as quota, backlog and broker allow;
 numbered and stamped in batches; recorded as far as they were accepted, with what became of them.
 
-Which messages are next is the flow's business. Senders of requests are told of arrivals in
-whichever agent they happen: of an agent's own messages it knows by itself; of others' it tells the
-driver, all that came in at once, which tells their senders' agents.
+The flow chooses which messages are next. In mode `request` a sender waits for the arrival of its
+last message. Arrivals of the agent's own messages release its senders at once; those of other
+agents' messages are reported to the driver, all of one call together, which forwards them to the
+senders' agents.
 """
 
 from __future__ import annotations
@@ -266,7 +267,7 @@ class LoadProducer:
     # -- what became of them ---------------------------------------------------------------------
 
     def collect_outcomes(self) -> None:
-        """Record what the producers have to tell; they may also have room again."""
+        """Record outcomes; producers that refused messages may have room again."""
         self._refused_until_ns = 0
         outcomes = self._producers.outcomes()
         if not len(outcomes):

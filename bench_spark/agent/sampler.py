@@ -108,7 +108,8 @@ class _Pair:
         return len(self.samples) >= self.rule.samples
 
     def add(self, received_ns: I64) -> None:
-        # Several lanes may be told out of turn: a message counts when it is known to be there.
+        # Lanes are decoded one after the other, so times may step back: a message counts as
+        # received no earlier than those recorded before it.
         times = np.maximum.accumulate(received_ns)
         edges = np.flatnonzero(times[1:] != times[:-1]) + 1
         start = 0

@@ -1,4 +1,4 @@
-"""What an agent tells the driver every second: rows of the ticks that are over, what fell due in
+"""Reports to the driver every second: rows of the ticks that are over, what fell due in
 them, and what was confirmed and received."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A row per event of a message, for the table `messages`: columns in, files out.
 
 The loop's side only copies columns into a buffer, as the recorder does. A thread of its own turns
-full buffers into files and tells the link of them; what a file is like is the business of whoever
-hands in the `MessageWriter`, so that nothing here needs a library for it.
+full buffers into files and reports them on the link. The format of a file belongs to the
+`MessageWriter` that is handed in, so that this module needs no library for it.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class Tracer:
                 )
 
     def close(self) -> None:
-        """Write what is left; the files are all told of when this returns."""
+        """Write what is left; all files are reported when this returns."""
         self._hand_over()
         self._is_closing = True
         self._has_work.set()

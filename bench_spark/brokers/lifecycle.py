@@ -80,7 +80,7 @@ def start(
 ) -> BrokerStatus:
     """Start a broker and return when clients can use it; one that runs already is left alone.
 
-    `nodes` is how many of them form a cluster on this machine; one, unless told otherwise.
+    `nodes` is how many of them form a cluster on this machine; one by default.
     `port` wins over $BENCH_SPARK_PORT_<NAME>, which wins over the port in the shipped broker file.
     `state` is the directory that holds the brokers' directories.
     """

@@ -1,4 +1,4 @@
-"""Files that a command writes for its user: never over what is there, unless told to."""
+"""Writes files for the user; replaces an existing one only where that was asked for."""
 
 from __future__ import annotations
 

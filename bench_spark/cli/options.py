@@ -289,7 +289,7 @@ def parse_duration(text: str) -> float:
 
 
 def refuse_other_end(duration: str | None, scenario: Scenario) -> None:
-    """A run that a number of messages ends does not last as long as it is told to."""
+    """Refuse a duration for a run that ends after a number of messages."""
     if duration is not None and scenario.load.messages is not None:
         raise ConfigurationError(
             "--duration: load.messages ends the measured phase of this scenario; unset it with "

@@ -1,4 +1,4 @@
-"""`bench-spark sample`: the broker's resources, told from the broker's own machine."""
+"""`bench-spark sample`: reads the broker's resources on the broker's own machine."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def sample(
     address = _address("--listen" if listen else "--to", listen or to or "")
     if token_file is None:
         raise ConfigurationError(
-            "--token-file: missing; samples are told to nobody without a token"
+            "--token-file: missing; samples are served only to callers with the token"
         )
     token = read_token(token_file, "--token-file")
     refuse_weak_token(token, "--token-file")

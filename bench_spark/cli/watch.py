@@ -68,7 +68,7 @@ def endpoint_of(option: str, text: str | None) -> Endpoint | None:
 
 @contextmanager
 def exporting(display: Steps, endpoint: Endpoint | None, broker: str) -> Iterator[Steps]:
-    """The display, told to Prometheus too where an endpoint is given."""
+    """The display, with its numbers served to Prometheus too where an endpoint is given."""
     if endpoint is None:
         yield display
         return
@@ -81,7 +81,8 @@ def exporting(display: Steps, endpoint: Endpoint | None, broker: str) -> Iterato
 
 @contextmanager
 def dashboard_at(endpoint: Endpoint | None, display: Steps) -> Iterator[Dashboard | None]:
-    """Open pages hear of the end of the run, unless the command was interrupted."""
+    """Serve the dashboard; at the end wait until open pages have fetched the end of the run, unless
+    the command was interrupted."""
     if endpoint is None:
         yield None
         return
@@ -186,7 +187,7 @@ def _follow(run: FollowedRun, display: Steps, page: Dashboard | None, show_again
 
 
 def _silence(run: FollowedRun) -> str:
-    """What to say of a run that tells nothing any more."""
+    """What to show of a run whose tables get no new rows."""
     if run.seconds_without_news < QUIET_SECONDS:
         return ""
     return (

@@ -3,7 +3,7 @@
 The files, as pydantic models; a docstring below a key is its text in docs/reference.md:
 
 models.py          Scenario
-sections.py        its sections that every protocol heeds: load, message, data set, identity, ends
+sections.py        its sections that every protocol uses: load, message, data set, identity, ends
 protocols.py       its sections of one protocol each
 broker.py          Broker: address, login, TLS, where its resources are read
 suite_file.py      SuiteFile; suite.py is the grid of trials that comes of it

@@ -95,9 +95,8 @@ class Amqp(Section):
 
     former_keys: ClassVar[Mapping[str, FormerKey]] = {
         "plane": FormerKey(
-            why="there is one data plane now, so there is nothing to choose; pika opens "
-            "connections and asks the broker, and messages never pass through it. Leave the "
-            "key out",
+            why="there is one data plane now, so there is nothing to choose: AMQP is spoken on "
+            "bench-spark's own sockets. Leave the key out",
             stood_for="fast",
         )
     }
@@ -363,16 +362,16 @@ class Mqtt(Section):
     the run's own it is removed at the end."""
     in_flight: int = Field(20, ge=1, le=65535)
     """QoS 1 and 2: most messages unacknowledged per producer, and with version 5 per consumer
-    (receive maximum). A broker of version 5 that allows fewer has its way; one of 3.1.1 hangs up:
-    Mosquitto, unless told otherwise, above 20 at QoS 2."""
+    (receive maximum). The lower limit of a version 5 broker wins; one of 3.1.1 closes the
+    connection: Mosquitto, unless configured otherwise, above 20 at QoS 2."""
     clean_session: bool = True
     """`false`: the broker keeps a consumer's subscriptions and unacknowledged messages while its
     connection is lost. Sessions end with the run. Producers have none."""
     session_expiry_seconds: int = Field(300, ge=1, le=2**32 - 2)
     """Version 5 with `clean_session: false`: for how long the broker keeps a session."""
     keep_alive_seconds: int = Field(30, ge=0, le=65535)
-    """A connection without traffic is tried (PINGREQ) so often that the broker hears something in
-    this time; 0 turns that off."""
+    """A connection without traffic sends PINGREQ, so that the broker receives something within this
+    time; 0 turns that off."""
     user_properties: dict[
         Annotated[str, AfterValidator(_mqtt_text), Field(max_length=255)], PropertyValue
     ] = Field(default_factory=dict, max_length=100)

@@ -1,4 +1,4 @@
-"""The sections of a scenario that every protocol heeds: load, data, identity, trace, and both ends.
+"""The sections of a scenario that every protocol uses: load, data, identity, trace, and both ends.
 
 The sections `ingress` and `egress`: where messages go in, and where they come out again. The system
 under test may be more than one broker: it takes messages at one place, does something with them,

@@ -133,7 +133,7 @@ class Column(Section):
         str, AfterValidator(_column_value), Described("text", f"one of {_COLUMN_RULE}")
     ]
     """What is shown: a measure's statistic (`latency.p99`); a rate (`send_rate`, `receive_rate`,
-    `delivery_rate`); or what the broker's resources told: `broker_cpu_user` and
+    `delivery_rate`); or of the broker's resources: `broker_cpu_user` and
     `broker_cpu_system`, as shares of its machine, `broker_written` and `broker_device_written`, in
     bytes, `flow_state` and `scheduler_utilisation`."""
     aggregation: Aggregation = "run"

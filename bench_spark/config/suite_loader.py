@@ -3,7 +3,7 @@
 Whatever is wrong is found before anything runs, and ends in one ConfigurationError with a line per
 problem, as for scenario files. Single trials are looked at last, because a mistake in an axis would
 be repeated by all of them. The functions that read axes raise nothing: each returns what it could
-make of the text, and tells what is wrong with it to the `complain` it was given.
+make of the text, and passes what is wrong with it to `complain`.
 """
 
 from __future__ import annotations

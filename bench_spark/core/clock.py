@@ -55,13 +55,14 @@ class ClockOffset:
 
 
 def best_offset(exchanges: list[tuple[int, int, int]]) -> ClockOffset:
-    """The offset of the peer's clock from exchanges of (asked, answered by the peer, heard).
+    """The offset of the peer's clock, from exchanges (asked, answered by the peer, received).
 
-    The peer answered somewhere between `asked` and `heard`, so the middle is wrong by at most half
-    the round trip: the exchange with the shortest round trip gives the tightest bound.
+    The peer answered somewhere between `asked` and `received`, so the middle is wrong by at most
+    half the round trip: the exchange with the shortest round trip gives the tightest bound.
     """
-    asked, answered, heard = min(exchanges, key=lambda exchange: exchange[2] - exchange[0])
-    return ClockOffset(offset_ns=answered - (asked + heard) // 2, bound_ns=(heard - asked + 1) // 2)
+    asked, answered, received = min(exchanges, key=lambda exchange: exchange[2] - exchange[0])
+    offset_ns = answered - (asked + received) // 2
+    return ClockOffset(offset_ns, bound_ns=(received - asked + 1) // 2)
 
 
 NowNs = Callable[[], int]

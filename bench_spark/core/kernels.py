@@ -1,9 +1,15 @@
 """The decorator of compiled inner loops.
 
-A kernel is a plain loop over bytes and integers that numba compiles. It takes structured arrays and
-integers, at most five arrays, and returns integers: among them a stop reason where it may stop
-early. Anything rare goes back to Python. The same function runs uncompiled with
-NUMBA_DISABLE_JIT=1, where numpy's integers wrap: so every byte is read as `np.int64(data[i])`.
+A kernel is a plain loop over bytes and integers that numba compiles. It takes arrays and integers,
+and returns integers: among them a stop reason where it may stop early. Anything rare goes back to
+Python. The same function runs uncompiled with NUMBA_DISABLE_JIT=1, where numpy's integers wrap: so
+every byte is read as `np.int64(data[i])`.
+
+Each array of a call costs: numba takes 30 ns to pass an array of integers, and 85 ns to pass one of
+a structured type. So kernels that are called for every read or write take state and rows as plain
+arrays of 64-bit words, whose places have names (`state[_CHANNEL]`; rows by `put_received` and
+`put_outcome` of `transports/sockets/rows.py`). Structured arrays, whose fields have names by
+themselves, are for kernels that are called once for many rows, as those of the recorder are.
 
 numba compiles a kernel for the types of its arguments when it is first called with them, which
 takes from a tenth of a second to seconds. So a module with kernels has a function that calls each
@@ -11,7 +17,7 @@ of them once, with arrays of the types that a run uses:
 
     @warm_up
     def _compile() -> None:
-        decode(np.zeros(8, np.uint8), 0, np.zeros(1, STATE), np.zeros(1, ROW))
+        decode(np.zeros(8, np.uint8), 0, np.zeros(4, np.int64), np.zeros((1, 8), np.int64))
 
 `kernel_cache` keeps what was compiled on disk, calls these functions before a load starts, and
 forbids compiling while it runs.

@@ -158,7 +158,7 @@ def complete_page(memory: I64, at: int) -> None:
 
 @inlined
 def add_sequence(memory: I64, group: int, sequence: int) -> int:
-    """Add one number; tells NEW, DUPLICATE, OUT_OF_ORDER or NO_ROOM."""
+    """Add one number; returns NEW, DUPLICATE, OUT_OF_ORDER or NO_ROOM."""
     key = group << _PAGE_INDEX_BITS | sequence >> PAGE_BITS
     at = find_page(memory, key)
     if memory[at] == 0:
@@ -190,7 +190,7 @@ def add_sequence(memory: I64, group: int, sequence: int) -> int:
 
 @kernel
 def add_sequences(memory: I64, group: I64, sequence: I64, found: U8, first: int) -> int:
-    """Add numbers from the `first` on, up to one for which there is no room; tells how far."""
+    """Add numbers from the `first` on, up to one for which there is no room; returns how far."""
     for place in range(first, len(group)):
         what = add_sequence(memory, group[place], sequence[place])
         if what == NO_ROOM:

@@ -117,7 +117,7 @@ class _Timex(ctypes.Structure):
 
 
 def read_clock_state() -> ClockState | None:
-    """None where the system does not tell. Reading needs no privilege."""
+    """None where the system does not report it. Reading needs no privilege."""
     if not sys.platform.startswith("linux"):
         return None
     asked = _Timex(modes=0)

@@ -63,7 +63,7 @@ class Accounts:
     """Numbers received that their producers have not sent, as far as no agent could know that when
     they arrived."""
     is_reported: bool = True
-    """Whether every agent has told which numbers it saw; one that was killed has not."""
+    """Whether every agent has reported which numbers it received; one that was killed has not."""
 
     @property
     def settled(self) -> int:
@@ -79,7 +79,7 @@ class Accounts:
 def completed(known: Accounts, sent: int, received: int, duplicates: int) -> Accounts:
     """The accounts where agents ended without a report, by what the events have counted.
 
-    Each agent has told its own duplicates from the rest; what two agents received of one message is
+    Each agent has counted its own duplicates apart; what two agents received of one message is
     counted twice here, but never as more than was sent. What became of the others nobody knows.
     """
     others = known.failed + known.left_in_broker + known.lost

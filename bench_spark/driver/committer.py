@@ -121,7 +121,7 @@ class Committer:
             self._thread.join()
         self._commit_waiting()
         if self.error is None:
-            # What came meanwhile, and what the last files told.
+            # What came meanwhile, and the last files' statistics.
             self._commit_waiting()
 
     def _work(self) -> None:
@@ -145,7 +145,7 @@ class Committer:
 
     def _commit_waiting(self) -> None:
         # A commit that failed is tried again with the very same rows: it may have succeeded after
-        # all, and then its number tells the store that it has them.
+        # all, and then the store knows by its number that it has them.
         with self._lock:
             if not self._committing:
                 self._committing, self._waiting = self._waiting, []
@@ -198,7 +198,7 @@ class _FileQueue:
 
     def add(self, agent: int, attempt: int, files: Sequence[MessageFile]) -> None:
         for file in files:
-            # As with rows: an agent numbers its files and tells of them in order.
+            # As with rows: an agent numbers its files and reports them in order.
             if file.number >= self._next_file.get((agent, attempt), 0):
                 self._next_file[agent, attempt] = file.number + 1
                 self._waiting.append(file)

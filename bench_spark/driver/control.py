@@ -1,21 +1,21 @@
-"""The driver's part in the steps of a run. A state machine without sockets or threads.
+"""Keeps all agents of a run in step (`RunControl`): a state machine without sockets or threads.
 
-Agents report each step they have reached; when all that are still there have reported it, everyone
-is told to go on. A failure or an interruption only shortens the run: agents stop sending, wait
-briefly for what is on its way, and go through the same closing steps, so that what was measured is
-kept and what was declared is deleted.
+Agents report each step they have reached. When all that still take part have reported it, the
+driver broadcasts the command that begins the next. A failure or an interruption only shortens the
+run: agents stop sending, wait briefly for what is on its way, and go through the same closing
+steps, so that what was measured is kept and what was declared is deleted.
 
-Whether a load without a schedule has settled: as much is received as is sent. Pure. In mode
-`maximum` producers first fill the broker. A measured phase that began then would count a backlog
-that nobody sent in it, or find that producers are held back until it has gone.
+`Settling` finds out when a load without a schedule has settled, which is when as much is received
+as is sent. In mode `maximum` producers first fill the broker. If the measured phase began then, it
+would contain a backlog of the warm-up, or producers that are held back until that is consumed.
 
-Finds consumers that got nothing while messages for them were there. Once a second every agent
-reports how many messages its producers had confirmed (where confirms are not used: had sent) and
-how many its subscriptions received. The unit is the subscription, because consumers of one
-subscription may share its messages as they like. A subscription is *silent* while nothing arrives
-by it although confirmed messages are outstanding. In mode `rate` only seconds in which more was
-confirmed count, so that a pause of the schedule is no silence; in the other modes producers wait
-for what they have sent, so that a silence stops them.
+`SilenceWatch` finds consumers that got nothing while messages for them were there. Once a second
+every agent reports how many messages its producers had confirmed (where confirms are not used: had
+sent) and how many its subscriptions received. The unit is the subscription, because its consumers
+may share its messages in any way. A subscription is *silent* while it receives nothing although
+confirmed messages are outstanding. In mode `rate` only seconds in which more was confirmed count,
+so that a pause of the schedule is no silence. In the other modes every second counts: there a
+silence itself stops the producers.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ LOOKED_BACK_SECONDS = 2.0
 MOST_APART = 0.1
 """Share of what was sent, every copy counted, by which what was received may differ from it."""
 ANNOUNCED_NS = 500_000_000
-"""Time for the announcement to reach every agent before the moment it names. An agent that learns
-of it later still begins to measure then, and says how late it was."""
+"""Time for the announcement to reach every agent before the moment it names. An agent that gets it
+even later begins to measure on arrival, and reports the delay."""
 _STEP_NS = 1_000_000
 """Warm-ups last whole milliseconds: times in tables are whole microseconds."""
 
@@ -60,7 +60,7 @@ class Settled:
 
 
 class Settling:
-    """Of one run, from its start until its measured phase has begun."""
+    """Decides when the measured phase of one run begins. Pure."""
 
     def __init__(self, scenario: Scenario, start_ns: int) -> None:
         warmup_seconds = scenario.phases.warmup_seconds
@@ -74,8 +74,8 @@ class Settling:
         """None as long as nothing is decided."""
 
     def look(self, now: int, sent: int, received: int) -> int | None:
-        """Take note of what was sent (every copy counted) and received so far. When the measured
-        phase begins, once it turns out that the load has settled."""
+        """Note what was sent (every copy counted) and received so far. Returns the moment at which
+        the measured phase begins, in the call that finds the load settled; else None."""
         if self.outcome is not None or now < self._start_ns:
             return None
         self._totals.append((now, sent, received))
@@ -85,7 +85,7 @@ class Settling:
             self._earliest_ns, self._start_ns + _rounded_up(now - self._start_ns + ANNOUNCED_NS)
         )
         if begins_ns >= self._latest_ns:
-            # Everyone begins at the latest moment, without being told.
+            # Agents know the latest moment: they begin then without a command.
             if now >= self._latest_ns:
                 self._decide(is_settled=self._are_alike(), begins_ns=self._latest_ns)
             return None
@@ -120,12 +120,12 @@ def _rounded_up(length_ns: int) -> int:
 
 LONGEST_SILENCE_NS = 5 * NANOSECONDS
 SHORTEST_LOOK_NS = NANOSECONDS // 2
-"""Reports of a second come from all agents, one after the other."""
+"""At least between two looks: the agents' reports of one second arrive one after the other."""
 
 
 @dataclass(frozen=True)
 class Silence:
-    """The longest of one subscription."""
+    """The longest silence of one subscription."""
 
     consumers: tuple[int, ...]
     since_ns: int
@@ -133,7 +133,7 @@ class Silence:
 
 
 class SilenceWatch:
-    """Pure: reports carry their own times."""
+    """Finds subscriptions that were silent. Pure: it goes by the times in the reports."""
 
     def __init__(self, plan: Plan) -> None:
         scenario = plan.scenario
@@ -162,7 +162,7 @@ class SilenceWatch:
         self._measured_from_ns = measured_from_ns
 
     def end(self) -> None:
-        """Producers have ended: from now on nothing need arrive."""
+        """Producers have ended: from now on a silence is expected."""
         self._measured_from_ns = None
 
     def add(self, agent: int, at_ns: int, delivered: Delivered) -> None:
@@ -173,7 +173,8 @@ class SilenceWatch:
         np.add.at(self._received, delivered.subscriptions, delivered.received)
         if agent in self._reported_ns:
             self._reported_ns[agent] = at_ns
-        # An agent that has not reported may have received: time goes on when all have.
+        # An agent whose report is still to come may have received something: look up to the moment
+        # until which all have reported.
         until_ns = min(self._reported_ns.values())
         if until_ns >= max(self._looked_ns + SHORTEST_LOOK_NS, self._measured_from_ns):
             self._look(until_ns)
@@ -198,7 +199,7 @@ class SilenceWatch:
         self._looked_ns = now_ns
 
     def silences(self) -> list[Silence]:
-        """Those that were too long, the longest first."""
+        """The silences that were too long, the longest first."""
         found = np.flatnonzero(self._longest_ns >= LONGEST_SILENCE_NS)
         order = found[np.argsort(-self._longest_ns[found], kind="stable")]
         return [
@@ -218,6 +219,7 @@ BACKLOG_NEWS_NS = 50_000_000
 DRIVER = -1
 """In place of an agent's number: the driver itself."""
 
+# When all agents have reached the step on the left, the command on the right is broadcast.
 _NEXT_COMMAND = {
     "probed": "declare",
     "declared": "open",
@@ -236,7 +238,7 @@ class Failure:
 
     @property
     def named(self) -> str:
-        """With the agent it is about, once."""
+        """The text, with the agent's name in front unless it is there already."""
         if self.agent == DRIVER:
             return self.text
         who = f"agent {self.agent}: "
@@ -252,7 +254,7 @@ class AgentState:
     has_left: bool = False
     reached: set[str] = field(default_factory=set)
     opened: int = 0
-    """Lanes that it has opened so far; not every one is announced."""
+    """Lanes that it has opened so far, by its last report."""
     progress: dict[str, int] = field(default_factory=dict)
     reports: dict[str, dict[str, Any]] = field(default_factory=dict)
     pages: bytes = b""
@@ -263,7 +265,11 @@ class AgentState:
 
 
 class RunControl:
-    """Used only from the collector's thread, but for the events and the fields they announce."""
+    """Collects the agents' reports, and sends every command of a run.
+
+    Used only from the collector's thread, except for the events and the fields that are set before
+    one of them is.
+    """
 
     def __init__(
         self,
@@ -274,8 +280,8 @@ class RunControl:
         holds_start: bool = False,
         on_files: Callable[[int, int, list[MessageFile]], None] | None = None,
     ) -> None:
-        """`holds_start`: agents get ready, but nobody starts before `allow_start`. `on_files`: who
-        takes files of messages, where messages are traced."""
+        """`holds_start`: agents get ready, but none starts before `allow_start`. `on_files`: called
+        with files of messages, where messages are traced."""
         self._plan = plan
         self._now_ns = now_ns
         self._send = send
@@ -286,8 +292,8 @@ class RunControl:
         self.destinations: dict[int, tuple[str, bool]] = {}
         self.start_at_ns: int | None = None
         self.timeline: Timeline | None = None
-        """From the start on. The measured phase of a load that has to settle may yet begin earlier
-        than it says."""
+        """From the start on. The measured phase of a load that has to settle begins at the latest
+        when it says, and is moved forward once the load has settled."""
         self.settling: Settling | None = None
         """Of a load that has to settle, from the start on."""
         self.drained_at_ns: int | None = None
@@ -315,7 +321,7 @@ class RunControl:
             assignment.shares_destinations for assignment in plan.assignments
         )
 
-    # -- what agents say -------------------------------------------------------------------------
+    # -- what agents report ----------------------------------------------------------------------
 
     def on_joined(self, agent: int, attempt: int) -> None:
         self.agents[agent].is_here = True
@@ -377,7 +383,7 @@ class RunControl:
 
     @property
     def totals(self) -> dict[str, int]:
-        """What all agents have sent and received so far, by their last words about it."""
+        """What all agents have sent and received so far, by their last progress reports."""
         return {name: self._total(name) for name in ("sent", "received_once")}
 
     # -- what the driver does --------------------------------------------------------------------
@@ -410,7 +416,7 @@ class RunControl:
 
     def _advance(self) -> None:
         for step, command in _NEXT_COMMAND.items():
-            # Once stopped, nothing begins any more: those still on their way to the start go home.
+            # Once stopped, no further step begins but the closing one.
             is_wanted = self.stop_reason is None or command == "inspect"
             if command == "start" and self._holds_start:
                 is_wanted = False
@@ -461,7 +467,7 @@ class RunControl:
             self._drain_deadline_ns = deadline
 
     def _see_whether_settled(self, settling: Settling, now: int) -> None:
-        """Once the load has settled, tell everyone when the measured phase begins."""
+        """Once the load has settled, announce when the measured phase begins."""
         under_way = self._total("sent") - self._total("freed")
         begins_ns = settling.look(now, under_way * self._plan.copies, self._total("received_once"))
         if begins_ns is not None and self.timeline is not None:
@@ -477,7 +483,7 @@ class RunControl:
         return under_way * self._plan.copies - self._total("received_once")
 
     def _backlog_to_wait_for(self, now: int) -> int:
-        """Without what went down with connections that are back: it would be waited for forever."""
+        """The backlog without messages that were lost with a connection: they will never arrive."""
         reopened = self._total("reopened")
         if reopened > self._seen_reopened:
             self._seen_reopened = reopened
@@ -496,8 +502,7 @@ class RunControl:
         return self._backlog() <= 0 and self._total("unsettled") == 0
 
     def _release(self, producers: list[int], sequences: list[int]) -> None:
-        """Messages of some agents' producers have reached another agent: their senders may go
-        on."""
+        """Forward arrivals to the agents of their senders, who wait for them in mode `request`."""
         of_owner: dict[int, tuple[list[int], list[int]]] = {}
         for producer, sequence in zip(producers, sequences, strict=True):
             waiting = of_owner.setdefault(self._owner_of_producer[producer], ([], []))

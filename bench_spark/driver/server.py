@@ -124,7 +124,7 @@ class CollectorServer:
         try:
             self._serve_until_closed()
         except BaseException:
-            # Agents end by themselves when their connection does; nobody else would tell them to.
+            # Agents end when their connection does; nothing else would end them.
             for peer in self._peers:
                 peer.socket.close()
             raise

@@ -129,7 +129,7 @@ _NANOSECONDS = 1_000_000_000
 
 
 def parse_stats(stats: Mapping[str, Any]) -> dict[str, float]:
-    """Counters and gauges of the answer; parts that this daemon does not tell are left out."""
+    """Counters and gauges of the answer; parts that this daemon does not give are left out."""
     found: dict[str, float] = {}
     usage = _section(stats, "cpu_stats", "cpu_usage")
     for theirs, ours in (

@@ -1,4 +1,4 @@
-"""Whether RabbitMQ holds this run's producers back, as its management API tells.
+"""Whether RabbitMQ holds this run's producers back, by its management API.
 
 A connection or channel is in flow when credit has run out somewhere behind it, and blocked when an
 alarm (memory, disk) stops publishers. RabbitMQ brings its statistics up to date every five seconds

@@ -144,8 +144,9 @@ def is_flow(source: str) -> bool:
 
 
 def resources_document(totals: Mapping[str, SourceTotals]) -> dict[str, Any]:
-    """The part of a result's `resources` that is about the broker. What nobody told is unknown; of
-    several brokers that were asked about it, `flow` is that which held producers back most."""
+    """The part of a result's `resources` that is about the broker. What no source reported is
+    unknown; of several brokers that were asked about it, `flow` is that which held producers back
+    most."""
     sources = {name: found for name, found in totals.items() if not is_flow(name)}
     flows = [found.as_flow() for name, found in totals.items() if is_flow(name)]
     flows = flows or [SourceTotals().as_flow()]
@@ -229,7 +230,7 @@ class Monitor:
             return resources_document(self._totals)
 
     def problems(self) -> list[str]:
-        """For the reader of the result: sources that told nothing, rows that were not kept."""
+        """For the reader of the result: sources that were never read, rows that were not kept."""
         with self._lock:
             silent = never_read(self._totals)
         found = [f"resources of {name} could not be read: {problem}" for name, problem in silent]
@@ -323,7 +324,7 @@ def _samplers_of_all(ends: Ends, run_id: str) -> dict[str, Sampler]:
 
 
 def _nothing(before: Reading | None, problem: str) -> dict[str, Any]:
-    """The columns of a moment at which a source told nothing."""
+    """The columns of a moment at which a source could not be read."""
     return {
         **dict.fromkeys(COLUMNS),
         "host": before.host if before is not None else None,

@@ -232,7 +232,7 @@ class ProcessSampler:
         return found
 
     def _add_details(self, pid: int, totals: dict[str, float], unreadable: set[str]) -> None:
-        """A sum with a part missing would be too small and look right: it is not told at all."""
+        """A sum with a part missing would be too small and look right: it is left out."""
         directory = self._proc / str(pid)
         parts: list[tuple[tuple[str, ...], Callable[[], Mapping[str, float]]]] = [
             (("rss_bytes", "threads"), lambda: parse_status((directory / "status").read_text())),

@@ -56,7 +56,7 @@ class Reading:
     values: Mapping[str, float] = field(default_factory=dict)
     """What a source calls by names of its own."""
     unreadable: tuple[str, ...] = ()
-    """Counters, gauges and values that the source should have and does not tell."""
+    """Counters, gauges and values that the source should have and lacks."""
     identity: str = ""
     """Changes when the counters begin anew, as with a broker that was started again."""
 
@@ -98,7 +98,7 @@ class Sampler(Protocol):
     """One source. Used from one thread; may take as long as its time limit."""
 
     def read(self) -> Reading:
-        """Raises Unreadable where nothing can be told."""
+        """Raises Unreadable where nothing can be read."""
 
     def close(self) -> None: ...
 

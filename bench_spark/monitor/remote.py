@@ -113,9 +113,7 @@ class Peer:
         try:
             welcome = self.receive("welcome", HANDSHAKE_SECONDS)
         except PeerError as error:
-            raise PeerError(
-                f"it did not let us in; is the token the same there? ({error})"
-            ) from None
+            raise PeerError(f"login refused; is the token the same there? ({error})") from None
         if not is_right_answer(self._token, ours, self._other, welcome.get("answer")):
             raise PeerError("it does not know the token")
 
@@ -341,7 +339,7 @@ def _callers(
     server: socket.socket, places: threading.Semaphore
 ) -> Iterator[tuple[socket.socket, Any]]:
     """Whoever connects, until the listener is closed; each has taken a place, to be given back.
-    Who finds none free is turned away."""
+    A caller who finds none free is refused."""
     while True:
         try:
             connection, caller = server.accept()

@@ -1,7 +1,7 @@
 """The Prometheus endpoint of the driver: /metrics while the command runs.
 
-It is a display like those on the terminal, around one of them: the engine tells it what it tells
-them, and it hands everything on.
+It is a display around one of those on the terminal: it exports what the engine reports, and passes
+every call on.
 """
 
 from __future__ import annotations

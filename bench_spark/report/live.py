@@ -143,7 +143,7 @@ def progress_of(
     is_draining: bool,
     movement: Movement | None = None,
 ) -> Progress:
-    """`movement`: as the agents tell it, which is known long before a window is; without it the
+    """`movement`: as the agents report it, which is known long before a window is; without it the
     throughput is the window's. A window that is over for long says nothing of now."""
     if window is not None and now_ns - window.ended_ns > STALE_NS:
         window = None
@@ -247,7 +247,7 @@ class Steps:
         pass
 
     def counted(self, totals: Mapping[str, int]) -> None:
-        """What was sent and received so far; told together with `update`."""
+        """What was sent and received so far; called together with `update`."""
         if self._watched is not None:
             self._watched.counted(totals)
 

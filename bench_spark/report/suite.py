@@ -2,7 +2,7 @@
 
 The table for people has the shape that the suite's `report` asks for. The document and the sheet
 have one entry per combination of the axes, with plain numbers whose units end their names; an
-unknown value is empty or null, and `unknown` where it is the broker that did not tell it.
+unknown value is empty or null, and `unknown` where the broker did not report it.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def _column_headings(table: SuiteTable) -> list[str]:
 
 
 def _label(name: str, cells: Sequence[TableCell]) -> str:
-    """The row's value; a rate that the load found is told with it, where the row has but one."""
+    """The row's value; a rate that the load found stands with it, where the row has but one."""
     text = _shown(cells[0].parameters[name])
     found = cells[0].rate_found if len(cells) == 1 else None
     return f"{text} ({rate(found.median)})" if name == RATE and found else text
@@ -346,7 +346,7 @@ def _entries(table: SuiteTable) -> Iterator[dict[str, Any]]:
 def _entry(
     column: TableColumn, figure: Figure | Words | None, cell: TableCell
 ) -> dict[str, Any] | str | None:
-    """Of a trial that was measured, what its broker did not tell is unknown by that word."""
+    """Of a trial that was measured, what its broker did not report is the word `unknown`."""
     if figure is None and column.is_about_broker and cell.measured:
         return UNKNOWN_STATE
     return _words_text(figure) if isinstance(figure, Words) else _figure_entry(figure)

@@ -4,7 +4,7 @@ From the suite, and what its trials left behind, to the numbers; `suite_formats.
 Nothing falls out in silence: where a trial is missing, failed, skipped or degraded the cell says
 so, and has a note that says why. Repetitions become their median, with the least and the greatest.
 
-Where a source has told nothing there is no number: None is what nobody knows, never zero.
+Where a source was never read there is no number: unknown is None, never zero.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def flow_state(document: Document) -> str | None:
 
 
 def scheduler_utilisation(document: Document) -> str | None:
-    """Scheduler by scheduler; None where no source tells it."""
+    """Scheduler by scheduler; None where no source reports it."""
     found = _resources(document).get("scheduler_utilisation") or {}
     shares = {name.removeprefix(SCHEDULER_PREFIX): share for name, share in found.items()}
     told = [f"{name}: {per_cent(share)}" for name, share in shares.items() if share is not None]
@@ -122,7 +122,7 @@ class TableColumn:
     heading: str
     unit: Unit
     is_about_broker: bool = False
-    """From its resources, which only some broker files tell how to read."""
+    """From its resources, which only some broker files say how to read."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class SuiteTable:
     columns: tuple[TableColumn, ...]
     """As the suite asks for them."""
     further: tuple[TableColumn, ...]
-    """What every trial tells beside them: for programs, people have a narrower page."""
+    """Further columns of every trial, for programs: the page for people is narrower."""
     cells: tuple[TableCell, ...]
     """In the order of the grid."""
     x: str | None = None
@@ -207,7 +207,7 @@ class SuiteTable:
 
     @property
     def mean_overhead_seconds(self) -> float | None:
-        """Over all trials measured; None where none of them tells."""
+        """Over all trials measured; None where none of them reports it."""
         told = [seconds for cell in self.cells for seconds in cell.overheads_seconds]
         return statistics.fmean(told) if told else None
 

@@ -1,6 +1,7 @@
-"""The run audits itself: can its numbers be trusted, and was it the broker or the generator?
+"""Audits a run: whether its numbers can be trusted, and whether broker or generator was the limit.
 
-Each check is a sentence with a verdict. `fail` makes the run degraded, `warn` is for the reader.
+Each check is a sentence with a verdict. `fail` makes the run degraded, `warn` only informs.
+`checks.py` has the checks of what became of the messages; here are those of rates, time and CPU.
 """
 
 from __future__ import annotations
@@ -24,27 +25,33 @@ from bench_spark.results.checks import (
 MOST_UNSENT = 0.001
 """Share of due messages that may stay unsent before the schedule counts as missed."""
 LEAST_RATE = 0.99
+"""Share of the wanted rate that must be sent at least."""
 BUSY_CORE = 0.9
 """Share of one core above which an agent's single thread may be what was slow."""
 BUSY_HOST = 0.9
 """Share of all cores of a host above which what runs there competes for them."""
 NOTICEABLE_CORES = 0.2
+"""CPU use of Spark itself from which on it is named as a load of a busy host."""
 RECOMMENDED_WARMUP_SECONDS = 5.0
 NEAR_LINK_SPEED = 0.8
 PILED_UP_US = 1_000_000
-"""A median latency that no broker has which keeps up with what it is sent."""
+"""A median latency from which on there is a backlog: no broker that keeps up has it."""
 MOST_STALLED = 0.05
 """Share of the measured phase for which an agent may have stood still."""
 MOST_NAMED = 3
+"""Agents, connections or hosts that one sentence names."""
 LARGEST_DIFFERENCE = 0.02
-"""Between the rates of sending and receiving, as a share, that needs no explanation."""
+"""Between the rates of sending and receiving, as a share: up to this, the check passes."""
 MOST_ABOVE = 0.1
-"""By which share more may be received than was sent before the throughput is not the broker's."""
+"""Share by which the receive rate may exceed the send rate; beyond it the check fails, because the
+throughput is that of a backlog or of repeats."""
 AT_THE_EDGES_SECONDS = 0.25
-"""Messages that are under way at the ends of the phase: of a short phase they are a large share."""
+"""An excess of no more than what is sent in this time does not fail the check: so much may be under
+way when the phase begins, and of a short phase that is a large share."""
 
 
 def audit(run: AuditInput) -> list[Check]:
+    """All checks of a run, in the order in which they are shown."""
     return [check for part in _PARTS for check in part(run)]
 
 
@@ -74,7 +81,7 @@ def _schedule(run: AuditInput) -> Iterator[Check]:
 
 
 def _backlog(run: AuditInput) -> Iterator[Check]:
-    """An even stream that arrives seconds later is one that piles up somewhere."""
+    """A median latency of seconds at a steady rate means that messages queue up somewhere."""
     if run.mode == "rate" and (run.latency_p50_us or 0) >= PILED_UP_US:
         yield Check(
             "backlog",
@@ -140,7 +147,7 @@ def _generator(run: AuditInput) -> Iterator[Check]:
 
 
 def _stalls(run: AuditInput) -> Iterator[Check]:
-    """An agent that stands still sends late and receives late, whatever the broker does."""
+    """An agent whose loop does not run sends and receives late, whatever the broker does."""
     if not run.stalled_seconds:
         return
     longest = sorted(run.stalled_seconds.items(), key=lambda one: -one[1])
@@ -275,7 +282,7 @@ def _bounds(run: AuditInput) -> Iterator[Check]:
 
 
 def _rates(run: AuditInput) -> Iterator[Check]:
-    """Sent and received at the same rate, or it is said why."""
+    """Compare the rates of sending and receiving, and explain a difference."""
     found = run.throughput
     if found is None or not found.send_rate:
         return
@@ -301,7 +308,7 @@ def _rates(run: AuditInput) -> Iterator[Check]:
 
 
 def _repeats(run: AuditInput) -> Iterator[Check]:
-    """Without numbers that messages carry, the sum is all that shows that some came twice."""
+    """Without sequence numbers only the totals show that messages came more than once."""
     if run.accounts is None and run.ends == "both" and run.sent:
         more = run.received - run.sent * run.copies
         if more > 0:

@@ -342,7 +342,7 @@ def _publishing(run: AuditInput) -> Iterator[Check]:
 
 
 def _consuming(run: AuditInput) -> Iterator[Check]:
-    """Nobody sends: there is no telling what should have arrived, unless a number was asked for."""
+    """Nobody sends: what should have arrived is unknown, unless a number was asked for."""
     if run.asked_for is not None and run.received < run.asked_for:
         yield Check(
             "accounts",

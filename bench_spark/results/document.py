@@ -4,7 +4,7 @@ Built from merged events (the tables are the truth) and from what only the drive
 failures, the machines.
 
 The result so far of a run that goes on, or whose driver was killed. The tables hold it at any
-moment: what is missing is only what agents tell at the end, which are the accounts. So nothing is
+moment: what is missing is only what agents report at the end, the accounts. So nothing is
 said of losses, and nothing is judged.
 """
 
@@ -236,7 +236,7 @@ def timeline_at(
     """The timeline on which this tick starts at this moment.
 
     `measured_from_ns`: from when on a load that had to settle was measured, where that is known.
-    Then a tick of the warm-up tells when the run started, and a later one to within a second.
+    Then a tick of the warm-up shows when the run started, and a later one to within a second.
     """
     if measured_from_ns is not None and has_to_settle(scenario):
         start_ns = tick_start_ns - tick * NANOSECONDS

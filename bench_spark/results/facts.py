@@ -100,7 +100,7 @@ class TraceFacts:
 
 
 def trace_section(plan: Plan, trace: TraceFacts | None) -> dict[str, Any] | None:
-    """None where nothing is traced; of a sample there is no more to tell than that."""
+    """None where nothing is traced; of a sample only that it is one."""
     scenario = plan.scenario
     if scenario.trace == OFF:
         return None

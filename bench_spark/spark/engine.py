@@ -1,6 +1,6 @@
 """Runs plans, one after the other, on one Spark session: what is started once serves all of them.
 
-How one run is carried out is told in `run.py`.
+`run.py` carries out one run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from bench_spark.errors import BenchError, StoreError, TooFewSlots
 from bench_spark.plan import Plan
 from bench_spark.process import watched
+from bench_spark.report.formatting import plural
 from bench_spark.results.document import RunSummary
 from bench_spark.runs import RunConfig
 from bench_spark.spark.agent_task import start_worker, start_workers
@@ -128,8 +129,9 @@ class Engine:
             slots = wait_for_slots(self._spark, needed, self._start_timeout, self._display.step)
         if slots < needed:
             raise TooFewSlots(
-                f"{len(plan.assignments)} agent(s) and the rolling metrics need {needed} slots, "
-                f"but {master} offers {slots}: add executors or cores, or use fewer agents"
+                f"{plural(len(plan.assignments), 'agent')} and the rolling metrics need "
+                f"{needed} slots, but {master} offers {slots}: add executors or cores, or use "
+                "fewer agents"
             )
         if not master.startswith("local") and not self._has_all_executors:
             self._await_executors(slots)

@@ -11,6 +11,7 @@ from bench_spark.config.problems import shown_value
 from bench_spark.errors import ConfigurationError, StoreNotReady, TooFewSlots
 from bench_spark.java import is_submitted
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan
+from bench_spark.report.formatting import plural
 
 _LOCAL = re.compile(r"local(?:\[\s*(?P<slots>\*|[0-9]+)\s*(?:,\s*[0-9]+\s*)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*[0-9]+\s*\]")
@@ -60,8 +61,9 @@ def refuse_too_few_slots(plan: Plan, master: str) -> None:
     slots = slots_of(master)
     if slots is not None and slots < plan.slots_needed:
         raise TooFewSlots(
-            f"{len(plan.assignments)} agent(s) and the rolling metrics need {plan.slots_needed} "
-            f"slots, but {master} offers {slots}: use local[{plan.slots_needed}] or fewer agents"
+            f"{plural(len(plan.assignments), 'agent')} and the rolling metrics need "
+            f"{plan.slots_needed} slots, but {master} offers {slots}: "
+            f"use local[{plan.slots_needed}] or fewer agents"
         )
 
 

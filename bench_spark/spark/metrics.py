@@ -109,7 +109,7 @@ START_SECONDS = 300.0
 
 MOST_PROOFS = 10
 """Rows that are sent through a query until one is in time; then the run starts in any case, and its
-audit tells how late the metrics were."""
+audit says how late the metrics were."""
 
 _PLAIN_EXECUTION = {
     "spark.sql.codegen.wholeStage": "false",

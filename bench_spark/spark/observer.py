@@ -135,7 +135,7 @@ MOST_LATE_SHARE = 0.05
 
 
 class RunObserver:
-    """Of one run, from before its agents start until its facts are told."""
+    """Of one run, from before its agents start until its facts are read."""
 
     def __init__(self, spark: SparkSession, store: Store, config: RunConfig, clock: Clock) -> None:
         # Asked now: the JVM may be gone at the end.

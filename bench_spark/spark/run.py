@@ -57,6 +57,7 @@ from bench_spark.errors import (
 )
 from bench_spark.plan import Plan
 from bench_spark.process import ENDING_SIGNALS, handled, thread_errors, watched
+from bench_spark.report.formatting import plural
 from bench_spark.results.checks import Check
 from bench_spark.results.document import RunSummary, summarise
 from bench_spark.results.facts import MissedWhileRunning, missed_in_window
@@ -87,7 +88,7 @@ CLOSING_SECONDS = 10.0
 
 
 class Display(Protocol):
-    """What the engine tells the person who waits."""
+    """Shows progress to the person who waits."""
 
     def step(self, text: str) -> None: ...
 
@@ -132,7 +133,7 @@ class AgentsJob:
             self._context.cancelJobGroup(self._run_id)
 
     def end(self) -> None:
-        """The agents have said goodbye: their tasks end by themselves, or else are ended."""
+        """Wait for the tasks of agents whose links are closed; cancel those that do not end."""
         self._thread.join(CLOSING_SECONDS)
         if self.is_alive:
             self.cancel()
@@ -214,7 +215,7 @@ class Unstored:
         if rows:
             self._parts.append(f"the last {_length_seconds(rows):.0f} s of its events")
         if committer.unwritten_files:
-            self._parts.append(f"{committer.unwritten_files} file(s) of messages")
+            self._parts.append(f"{plural(committer.unwritten_files, 'file')} of messages")
 
     def keep(self, part: str, write: Callable[[], object]) -> bool:
         """Write a part of the result; whether the store took it."""
@@ -396,7 +397,7 @@ class Run:
         started_at: datetime,
     ) -> None:
         what = " and the rolling metrics" if self._config.live else ""
-        self._display.step(f"starting {len(control.agents)} agent(s){what}")
+        self._display.step(f"starting {plural(len(control.agents), 'agent')}{what}")
         began = time.monotonic()
         next_word = began + WAITING_WORD_SECONDS
         is_started = False
@@ -543,8 +544,8 @@ class Run:
 
     @staticmethod
     def _add_failure(failure: Failure, control: RunControl) -> None:
-        """An agent's own words, unless it has had them over its link. A bug is told in any case:
-        where it ended the link, the driver only knows that."""
+        """Add the failure that a task returned, unless the agent has reported it over its link. A
+        bug is added in any case: if it ended the link, the driver knows no more than that."""
         reported = [known for known in control.failures if known.agent == failure.agent]
         is_told = failure.text in [known.text for known in reported]
         if not reported or (failure.kind == BenchError.__name__ and not is_told):
@@ -668,7 +669,7 @@ def _awaited(control: RunControl) -> str:
     """Who the start is waiting for."""
     absent = sum(not state.is_here for state in control.agents)
     if absent:
-        return f"{absent} of {len(control.agents)} agent(s)"
+        return f"{absent} of {plural(len(control.agents), 'agent')}"
     return "agents to connect, or for the rolling metrics,"
 
 

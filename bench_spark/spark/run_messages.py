@@ -155,7 +155,7 @@ class RunMessages:
             committer.time_late(LiveFiles(directory.filesystem(), join))
 
     def remove_orphans(self, committer: Committer) -> None:
-        """Files that an agent could not tell of any more. Those that cannot be deleted are in no
+        """Files that an agent could not report any more. Those that cannot be deleted are in no
         reader's way."""
         if not self._is_traced or committer.error is not None:
             return

@@ -10,7 +10,7 @@ Where the messages of a JVM that we have started go: to a file instead of the te
 Java warns of modules, Spark logs errors that it recovers from, and a query that is stopped may
 leave a thousand lines of stack. None of it is about the run, but where something has failed it may
 hold the cause. So it is kept in a file of the temporary directory, which is removed when this
-process ends, unless somebody was told of it.
+process ends, unless a message has named it.
 
 A JVM outlives the sessions in it, and there is one per process; so there is one log.
 """
@@ -71,7 +71,7 @@ def launch_jvm(conf: SparkConf) -> None:
 
 
 def log_path() -> Path | None:
-    """The log, which from now on stays: whoever asks tells people of it. None where another program
+    """The log, which from now on is kept, because a message names it. None where another program
     has started the JVM, and looks after its output."""
     global _is_named
     _is_named = _path is not None
@@ -116,7 +116,7 @@ START_TIMEOUT, DEFAULT_START_TIMEOUT = "spark.benchspark.start.timeout", "300s"
 ENOUGH_QUIET_SECONDS = 10.0
 """Executors are too few, and none has come for so long: say so."""
 WAITING_WORD_SECONDS = 10.0
-"""How often whoever waits is told what for."""
+"""How often a line says what is being waited for."""
 
 _SPARKS_OWN_REDACTION = "(?i)secret|password|token|access[.]?key"
 _OUR_REDACTION = r"credential|passwd|sasl|://[^/\s:@]*:[^/\s@]+@"

@@ -26,7 +26,7 @@ class Contents:
     size_bytes: int
 
     def after(self, commit: str) -> Contents | None:
-        """Contents after the commit that follows; None where its actions do not tell."""
+        """Contents after the commit that follows; None where its actions do not say."""
         files, size_bytes = self.files, self.size_bytes
         for line in commit.splitlines():
             action = json.loads(line)

@@ -294,7 +294,7 @@ class Store:
 
     def remove_unnamed(self, name: str, directory: str, named: Collection[str]) -> int:
         """Delete files of a directory inside a table's that no commit ever named: what a writer
-        left that ended before it could tell. Returns how many there were."""
+        left that ended before it could report them. Returns how many there were."""
         filesystem = self.files(name)
         try:
             found = filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True))

@@ -38,7 +38,7 @@ class RateTrials:
         tell: Callable[[RateRun], None] | None = None,
     ) -> None:
         """`run` carries out a load of so many messages per second, `ticks` gives what the run of an
-        id counted second by second, `tell` is told of every load that was judged."""
+        id counted second by second, `tell` gets every load that was judged."""
         self._run = run
         self._ticks = ticks
         self._tell = tell

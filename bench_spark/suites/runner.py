@@ -256,7 +256,7 @@ def run_suite(
 ) -> SuiteResult:
     """Run what is missing. A trial that fails costs only itself; a signal ends the suite.
 
-    `say` is told a line when a trial is over, `name_next` what to call the one that begins. `tools`
+    `say` gets a line when a trial is over, `name_next` what to call the one that begins. `tools`
     are variables for the hooks that name the broker's own programs; whoever has set one already
     knows better.
     """

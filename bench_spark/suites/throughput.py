@@ -27,7 +27,7 @@ class Second:
 def measured_ticks(ticks: Iterable[Tick]) -> list[Second]:
     """The ticks of the measured phase in order of time, whatever phase their messages belong to.
 
-    They are told by what was sent: messages of the measured phase are received, and confirmed, in
+    They are known by what was sent: messages of the measured phase are received, and confirmed, in
     the drain as well.
     """
     lengths: dict[float, float] = {}

@@ -125,7 +125,7 @@ def join_parts(batches: Iterable[pa.RecordBatch], rule: JoinRule) -> Iterator[pa
 
 
 class _Columns:
-    """The rows as arrays; what is null is 0, and `known` tells."""
+    """The rows as arrays; what is null is 0 there, and False in `known`."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table

@@ -186,7 +186,7 @@ class LiveJoin:
 class LiveFiles:
     """Files of messages that were just committed, read again only if some message needs it.
 
-    A file's footer tells whether it has arrivals without a send time. Most runs have none, and then
+    A file's footer shows whether it has arrivals without a send time. Most runs have none, and then
     nothing is read; from the first one on, everything is, the last two minutes included.
     """
 

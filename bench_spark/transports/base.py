@@ -1,25 +1,26 @@
 """The contract between an agent and a broker protocol.
 
 A transport drives many *lanes* (connections) at once and passes columns (`batches.py`), not
-messages: Python per message is what makes a load generator slow. It moves bytes and says what
-became of them; it never paces, never decides what a phase is, never counts for the result.
+messages: Python per message is what makes a load generator slow. It moves bytes and reports what
+became of them. Pacing, phases and counting belong to the agent.
 
 One rule about time: `received_ns` and `Outcomes.at_ns` are taken before anything is decoded, with
 the clock given to `open_*`; `sent_ns` is stamped by the agent just before `send`.
 
 One rule about waiting: `descriptor` becomes readable when `receive`, `outcomes` or `signals` may
 have something new, or when a refused `send` may succeed, so that the agent waits in one place for
-everything. A transport whose library owns threads hands columns over inside and rings a pipe.
+everything. A transport whose library owns threads queues their columns and writes to a pipe, whose
+other end is the descriptor.
 
-One rule about lost connections: a lane whose connection ends is LOST. Where a new connection may
-fare better and `reconnect_seconds` is not 0, that signal says `is_reopening`, and the transport
-opens the lane again by itself, without ever making the agent wait: with growing pauses, for
-`reconnect_seconds`. Meanwhile the lane takes no messages and all other lanes go on. It ends in one
-of two ways: REOPENED, with the number of the lane's new *generation*; or LOST once more, this time
-for good, because the time is up or because the broker's answer leaves no hope (login refused, queue
-gone). Nothing crosses from one generation to the next: messages unsettled at the loss have the
-outcome UNKNOWN, what was received before is never acknowledged on the new connection, and
-destinations that this run declared and the broker has forgotten are declared again, by name.
+One rule about lost connections: a lane whose connection ends gives the signal LOST. Where a new
+connection may succeed and `reconnect_seconds` is not 0, the signal has `is_reopening`: for so long
+the transport tries to open the lane again, with growing pauses, and never makes the agent wait.
+Meanwhile the lane takes no messages and all other lanes go on. The attempts end in one of two ways:
+REOPENED, with the number of the lane's new *generation*; or a second LOST, now for good, because
+the time is up or the broker's answer is final (login refused, queue gone). Nothing crosses from one
+generation to the next: messages unsettled at the loss have the outcome UNKNOWN, what was received
+before is never acknowledged on the new connection, and destinations that this run declared and the
+broker has forgotten are declared again, by name.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Destination:
     index: int
     name: str | None = None
     declared: bool = False
-    """Whether this run made it: whoever declares deletes, and nothing else is ever deleted."""
+    """Whether this run made it. A run deletes what it declared, and nothing else."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class Lane:
     member: int
     destinations: tuple[Destination, ...]
     subscriptions: tuple[int, ...] = (0,)
-    """Of a consumer: which of the run's subscriptions it serves. Where there are several, its
-    routes are these."""
+    """Of a consumer: the run's subscriptions that it serves. Where there are several, `route` in
+    what it receives indexes these instead of `destinations`."""
 
     @property
     def subscription(self) -> int:
@@ -70,12 +71,12 @@ class Lane:
 
 @dataclass(frozen=True)
 class Subscription:
-    """Destinations whose messages are to be received once, by whichever of its consumers.
+    """Destinations, each of whose messages one of the subscription's consumers receives, once.
 
-    In a run without a topology every destination is a subscription of its own, of the same number,
-    which all its consumers share. With one, `scenario.wiring` says who belongs together: `declare`
-    makes whole groups, consumers of one lane's `subscription` share what is published to its
-    destinations, and every subscription gets all of it.
+    Without a topology, destination i is subscription i, and its consumers share its messages. With
+    a topology, `scenario.wiring` ties destinations and subscriptions together in groups: every
+    subscription of a group gets all messages of the group's destinations, and its consumers share
+    them. `declare` makes all destinations of a group.
     """
 
     index: int
@@ -94,17 +95,17 @@ class Capabilities:
     confirms: bool = False
     """Every message sent has an outcome."""
     parts: frozenset[Part] = frozenset({Part.BODY})
-    """What may be sent along with a message, and is handed over where it is asked for."""
+    """Parts of a message that can be sent, and that consumers hand over where they are wanted."""
     topologies: bool = False
     """Subscriptions need not be single destinations."""
     pausable: bool = False
     """`Consumers.hold` can make a consumer slow."""
     answers: bool = False
-    """Outcomes have the peer's answers, which may name an ID."""
+    """Outcomes carry the peer's answers, in which an ID may be found."""
     listens: bool = False
-    """Consumers are connected to, and do not connect themselves."""
+    """Consumers listen for connections instead of making them."""
     counts_by_reader: bool = False
-    """The backlog is that of the run's own readers; what others have not read is unknown."""
+    """`backlog` counts what the run's own consumers have not read, not what others have not."""
     returns_unconsumed: bool = False
     """A message that no consumer waits for comes back at once, instead of being kept."""
     drops_overflow: bool = False
@@ -112,7 +113,7 @@ class Capabilities:
 
 
 class SizeLimit(NamedTuple):
-    """The largest body that can be sent, and what says so; and bytes that none may contain."""
+    """The largest body that can be sent, what sets that limit, and bytes that bodies must lack."""
 
     most_bytes: int = LARGEST_BODY_BYTES
     reason: str = "bench-spark"
@@ -121,7 +122,7 @@ class SizeLimit(NamedTuple):
 
 @dataclass(frozen=True)
 class BrokerFacts:
-    """What the broker said of itself, and what it turned out to be able to do."""
+    """What the broker reports of itself, and what it was found to support."""
 
     product: str
     version: str
@@ -158,7 +159,7 @@ class Signal:
 
 
 class Producers(Protocol):
-    """The sending end of a transport. Derive from it for what only some protocols can tell."""
+    """The sending end of a transport, with defaults for what only some protocols have."""
 
     has_closed_in_order: bool = True
     """Once closed: whether the broker has read all that was sent."""
@@ -167,7 +168,7 @@ class Producers(Protocol):
     def descriptor(self) -> int: ...
 
     def send(self, batch: Batch) -> int:
-        """Hand over as many messages as possible without waiting; how many, from the front.
+        """Hand over as many messages as possible without waiting; returns how many, from the front.
 
         Accepted means handed to the socket or the library. The agent stamps a refused tail again.
         """
@@ -184,8 +185,8 @@ class Producers(Protocol):
         """Push out what is buffered, waiting for at most that long."""
 
     def full_among(self, lanes: Iterable[int]) -> set[int]:
-        """Those of these lanes that take no message now, while others may: on a schedule the others
-        go on without them. Empty where lanes are not full one by one."""
+        """Those of these lanes that take no message now: on a schedule the others go on without
+        them. Empty where lanes share what is full, so that none can go on."""
         return set()
 
     @property
@@ -203,7 +204,7 @@ class Producers(Protocol):
 
 
 class Consumers(Protocol):
-    """The receiving end of a transport. Derive from it for what only some protocols can do."""
+    """The receiving end of a transport, with defaults for what only some protocols do."""
 
     @property
     def descriptor(self) -> int: ...
@@ -212,9 +213,9 @@ class Consumers(Protocol):
         """Start deliveries; returns when the broker has agreed (Kafka: assigned and positioned)."""
 
     def detach(self) -> bool:
-        """End deliveries. Returns when all that was on its way has arrived, to be received still: a
-        broker that needs no acknowledgement has forgotten it. False if that could not be awaited:
-        then nobody knows what became of what is missing."""
+        """End deliveries, and wait until all that was on its way has arrived; `receive` hands it
+        over. (A broker that needs no acknowledgement will not send it again.) False if the wait
+        failed or timed out: the fate of missing messages is then unknown."""
 
     def receive(self, timeout_seconds: float) -> Received:
         """What has arrived; waits at most that long for the first message."""
@@ -223,9 +224,9 @@ class Consumers(Protocol):
         """Acknowledge as the scenario asks; how many messages were acknowledged by this call."""
 
     def hold(self, lanes: Collection[int]) -> None:
-        """Fetch nothing more for these lanes, and again for all others, until told otherwise. What
-        the broker sends them meanwhile waits in the network, and then in the broker. Called only
-        where `Capabilities.pausable`."""
+        """Stop fetching for exactly these lanes and resume all others, until the next call. What
+        the broker sends to held lanes waits in the network, then in the broker. Called only where
+        `Capabilities.pausable`."""
         raise RunError("consumer: consumers of this kind of broker cannot be slowed down")
 
     def connections(self, lanes: int) -> int:
@@ -271,15 +272,15 @@ class Transport(Protocol):
 
 
 OPENED_TOGETHER = 32
-"""Connections that shake hands side by side: enough to hide round trips, below any accept queue."""
+"""Connections that are opened side by side: enough to hide round trips, below any accept queue."""
 
 _BURST_SECONDS = 0.05
-"""How much of the rate is opened at once."""
+"""Connections are opened in groups of this share of a second's rate."""
 
 
 class OpeningPace:
-    """Lets connections be opened in groups: as fast as they open, or so many per second. Thousands
-    at once are an attack on most brokers."""
+    """Limits how many connections are opened at once, and per second if a rate is given: thousands
+    at once look like an attack to most brokers."""
 
     def __init__(
         self,
@@ -293,7 +294,7 @@ class OpeningPace:
         self._next = 0.0
 
     def take(self, wanted: int) -> int:
-        """How many of those wanted may be opened together now; waits until there is one."""
+        """Wait until a connection may be opened; returns how many of those wanted may be now."""
         if self._per_second is None:
             return min(wanted, OPENED_TOGETHER)
         together = max(1, min(wanted, OPENED_TOGETHER, int(self._per_second * _BURST_SECONDS)))
@@ -317,7 +318,7 @@ class TransportContext:
     pace: OpeningPace = field(default_factory=OpeningPace)
     """How fast connections may be opened; lost ones have their own."""
     on_opened: Callable[[int], None] = lambda lanes: None
-    """To be told, while thousands of lanes are opened, that so many more are open."""
+    """Called while lanes are opened, with how many more are open: thousands take seconds."""
 
 
 class TransportKind:
@@ -328,7 +329,7 @@ class TransportKind:
     """
 
     files_per_connection: int = 1
-    """At most."""
+    """The most file descriptors that one connection takes."""
 
     def make(self, context: TransportContext) -> Transport:
         """A transport, which connects to nothing yet."""

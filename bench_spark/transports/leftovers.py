@@ -1,8 +1,8 @@
-"""What runs that were killed have left in a broker: found by name, told, and deleted when told to.
+"""What runs that were killed have left in a broker: found by name, listed, and deleted on request.
 
 Everything that a run makes has a name that begins with `bench-` and its run id. A run that ends
-deletes it; one whose processes were killed cannot. Whatever is in use is told, and left alone with
-all else of its run.
+deletes it; one whose processes were killed cannot. Whatever is in use is listed, and left
+alone with all else of its run.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Sweeper(Protocol):
 
 
 def run_of_numbered(name: str) -> str | None:
-    """The run that a queue's or topic's name tells of; None if it is not named after a run."""
+    """The run that a queue's or topic's name names; None if it is not named after a run."""
     found = _NUMBERED.fullmatch(name)
     return found["run_id"] if found else None
 
@@ -95,7 +95,7 @@ def with_their_runs(leftovers: Iterable[Leftover]) -> list[Leftover]:
 
 
 def sparing_kept(leftovers: Iterable[Leftover], known: Sequence[KnownRun]) -> list[Leftover]:
-    """What a run was told to keep was not left by accident."""
+    """What a run was configured to keep was not left by accident."""
     kept = {run.run_id for run in known if run.scenario.keep_destinations}
     return [
         replace(one, used_by="whoever it was kept for (keep_destinations)")

@@ -188,7 +188,7 @@ def _answer(host: str, port: int, question: str, is_encrypted: bool, until: floa
                 if (protocol := _protocol_of(answer)) is not None:
                     return protocol
     except OSError:
-        pass  # hung up, or silent for too long
+        pass  # closed by the peer, or silent for too long
     return None
 
 

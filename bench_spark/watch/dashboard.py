@@ -1,7 +1,7 @@
 """A local page about a run that goes on, fed from the store's tables.
 
-The page asks for news once a second; what it is told was read in a thread of its own, so that
-nobody who looks can make the reading more frequent.
+The page asks for news once a second; a thread of its own reads the tables, so that viewers do not
+make the reading more frequent.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Chart:
 class ChangingCharts:
     """Charts with numbered updates: a page names the last that it has, and gets what came later.
 
-    A page that has drawn other charts, or other lines in them, is told everything.
+    A page that has drawn other charts, or other lines in them, gets everything.
     """
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ def timeline_so_far(state: RunState) -> Timeline | None:
 
 
 def _measured_until(state: RunState, phases: Phases) -> float:
-    """As the run's row tells it at the end; before, as it is planned."""
+    """From the run's row at the end; before, as planned."""
     if state.run is not None and state.run["measured_until"] is not None:
         return state.second_of(state.run["measured_until"])
     ends_ns = phases.measure_end_ns

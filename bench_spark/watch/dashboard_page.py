@@ -98,7 +98,7 @@ def agent_table(agents: Mapping[int, Any]) -> str:
     ]
     left_out = len(agents) - len(shown)
     blocks: list[Block] = [
-        Table("Rates are of the last second that each told of", _AGENT_HEADINGS, rows)
+        Table("Rates are of the last second that each reported", _AGENT_HEADINGS, rows)
     ]
     if left_out:
         blocks.append(Paragraph(f"And {count(left_out)} more.", "faint"))

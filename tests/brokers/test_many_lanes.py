@@ -42,7 +42,7 @@ def assert_every_lane_worked(load: Load, messages: int) -> None:
     assert accounts.closes
     assert (accounts.sent, accounts.received_once, accounts.lost) == (messages, messages, 0)
     assert load.total("producer", "confirmed") == messages
-    # Groups that were not full at the end are acknowledged at the goodbye, and not counted.
+    # Groups that were not full at the end are acknowledged as lanes close, and not counted.
     assert load.total_of_all_phases("consumer", "acked") >= messages // 2
     [agent] = load.control.agents
     assert agent.opened > 0

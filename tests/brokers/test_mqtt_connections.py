@@ -166,7 +166,7 @@ def test_a_broker_of_version_5_that_allows_fewer_in_flight_has_its_way(tmp_path:
 @pytest.mark.parametrize(
     ("keys", "error", "problem"),
     [
-        # It hangs up without a word.
+        # It closes the connection without a reason.
         ({"mqtt": {"version": "5"}}, BrokerUnreachable, "wrong protocol version"),
         ({"mqtt": {"qos": 2}}, BrokerRefused, "mqtt.qos: the broker grants QoS 1"),
         ({"consumers": 2}, BrokerRefused, "mqtt.shared_group: the broker has no shared"),
@@ -244,7 +244,7 @@ def test_a_lane_that_stays_away_too_long_is_lost_for_good(way: tuple[Proxy, Brok
 def test_a_connection_without_traffic_is_kept_alive(mosquitto_broker: Broker, version: str) -> None:
     transport = open_transport(mosquitto_broker, mqtt={"version": version, "keep_alive_seconds": 1})
     with exchanging(transport) as (producers, consumers):
-        # Mosquitto hangs up on a client it has not heard for one and a half times that long.
+        # Mosquitto closes the connection of a client silent for one and a half times that long.
         deadline = time.monotonic() + 3
         while time.monotonic() < deadline:
             assert len(consumers.receive(0.1)) == 0

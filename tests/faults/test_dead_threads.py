@@ -66,7 +66,7 @@ def test_agents_that_do_not_start_in_time_end_the_run_as_not_ready(
     sleep = eval("lambda numbers: __import__('time').sleep(5) or []", {"__name__": "__main__"})
     monkeypatch.setattr(spark_run, "in_task", lambda *_: sleep)
     monkeypatch.setattr(run_module, "start_timeout", lambda spark: 1.0)
-    with pytest.raises(EnvironmentNotReady, match=r"1 of 1 agent\(s\) did not start within 1 s"):
+    with pytest.raises(EnvironmentNotReady, match="1 of 1 agent did not start within 1 s"):
         carry_out(loopback_broker, **LONG)
 
 

@@ -1,6 +1,6 @@
 """AMQP 0-9-1: RabbitMQ, Qpid Broker-J and others of their kind, on `transports/sockets`.
 
-connection.py      login, channel, heartbeats and goodbye on a socket; what ends mean
+connection.py      login, channel, heartbeats and closing on a socket; why it ended
 control.py         one short-lived connection for requests that wait for their answer; the probe
 topology.py        queues and exchanges: what there is, and how it is made and deleted
 naming.py          names of queues and routing keys; what AMQP can never do (pure)

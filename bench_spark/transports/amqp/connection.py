@@ -50,7 +50,7 @@ from bench_spark.transports.sockets.dialling import SocketAccess, tls_context, t
 from bench_spark.transports.sockets.loop import Loop
 from bench_spark.transports.sockets.rows import ReadBuffer
 
-# Its codecs log critical things about ordinary ends, which we tell in our own words.
+# Its codecs log critical things about ordinary ends, which have error texts of our own.
 _PIKA_LOGGER = logging.getLogger("pika")
 _PIKA_LOGGER.addHandler(logging.NullHandler())
 _PIKA_LOGGER.setLevel(logging.CRITICAL + 1)
@@ -200,7 +200,7 @@ class AmqpConnection(SocketConnection):
         self.send_method(pika.spec.Channel.Close(_REPLY_SUCCESS, "Goodbye", 0, 0))
 
     def close(self) -> None:
-        """Say goodbye: the channel first, so that all that was published on it is dealt with."""
+        """Close in order: the channel first, so that the broker reads what was published on it."""
         if self._is_closing or self.failure is not None:
             return
         self._is_closing = True
@@ -225,7 +225,7 @@ class AmqpConnection(SocketConnection):
             self._end(error)
             return end
         except BadFrame as error:
-            if self._awaited is not None:  # else this would be taken for a hang-up at the login
+            if self._awaited is not None:  # else it would count as a close at the login
                 self._end(pika.exceptions.InvalidFrameError(str(error)))
                 return end
             raise Unreadable(str(error)) from error
@@ -341,7 +341,7 @@ class AmqpConnection(SocketConnection):
             self.on_open_error(failure)
 
     def _meant_by(self, failure: Exception) -> Exception:
-        """A broker may refuse a login by hanging up: when it did says why."""
+        """A broker may refuse a login by closing the connection: at which step shows why."""
         if self._awaited is pika.spec.Connection.Start:
             meant = pika.exceptions.IncompatibleProtocolError
         elif self._awaited is pika.spec.Connection.OpenOk:
@@ -427,10 +427,13 @@ class AmqpProtocol:
                 f"{who}: the broker does not offer login by user and password (PLAIN)"
             )
         if isinstance(failure, pika.exceptions.ProbableAuthenticationError):
-            return LoginRefused(f"{who}: the broker hung up at the login (wrong user or password?)")
+            return LoginRefused(
+                f"{who}: the broker closed the connection at the login (wrong user or password?)"
+            )
         if isinstance(failure, pika.exceptions.ProbableAccessDeniedError):
             return LoginRefused(
-                f"{who}: the broker hung up at the vhost (missing, or no right to it?)"
+                f"{who}: the broker closed the connection at the vhost (missing, or no right to "
+                "it?)"
             )
         if isinstance(failure, ForeignProtocol):
             return BrokerUnreachable(f"{access.address}: {failure.args[0]}")

@@ -20,7 +20,7 @@ from bench_spark.transports.sockets.rows import MOST_BYTES
 
 @dataclass(frozen=True)
 class LaneTerms:
-    """What lanes are told in both roles."""
+    """What lanes of both roles are made from."""
 
     access: Access
     amqp: Amqp

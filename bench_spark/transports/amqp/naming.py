@@ -100,8 +100,8 @@ def _refuse_sharing_a_stream(scenario: Scenario) -> None:
     if wiring.is_plain and scenario.consumers > scenario.destinations:
         raise ConfigurationError(
             "amqp.queue.arguments: x-queue-type: stream gives each of its consumers all messages, "
-            f"but {scenario.consumers} consumers would share {scenario.destinations} "
-            "destination(s); use as many destinations, or topology: fan-out"
+            f"but consumers: {scenario.consumers} is more than destinations: "
+            f"{scenario.destinations}; use as many destinations, or topology: fan-out"
         )
     if scenario.topology == "round-robin":
         raise ConfigurationError(

@@ -223,7 +223,7 @@ class HttpParser(Generic[HeadT]):
         return at
 
     def finish(self, at_ns: int) -> None:
-        """The peer has hung up, which ends a body that has no other end."""
+        """The peer has closed the connection, which ends a body that has no other end."""
         if self._state is _State.UNTIL_CLOSE:
             self._end(at_ns)
 

@@ -81,7 +81,7 @@ class Unanswered:
         self._limit = shared.http.in_flight
         self._heads: Envelopes = empty_envelopes(0)
         self._kinds: list[int] = []
-        """Of those that were answered and not told yet: the first of `_heads`."""
+        """Of those that were answered and not handed over yet: the first of `_heads`."""
         self._times: list[int] = []
         self._answers: list[bytes] = []
 

@@ -299,8 +299,8 @@ class Cluster:
     ) -> dict[Position, int] | None:
         """Messages behind these places that a consumer would get; None if they could not be read.
 
-        Offsets do not tell where transactions are used: the marks that end them have offsets too,
-        and what was aborted stays in the log.
+        With transactions a difference of offsets is no count: the marks that end them have offsets
+        too, and what was aborted stays in the log.
         """
         reader = Consumer(
             self._properties

@@ -10,7 +10,7 @@ and commits that; the new owner goes on from there.
 
 **Ready** means assigned and positioned: the callback that receives the assignment resolves the
 places to start from before it hands them to librdkafka. A group with more members than topic
-partitions leaves some of them idle; those are ready when the group has told them so.
+partitions leaves some of them idle; those are ready when the group has answered them.
 
 **Receiving.** Each thread waits for up to 0.1 s for the first message and then takes what else is
 there: a half-full batch never waits for more, and nothing spins. The time is read right after each
@@ -145,7 +145,7 @@ class ConsumerTerms:
 
 @dataclass(frozen=True)
 class MemberTerms:
-    """What one of them is told besides."""
+    """What one of them is made from besides."""
 
     lane: Lane
     properties: Properties
@@ -263,7 +263,7 @@ class GroupMember(ThreadedClient):
             self._is_ending.wait(_GATHERING_SECONDS)
 
     def _accept_idleness(self, joined: float) -> None:
-        """With incremental protocols a member that gets nothing is told nothing."""
+        """With incremental protocols a member that gets no partition gets no callback."""
         if time.monotonic() - joined > _IDLE_MEMBER_SECONDS and self._client.memberid():
             self.is_ready.set()
 
@@ -388,7 +388,7 @@ class KafkaConsumers(ClientPool[GroupMember], Consumers):
                     )
 
     def detach(self) -> bool:
-        """The topic keeps everything, and positions tell what was received of it."""
+        """The topic keeps everything, and positions show what was received of it."""
         return True
 
     def receive(self, timeout_seconds: float) -> Received:

@@ -183,7 +183,7 @@ class MessageReader:
         destroy_messages(addresses, self._numbers[NEXT], count)
 
     def _add_place(self, address: int) -> dict[Position, int]:
-        """The table may grow, so what was touched so far is told first."""
+        """The table may grow, so what was touched so far is returned first."""
         message = _fields_of(np.array([address]))[0]
         touched = self.places.next_offsets(self._numbers[TOUCHED])
         self._number += 1

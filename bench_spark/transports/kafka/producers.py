@@ -77,7 +77,7 @@ _LOOK_UP_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class ProducerTerms:
-    """What producers are told besides their lanes, with transactions or without."""
+    """What producers are made from besides their lanes, with transactions or without."""
 
     properties: Properties
     address: str
@@ -137,7 +137,7 @@ class ProducerClient:
         )
 
     def produce(self, topic: int, address: int, count: int) -> int:
-        """How many were taken; the `error` of each tells about the others."""
+        """How many were taken; the `error` of each says why the others were not."""
         taken = self._library.produce_batch(topic, ANY_PARTITION, COPY_PAYLOAD, address, count)
         return int(taken)
 
@@ -181,7 +181,7 @@ class ProducerClient:
                 self._handle_other_event(event)
             library.event_destroy(event)
             if len(reports) >= most:
-                self._wakeup.wake()  # There may be more, of which librdkafka has told already.
+                self._wakeup.wake()  # There may be more, which librdkafka has signalled already.
                 break
         else:
             self._wakeup.wake()

@@ -304,8 +304,9 @@ def _check_transactions(scenario: Scenario) -> None:
     backlog = load.backlog_limit_bytes // scenario.largest_body_bytes
     if load.mode == "maximum" and scenario.has_both_ends and backlog < open_at_once:
         raise ConfigurationError(
-            f"{place} for each of {scenario.producers} producer(s) is more than the {backlog} "
-            "messages that load.backlog_limit_bytes lets be on their way: none would ever be full"
+            f"{place} with producers: {scenario.producers} makes {open_at_once} messages of open "
+            f"transactions, more than the {backlog} that load.backlog_limit_bytes allows: none "
+            "would ever be full"
         )
 
 

@@ -231,7 +231,7 @@ class Transactor(ThreadedClient):
             self._look_up()
 
     def _abort(self) -> OutcomeKind:
-        """Whether or not the cluster hears of it: what was never committed will not be seen."""
+        """Abort; if the cluster never learns of it, no reader sees the messages all the same."""
         while True:
             try:
                 self._producer.abort_transaction(_BLOCKING_SECONDS)

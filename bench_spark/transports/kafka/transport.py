@@ -223,7 +223,7 @@ class KafkaTransport:
         return self._scenario.kafka.group == "share"
 
     def backlog(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
-        """End of the log minus what the run's group has committed; a share group does not tell."""
+        """End of the log minus what the run's group has committed; unknown for a share group."""
         if self._is_shared:
             return tuple(None for _ in subscriptions)
         with self._cluster() as cluster:

@@ -3,7 +3,7 @@
 packets.py         control packets as bytes (pure)
 codec.py           compiled loops: messages and acknowledgements decoded, acknowledgements written
 topics.py          topics, filters, client identifiers; what MQTT can never do (pure)
-connection.py      the socket of a lane: login, keep-alive, goodbye, and what its end means
+connection.py      the socket of a lane: login, keep-alive, DISCONNECT, and why it ended
 producers.py       messages to publish, and what became of them
 consumers.py       messages received, and their acknowledgements
 control.py         a connection for single requests: what a broker is, what killed runs have left

@@ -109,7 +109,7 @@ class SubscriptionRefused(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What the broker said at the login that it allows; without version 5 it says nothing."""
+    """Limits that the broker names at the login, in version 5 only."""
 
     in_flight: int = 65535
     packet_bytes: int | None = None
@@ -161,7 +161,7 @@ class MqttConnection(SocketConnection):
         """Whether the broker has kept what an earlier connection asked for."""
         self.pings_answered = 0
         self.ends_session = False
-        """Whether the goodbye is for good."""
+        """Whether DISCONNECT is to end the session too."""
         self.on_open = lambda: None
         self.on_open_error = lambda failure: None
         self.on_packet: Callable[[int, bytes], None] = lambda first_byte, body: None
@@ -181,7 +181,7 @@ class MqttConnection(SocketConnection):
         self._loop.call_soon(self._read_on)
 
     def close(self) -> None:
-        """Say goodbye; the broker answers by hanging up."""
+        """Send DISCONNECT; the broker answers by closing the connection."""
         if not self._is_closing and self.failure is None:
             self._is_closing = True
             self.hold(False)
@@ -268,7 +268,7 @@ class MqttConnection(SocketConnection):
             self.on_open_error(failure)
 
     def _show_life(self, has_written: bool, has_read: bool) -> None:
-        # A broker says nothing by itself: whoever only publishes must ask to hear from it.
+        # A broker sends nothing of its own accord: a lane that only publishes asks for an answer.
         if not has_written or not has_read:
             self.send(packets.PINGREQ)
 
@@ -277,8 +277,8 @@ NOT_AUTHORIZED = 0x87
 LOGIN_REFUSALS = frozenset({0x85, 0x86, NOT_AUTHORIZED, 0x8A, 0x8C})
 """Reason codes by which brokers refuse a user, a password or a client."""
 PASSING_CODES = frozenset({0x00, 0x88, 0x89, 0x8B, 0x8D, 0x98, 0x9F, 0xA0})
-"""By which a broker turns away or ends connections that did nothing wrong: it is busy, shutting
-down, administered, or has heard nothing for too long."""
+"""By which a broker refuses or ends connections that did nothing wrong: it is busy, shutting down,
+administered, or has received nothing for too long."""
 
 
 @dataclass(frozen=True)

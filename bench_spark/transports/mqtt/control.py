@@ -36,7 +36,7 @@ from bench_spark.transports.sockets.rows import Arrivals
 
 VERSION_TOPIC = "$SYS/broker/version"
 VERSION_SECONDS = 0.3
-"""How long to wait for a broker to tell its version; many have none to tell."""
+"""How long to wait for a broker to publish its version; many publish none."""
 ECHO_SECONDS = 2.0
 CLIENT_LIBRARY = "bench-spark's own MQTT"
 
@@ -199,7 +199,7 @@ def _refuse_what_is_not_allowed(
 
 
 def _told_version(control: Control) -> tuple[str, str]:
-    """Product and version, as Mosquitto and others tell it in a topic."""
+    """Product and version, as Mosquitto and others publish them in a topic."""
     if control.subscribe(VERSION_TOPIC) < packets.FAILED and control.wait_for_message(
         VERSION_SECONDS
     ):
@@ -211,7 +211,7 @@ def _told_version(control: Control) -> tuple[str, str]:
 
 def _try_size(access: Access, login: Login, scenario: Scenario, topic: str) -> None:
     """Publish a message as large as those of the load, which nobody gets: a broker for which it is
-    too large hangs up, and version 3.1.1 has no words for the reason."""
+    too large closes the connection, and version 3.1.1 has no packet that names the reason."""
     size = scenario.largest_body_bytes
     headers = message_headers(scenario.mqtt)
     publish = PublishPackets(login.version, topic, qos=0, retain=False, headers=headers)
@@ -266,7 +266,7 @@ def _try_group(access: Access, login: Login, topic: str) -> None:
 class MqttSweeper:
     """Finds retained messages and sessions that killed runs have left behind.
 
-    A broker tells its retained messages to whoever subscribes. It tells nobody of sessions, and
+    A broker sends its retained messages to any subscriber. It lists sessions to no client, and
     asking for one by its client's name would take it over from whoever has it: so only sessions of
     runs that somebody has named are looked for.
     """

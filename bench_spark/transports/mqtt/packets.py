@@ -192,7 +192,7 @@ def publish_start(
 
 
 def user_properties(headers: Mapping[str, bytes]) -> bytes:
-    """Headers, in the words of version 5. They are text, and a broker hangs up on anything else."""
+    """Encode headers as version 5 has them: text, as brokers close the connection on others."""
     for name, value in headers.items():
         if not (value.isascii() or _is_text(value)):
             raise ConfigurationError(
@@ -236,7 +236,7 @@ def unsubscribe(version: str, identifier: int, filters: Sequence[str]) -> bytes:
 
 
 def disconnect(version: str, ends_session: bool = False) -> bytes:
-    """The goodbye; in version 5 it may end a session that would else be kept."""
+    """Encode DISCONNECT; in version 5 it may end a session that the broker would else keep."""
     if version == "5" and ends_session:
         return packet(DISCONNECT, struct.pack(">BBBI", 0, 5, SESSION_EXPIRY, 0))
     return packet(DISCONNECT)

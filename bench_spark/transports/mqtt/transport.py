@@ -49,7 +49,7 @@ class MqttTransport:
         return tuple(replace(one, declared=is_own) for one in self.find(destinations))
 
     def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
-        """Every topic is there, as far as anybody can tell."""
+        """Topics need no declaration, and MQTT cannot list them: all count as there."""
         return tuple(replace(one, name=self._layout.topic(one.index)) for one in destinations)
 
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> MqttProducers:
@@ -112,7 +112,7 @@ class MqttTransport:
         )
 
     def _forgetting(self, lanes: Sequence[Lane]) -> MqttProtocol | None:
-        # In version 5 a goodbye says so itself.
+        # In version 5 DISCONNECT itself ends the session.
         if self._mqtt.clean_session or self._mqtt.version == "5":
             return None
         return MqttProtocol(self._access, [self._login("consumer", lane.member) for lane in lanes])

@@ -32,8 +32,8 @@ from bench_spark.transports.sockets.loop import BROKEN, Loop, Timer
 from bench_spark.transports.sockets.rows import ReadBuffer
 
 CLOSE_SECONDS = 3.0
-"""How long to wait for the next of many goodbyes to be answered. What was published and not read
-yet would be lost with a connection that is cut off, so this is not too short."""
+"""How long to wait, while many connections are closed, for the next of them to be answered. What
+was published and not read yet would be lost with a connection that is cut off: not too short."""
 MOST_CLOSE_SECONDS = 60.0
 
 
@@ -43,7 +43,7 @@ class Connection(Protocol):
     failure: Exception | None
     """Why it ended, or could not open; None while it lives."""
     closed_by_broker: tuple[int, str] | None
-    """The broker's own code and text, if it said goodbye."""
+    """The broker's code and text, if it closed the connection in order."""
     read_ns: int
     """When the bytes being decoded now were read."""
     on_end: Callable[[Exception], None]
@@ -63,7 +63,7 @@ class Connection(Protocol):
         """Leave what arrives in the socket, or read on."""
 
     def close(self) -> None:
-        """Say goodbye; `failure` is set once the broker has answered."""
+        """Begin to close in order; `failure` is set once the broker has answered."""
 
     def abort(self, reason: str) -> None:
         """End at once, without a word to the broker."""
@@ -129,8 +129,8 @@ class Connector(Protocol[ConnectionT, OpenedT_co]):
 
 
 def close_gracefully(loop: Loop, connections: Sequence[Connection]) -> bool:
-    """Say goodbye on all of them side by side; a broker that does not answer is hung up on. Whether
-    all have answered: what was sent to others may never have been read."""
+    """Close all of them in order, side by side; one that gets no answer is cut off. Whether all
+    were answered: what was sent on the others may never have been read."""
     for connection in connections:
         if connection.is_open:
             connection.close()
@@ -140,7 +140,7 @@ def close_gracefully(loop: Loop, connections: Sequence[Connection]) -> bool:
 
     have_all_answered = loop.run_down(count_open, CLOSE_SECONDS, MOST_CLOSE_SECONDS)
     for connection in connections:
-        connection.abort("the broker did not answer the goodbye")
+        connection.abort("the broker did not answer the close")
     return have_all_answered
 
 
@@ -333,11 +333,11 @@ class SocketConnection:
         raise NotImplementedError
 
     def _lost(self, why: str) -> Exception:
-        """The failure of a connection that ended without a word."""
+        """The failure of a connection that ended without a reason given."""
         raise NotImplementedError
 
     def _show_life(self, has_written: bool, has_read: bool) -> None:
-        """Say something, if that is due: whether anything was said or heard since the last time."""
+        """Send a sign of life, if that is due, by what has happened since the last call."""
         raise NotImplementedError
 
     # -- for the loop and the plane ----------------------------------------------------------------
@@ -462,7 +462,7 @@ class SocketConnection:
     def _writing_failed(self, error: OSError) -> None:
         self._unsent.clear()
         if not self._is_reading:
-            # The broker may have told its reason before it stopped listening: read that first.
+            # The broker may have sent its reason before it closed its end: read that first.
             self.read()
         self._end(self._lost(error.strerror or str(error)))
 
@@ -612,7 +612,7 @@ class PlainConnection(SocketConnection):
         self.on_open_error = lambda failure: None
         self._has_told = False
         loop.add(self)
-        # Not before whoever made this has said whom to tell.
+        # Not before the maker of this connection has set its callbacks.
         loop.call_soon(self._tell_that_it_is_open)
 
     def _tell_that_it_is_open(self) -> None:

@@ -34,7 +34,7 @@ class SocketAccess:
     pace: OpeningPace
     """How fast connections may be opened."""
     on_opened: Callable[[int], None]
-    """Whom to tell of lanes that are open."""
+    """Called with how many more lanes are open."""
 
     @property
     def address(self) -> str:

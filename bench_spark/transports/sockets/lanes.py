@@ -98,7 +98,7 @@ class Lanes(Generic[LaneT, ConnectionT, OpenedT]):
         raise NotImplementedError
 
     def _begin(self, lane: LaneT) -> None:
-        """Ask the broker for what the lane needs; each answer is to be told to `_answered`."""
+        """Ask the broker for what the lane needs; each answer must be passed to `_answered`."""
         raise NotImplementedError
 
     def _before_close(self) -> None:

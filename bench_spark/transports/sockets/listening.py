@@ -5,8 +5,8 @@ scenario gives them an address of their own: then the file's is that of the syst
 theirs is where it sends what it has made of the messages. `%d` in a path stands for the
 destination's number.
 
-Consumers that listen have no lanes of their own: whoever connects is given to one of the consumers
-in turn. That a peer hangs up is its own business, and no loss: it may come again.
+Consumers that listen have no lanes of their own: each incoming connection is given to one of the
+consumers in turn. A peer that closes its connection is no loss: it may connect again.
 """
 
 from __future__ import annotations

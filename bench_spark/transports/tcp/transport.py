@@ -188,7 +188,7 @@ class TcpConsumers(ReceivingLanes[TcpLane, ReceivingConnection, ReceivingConnect
         self._wake_if_more()
 
     def detach(self) -> bool:
-        """Nobody can be told to stop, so nobody knows what is still on its way."""
+        """The protocol has no command to stop the peer, so what is still on its way is unknown."""
         return False
 
     def acknowledge(self, received: Received) -> int:

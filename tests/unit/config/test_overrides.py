@@ -71,8 +71,7 @@ def test_the_last_override_wins_and_the_others_stay() -> None:
         (
             "amqp.plane=pika",
             "--set amqp.plane=pika: amqp.plane: there is one data plane now, so there is nothing "
-            "to choose; pika opens connections and asks the broker, and messages never pass "
-            "through it. Leave the key out",
+            "to choose: AMQP is spoken on bench-spark's own sockets. Leave the key out",
         ),
         (
             "rate_per_second=5",

@@ -42,9 +42,8 @@ def errors_in(tmp_path: Path, text: str | bytes) -> list[str]:
         (
             "amqp: {plane: fast}",
             [
-                "amqp.plane: there is one data plane now, so there is nothing to choose; pika "
-                "opens connections and asks the broker, and messages never pass through it. Leave "
-                "the key out"
+                "amqp.plane: there is one data plane now, so there is nothing to choose: AMQP is "
+                "spoken on bench-spark's own sockets. Leave the key out"
             ],
         ),
         ("breakdown: destination", ["breakdown: is called metrics_by now"]),

@@ -33,7 +33,7 @@ def token_file(tmp_path: Path) -> str:
         (["--pid", "1", "--listen", "h:1", "--to", "h:1"], 2, "--listen, --to: give exactly one"),
         (["--pid", "1", "--listen", "h"], 2, "--listen: 'h' is not allowed; allowed: HOST:PORT"),
         (["--process", "(", "--to", "h:1"], 2, "--process: is not allowed; allowed: a regular"),
-        (["--pid", "1", "--listen", "127.0.0.1:1"], 2, "--token-file: missing; samples are told"),
+        (["--pid", "1", "--listen", "127.0.0.1:1"], 2, "--token-file: missing; samples are served"),
         (["--pid", "1", "--to", "h:1", "--token-file", "SHORT"], 2, "at least 16 characters"),
         (["--pid", "1", "--to", "h:1", "--token-file", "NONE"], 2, "cannot read a token from"),
         (["--pid", "4194304", "--to", "h:1", "--token-file", "GOOD"], 3, "no process 4194304"),

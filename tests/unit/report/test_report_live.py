@@ -276,7 +276,7 @@ def test_runs_that_are_parts_of_something_are_quiet(monkeypatch: pytest.MonkeyPa
     log, terminal = io.StringIO(), Terminal()
     for stream in (log, terminal):
         display = display_for_trials(stream)
-        display.step("starting 1 agent(s)")
+        display.step("starting 1 agent")
         watched(display, HandClock())
         display.update(None, is_draining=False)
     assert log.getvalue() == ""

@@ -159,7 +159,7 @@ def test_a_full_socket_keeps_the_rest_and_finishes_it_in_order(rig: Rig) -> None
     assert rig.wire.flush()
 
 
-def test_goodbye_closes_the_channel_then_the_connection(rig: Rig) -> None:
+def test_close_ends_the_channel_then_the_connection(rig: Rig) -> None:
     rig.wire.close()
     assert not rig.wire.is_open
     assert isinstance(rig.next_frame().method, spec.Channel.Close)

@@ -208,7 +208,7 @@ def test_properties_that_librdkafka_would_refuse_or_ignore_are_refused_by_name(
         ({"load": {"mode": "window", "in_flight": 10}}, None),
         (
             {"load": {"mode": "maximum", "backlog_limit_bytes": 19_999}, "producers": 2},
-            r"10 for each of 2 producer\(s\) is more than the 19 messages",
+            "10 with producers: 2 makes 20 messages of open transactions, more than the 19 that",
         ),
         ({"load": {"mode": "maximum", "backlog_limit_bytes": 20_000}, "producers": 2}, None),
         (

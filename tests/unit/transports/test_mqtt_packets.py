@@ -150,7 +150,7 @@ def test_properties_of_any_bytes_are_read_or_refused(data: bytes) -> None:
     assert end <= len(data)
 
 
-def test_a_goodbye_tells_its_reason() -> None:
+def test_a_disconnect_packet_has_its_reason() -> None:
     assert packets.read_disconnect(b"") == (0, "")
     assert packets.read_disconnect(b"\x95") == (0x95, "")
     words = b"\x1f" + struct.pack(">H", 3) + b"bye"
