@@ -93,8 +93,8 @@ def test_a_queue_that_drops_messages_on_purpose_is_reported_as_loss(
     plan = plan_of(
         "dropping",
         amqp=Amqp(queue=queue, ack="manual", ack_every=1, prefetch=1),
-        load=LoadModel(mode="maximum"),
-        phases=Phases(warmup_seconds=0, measure_seconds=2, drain_seconds=2),
+        load=LoadModel(mode="maximum", messages=5_000),
+        phases=Phases(warmup_seconds=0, drain_seconds=2),
     )
     load = run_load(plan, rabbitmq_broker)
     accounts = load.accounts()
