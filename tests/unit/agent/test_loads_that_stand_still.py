@@ -10,6 +10,7 @@ from agents import Load, run_load
 from patience import PATIENCE_SECONDS, eventually
 from unit.loopbacks import LOOPBACK, Watch, assert_all_arrived, pairs, plan
 
+from bench_spark.agent.loop import LoadLoop
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.driver import control as control_module
 from bench_spark.driver.accounts import AgentHealth, agent_entry, measured_span, silences_of
@@ -85,6 +86,23 @@ def test_an_agent_that_stands_still_says_for_how_long(watch: Watch) -> None:
     load = run_load(made, LOOPBACK, stop_when_it_goes_on)
     assert_all_arrived(load)
     assert 1.4 <= stalled_seconds(load)[0] <= time.monotonic() - began
+
+
+def test_an_agent_that_stands_still_until_all_is_over_sends_nothing_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wait_for_start = LoadLoop._wait_for_start
+
+    def oversleep(self: LoadLoop) -> None:
+        wait_for_start(self)
+        time.sleep(1.5)
+
+    monkeypatch.setattr(LoadLoop, "_wait_for_start", oversleep)
+    phases = {"warmup_seconds": 0, "measure_seconds": 1.2, "drain_seconds": 5}
+    load = run_load(plan(load={"mode": "maximum"}, phases=phases), LOOPBACK)
+    accounts = load.accounts()
+    assert (accounts.sent, accounts.closes) == (0, True)
+    assert stalled_seconds(load) == [pytest.approx(1.2)]
 
 
 def test_an_agent_that_runs_on_has_stood_still_for_no_time_that_counts(watch: Watch) -> None:
