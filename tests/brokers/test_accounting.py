@@ -23,7 +23,7 @@ from bench_spark.plan import Plan, make_plan
 
 
 def plan_of(run_id: str, **keys: Any) -> Plan:
-    phases = Phases(warmup_seconds=0.5, measure_seconds=2, drain_seconds=3)
+    phases = Phases(warmup_seconds=0.5, measure_seconds=2, drain_seconds=30)
     keys = {"phases": phases, "load": LoadModel(rate_per_second=500)} | keys
     return make_plan(Scenario(name="accounting", **keys), run_id)
 
