@@ -23,7 +23,7 @@ from bench_spark.plan import Plan, make_plan
 
 
 def plan_of(run_id: str, **keys: Any) -> Plan:
-    phases = Phases(warmup_seconds=0.5, measure_seconds=2, drain_seconds=3)
+    phases = Phases(warmup_seconds=0.5, measure_seconds=2, drain_seconds=30)
     keys = {"phases": phases, "load": LoadModel(rate_per_second=500)} | keys
     return make_plan(Scenario(name="accounting", **keys), run_id)
 
@@ -93,8 +93,8 @@ def test_a_queue_that_drops_messages_on_purpose_is_reported_as_loss(
     plan = plan_of(
         "dropping",
         amqp=Amqp(queue=queue, ack="manual", ack_every=1, prefetch=1),
-        load=LoadModel(mode="maximum"),
-        phases=Phases(warmup_seconds=0, measure_seconds=2, drain_seconds=2),
+        load=LoadModel(mode="maximum", messages=5_000),
+        phases=Phases(warmup_seconds=0, drain_seconds=2),
     )
     load = run_load(plan, rabbitmq_broker)
     accounts = load.accounts()

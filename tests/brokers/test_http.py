@@ -322,7 +322,7 @@ def test_a_load_over_connections_of_our_own_is_accounted_for(kind: str) -> None:
             "producers": 3,
             "consumers": 2,
             "load": {"rate_per_second": 300},
-            "phases": {"warmup_seconds": 0.2, "measure_seconds": 1, "drain_seconds": 5},
+            "phases": {"warmup_seconds": 0.2, "measure_seconds": 1, "drain_seconds": 30},
         }
     )
     plan = make_plan(scenario, f"own-{kind}-{time.time_ns()}")

@@ -237,8 +237,8 @@ def test_a_whole_run_in_transactions_closes_its_accounts(
             "producers": 4,
             "consumers": 2,
             "destinations": 2,
-            "load": load,
-            "phases": {"warmup_seconds": 0.5, "measure_seconds": 1, "drain_seconds": 10},
+            "load": load | {"messages": 2_000},
+            "phases": {"warmup_seconds": 0.5, "drain_seconds": 30},
             "kafka": of_messages(70),
         }
     )
@@ -246,7 +246,7 @@ def test_a_whole_run_in_transactions_closes_its_accounts(
     assert not found.control.failures
     accounts = found.accounts()
     assert accounts.closes
-    assert accounts.sent == accounts.received_once > 0
+    assert accounts.sent == accounts.received_once == 2_000
     assert accounts.lost == accounts.indeterminate == 0
     assert found.total("producer", "confirmed") == accounts.sent
     assert found.histogram("confirm_latency").count == accounts.sent

@@ -282,14 +282,20 @@ def test_a_length_limit_bounds_a_maximum_without_consumers(rabbitmq_broker: Brok
     queue = {"name": name, "arguments": {"x-max-length": 100}}
     amqp = {"queue": queue, "confirms": 100}
     with user_of(rabbitmq_broker) as user:
-        load = publish(
+
+        def stop_when_full(load: Load) -> None:
+            assert eventually(lambda: load.control.agents[0].progress.get("sent", 0) > 200)
+            load.stop()
+
+        plan = plan_of(
             unique("fill"),
-            rabbitmq_broker,
-            name,
+            consumers=0,
             load={"mode": "maximum"},
             amqp=amqp,
             keep_destinations=True,
+            phases={"warmup_seconds": 0, "measure_seconds": 300, "drain_seconds": 20},
         )
+        load = run_load(plan, rabbitmq_broker, stop_when_full)
         assert not load.control.failures
         assert load.total("producer", "confirmed") == load.total("producer", "sent") > 100
         assert eventually(lambda: user.depth(name) == 100)

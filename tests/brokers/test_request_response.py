@@ -20,7 +20,7 @@ def test_senders_of_one_agent_or_two_keep_the_rate_together(
             "placement": "paired" if agents == 1 else "split",
             "producers": 10,
             "load": {"mode": "request", "rate_per_second": 200},
-            "phases": {"warmup_seconds": 0, "measure_seconds": 1, "drain_seconds": 3},
+            "phases": {"warmup_seconds": 0, "measure_seconds": 1, "drain_seconds": 30},
         }
     )
     load = run_load(make_plan(scenario, f"answers-{agents}"), rabbitmq_broker)

@@ -8,8 +8,6 @@ import pytest
 from unit.loopbacks import Watch
 
 from bench_spark.agent import endpoints as ends_module
-from bench_spark.agent import loop as loop_module
-from bench_spark.core.clock import NANOSECONDS
 from bench_spark.transports.loopback import transport as loopback
 
 
@@ -19,7 +17,5 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     watching = Watch()
     before = set(loopback._BROKERS)
     monkeypatch.setattr(ends_module, "make_transport", watching.make)
-    # On a busy machine even the last message of the schedule is to go out.
-    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 30 * NANOSECONDS)
     yield watching
     assert set(loopback._BROKERS) <= before

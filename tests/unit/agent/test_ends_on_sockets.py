@@ -87,7 +87,7 @@ def run(system: System, egress: Broker, run_id: str, agents: int = 1, **load: An
             "producers": 4,
             "message": {"bytes": 64},
             "load": {"rate_per_second": 200} | load,
-            "phases": {"warmup_seconds": 0, "measure_seconds": 0.8, "drain_seconds": 1},
+            "phases": {"warmup_seconds": 0, "measure_seconds": 0.8, "drain_seconds": 3},
             "ingress": [{"broker": "in"}],
             "egress": [{"broker": "out"}],
         }

@@ -181,16 +181,17 @@ def test_a_failure_in_one_agent_stops_the_other_with_its_result(watch: Watch) ->
 
 
 def test_blocked_time_is_booked_also_while_it_lasts(watch: Watch) -> None:
-    blocked_at: list[int] = []
-
     def block(load: Load) -> None:
         assert load.control.start_at_ns is not None
-        blocked_at.append(load.control.start_at_ns + 100_000_000)
+        blocked_ns = load.control.start_at_ns + 100_000_000
         assert eventually(lambda: watch.received.total() > 50)
-        watch.signals = [Signal(SignalKind.BLOCKED, blocked_at[0], 0)]
+        watch.signals = [Signal(SignalKind.BLOCKED, blocked_ns, 0)]
+        assert eventually(lambda: watch.signals == [])
+        assert eventually(lambda: time.time_ns() > blocked_ns + 500_000_000)
+        load.stop()
 
     load = run_load(
-        plan(load={"rate_per_second": 500}, phases={"warmup_seconds": 0, "measure_seconds": 0.6}),
+        plan(load={"rate_per_second": 500}, phases={"warmup_seconds": 0, "measure_seconds": 300}),
         LOOPBACK,
         block,
     )

@@ -88,11 +88,11 @@ def test_the_first_windows_are_not_sampled(watch: Watch) -> None:
 
 
 def test_a_run_that_gets_too_few_samples_ends_at_its_time(watch: Watch) -> None:
-    short = {"warmup_seconds": 0, "measure_seconds": 1, "drain_seconds": 5}
+    short = {"warmup_seconds": 0, "measure_seconds": 3, "drain_seconds": 5}
     load = run_load(
         plan(load={"mode": "window"}, sampling={"samples": 10_000}, phases=short), LOOPBACK
     )
     assert_all_arrived(load)
     found = samples_of(load.plan, load.control)
     assert found is not None
-    assert 0 < len(found[0].samples) <= 100
+    assert 0 < len(found[0].samples) <= 300

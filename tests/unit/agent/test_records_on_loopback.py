@@ -13,11 +13,9 @@ from agents import Load, run_load
 from unit.loopbacks import Watch
 
 from bench_spark.agent import endpoints as ends_module
-from bench_spark.agent import loop as loop_module
 from bench_spark.agent.timeline import CONSUMER, PRODUCER
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
-from bench_spark.core.clock import NANOSECONDS
 from bench_spark.data.checking import with_records
 from bench_spark.errors import ConfigurationError
 from bench_spark.plan import Plan, make_plan
@@ -48,7 +46,6 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Caught:
     caught = Caught()
     watch = Watch(alter=caught)
     monkeypatch.setattr(ends_module, "make_transport", watch.make)
-    monkeypatch.setattr(loop_module, "LATE_GRACE_NS", 30 * NANOSECONDS)
     return caught
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ LOOPBACK = Broker(name="loopback", kind="loopback")
 
 def scenario(**keys: Any) -> Scenario:
     load = {"mode": "request", "rate_per_second": 300} | keys.pop("load", {})
-    phases = {"warmup_seconds": 0.2, "measure_seconds": 0.8, "drain_seconds": 2}
+    phases = {"warmup_seconds": 0.2, "measure_seconds": 0.8, "drain_seconds": 20}
     made = {"producers": 4, "consumers": 1, "message": {"bytes": 64}, "phases": phases}
     return Scenario.model_validate(made | {"load": load} | keys)
 
@@ -42,15 +43,20 @@ def test_senders_that_wait_keep_the_rate_together() -> None:
     assert round_trip.sum_us >= latency.sum_us
 
 
+@pytest.mark.usefixtures("punctual_agents")
 def test_what_is_due_while_all_wait_is_late_and_at_last_unsent() -> None:
     """A consumer takes 100 messages a second, and 300 are asked for."""
-    load = run("late", producers=2, consumer={"rate_per_second": 100})
+    phases = {"warmup_seconds": 0.2, "measure_seconds": 3, "drain_seconds": 20}
+    began = time.monotonic()
+    load = run("late", producers=2, consumer={"rate_per_second": 100}, phases=phases)
+    lasted_us = (time.monotonic() - began) * 1_000_000
     accounts = load.accounts()
-    assert load.total("producer", "due") == 240
-    assert accounts.sent < 240
+    assert load.total("producer", "due") == 900
+    assert accounts.sent < 900
     assert accounts.sent == accounts.received_once
     assert load.histogram("send_lag").max_us > 100_000
-    assert load.histogram("latency").max_us < 500_000, "nobody sends more than one at a time"
+    # Two senders are busy for the sum of all latencies, if each has one message under way.
+    assert load.histogram("latency").sum_us <= 2 * lasted_us
 
 
 def test_messages_that_never_come_are_given_up_and_counted(
@@ -63,7 +69,11 @@ def test_messages_that_never_come_are_given_up_and_counted(
 
     watch = Watch(alter=without_first_producer)
     monkeypatch.setattr(ends_module, "make_transport", watch.make)
-    load = run("given-up", load={"request_timeout_seconds": 0.2, "rate_per_second": 100})
+    load = run(
+        "given-up",
+        load={"request_timeout_seconds": 0.2, "rate_per_second": 100},
+        phases={"warmup_seconds": 0.2, "measure_seconds": 0.8, "drain_seconds": 2},
+    )
     sent = load.total("producer", "sent")
     missing = sent - load.accounts().received_once
     assert missing > 0
