@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from unit.flows import round_robin
 
-from bench_spark.agent.pacing import BATCH_NS, Schedule
+from bench_spark.agent.pacing import BATCH_NS, Paced, Schedule
 from bench_spark.core.clock import NANOSECONDS
+from bench_spark.core.envelope import empty_envelopes
 
 rates = st.floats(0.01, 5_000_000) | st.integers(1, 1_000_000).map(float)
 changes = st.lists(
@@ -132,6 +134,28 @@ def test_a_batch_ends_where_the_rate_changes() -> None:
     assert fast_then_slow.batch_from(0) == 75
     assert fast_then_slow.batch_from(99_990) == 10
     assert fast_then_slow.batch_from(100_000) == 1
+
+
+@pytest.mark.parametrize("batch_messages", [1, 7, 101, 102, 103, 1097])
+@pytest.mark.parametrize("is_down", [False, True])
+def test_messages_are_stamped_with_when_their_numbers_are_due(
+    batch_messages: int, is_down: bool
+) -> None:
+    # Messages 101 and 1096 are the first at another rate: batches end before, at and behind them.
+    schedule = Schedule(100.0, changes=((1_005_000_000, 1_000.0), (2_000_000_000, 50.0)))
+    lanes, start_ns, sent_ns, count = 3, 5 * NANOSECONDS, 6 * NANOSECONDS, 1200
+    pacer, flow = Paced(schedule, start_ns, count), round_robin(lanes, owes=True)
+    if is_down:
+        flow.suspend(1)
+    for _ in range(0, count, batch_messages):
+        heads, lane = empty_envelopes(batch_messages), np.zeros(batch_messages, np.uint32)
+        assert flow.next_batch(heads, lane, batch_messages) == batch_messages
+        pacer.stamp(heads, lane, sent_ns, flow)
+        flow.accepted(lane, heads)
+        numbers = heads["sequence"].astype(np.int64) * lanes + lane
+        due_ns = [start_ns + schedule.intended_ns(number) for number in numbers.tolist()]
+        assert heads["intended_ns"].tolist() == due_ns
+        assert set(heads["sent_ns"].tolist()) == {sent_ns}
 
 
 @pytest.mark.parametrize(

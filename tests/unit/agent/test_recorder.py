@@ -137,6 +137,17 @@ def test_outcomes_are_counted_by_kind_and_confirms_are_timed() -> None:
     assert one.failed_sets.missing(2, 0, 5) == [(0, 2), (4, 5)]
 
 
+def test_what_was_refused_or_returned_is_not_under_way() -> None:
+    one = recorder()
+    head = heads([0.5, 1.1, 1.2, 1.3])
+    sent(one, head)
+    sent(one, heads([1.1], producer=2), lane=2)
+    kinds = [OutcomeKind.CONFIRMED, OutcomeKind.REFUSED, OutcomeKind.RETURNED]
+    settle(one, head[:3], kinds, moment=1.5)
+    assert one.under_way.tolist() == [2, 0, 1, 0]
+    assert one.confirmed_by_lane.tolist() == [1, 0, 0, 0]
+
+
 def test_no_outcomes_make_no_row() -> None:
     one = recorder()
     settle(one, heads(intended=[]), [], moment=1.5)

@@ -98,6 +98,16 @@ def test_a_lane_that_is_down_gets_nothing_until_it_is_back() -> None:
     assert sorted(send(requests, 3)) == [(0, 1), (1, 0)]
 
 
+def test_a_sender_that_waits_when_its_lane_comes_back_goes_on_waiting() -> None:
+    requests = RequestFlow((0, 1))
+    send(requests, 1)
+    requests.suspend(0)
+    requests.resume(0)
+    assert send(requests, 2) == [(1, 0)]
+    requests.arrived([0], [0])
+    assert send(requests, 2) == [(0, 1)]
+
+
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=40))
 def test_a_sender_has_one_message_on_its_way_and_skips_no_number(
     turns: list[tuple[int, int]],

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench_spark.agent.protocol import EventRow
 from bench_spark.config.topologies import wiring_for
 from bench_spark.core.sequences import SequenceSets
-from bench_spark.driver.accounts import Accounts, Ledger, Sent, completed
+from bench_spark.driver.accounts import Accounts, AgentHealth, Ledger, Sent, completed
 
 Message = tuple[int, int]
 """Producer and sequence."""
@@ -320,3 +322,43 @@ def test_what_killed_agents_have_not_reported_is_taken_from_their_events(
     assert (found.received_once, found.indeterminate) == expected
     assert found.closes
     assert found.lost == known.lost
+
+
+def health_row(cpu_seconds: float | None, **changes: Any) -> EventRow:
+    """A second of an agent."""
+    second: dict[str, Any] = {
+        "row_number": 0,
+        "role": "consumer",
+        "phase": "measure",
+        "tick": 0,
+        "tick_start_ns": 0,
+        "tick_seconds": 1.0,
+        "counters": {},
+        "cpu_seconds": cpu_seconds,
+    }
+    return EventRow(**second | changes)
+
+
+def test_the_health_of_agents_by_hand() -> None:
+    health = AgentHealth()
+    assert health.busiest_share is None
+    assert health.busiest_host_share is None
+    assert health.clock_bound_ns == 0
+    health.add(
+        0,
+        [
+            health_row(0.5, clock_offset_ns=300, clock_bound_ns=900, host_busy_share=0.2),
+            health_row(0.7, clock_offset_ns=1_500, clock_bound_ns=1_000, host_busy_share=0.6),
+            health_row(0.4, tick_seconds=0.4, clock_bound_ns=950),
+            health_row(None, clock_offset_ns=9_999, clock_bound_ns=1),
+        ],
+    )
+    health.add(3, [health_row(0.9, phase="warmup", clock_offset_ns=-2_000, clock_bound_ns=700)])
+    # The tightest bound, and what no bound explains, in either direction.
+    assert (health.clock_error_ns(0), health.clock_error_ns(3)) == (900 + 500, 700 + 1_300)
+    assert health.clock_bound_ns == 2_000
+    assert health.clock_error_ns(1) == 0
+    # Of measured seconds that are not cut short; CPU time counts whenever it was used.
+    assert health.busiest_share == 0.7
+    assert health.busiest_host_share == pytest.approx(0.4)
+    assert health.cpu_seconds == pytest.approx({0: 1.6, 3: 0.9})

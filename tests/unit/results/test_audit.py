@@ -324,6 +324,32 @@ OUTAGES = tuple(
         ({"ends": "producers", "unconfirmed": 11}, "indeterminate", "fail", "11 of 10000 .* 0.10%"),
         ({"ends": "producers", "unconfirmed": None}, "accounts", "warn", "confirms nothing"),
         ({"ends": "consumers", "received": 9_999}, "accounts", "warn", "only 9999 of the 10000"),
+        (
+            {"throughput": Throughput(1000.0, 1019.0, 10.0, 0, 0)},
+            "rates",
+            "pass",
+            "received 1019 of 1000 msg/s sent$",
+        ),
+        (
+            {"throughput": Throughput(1000.0, 979.0, 10.0, 0, 7)},
+            "rates",
+            "warn",
+            "2.1% less: the broker was behind; 7 messages arrived after",
+        ),
+        # More than a tenth more, and more than was under way at the ends of the phase.
+        (
+            {"throughput": Throughput(1000.0, 1101.0, 10.0, 0, 0)},
+            "rates",
+            "fail",
+            "10.1% more: messages came more than once",
+        ),
+        (
+            {"throughput": Throughput(1000.0, 1090.0, 10.0, 900, 0)},
+            "rates",
+            "warn",
+            "9.0% more: 900 messages of the warm-up arrived",
+        ),
+        ({"throughput": Throughput(1000.0, 1101.0, 2.0, 200, 0)}, "rates", "warn", "10.1% more"),
         ({"negative": 3}, "clocks", "fail", "3 latencies were negative on one clock"),
         ({"negative": 3, "clock_bound_ns": 50_000}, "clocks", "warn", "error of 50 us"),
         ({"negative": 3, "ends": "consumers"}, "clocks", "warn", "3 latencies were negative"),

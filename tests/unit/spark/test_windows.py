@@ -199,6 +199,17 @@ def part(number: int, tick: int, phase: str, values_us: list[int]) -> TickRows:
     return row
 
 
+def test_the_last_interval_is_kept_as_long_as_messages_of_it_arrive() -> None:
+    slots = TickSlots(run_windows())
+    drained_until = windows_module.KEPT_TICKS + 20
+    for number, tick in enumerate((12, drained_until, drained_until + 1)):
+        assert slots.add([part(number, tick, "measure", [100])]) == set()
+        slots.forget_old()
+    last = slots.windows.interval(drained_until)
+    assert last is not None
+    assert slots.sum_of(last).histograms["latency"].count == 3
+
+
 Event = tuple[int, int, str, list[int]]
 LAST_MEASURED = 32
 """After 3 s of warm-up and 30 s measured; later ticks are of the drain."""

@@ -88,6 +88,7 @@ def test_files_become_a_part_of_the_table_in_place(store: Store, writer: Parquet
     committer = Committer(store, "run", live=False)
     committer.add_files(2, 0, files[:1])
     committer.add_files(2, 0, files)  # the first came over the link already
+    assert committer.unwritten_files == len(files)
     committer.close()
     found = store.read("messages", run_id="run")
     assert found.schema.names == MESSAGES.names

@@ -270,6 +270,22 @@ def test_a_row_is_written_over_in_all_of_its_fields() -> None:
         assert row == (0, False, False)
 
 
+@pytest.mark.parametrize("most", [1, 5, 8, 12, 31])
+def test_an_envelope_is_put_together_from_frames_of_any_size(most: int) -> None:
+    body = bytes(range(50))
+    frames = [
+        method_frame(CHANNEL, Basic.Deliver("bench-0-0", 1, False, "", "k")),
+        header_frame(CHANNEL, len(body), pika.spec.BasicProperties()),
+        *(body_frame(CHANNEL, body[at : at + most]) for at in range(0, len(body), most)),
+    ]
+    reader = Reader(frozenset())
+    for number, frame in enumerate(frames):
+        reader.read(frame, at_ns=number)
+    received = reader.arrivals.take()
+    assert received.size.tolist() == [len(body)]
+    assert envelope_bytes(received.head).tobytes() == body[:ENVELOPE_BYTES]
+
+
 def test_a_tag_says_of_which_generation_it_is() -> None:
     arrivals = Arrivals(frozenset())
     mark = generation_mark(3)
