@@ -80,7 +80,7 @@ def test_a_workload_and_a_driver_become_files_that_load(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["import", "perftest", "nowhere.txt"], "nowhere.txt: cannot be read"),
+        (["import", "perftest", "nowhere.txt"], "nowhere.txt: there is no such file"),
         (["import", "perftest", "flags.txt", "--name", "a b"], "--name: 'a b' is not a plain name"),
         (["import", "omb", "flags.txt", "flags.txt"], "flags.txt"),
     ],

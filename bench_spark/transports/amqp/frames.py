@@ -302,7 +302,10 @@ class Receiver(Protocol):
 
 
 class NoMessages:
-    """The receiver of a connection on which no message can come: everything is read here."""
+    """The receiver of a connection that consumes nothing.
+
+    The only message that may come is one of its own that is returned; it is dropped.
+    """
 
     is_within_message = False
     missing_bytes = None
@@ -314,10 +317,12 @@ class NoMessages:
         """Nothing has begun."""
 
     def begin_content(self, method_id: int, method: bytes) -> Content:
-        raise BadFrame("a message to somebody who has not asked for any")
+        if method_id != RETURN:
+            raise BadFrame("a message to somebody who has not asked for any")
+        return Content(method_id)
 
     def on_content(self, content: Content, at_ns: int) -> None:
-        """It never begins."""
+        """Drops a return: who asks with a message waits for the answer to what is asked next."""
 
 
 class Parser:
