@@ -66,8 +66,9 @@ class RunConfig:
     trial: TrialOf | None = None
     """The suite or search that the run belongs to, if any. Its next run uses the same session, so
     the end of this one does not wait for the rolling metrics."""
-    is_provisional: bool = False
-    """The plan has one agent and is made again once the cluster runs and its slots are known."""
+    unsized: Scenario | None = None
+    """The scenario as asked, where only the running cluster can say how many agents fit. The plan
+    has one agent until it is made again from this."""
 
     @property
     def scenario(self) -> Scenario:
@@ -167,7 +168,7 @@ def prepare(
         ends,
         live,
         stops_on_slo,
-        is_provisional=plan is None,
+        unsized=scenario if plan is None else None,
     )
 
 
@@ -292,12 +293,11 @@ def launched(
         display.step(f"warning: {doubt}")
     with claimed(config, store) if is_run else nullcontext():
         ask_brokers(config.scenario, config.ends, runs_agents_here(master), display)
-        agents = 0 if config.is_provisional else len(config.plan.assignments)
+        agents = 0 if config.unsized else len(config.plan.assignments)
         with spark_session(session_master(master, agents), display) as spark:
-            if config.is_provisional:
-                scenario, run_id = config.scenario, config.plan.run_id
-                plan = plan_for_cluster(spark, scenario, run_id, display.step)
-                config = replace(config, plan=plan, is_provisional=False)
+            if config.unsized:
+                plan = plan_for_cluster(spark, config.unsized, config.plan.run_id, display.step)
+                config = replace(config, plan=plan, unsized=None)
             text = io.StringIO()
             write_plan(config.plan, config.ends.shown, text, config.ends.all_shown)
             display.detail(f"run {config.plan.run_id} into {store.uri}\n{text.getvalue()}")

@@ -9,11 +9,13 @@ import sys
 
 import pytest
 
+from bench_spark.config.broker import Broker
 from bench_spark.config.loader import check_run_id
 from bench_spark.config.models import Scenario
 from bench_spark.config.sections import Load
 from bench_spark.errors import ConfigurationError, StoreNotReady
-from bench_spark.runs import choose_run_id, load, plan_for
+from bench_spark.plan import make_plan
+from bench_spark.runs import choose_run_id, fit, load, plan_for, prepare
 from bench_spark.spark.masters import refuse_unshared_store, slots_of
 
 CORES = os.cpu_count() or 1
@@ -74,6 +76,14 @@ def test_agents_auto_leaves_a_slot_for_the_rolling_metrics() -> None:
 
 def test_agents_auto_on_a_cluster_is_decided_by_the_cluster() -> None:
     assert plan_for(PER_AGENT, "r1", master="spark://host:7077") is None
+
+
+def test_a_run_whose_agents_the_cluster_decides_keeps_what_was_asked() -> None:
+    scenario, ends = fit(PER_AGENT, Broker(name="loopback", kind="loopback"))
+    config = prepare(scenario, ends, master="spark://host:7077")
+    assert config.unsized == scenario
+    assert len(make_plan(config.unsized, "run", 4, 2).assignments) == 2
+    assert prepare(scenario, ends, master="local[4]").unsized is None
 
 
 def test_a_run_id_says_what_ran_and_is_a_plain_name() -> None:
