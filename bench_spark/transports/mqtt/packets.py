@@ -285,11 +285,6 @@ def read_suback(version: str, body: bytes) -> tuple[int, bytes]:
     return identifier_of(body), body[at:]
 
 
-def read_ack(body: bytes) -> tuple[int, int]:
-    """Identifier and reason code of a PUBACK and its like."""
-    return identifier_of(body), body[2] if len(body) > 2 else 0
-
-
 def read_disconnect(body: bytes) -> tuple[int, str]:
     """Reason code and the broker's own words, if it has any."""
     code = body[0] if body else 0
