@@ -19,7 +19,7 @@ ticks.py           what is reported to the driver every second
 What it decides by, pure:
 
 timeline.py        phases and ticks
-pacing.py          when messages are due
+pacing.py          schedules: when messages are due
 flow.py            which producer sends next: at a rate, at most, in windows, by requests
 payload.py         bodies: envelope and padding, and their sizes
 

@@ -45,8 +45,7 @@ from bench_spark.config.ends import Ends
 from bench_spark.core.kernel_cache import WarmUp, only_compiled
 from bench_spark.core.sequences import SequencePages, SequenceSets
 from bench_spark.errors import BenchError
-from bench_spark.load_course import timeline_of
-from bench_spark.plan import Assignment
+from bench_spark.plan import Assignment, timeline_of
 from bench_spark.process import ThreadErrors, own_thread_errors, unexpected
 from bench_spark.transports.base import (
     Consumers,

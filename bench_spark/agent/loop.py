@@ -26,7 +26,7 @@ from bench_spark.agent.ticks import DueBook, TickRows, deliveries_for
 from bench_spark.agent.timeline import MEASURE
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import BenchError
-from bench_spark.load_course import has_open_end
+from bench_spark.plan import has_open_end
 
 HOUSEKEEPING_NS = 50_000_000
 PROGRESS_NS = 100_000_000

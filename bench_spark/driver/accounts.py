@@ -30,8 +30,7 @@ from bench_spark.config.topologies import Wiring
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.sequences import SEQUENCE_LIMIT, SequencePages, SequenceSets
 from bench_spark.driver.control import RunControl
-from bench_spark.load_course import has_open_end
-from bench_spark.plan import Plan
+from bench_spark.plan import Plan, has_open_end
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from planned_scenarios import planned, scenario, scenarios, schedule_rates, topo
 
 from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.load_course import UNBOUNDED_PHASE_SECONDS, mean_rate_per_second
-from bench_spark.plan import Assignment, make_plan
+from bench_spark.plan import UNBOUNDED_PHASE_SECONDS, Assignment, make_plan, mean_rate_per_second
 
 
 @given(scenarios())
