@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 from bench_spark.agent.pacing import Pacing, RecordedSchedule, Schedule, Stream, recording_at
@@ -283,6 +284,20 @@ class Assignment:
         wiring = self.scenario.wiring
         groups = sorted({wiring.group_of_destination(index) for index in self.declares})
         return tuple(sub for group in groups for sub in wiring.subscriptions_of_group(group))
+
+    @cached_property
+    def subscriptions(self) -> list[int]:
+        """Those that this agent serves; in its rows and sets they are known by their place."""
+        wiring = self.scenario.wiring
+        served = (wiring.subscriptions_of_consumer(member.index) for member in self.consumers)
+        return sorted({one for subscriptions in served for one in subscriptions})
+
+    @cached_property
+    def first_destinations(self) -> list[int]:
+        """Of each of these subscriptions."""
+        wiring = self.scenario.wiring
+        groups = map(wiring.group_of_subscription, self.subscriptions)
+        return [wiring.destinations_of_group(group)[0] for group in groups]
 
     @property
     def schedule(self) -> Pacing | None:

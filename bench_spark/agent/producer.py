@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from bench_spark.agent.connections import ConnectionEvents, FlowControl
 from bench_spark.agent.flow import Flow, Paced, Pacer, RequestFlow, RoundRobinFlow, Unpaced
-from bench_spark.agent.instruments import Instruments
-from bench_spark.agent.job import Job, Lanes
+from bench_spark.agent.job import Instruments, Job, Lanes
 from bench_spark.agent.link import Link
 from bench_spark.agent.pacing import NO_END
 from bench_spark.agent.recorder import Recorder

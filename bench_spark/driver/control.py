@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 
 from bench_spark.agent.connections import WriteOff
-from bench_spark.agent.protocol import EventRow, Message, decode_rows
-from bench_spark.agent.ticks import Delivered
+from bench_spark.agent.protocol import Delivered, EventRow, Message, decode_rows
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracer import MessageFile
 from bench_spark.config.models import Scenario

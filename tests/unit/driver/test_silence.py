@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from unit.driver.played_runs import Play
 
-from bench_spark.agent.ticks import Delivered
+from bench_spark.agent.protocol import Delivered
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.driver.accounts import silences_of
 from bench_spark.plan import timeline_of
