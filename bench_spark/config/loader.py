@@ -37,7 +37,7 @@ from bench_spark.config.problems import (
     unknown_key,
 )
 from bench_spark.config.sections import Egress, Ingress
-from bench_spark.config.suite_file import SuiteFile
+from bench_spark.config.suite import SuiteFile
 from bench_spark.config.yaml_text import MAX_BYTES, YamlTextError, read_yaml, refuse_unprintable
 from bench_spark.errors import ConfigurationError
 

@@ -11,7 +11,16 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, Field
 
 from bench_spark.config.problems import Described, nearest, shown_value
-from bench_spark.config.suite_file import MEASURES, STATISTICS
+
+MEASURES = (
+    "latency",
+    "delivery_latency",
+    "confirm_latency",
+    "round_trip",
+    "send_lag",
+    "insert_duration",
+)
+STATISTICS = ("min", "mean", "p50", "p75", "p90", "p95", "p99", "p999", "max")
 
 Unit = Literal["us", "per_second", "share", "cpu_share", "count", "bytes_per_second"]
 

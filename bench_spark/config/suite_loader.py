@@ -41,8 +41,11 @@ from bench_spark.config.suite import (
     Axis,
     Cell,
     Point,
+    Report,
+    Skip,
     SkipRule,
     Suite,
+    SuiteFile,
     Value,
     combinations,
     hook_variable,
@@ -50,7 +53,6 @@ from bench_spark.config.suite import (
     same_value,
     value_text,
 )
-from bench_spark.config.suite_file import Report, Skip, SuiteFile
 from bench_spark.errors import ConfigurationError
 
 MOST_TRIALS = 20_000
