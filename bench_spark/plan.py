@@ -320,10 +320,6 @@ class Assignment:
         return RecordedSchedule(recording, members, self.scenario.producers)
 
     @property
-    def measure_seconds(self) -> float:
-        return measured_seconds(self.scenario)
-
-    @property
     def expected_messages(self) -> int | None:
         """Messages this agent sends (receives, if the run only consumes) in the measured phase,
         where that is known beforehand."""
@@ -333,7 +329,7 @@ class Assignment:
         if schedule is None:
             return None if self.producers or self.scenario.only_consumes else 0
         start = round(self.scenario.phases.warmup_seconds * NANOSECONDS)
-        end = start + round(self.measure_seconds * NANOSECONDS)
+        end = start + round(measured_seconds(self.scenario) * NANOSECONDS)
         return schedule.messages_before(end) - schedule.messages_before(start)
 
 
@@ -384,11 +380,6 @@ class Plan:
         """Whether every agent receives just what it has sent."""
         is_split = any(one.shares_destinations for one in self.assignments)
         return self.scenario.has_both_ends and not is_split
-
-    @property
-    def has_accounts(self) -> bool:
-        """Whether what is sent is also received here, by numbers that messages carry."""
-        return self.scenario.has_accounts
 
 
 def resolve_agents(scenario: Scenario, free_slots: int, executors: int = 1) -> int:

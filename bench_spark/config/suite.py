@@ -1,5 +1,5 @@
-"""What a suite file may say, and the suite that comes of it: a grid of trials, each a valid scenario
-with the parameters that made it.
+"""What a suite file may say, and the suite that comes of it: a grid of trials, each a valid
+scenario with the parameters that made it.
 
 `SuiteFile` has the words of the file, each checked on its own; the docstring below each key is its
 explanation in docs/reference.md. What they mean together (does an axis name a key, is every trial a

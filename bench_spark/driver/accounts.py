@@ -248,7 +248,7 @@ def uses_confirms(control: RunControl) -> bool:
 def accounts_of(plan: Plan, control: RunControl) -> Accounts | None:
     """Where every message went; None if the load never began, if the run has one end only, or if
     bodies carry no sequence."""
-    if not plan.has_accounts or control.start_at_ns is None:
+    if not plan.scenario.has_accounts or control.start_at_ns is None:
         return None
     ledger = Ledger(plan.scenario.wiring, uses_confirms(control))
     depths: dict[int, int | None] = {}
