@@ -18,7 +18,7 @@ import regex
 from bench_spark.config.broker import Broker
 from bench_spark.config.fields import Pattern, TooSlow
 from bench_spark.config.models import Scenario
-from bench_spark.config.problems import nearest
+from bench_spark.config.problems import did_you_mean
 from bench_spark.config.sections import ANY_ID, Identity, compiled
 from bench_spark.core.identity import ID_BYTES
 from bench_spark.data.scanning import Records
@@ -383,10 +383,9 @@ def _factory(name: str) -> CarrierFactory:
     names = sorted(
         {*_BUILT_IN, "envelope", *(one.name for one in entry_points(group=ENTRY_POINTS))}
     )
-    guess = nearest(name, names)
     raise ConfigurationError(
         f"identity.carrier: {name} is not installed; allowed: {', '.join(names)}"
-        + (f"; did you mean {guess}?" if guess else "")
+        + did_you_mean(name, names)
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench_spark.config.fields import ClientProperties, is_secret_key
-from bench_spark.config.problems import nearest, shown_text, shown_value
+from bench_spark.config.problems import did_you_mean, nearest, shown_text, shown_value
 from bench_spark.config.yaml_text import plain_scalar
 from bench_spark.errors import ConfigurationError
 from bench_spark.importers.draft import Draft, plain_name, table_rows, take_password, take_uri
@@ -136,14 +136,12 @@ def _kind_of(driver: Mapping[str, Any]) -> str:
 
 def _refuse_unknown(file: str, given: Mapping[str, Any], known: Iterable[OmbKey]) -> None:
     names = [key.name for key in known]
-    problems = []
-    for name in given:
-        if name not in names:
-            guess = nearest(name, names)
-            problems.append(
-                f"{file}: {shown_text(name)}: unknown key"
-                + (f"; did you mean {guess}?" if guess else f"; allowed: {', '.join(names)}")
-            )
+    allowed = f"; allowed: {', '.join(names)}"
+    problems = [
+        f"{file}: {shown_text(name)}: unknown key{did_you_mean(name, names, allowed)}"
+        for name in given
+        if name not in names
+    ]
     if problems:
         raise ConfigurationError("\n".join(problems))
 
