@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 
 from bench_spark.config.fields import Name, PropertyName, Section
 from bench_spark.config.problems import Described
+from bench_spark.store.schema import PERCENTILES
 
 MEASURES = (
     "latency",
@@ -22,7 +23,7 @@ MEASURES = (
     "send_lag",
     "insert_duration",
 )
-STATISTICS = ("min", "mean", "p50", "p75", "p90", "p95", "p99", "p999", "max")
+STATISTICS = ("min", "mean", *(name.removesuffix("_us") for name, _ in PERCENTILES), "max")
 RATES = ("send_rate", "receive_rate", "delivery_rate")
 RESOURCES = (
     *("broker_cpu_user", "broker_cpu_system", "broker_written", "broker_device_written"),
