@@ -43,7 +43,7 @@ from bench_spark.transports.amqp.frames import (
 )
 from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
 from bench_spark.transports.batches import HEAD_ONLY, Batch, Received, each_tail
-from bench_spark.transports.sockets.rows import Arrivals, OutcomeRows, ReadBuffer
+from bench_spark.transports.sockets.buffers import Arrivals, OutcomeRows, ReadBuffer
 
 CHANNEL, FRAME_MAX = 1, 131_072
 FRAMING = Framing(CHANNEL, FRAME_MAX)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from enum import StrEnum
 from typing import Annotated, Any, TextIO
@@ -30,6 +31,39 @@ from bench_spark.report.rows import RowFormat, Rows, write_rows, write_runs
 from bench_spark.report.terminal import write_trace
 from bench_spark.spark.session_lifetime import spark_session
 from bench_spark.store.delta import Store
+
+tables = typer.Typer(
+    help="The store's tables by name, in a catalog.", no_args_is_help=True, rich_markup_mode=None
+)
+
+_SCHEMA = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?")
+
+
+@tables.callback()
+def _tables() -> None:
+    """Keeps `register` a command of its own: Typer takes a single one for the whole group."""
+
+
+@tables.command()
+def register(
+    schema: Annotated[
+        str,
+        typer.Option(
+            "--schema", metavar="NAME", help="Schema for them, with its catalog or without."
+        ),
+    ] = "bench_spark",
+    store: StoreOption = DEFAULT_STORE,
+) -> None:
+    """Print the SQL that makes tables and views of the store known to a catalog."""
+    if not _SCHEMA.fullmatch(schema):
+        raise ConfigurationError(
+            f"--schema: {schema!r} is no name such as bench_spark or main.bench_spark"
+        )
+    from bench_spark.spark.sql import registration
+
+    statements = registration(existing_store(store), schema)
+    to_stdout(lambda writer: writer.writelines(f"{statement};\n" for statement in statements))
+
 
 LOCAL_MASTER = "local[*]"
 

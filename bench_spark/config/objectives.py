@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, Field
 
 from bench_spark.config.problems import Described, did_you_mean, shown_value
+from bench_spark.store.schema import PERCENTILES
 
 MEASURES = (
     "latency",
@@ -20,7 +21,7 @@ MEASURES = (
     "send_lag",
     "insert_duration",
 )
-STATISTICS = ("min", "mean", "p50", "p75", "p90", "p95", "p99", "p999", "max")
+STATISTICS = ("min", "mean", *(name.removesuffix("_us") for name, _ in PERCENTILES), "max")
 
 Unit = Literal["us", "per_second", "share", "cpu_share", "count", "bytes_per_second"]
 

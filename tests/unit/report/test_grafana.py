@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench_spark.monitor.prometheus import parse_text
+from bench_spark.monitor.endpoints import parse_text
 from bench_spark.report.exporter import PREFIX, Trial, exposition
 from bench_spark.store.schema import PERCENTILES
 from bench_spark.watch.run_state import StoredWindow
