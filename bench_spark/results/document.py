@@ -24,8 +24,7 @@ from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.hdr import SparseHistogram
 from bench_spark.driver_process import RUNNING, this_process
 from bench_spark.errors import EXIT_DEGRADED, EXIT_GATE_MISSED, EXIT_VALID, BenchError
-from bench_spark.load_course import has_to_settle, timeline_of
-from bench_spark.plan import Plan, make_plan
+from bench_spark.plan import Plan, has_to_settle, make_plan, timeline_of
 from bench_spark.results.audit import DEGRADED, FAILED, VALID, audit, audit_input, judge
 from bench_spark.results.checks import Check, verdict_of
 from bench_spark.results.counts import (

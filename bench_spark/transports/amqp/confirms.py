@@ -46,9 +46,9 @@ from bench_spark.transports.amqp.frames import (
     returned_head,
 )
 from bench_spark.transports.batches import I64, OUTCOME_DTYPE, U8, OutcomeKind, Rows
-from bench_spark.transports.sockets.message_block import Int
-from bench_spark.transports.sockets.rows import (
+from bench_spark.transports.sockets.buffers import (
     HEAD_WORDS,
+    Int,
     OutcomeRows,
     ReadBuffer,
     put_head,

@@ -43,10 +43,10 @@ from bench_spark.transports.amqp.frames import (
     read_headers,
 )
 from bench_spark.transports.batches import HEAD_ONLY, I64, U8
-from bench_spark.transports.sockets.message_block import Int
-from bench_spark.transports.sockets.rows import (
+from bench_spark.transports.sockets.buffers import (
     HEAD_WORDS,
     Arrivals,
+    Int,
     ReadBuffer,
     put_received,
     take_head,

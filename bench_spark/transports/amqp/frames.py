@@ -25,8 +25,7 @@ import pika.spec
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.core.kernels import kernel
 from bench_spark.transports.batches import U8, Headers
-from bench_spark.transports.sockets.message_block import Int
-from bench_spark.transports.sockets.rows import MOST_BYTES, ReadBuffer, too_large
+from bench_spark.transports.sockets.buffers import MOST_BYTES, Int, ReadBuffer, too_large
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 FRAME_KINDS = frozenset({METHOD, HEADER, BODY, HEARTBEAT})

@@ -35,14 +35,13 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.batches import I64, U8, U16, Batch, Headers, Rows
+from bench_spark.transports.sockets.buffers import NO_TAILS, Int, OutcomeRows, put_envelope
 from bench_spark.transports.sockets.lanes import (
     WRITE_BYTES,
     bodies_of,
     is_alike,
     shared_and_own_tails,
 )
-from bench_spark.transports.sockets.message_block import NO_TAILS, Int, put_envelope
-from bench_spark.transports.sockets.rows import OutcomeRows
 
 MOST_TEMPLATES = 4096
 """That are kept, by route, size of the body, and how much of a head is in it."""

@@ -23,8 +23,13 @@ from bench_spark.transports.mqtt.packets import (
     PUBREC,
     PUBREL,
 )
-from bench_spark.transports.sockets.message_block import Int
-from bench_spark.transports.sockets.rows import put_head, put_outcome, put_received, take_head
+from bench_spark.transports.sockets.buffers import (
+    Int,
+    put_head,
+    put_outcome,
+    put_received,
+    take_head,
+)
 
 # Why a decoder stopped.
 MORE: Final = 0

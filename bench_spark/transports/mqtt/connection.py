@@ -24,17 +24,16 @@ from bench_spark.transports.base import TransportContext
 from bench_spark.transports.mqtt import codec, packets
 from bench_spark.transports.mqtt.codec import LONGEST_START_BYTES
 from bench_spark.transports.mqtt.packets import BadPacket, Connack, Login, reason
+from bench_spark.transports.sockets.buffers import ReadBuffer, too_large
 from bench_spark.transports.sockets.connection import (
-    READ_BYTES,
-    Connection,
-    Gathering,
-    ReadyAtLogin,
+    ConnectionLost,
+    ForeignProtocol,
     SocketConnection,
     Unreadable,
+    read_buffer,
 )
-from bench_spark.transports.sockets.dialling import SocketAccess, tls_context, tls_name
-from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.rows import ReadBuffer, too_large
+from bench_spark.transports.sockets.loop import Gathering, Loop
+from bench_spark.transports.sockets.opening import Connector, SocketAccess, access_to
 
 
 class PacketReader:
@@ -83,20 +82,12 @@ def malformed(error: int, size: int = 0, most_bytes: int = 0) -> BadPacket:
     return BadPacket(_MALFORMED[error])
 
 
-class ConnectionLost(Exception):
-    """It ended without a word; the text says how."""
-
-
 class ConnectionRefused(Exception):
     """The broker's no to the login, by its reason code as in version 5."""
 
     def __init__(self, code: int, words: str = "") -> None:
         super().__init__(packets.reason(code) + (f": {words}" if words else ""))
         self.code = code
-
-
-class ForeignProtocol(Exception):
-    """The peer's first bytes are not MQTT."""
 
 
 class SubscriptionRefused(Exception):
@@ -133,14 +124,8 @@ class Limits:
         )
 
 
-def read_buffer() -> ReadBuffer:
-    """Room for a read behind the beginning of a packet."""
-    return ReadBuffer(READ_BYTES + LONGEST_START_BYTES)
-
-
 class MqttConnection(SocketConnection):
-    on_open: Callable[[], None]
-    on_open_error: Callable[[Exception], None]
+    logs_in = True
 
     def __init__(
         self,
@@ -155,23 +140,15 @@ class MqttConnection(SocketConnection):
         self._version = login.version
         self._keep_alive_seconds = login.keep_alive_seconds
         self._reader: PacketReader | None = None
-        self._is_welcome = False
         self.limits = Limits()
         self.has_session = False
         """Whether the broker has kept what an earlier connection asked for."""
         self.pings_answered = 0
         self.ends_session = False
         """Whether DISCONNECT is to end the session too."""
-        self.on_open = lambda: None
-        self.on_open_error = lambda failure: None
         self.on_packet: Callable[[int, bytes], None] = lambda first_byte, body: None
         """Called with packets that are neither messages, acknowledgements nor signs of life."""
-        loop.add(self)
         self.send(login.packet)
-
-    @property
-    def is_open(self) -> bool:
-        return self._is_welcome and super().is_open
 
     def begin(self, reader: PacketReader) -> None:
         """From now on what arrives is read."""
@@ -186,10 +163,6 @@ class MqttConnection(SocketConnection):
             self._is_closing = True
             self.hold(False)
             self.send(packets.disconnect(self._version, self.ends_session))
-
-    def abort(self, reason: str) -> None:
-        """End at once, without a word to the broker."""
-        self._end(ConnectionLost(reason))
 
     def receive_into(self, room: memoryview) -> int:
         count = super().receive_into(room)
@@ -215,7 +188,7 @@ class MqttConnection(SocketConnection):
         try:
             if self._reader is not None:
                 return self._reader.parse(buffer, end, self.read_ns)
-            return 0 if self._is_welcome else self._read_welcome(buffer.raw, end)
+            return 0 if self._is_established else self._read_welcome(buffer.raw, end)
         except BadPacket as error:
             raise Unreadable(str(error)) from error
 
@@ -236,13 +209,12 @@ class MqttConnection(SocketConnection):
             words = str(properties.get(packets.REASON_STRING, ""))
             self._end(ConnectionRefused(answer.code, words))
             return
-        self._is_welcome = True
         self.has_session = answer.session_present
         self.limits = Limits.of(properties, self._version)
         seconds = properties.get(packets.SERVER_KEEP_ALIVE, self._keep_alive_seconds)
         self._start_beating(seconds)
         self.hold(True)
-        self.on_open()
+        self._established()
 
     def _on_any_packet(self, first_byte: int, body: bytes) -> None:
         kind = first_byte & packets.KIND_BITS
@@ -257,15 +229,6 @@ class MqttConnection(SocketConnection):
             self.on_packet(first_byte, body)
         else:
             raise BadPacket(f"a packet of kind 0x{first_byte:02x}, which is not for clients")
-
-    def _lost(self, why: str) -> Exception:
-        return ConnectionLost(why)
-
-    def _end(self, failure: Exception) -> None:
-        was_open, is_new = self._is_welcome, self.failure is None
-        super()._end(failure)
-        if is_new and not was_open:
-            self.on_open_error(failure)
 
     def _show_life(self, has_written: bool, has_read: bool) -> None:
         # A broker sends nothing of its own accord: a lane that only publishes asks for an answer.
@@ -298,21 +261,16 @@ def access_for(context: TransportContext) -> Access:
     if password and credentials.username is None:
         raise ConfigurationError(f"broker {broker.name}: username: missing; a password needs one")
     return Access(
-        host=broker.host,
-        port=broker.port,
-        timeout_seconds=broker.connect_timeout_seconds,
+        **vars(access_to(context, broker.host, broker.port, broker.uses_tls)),
         username=credentials.username,
         password=password.get_secret_value().encode() if password else None,
-        tls_context=tls_context(broker),
-        tls_name=tls_name(broker),
-        pace=context.pace,
-        on_opened=context.on_opened,
     )
 
 
-class MqttProtocol(ReadyAtLogin[MqttConnection]):
+class MqttProtocol(Connector[MqttConnection]):
     """For lanes of one role; each has a login of its own."""
 
+    access: Access
     name = "MQTT"
     first_request = "CONNECT"
 
@@ -321,15 +279,15 @@ class MqttProtocol(ReadyAtLogin[MqttConnection]):
     ) -> None:
         self.access = access
         self._logins = logins
-        self._gathering = gathering
-        self.buffer: ReadBuffer = read_buffer()
+        self.gathering = gathering
+        self.buffer = read_buffer(LONGEST_START_BYTES)
         """What the sockets of all lanes are read into."""
 
     def log_in(
         self, lane: int, connected: socket.socket, loop: Loop, now_ns: NowNs
     ) -> MqttConnection:
         login = self._logins[lane]
-        return MqttConnection(connected, loop, now_ns, self.buffer, login, self._gathering)
+        return MqttConnection(connected, loop, now_ns, self.buffer, login, self.gathering)
 
     def login_failure(self, connection: MqttConnection, failure: Exception) -> BenchError:
         access = self.access
@@ -347,9 +305,9 @@ class MqttProtocol(ReadyAtLogin[MqttConnection]):
     def is_login_refused(self, connection: MqttConnection, failure: Exception) -> bool:
         return isinstance(failure, ConnectionRefused) and failure.code not in PASSING_CODES
 
-    def describe_end(self, line: Connection, failure: Exception) -> str:
-        if line.closed_by_broker is not None:
-            code, words = line.closed_by_broker
+    def describe_end(self, connection: MqttConnection, failure: Exception) -> str:
+        if connection.closed_by_broker is not None:
+            code, words = connection.closed_by_broker
             said = reason(code)
             more = f": {words}" if words and words not in said else ""
             return f"connection closed by the broker: {said}{more}"
@@ -357,12 +315,14 @@ class MqttProtocol(ReadyAtLogin[MqttConnection]):
             return f"connection lost: {failure}"
         return str(failure)
 
-    def may_pass(self, line: Connection, failure: Exception) -> bool:
-        if line.closed_by_broker is not None:
-            return line.closed_by_broker[0] in PASSING_CODES
+    def may_pass(self, connection: MqttConnection, failure: Exception) -> bool:
+        if connection.closed_by_broker is not None:
+            return connection.closed_by_broker[0] in PASSING_CODES
         return not isinstance(failure, SubscriptionRefused)
 
-    def refusal(self, line: Connection, failure: Exception | None, what: str) -> BenchError:
+    def refusal(
+        self, connection: MqttConnection, failure: Exception | None, what: str
+    ) -> BenchError:
         address = self.access.address
         if isinstance(failure, SubscriptionRefused):
             if failure.code == NOT_AUTHORIZED:
@@ -371,5 +331,5 @@ class MqttProtocol(ReadyAtLogin[MqttConnection]):
         if failure is None:
             waited = f"no answer within {self.access.timeout_seconds:g} s"
             return BrokerUnreachable(f"{address}: {what}: {waited}")
-        kind = BrokerUnreachable if line.closed_by_broker is None else BrokerRefused
-        return kind(f"{address}: {what}: {self.describe_end(line, failure)}")
+        kind = BrokerUnreachable if connection.closed_by_broker is None else BrokerRefused
+        return kind(f"{address}: {what}: {self.describe_end(connection, failure)}")
