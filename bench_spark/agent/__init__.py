@@ -18,7 +18,7 @@ What it decides by, pure:
 
 timeline.py        phases and ticks
 pacing.py          schedules: when messages are due
-flow.py            which producer sends next: at a rate, at most, in windows, by requests
+flow.py            which producer sends next, in every mode of load; what is due by now
 records.py         bodies: envelope and padding, or real records; their sizes
 
 What is measured:

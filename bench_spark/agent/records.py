@@ -1,5 +1,6 @@
-"""The bodies that an agent sends, and how it knows messages again by them: made for measuring
-(`PaddedBodies`: measurement data in front, padding behind), or real records with IDs (`RecordCodec`).
+"""Bodies that an agent sends, and how it knows messages again by them: made for measuring
+(`PaddedBodies`: measurement data in front, padding behind), or real records with IDs
+(`RecordCodec`).
 
 A message has the size of the moment at which it is sent (`BodySizes`), so that its size is known
 from its send time alone: nobody needs to keep it.
