@@ -217,7 +217,7 @@ def locate(kind: str, reference: str, directory: Path = _HERE) -> File:
     path = directory / reference
     if looks_like_path or _exists(path):
         return File(path, shown_path(reference if directory == _HERE else str(path)))
-    for other in _MODELS:
+    for other in MODELS:
         if reference in shipped(other):
             raise ConfigurationError(f"{reference}: {_misplaced(other, kind)}")
     raise ConfigurationError(
@@ -257,7 +257,7 @@ def load_file(model: type[_Model], file: File, override_texts: Sequence[str] = (
     return loaded
 
 
-_MODELS: dict[str, type[Section]] = {
+MODELS: dict[str, type[Section]] = {
     "scenarios": Scenario,
     "brokers": Broker,
     "suites": SuiteFile,
@@ -271,14 +271,14 @@ _TAKEN_BY = {
 
 def _refuse_other_kind(model: type[Section], file: File, document: Mapping[str, Any]) -> None:
     """Say it in one sentence where all that a file knows is known to files of another kind only."""
-    kinds = [kind for kind, known in _MODELS.items() if _own_keys(known) & document.keys()]
-    if len(kinds) == 1 and _MODELS[kinds[0]] is not model:
-        [wanted] = (kind for kind, known in _MODELS.items() if known is model)
+    kinds = [kind for kind, known in MODELS.items() if _own_keys(known) & document.keys()]
+    if len(kinds) == 1 and MODELS[kinds[0]] is not model:
+        [wanted] = (kind for kind, known in MODELS.items() if known is model)
         raise ConfigurationError(f"{file.shown}: {_misplaced(kinds[0], wanted)}")
 
 
 def _own_keys(model: type[Section]) -> set[str]:
-    others = (other.model_fields for other in _MODELS.values() if other is not model)
+    others = (other.model_fields for other in MODELS.values() if other is not model)
     return set(model.model_fields).difference(*others)
 
 

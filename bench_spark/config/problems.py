@@ -80,11 +80,11 @@ class Kind(NamedTuple):
     @property
     def range(self) -> str:
         """The allowed values, without the type: `8 to 134217728`; empty if all are allowed."""
-        above, least, most = map(self._limit, ("gt", "ge", "le"))
+        above, least, most = map(self.limit, ("gt", "ge", "le"))
         if self.choices:
             return ", ".join(self.choices)
         if self.type is str:
-            longest = self._limit("max_length")
+            longest = self.limit("max_length")
             return f"of at most {longest} characters" if longest else ""
         if above is not None:
             return f"above {number(above)}" + ("" if most is None else f" up to {number(most)}")
@@ -104,7 +104,7 @@ class Kind(NamedTuple):
             span = f"from {span}"
         return f"{'' if self.type in (str, bool) else 'a '}{self.name} {span}".rstrip()
 
-    def _limit(self, name: str) -> Any:
+    def limit(self, name: str) -> Any:
         limits = (getattr(item, name, None) for item in self.metadata)
         return next((limit for limit in limits if limit is not None), None)
 
@@ -168,6 +168,12 @@ class Key:
         return tuple(choice for kind in self.kinds for choice in kind.choices)
 
     @property
+    def most(self) -> int:
+        """The highest number or length that is allowed; for keys that have such a limit."""
+        limits = (kind.limit(name) for kind in self.kinds for name in ("le", "max_length"))
+        return next(limit for limit in limits if limit is not None)
+
+    @property
     def type_name(self) -> str:
         """`whole number`, `text` ..., alternatives joined."""
         if self._described:
@@ -225,6 +231,13 @@ def follow(model: type[Section], path: KeyPath) -> Key | None:
         else:
             key = keys_of(key.section, key.path).get(name) if key.section else None
     return key.member if key is not None and key.is_map and len(path) > len(key.path) else key
+
+
+def key_at(model: type[Section], dotted: str) -> Key:
+    """A key that there is."""
+    key = follow(model, tuple(dotted.split(".")))
+    assert key is not None, dotted
+    return key
 
 
 def number(value: float) -> str:
