@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -27,6 +27,7 @@ from bench_spark.config.problems import (
     Key,
     KeyPath,
     Problem,
+    SectionT,
     did_you_mean,
     keys_of,
     problems_of,
@@ -35,6 +36,7 @@ from bench_spark.config.problems import (
     shown_text,
     shown_value,
     unknown_key,
+    validated,
 )
 from bench_spark.config.sections import Egress, Ingress
 from bench_spark.config.suite import SuiteFile
@@ -128,8 +130,6 @@ def _value(key: Key, text: str) -> Any:
 
 _SUFFIXES = (".yaml", ".yml")
 _HERE = Path()
-
-_Model = TypeVar("_Model", bound=Section)
 
 
 def load_scenario(reference: str, overrides: Sequence[str] = ()) -> Scenario:
@@ -234,7 +234,7 @@ def described(kind: str) -> list[list[str]]:
     ]
 
 
-def load_file(model: type[_Model], file: File, override_texts: Sequence[str] = ()) -> _Model:
+def load_file(model: type[SectionT], file: File, override_texts: Sequence[str] = ()) -> SectionT:
     """The validated content of a file, named by its stem unless it names itself."""
     document = read_mapping(file)
     _refuse_other_kind(model, file, document)
@@ -414,8 +414,4 @@ def _named(scenario: Scenario, role: str, given: Sequence[Given]) -> Scenario:
     document[role] = [
         entry | {"broker": name} for entry, name in zip(entries, references, strict=True)
     ]
-    try:
-        return Scenario.model_validate(document)
-    except ValidationError as error:
-        problems = problems_of(error, Scenario, lambda paths: f"--{role}")
-    raise ConfigurationError("\n".join(map(str, problems)))
+    return validated(Scenario, document, f"--{role}")

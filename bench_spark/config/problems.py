@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import difflib
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, groupby
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from bench_spark.config.fields import MASK, Section, is_secret_key, mask_uri
 from bench_spark.config.yaml_text import plain_scalar
+from bench_spark.errors import ConfigurationError
 
 KeyPath = tuple[str, ...]
 
@@ -171,7 +172,8 @@ class Key:
     def most(self) -> int:
         """The highest number or length that is allowed; for keys that have such a limit."""
         limits = (kind.limit(name) for kind in self.kinds for name in ("le", "max_length"))
-        return next(limit for limit in limits if limit is not None)
+        most: int = next(limit for limit in limits if limit is not None)
+        return most
 
     @property
     def type_name(self) -> str:
@@ -384,6 +386,21 @@ def problems_of(error: ValidationError, model: type[Section], source_of: SourceO
     for path, details in groupby(found, key=lambda item: item[0]):
         problems += _problems_at(model, path, [detail for _, detail in details], source_of)
     return problems
+
+
+SectionT = TypeVar("SectionT", bound=Section)
+
+
+def validated(
+    model: type[SectionT], document: Mapping[str, Any], source: str, strict: bool = False
+) -> SectionT:
+    """The document as a model. Raises ConfigurationError, whose lines begin with `source`."""
+    try:
+        return model.model_validate(document, strict=strict)
+    except ValidationError as error:
+        problems = problems_of(error, model, lambda _: source)
+    # Raised here and not above: a chained ValidationError would carry the document's secrets along.
+    raise ConfigurationError("\n".join(map(str, problems)))
 
 
 def unknown_key(
