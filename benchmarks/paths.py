@@ -20,8 +20,8 @@ import numpy.typing as npt
 import pika.spec
 from hdrh.histogram import HdrHistogram
 
-from bench_spark.agent.flow import RoundRobinFlow
-from bench_spark.agent.pacing import Paced, Schedule
+from bench_spark.agent.flow import Paced, RoundRobinFlow
+from bench_spark.agent.pacing import Schedule
 from bench_spark.agent.payload import BodySizes, PaddedBodies
 from bench_spark.agent.recorder import Recorder, RecorderSetup
 from bench_spark.agent.records import RecordCodec, SentRing
@@ -168,12 +168,12 @@ def settle_confirms(batch: int) -> AbstractContextManager[Work]:
 def stamp_heads(batch: int) -> AbstractContextManager[Work]:
     """Deal lanes and numbers to a batch and fill in its measurement data, as the loop does."""
     flow = RoundRobinFlow((0,), owes=True)
-    pacer = Paced(Schedule(10_000_000.0), 0, 10**12)
+    pacer = Paced(Schedule(10_000_000.0), 0, 10**12, flow)
     heads, lanes = empty_envelopes(batch), np.zeros(batch, np.uint32)
 
     def stamp() -> None:
         flow.next_batch(heads, lanes, batch)
-        pacer.stamp(heads, lanes, time.monotonic_ns(), flow)
+        pacer.stamp(heads, lanes, time.monotonic_ns())
         flow.accepted(lanes, heads)
 
     return nullcontext(stamp)

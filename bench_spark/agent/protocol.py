@@ -21,8 +21,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bench_spark.core.hdr import TOTALS, SparseHistogram
+
+I64 = npt.NDArray[np.int64]
 
 
 @dataclass
@@ -87,6 +90,31 @@ def _decode(header: list[dict[str, Any]], columns: bytes) -> list[EventRow]:
     if at != len(columns):
         raise ValueError(f"{len(columns) - at} bytes belong to no row")
     return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Delivered:
+    """What was confirmed and received since the last report; what has not changed is left out."""
+
+    groups: I64
+    confirmed: I64
+    """By group. Where confirms are not used: sent, and not returned."""
+    subscriptions: I64
+    received: I64
+
+    def to_bytes(self) -> bytes:
+        columns = (self.groups, self.confirmed, self.subscriptions, self.received)
+        return b"".join(column.astype("<i8", copy=False).tobytes() for column in columns)
+
+    @staticmethod
+    def from_bytes(data: bytes, groups: int) -> Delivered:
+        """Raises ValueError when the bytes are not what an agent sends."""
+        columns = np.frombuffer(data, "<i8")
+        subscriptions = (len(columns) - 2 * groups) // 2
+        if groups < 0 or subscriptions < 0 or 2 * (groups + subscriptions) != len(columns):
+            raise ValueError("this is no report of deliveries")
+        ends = np.cumsum([groups, groups, subscriptions])
+        return Delivered(*np.split(columns, ends))
 
 
 CHALLENGE_BYTES = 32

@@ -56,9 +56,15 @@ def parse_formats(texts: Sequence[str] | None, default: str = "terminal") -> Out
 def file_to_write(option: str, file: str) -> Path:
     """Refused before the load runs, not after."""
     path = Path(file)
-    place = path if path.exists() else path.parent
-    if path.is_dir() or not place.exists() or not os.access(place, os.W_OK):
-        raise ConfigurationError(f"{option}: {shown_path(file)}: the file cannot be written")
+    problem = ""
+    if path.is_dir():
+        problem = "is a directory, not a file"
+    elif not path.parent.exists():
+        problem = f"there is no such directory {shown_path(str(path.parent))}"
+    elif not os.access(path if path.exists() else path.parent, os.W_OK):
+        problem = "the file cannot be written"
+    if problem:
+        raise ConfigurationError(f"{option}: {shown_path(file)}: {problem}")
     return path
 
 

@@ -28,6 +28,7 @@ from bench_spark.config.fields import (
     Name,
     Pattern,
     Section,
+    checked,
     environment_name,
     is_secret_key,
     mask_uri,
@@ -85,10 +86,7 @@ def checked_pattern(text: str) -> str:
     return text
 
 
-def _container(text: str) -> str:
-    if not _CONTAINER.fullmatch(text):
-        raise ValueError("allowed: the name or id of a container")
-    return text
+_container = checked(_CONTAINER.fullmatch, "the name or id of a container")
 
 
 def _metric(text: str) -> str:

@@ -27,8 +27,8 @@ from bench_spark.config.problems import (
     Key,
     KeyPath,
     Problem,
+    did_you_mean,
     keys_of,
-    nearest,
     problems_of,
     shown_override,
     shown_path,
@@ -37,7 +37,7 @@ from bench_spark.config.problems import (
     unknown_key,
 )
 from bench_spark.config.sections import Egress, Ingress
-from bench_spark.config.suite_file import SuiteFile
+from bench_spark.config.suite import SuiteFile
 from bench_spark.config.yaml_text import MAX_BYTES, YamlTextError, read_yaml, refuse_unprintable
 from bench_spark.errors import ConfigurationError
 
@@ -220,11 +220,9 @@ def locate(kind: str, reference: str, directory: Path = _HERE) -> File:
     for other in _MODELS:
         if reference in shipped(other):
             raise ConfigurationError(f"{reference}: {_misplaced(other, kind)}")
-    guess = nearest(reference, names)
     raise ConfigurationError(
         f"{shown_text(reference)}: unknown {kind.removesuffix('s')}; "
-        f"allowed: a path, or one of {', '.join(names)}"
-        + (f"; did you mean {guess}?" if guess else "")
+        f"allowed: a path, or one of {', '.join(names)}{did_you_mean(reference, names)}"
     )
 
 

@@ -10,8 +10,18 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from bench_spark.config.problems import Described, nearest, shown_value
-from bench_spark.config.suite_file import MEASURES, STATISTICS
+from bench_spark.config.problems import Described, did_you_mean, shown_value
+from bench_spark.store.schema import PERCENTILES
+
+MEASURES = (
+    "latency",
+    "delivery_latency",
+    "confirm_latency",
+    "round_trip",
+    "send_lag",
+    "insert_duration",
+)
+STATISTICS = ("min", "mean", *(name.removesuffix("_us") for name, _ in PERCENTILES), "max")
 
 Unit = Literal["us", "per_second", "share", "cpu_share", "count", "bytes_per_second"]
 
@@ -182,12 +192,11 @@ def parse_objective(text: str) -> Objective:
         raise ValueError(f"allowed: {OBJECTIVE_RULE}")
     paths = paths_named(condition.name)
     if not paths:
-        guess = nearest(condition.name, [*SHORT_NAMES, *UNIT_OF_PATH])
         raise ValueError(
             f"{shown_value(condition.name)} is no number of a result; allowed: a path such as "
             "measures.delivery_latency.p99_us, counts.lost or rates.receive_rate, or a short name "
             "such as p99, latency.p50, lost, receive_rate or delivery_rate"
-            + (f"; did you mean {guess}?" if guess else "")
+            + did_you_mean(condition.name, [*SHORT_NAMES, *UNIT_OF_PATH])
         )
     factors = FACTORS[UNIT_OF_PATH[paths[0]]]
     if condition.unit not in factors:

@@ -260,6 +260,12 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
     return completion(word, known) or _similar(word, known)
 
 
+def did_you_mean(word: object, candidates: Iterable[str], otherwise: str = "") -> str:
+    """How a refusal of `word` ends: `; did you mean X?`, or `otherwise` where none is like it."""
+    guess = nearest(word, candidates) if isinstance(word, str) else None
+    return f"; did you mean {guess}?" if guess else otherwise
+
+
 def completion(word: str, candidates: Iterable[str]) -> str | None:
     """The only candidate that begins with `word`."""
     by_plain = {_plain(candidate): candidate for candidate in candidates}
@@ -475,9 +481,7 @@ def _sentence(key: Key, value: str, details: list[Any]) -> str:
     if detail["type"] == "list_type" and key.is_list:
         return f"{value} is not a list; allowed: lines that begin with '- '"
     if detail["type"] == "literal_error":
-        guess = nearest(given, key.choices) if isinstance(given, str) else None
-        text = f"{value} is unknown; allowed: {key.allowed}"
-        return f"{text}; did you mean {guess}?" if guess else text
+        return f"{value} is unknown; allowed: {key.allowed}{did_you_mean(given, key.choices)}"
     if detail["type"] not in _SENTENCES:
         return _wrong_type(key, value, given)
     facts = {

@@ -20,7 +20,7 @@ from bench_spark.config.broker import Broker
 from bench_spark.config.fields import Section
 from bench_spark.config.models import Scenario
 from bench_spark.config.problems import Key, all_keys
-from bench_spark.config.suite_file import SuiteFile
+from bench_spark.config.suite import SuiteFile
 
 _INTRODUCTION = """\
 # Reference: scenario, broker and suite files

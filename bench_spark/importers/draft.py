@@ -96,6 +96,16 @@ class Draft:
             _check(Broker, self.broker.values, source)
 
 
+def table_rows(table: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """The options of another tool, each with the keys of ours that it decides and what differs, as
+    they stand in lines `OPTION, OPTION | KEY KEY | TEXT`; without keys the text says why there is
+    no counterpart. What is indented goes on with the line before."""
+    for row in table.replace("\n    ", " ").strip().splitlines():
+        options, keys, text = (cell.strip() for cell in row.split("|"))
+        for option in options.split(", "):
+            yield option, tuple(keys.split()), text
+
+
 def password_variable(name: str) -> str:
     """What to call the environment variable with the password of a broker of this name."""
     plain = re.sub(r"[^A-Z0-9]+", "_", name.upper()).strip("_")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bench_spark.config.objectives import COUNTS
-from bench_spark.config.suite_file import MEASURES
+from bench_spark.config.objectives import COUNTS, MEASURES
 from bench_spark.report import formatting as formatting
 from bench_spark.store.schema import PERCENTILES
 

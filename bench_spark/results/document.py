@@ -19,8 +19,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.hdr import SparseHistogram
 from bench_spark.errors import EXIT_DEGRADED, EXIT_GATE_MISSED, EXIT_VALID
-from bench_spark.load_course import has_to_settle, timeline_of
-from bench_spark.plan import make_plan
+from bench_spark.plan import has_to_settle, make_plan, timeline_of
 from bench_spark.results.audit import audit
 from bench_spark.results.checks import Check, verdict_of
 from bench_spark.results.counts import (

@@ -11,8 +11,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.config.sections import Egress, Ingress
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import EXIT_DATA_LOST, EXIT_DEGRADED, EXIT_VALID
-from bench_spark.load_course import mean_rate_per_second
-from bench_spark.plan import Plan
+from bench_spark.plan import Plan, mean_rate_per_second
 from bench_spark.results.checks import AuditInput, Check, Ends, Throughput
 from bench_spark.results.counts import Counts, Rates, expected_deliveries, per_second
 from bench_spark.results.facts import CENSORED_MEASURES, RunFacts, trace_findings

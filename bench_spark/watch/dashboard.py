@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from bench_spark.agent.timeline import Timeline as Phases
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.load_course import has_open_end
+from bench_spark.plan import has_open_end
 from bench_spark.process import watched
 from bench_spark.report.charts import Line, SeriesColours
 from bench_spark.report.live import progress_of

@@ -20,8 +20,7 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.config.models import stored_scenario
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.driver_process import AS_ABANDONED, RUNNING, has_vanished
-from bench_spark.load_course import has_to_settle
-from bench_spark.plan import Plan, make_plan
+from bench_spark.plan import Plan, has_to_settle, make_plan
 from bench_spark.report.measures import Document
 from bench_spark.report.timeline import DURATION_COLUMNS, RATE_COLUMNS, ROLLING, broker_row
 from bench_spark.results.document import timeline_at
