@@ -14,13 +14,12 @@ from bench_spark.cache import DEFAULT_STORE
 from bench_spark.cli.options import BROKER_VARIABLE, StoreOption
 from bench_spark.cli.output import to_stdout
 from bench_spark.config.broker import checked_pattern, host_and_port, read_token, refuse_weak_token
-from bench_spark.doctor.finding import Level, examine
+from bench_spark.doctor.finding import Level, examine, write_findings, write_findings_json
 from bench_spark.errors import EXIT_PREFLIGHT, ConfigurationError, EnvironmentNotReady
 from bench_spark.monitor.containers import CgroupSampler
 from bench_spark.monitor.processes import ProcessSampler, matching, one_process
 from bench_spark.monitor.reading import Sampler, Unreadable
 from bench_spark.monitor.remote import Address, SamplerServer, call_and_answer
-from bench_spark.report.findings import write_findings, write_findings_json
 
 
 class FindingsFormat(StrEnum):

@@ -27,7 +27,7 @@ from bench_spark.config.models import stored_scenario
 from bench_spark.config.sections import ALL
 from bench_spark.errors import EXIT_DEGRADED, ConfigurationError
 from bench_spark.plan import make_plan
-from bench_spark.report.rows import RowFormat, Rows, write_rows, write_runs
+from bench_spark.report.formats import RowFormat, Rows, write_rows, write_runs
 from bench_spark.report.terminal import write_trace
 from bench_spark.spark.session_lifetime import spark_session
 from bench_spark.store.delta import Store

@@ -20,7 +20,7 @@ from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.errors import BrokerUnreachable
 from bench_spark.plan import make_plan
-from bench_spark.results.rows import run_row
+from bench_spark.results.document import run_row
 from bench_spark.store.delta import Store
 
 
