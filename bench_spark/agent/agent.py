@@ -43,9 +43,8 @@ from bench_spark.agent.job import (
 )
 from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import LoadLoop
-from bench_spark.agent.payload import Bodies, body_sizes
 from bench_spark.agent.protocol import EventRow
-from bench_spark.agent.records import bodies_for
+from bench_spark.agent.records import Bodies, bodies_for, body_sizes
 from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER, WARMUP
 from bench_spark.agent.tracer import MakeMessageWriter, MessageFile, NoTracer, Tracer
 from bench_spark.config.ends import Ends

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bench_spark.agent.pacing import DueTimes, Schedule, Stream
-from bench_spark.agent.payload import Bodies, BodySizes
 from bench_spark.agent.recorder import Recorder, RecorderSetup
+from bench_spark.agent.records import Bodies, BodySizes
 from bench_spark.agent.sampler import Sampler, SamplingRule
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracer import MakeMessageWriter, MessageFile, NoTracer, Tracer, TraceSetup

@@ -148,6 +148,43 @@ def is_right_answer(token: str, challenge: bytes, role: str, given: object) -> b
     return isinstance(given, str) and hmac.compare_digest(right, given.encode(errors="replace"))
 
 
+class WrongToken(Exception):
+    """The peer could not prove that it knows the token."""
+
+
+class Handshake:
+    """One side's part of a handshake in which both prove that they know the same token.
+
+    Whoever has accepted the connection sends its `challenge` at once. The other answers that in its
+    hello and challenges in turn; the answer to this is in the welcome.
+    """
+
+    def __init__(self, token: str, role: str, other: str) -> None:
+        """`role`: that of this side; `other`: that of the peer."""
+        self._token = token
+        self._role = role
+        self._other = other
+        self.challenge = new_challenge()
+
+    def hello(self, challenge: bytes) -> Message:
+        own = answer(self._token, challenge, self._role)
+        return {"type": "hello", "answer": own, "challenge": self.challenge.hex()}
+
+    def welcome(self, hello: Message) -> Message:
+        """The answer to a hello, which must have answered our challenge."""
+        self.verify(hello)
+        try:
+            challenge = bytes.fromhex(str(hello.get("challenge")))
+        except ValueError:
+            raise WireError("a hello without a challenge") from None
+        return {"type": "welcome", "answer": answer(self._token, challenge, self._role)}
+
+    def verify(self, message: Message) -> None:
+        """Raise WrongToken unless a hello or welcome answers our challenge."""
+        if not is_right_answer(self._token, self.challenge, self._other, message.get("answer")):
+            raise WrongToken
+
+
 def encode_frame(message: Message, payload: bytes = b"") -> bytes:
     header = json.dumps(message, separators=(",", ":")).encode()
     return _LENGTHS.pack(len(header), len(payload)) + header + payload

@@ -24,7 +24,7 @@ from pydantic import AfterValidator, Field
 
 from bench_spark.config.fields import PLAIN_NAME, Name, PropertyName, Section
 from bench_spark.config.models import Scenario, at_whole_rate
-from bench_spark.config.objectives import MEASURES, STATISTICS
+from bench_spark.config.objectives import MEASURES, STATISTICS, Aggregation
 from bench_spark.config.problems import Described
 from bench_spark.config.yaml_text import plain_scalar
 
@@ -37,8 +37,6 @@ _COLUMN_RULE = (
     f"MEASURE.STATISTIC with a measure of {', '.join(MEASURES)} and a statistic of "
     f"{', '.join(STATISTICS)}; or one of {', '.join((*RATES, *RESOURCES))}"
 )
-
-Aggregation = Literal["run", "interval_max", "interval_mean"]
 
 
 def _column_value(value: str) -> str:

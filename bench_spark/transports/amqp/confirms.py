@@ -41,8 +41,6 @@ from bench_spark.transports.amqp.frames import (
     RETURN,
     Content,
     Framing,
-    be32,
-    be64,
     returned_head,
 )
 from bench_spark.transports.batches import I64, OUTCOME_DTYPE, U8, OutcomeKind, Rows
@@ -51,6 +49,8 @@ from bench_spark.transports.sockets.buffers import (
     Int,
     OutcomeRows,
     ReadBuffer,
+    be32,
+    be64,
     put_head,
     put_outcome,
 )

@@ -28,14 +28,19 @@ from bench_spark.transports.amqp.frames import (
     Framing,
     MessageHeader,
     body_frame,
-    copy_bytes,
     frame_start,
     header_frame,
     message_ids,
     method_frame,
 )
 from bench_spark.transports.batches import I64, U8, U16, Batch, Headers, Rows
-from bench_spark.transports.sockets.buffers import NO_TAILS, Int, OutcomeRows, put_envelope
+from bench_spark.transports.sockets.buffers import (
+    NO_TAILS,
+    Int,
+    OutcomeRows,
+    copy_bytes,
+    put_envelope,
+)
 from bench_spark.transports.sockets.lanes import (
     WRITE_BYTES,
     bodies_of,

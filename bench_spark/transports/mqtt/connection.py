@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import (
     BenchError,
@@ -21,10 +23,11 @@ from bench_spark.errors import (
     LoginRefused,
 )
 from bench_spark.transports.base import TransportContext
+from bench_spark.transports.batches import I64, U8
 from bench_spark.transports.mqtt import codec, packets
 from bench_spark.transports.mqtt.codec import LONGEST_START_BYTES
 from bench_spark.transports.mqtt.packets import BadPacket, Connack, Login, reason
-from bench_spark.transports.sockets.buffers import ReadBuffer, too_large
+from bench_spark.transports.sockets.buffers import ReadBuffer, RowBuffer, too_large
 from bench_spark.transports.sockets.connection import (
     ConnectionLost,
     ForeignProtocol,
@@ -35,19 +38,93 @@ from bench_spark.transports.sockets.connection import (
 from bench_spark.transports.sockets.loop import Gathering, Loop
 from bench_spark.transports.sockets.opening import Connector, SocketAccess, access_to
 
+_MALFORMED = {
+    codec.LONG_LENGTH: "a length of more than four bytes",
+    codec.BAD_QOS: "a message of QoS 3",
+    codec.IDENTIFIER_0: "a message with packet identifier 0",
+    codec.NO_PAYLOAD: "a message that ends before its payload",
+    codec.NO_IDENTIFIER: "a packet without its identifier",
+}
+_MOST_ANSWERS = 256
+"""Written at once while reading."""
+
+Decoder = Callable[[U8, int, int, int, I64, I64, I64, int, U8, int], tuple[int, int, int, int]]
+"""`codec.decode_messages` or `codec.decode_acks`."""
+
 
 class PacketReader:
-    """Reads what arrives on a connection once the broker has welcomed it."""
+    """Reads what arrives on a connection once the broker has welcomed it, by a compiled decoder
+    that writes rows and what is answered at once."""
 
-    on_packet: Callable[[int, bytes], None]
-    """Called with the first byte and the content of a packet that is not for this reader."""
+    def __init__(self, decode: Decoder, state: I64, table: I64, rows: RowBuffer) -> None:
+        self._decode = decode
+        self._state = state
+        self._table = table
+        self._rows = rows
+        self._answers: U8 = np.zeros(_MOST_ANSWERS * codec.ACK_BYTES, np.uint8)
+        self.decoded = 0
+        """Rows that were written so far."""
+        self.on_answers: Callable[[memoryview], None] = lambda acks: None
+        """Called with packets to be sent at once."""
+        self.on_packet: Callable[[int, bytes], None] = lambda first_byte, body: None
+        """Called with the first byte and the content of a packet that is not for this reader."""
 
     def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
         """Decode what the buffer holds up to `end`; how many bytes are done with. Raises BadPacket.
 
         The rest is the beginning of something: it must come first in the next call's buffer.
         """
-        raise NotImplementedError
+        at = answered = 0
+        rows = self._rows
+        while True:
+            before = rows.count
+            at, rows.count, answered, why = self._decode(
+                buffer.array,
+                at,
+                end,
+                at_ns,
+                self._state,
+                self._table,
+                rows.words,
+                before,
+                self._answers,
+                answered,
+            )
+            self.decoded += rows.count - before
+            if why == codec.MORE:
+                break
+            if why == codec.PAYLOAD:
+                self._keep_piece(buffer.raw, rows.count > before)
+                continue
+            if why == codec.TOPIC and self._find_topic(buffer.raw):
+                continue
+            if answered:
+                self._answer(answered)
+                answered = 0
+            if why == codec.FULL:
+                if rows.count >= len(rows.rows):
+                    rows.make_room(1)
+            elif why == codec.FOREIGN:
+                done = self._pass_on(buffer.raw, at, end)
+                if done == at:
+                    break
+                at = done
+            else:
+                raise self._malformed(why)
+        if answered:
+            self._answer(answered)
+        return int(at)
+
+    def _answer(self, answered: int) -> None:
+        """Send so many bytes of answers."""
+        self.on_answers(self._answers[:answered].data)
+
+    def _keep_piece(self, raw: bytearray, is_given_on: bool) -> None:
+        """The decoder has consumed a piece of a payload; whether its message has a row now."""
+
+    def _find_topic(self, raw: bytearray) -> bool:
+        """Whether the decoder can go on with a topic that is not in its table."""
+        return False
 
     def _pass_on(self, raw: bytearray, at: int, end: int) -> int:
         """Pass a packet of another kind on; where it ends, or `at` where it is not all there."""
@@ -63,23 +140,16 @@ class PacketReader:
         self.on_packet(raw[at], bytes(raw[body_at:stop]))
         return stop
 
-
-_MALFORMED = {
-    codec.LONG_LENGTH: "a length of more than four bytes",
-    codec.BAD_QOS: "a message of QoS 3",
-    codec.IDENTIFIER_0: "a message with packet identifier 0",
-    codec.NO_PAYLOAD: "a message that ends before its payload",
-    codec.NO_IDENTIFIER: "a packet without its identifier",
-}
-
-
-def malformed(error: int, size: int = 0, most_bytes: int = 0) -> BadPacket:
-    """What a decoder has found. `size`: what was announced; `most_bytes`: of a payload."""
-    if error == codec.TOO_LARGE:
-        return BadPacket(too_large(size, most_bytes))
-    if error == codec.LONG_START:
-        return BadPacket(f"a message whose topic and properties have {size} bytes")
-    return BadPacket(_MALFORMED[error])
+    def _malformed(self, why: int) -> BadPacket:
+        if why == codec.TOPIC:
+            return BadPacket("a message of a topic that was not subscribed to")
+        state = self._state
+        error, size = int(state[codec.ERROR]), int(state[codec.ERROR_BYTES])
+        if error == codec.TOO_LARGE:
+            return BadPacket(too_large(size, int(state[codec.MOST_BYTES])))
+        if error == codec.LONG_START:
+            return BadPacket(f"a message whose topic and properties have {size} bytes")
+        return BadPacket(_MALFORMED[error])
 
 
 class ConnectionRefused(Exception):

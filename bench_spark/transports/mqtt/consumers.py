@@ -18,7 +18,6 @@ from bench_spark.transports.mqtt.connection import (
     MqttProtocol,
     PacketReader,
     SubscriptionRefused,
-    malformed,
 )
 from bench_spark.transports.mqtt.packets import BadPacket
 from bench_spark.transports.mqtt.topics import matches
@@ -34,8 +33,6 @@ HIGHEST_QOS = 2
 _SUBSCRIBE_ID, _UNSUBSCRIBE_ID = 1, 2
 _MOST_ACKS = 4096
 """Written at once."""
-_MOST_ANSWERS = 256
-"""Written at once while reading."""
 _MOST_TOPICS = 10_000
 """A filter with wildcards may bring any number of topics."""
 _FIRST_PLACES, _MOST_PLACES = 4, 4096
@@ -104,20 +101,18 @@ class MessageReader(PacketReader):
     ) -> None:
         self._routes = routes
         self._arrivals = arrivals
-        self._answers: U8 = np.zeros(_MOST_ANSWERS * codec.ACK_BYTES, np.uint8)
         self._pieces: list[bytes] = []
         self._properties = b""
         """Of the message whose payload comes."""
         self._is_inside = False
-        self._state: I64 = np.zeros(codec.MESSAGE_STATE_WORDS, np.int64)
-        self._state[codec.LANE] = lane
-        self._state[codec.TOKEN_MARK] = generation_mark(generation)
-        self._state[codec.MOST_BYTES] = arrivals.most_bytes
-        self._state[codec.NEXT_ROUTE] = -1
-        self._state[codec.HAS_PROPERTIES] = version == "5"
-        self._state[codec.WANTS_PAYLOADS] = arrivals.wants_bodies or arrivals.wants_headers
-        self.on_answers: Callable[[memoryview], None] = lambda acks: None
-        """Called with acknowledgements to be sent at once."""
+        state: I64 = np.zeros(codec.MESSAGE_STATE_WORDS, np.int64)
+        state[codec.LANE] = lane
+        state[codec.TOKEN_MARK] = generation_mark(generation)
+        state[codec.MOST_BYTES] = arrivals.most_bytes
+        state[codec.NEXT_ROUTE] = -1
+        state[codec.HAS_PROPERTIES] = version == "5"
+        state[codec.WANTS_PAYLOADS] = arrivals.wants_bodies or arrivals.wants_headers
+        super().__init__(codec.decode_messages, state, routes.table, arrivals)
         self.on_repeats: Callable[[int], None] = lambda count: None
         """Called with the number of messages that were received before and are not given on."""
 
@@ -125,67 +120,17 @@ class MessageReader(PacketReader):
         """The broker has kept the session of an earlier connection."""
         self._state[codec.UNRELEASED :] = before._state[codec.UNRELEASED :]
 
-    def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
-        at = answered = 0
-        arrivals = self._arrivals
-        while True:
-            before = arrivals.count
-            at, arrivals.count, answered, why = codec.decode_messages(
-                buffer.array,
-                at,
-                end,
-                at_ns,
-                self._state,
-                self._routes.table,
-                arrivals.words,
-                before,
-                self._answers,
-                answered,
-            )
-            if why == codec.MORE:
-                break
-            if why == codec.PAYLOAD:
-                self._keep_piece(buffer.raw, is_given_on=arrivals.count > before)
-            elif why == codec.TOPIC:
-                if not self._find_route(buffer.raw):
-                    self._answer(answered)
-                    raise BadPacket("a message of a topic that was not subscribed to")
-            elif why == codec.FULL:
-                if arrivals.count >= len(arrivals.rows):
-                    arrivals.make_room(1)
-                answered = self._answer(answered)
-            elif why == codec.FOREIGN:
-                answered = self._answer(answered)
-                done = self._pass_on(buffer.raw, at, end)
-                if done == at:
-                    break
-                at = done
-            else:
-                self._answer(answered)
-                raise malformed(
-                    int(self._state[codec.ERROR]),
-                    int(self._state[codec.ERROR_BYTES]),
-                    arrivals.most_bytes,
-                )
-        if answered:
-            self._answer(answered)
-        return int(at)
+    def _answer(self, answered: int) -> None:
+        self.on_answers(self._answers[:answered].data)
+        repeats = int(self._state[codec.REPEATS])
+        if repeats:
+            self._state[codec.REPEATS] = 0
+            self.on_repeats(repeats)
 
-    def _answer(self, answered: int) -> int:
-        """Send the answers so far; none are left then."""
-        if answered:
-            self.on_answers(self._answers[:answered].data)
-            repeats = int(self._state[codec.REPEATS])
-            if repeats:
-                self._state[codec.REPEATS] = 0
-                self.on_repeats(repeats)
-        return 0
-
-    def _find_route(self, raw: bytearray) -> bool:
-        """Whether the next message has a route, which is given to the decoder."""
-        route = self._routes.of(
-            bytes(raw[self._state[codec.TOPIC_AT] : self._state[codec.TOPIC_END]])
-        )
+    def _find_topic(self, raw: bytearray) -> bool:
+        topic = bytes(raw[self._state[codec.TOPIC_AT] : self._state[codec.TOPIC_END]])
+        route = self._routes.of(topic)
+        self._table = self._routes.table  # which may have grown
         self._state[codec.NEXT_ROUTE] = -1 if route is None else route
         return route is not None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,12 +13,11 @@ from bench_spark.config.protocols import Mqtt
 from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.core.kernels import warm_up
 from bench_spark.errors import BrokerRefused
-from bench_spark.transports.batches import I64, U8, U16, Batch, Headers
+from bench_spark.transports.batches import I64, U16, Batch, Headers
 from bench_spark.transports.mqtt import codec
 from bench_spark.transports.mqtt.connection import (
     MqttConnection,
     PacketReader,
-    malformed,
 )
 from bench_spark.transports.mqtt.packets import (
     KIND_BITS,
@@ -42,8 +41,6 @@ from bench_spark.transports.sockets.opening import OpenLane
 MOST_TEMPLATES = 4096
 MOST_STARTS = 4096
 """Beginnings of messages that are kept, by the size of the payload."""
-_MOST_ANSWERS = 256
-"""Written at once while reading."""
 
 
 class PublishPackets:
@@ -171,18 +168,17 @@ class InFlight(PacketReader):
         self._outcomes = outcomes
         self._window: I64 = np.zeros((limit + 1, codec.WINDOW_WORDS), np.int64)
         self._window[:limit, codec.FREE] = np.arange(1, limit + 1)
-        self._state: I64 = np.zeros(codec.IN_FLIGHT_WORDS, np.int64)
-        self._state[codec.WINDOW_LANE] = lane
+        state: I64 = np.zeros(codec.IN_FLIGHT_WORDS, np.int64)
+        state[codec.LANE] = lane
+        super().__init__(codec.decode_acks, state, self._window, outcomes)
         self._identifiers: U16 = np.zeros(limit, np.uint16)
-        self._answers: U8 = np.zeros(_MOST_ANSWERS * codec.ACK_BYTES, np.uint8)
         self._is_full = False
         self._enough = max(1, limit // 4)
-        self._count = 0
-        self.on_answers: Callable[[memoryview], None] = lambda acks: None
-        """Called with packets to be sent at once (PUBREL)."""
+        self._sent = 0
+        """All together, of which `decoded` are settled."""
 
     def __len__(self) -> int:
-        return self._count
+        return self._sent - self.decoded
 
     @property
     def room(self) -> int:
@@ -191,7 +187,7 @@ class InFlight(PacketReader):
         time."""
         if not self._limit:
             return sys.maxsize
-        room = self._limit - self._count
+        room = self._limit - self._sent + self.decoded
         return 0 if self._is_full and room < self._enough else room
 
     def sent(self, heads: Envelopes) -> U16:
@@ -200,65 +196,28 @@ class InFlight(PacketReader):
         if not self._limit:
             return NO_IDENTIFIERS
         count = len(heads)
-        if count > self._limit - self._count:
-            raise ValueError(f"{count} messages, and {self._limit - self._count} identifiers")
+        free = self._limit - self._sent + self.decoded
+        if count > free:
+            raise ValueError(f"{count} messages, and {free} identifiers")
         codec.take_identifiers(heads, self._state, self._window, self._identifiers)
-        self._count += count
-        self._is_full = self._count >= self._limit
+        self._sent += count
+        self._is_full = count == free
         return self._identifiers[:count]
 
     def abandon(self, at_ns: int) -> None:
         """The lane is gone: what became of the messages in flight will never be known."""
-        if self._count:
+        if len(self):
             outcomes = self._outcomes
-            outcomes.make_room(self._count)
+            outcomes.make_room(len(self))
             outcomes.count = codec.abandon_all(
                 at_ns, self._state, self._window, outcomes.words, outcomes.count
             )
-            self._count = 0
+            self.decoded = self._sent
 
-    def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
-        at = answered = 0
-        outcomes = self._outcomes
-        while True:
-            before = outcomes.count
-            at, outcomes.count, answered, why = codec.decode_acks(
-                buffer.array,
-                at,
-                end,
-                at_ns,
-                self._state,
-                self._window,
-                outcomes.words,
-                before,
-                self._answers,
-                answered,
-            )
-            self._count -= outcomes.count - before
-            if why == codec.MORE:
-                break
-            answered = self._answer(answered)
-            if why == codec.FULL:
-                if outcomes.count >= len(outcomes.rows):
-                    outcomes.make_room(1)
-            elif why == codec.FOREIGN:
-                if buffer.raw[at] & KIND_BITS == PUBLISH:
-                    raise BadPacket("a message to somebody who has not subscribed to any")
-                done = self._pass_on(buffer.raw, at, end)
-                if done == at:
-                    break
-                at = done
-            else:
-                raise malformed(int(self._state[codec.WINDOW_ERROR]))
-        if answered:
-            self._answer(answered)
-        return int(at)
-
-    def _answer(self, answered: int) -> int:
-        """Send the answers so far; none are left then."""
-        if answered:
-            self.on_answers(self._answers[:answered].data)
-        return 0
+    def _pass_on(self, raw: bytearray, at: int, end: int) -> int:
+        if raw[at] & KIND_BITS == PUBLISH:
+            raise BadPacket("a message to somebody who has not subscribed to any")
+        return super()._pass_on(raw, at, end)
 
 
 class MqttSender(Sender[MqttConnection]):

@@ -47,6 +47,57 @@ NO_TAILS: U8 = np.zeros((0, 0), np.uint8)
 """Where messages have no tails of their own."""
 
 
+_U1, _U2, _U3, _U4, _U5, _U6, _U7 = map(np.uint64, range(1, 8))
+
+
+@kernel
+def copy_bytes(target: U8, source: U8) -> None:
+    """Copy all of `source`. Given views, the compiler copies many bytes at once."""
+    for place in range(len(source)):
+        target[place] = source[place]
+
+
+@kernel
+def be16(data: U8, at: Int) -> Int:
+    """The big-endian number in two bytes."""
+    i = np.uint64(at)  # so that no index is looked at for being counted from the end
+    return np.int64(data[i]) << 8 | np.int64(data[i + _U1])
+
+
+@kernel
+def be32(data: U8, at: Int) -> Int:
+    """The big-endian number in four bytes."""
+    i = np.uint64(at)
+    return (
+        np.int64(data[i]) << 24
+        | np.int64(data[i + _U1]) << 16
+        | np.int64(data[i + _U2]) << 8
+        | np.int64(data[i + _U3])
+    )
+
+
+@kernel
+def be64(data: U8, at: Int) -> Int:
+    """The big-endian number in eight bytes; from 2**63 on it comes out negative."""
+    return be32(data, at) << 32 | be32(data, at + 4)
+
+
+@kernel
+def le64(data: U8, at: Int) -> Int:
+    """The little-endian number in eight bytes. A view would take as long as ten of these."""
+    i = np.uint64(at)
+    return (
+        np.int64(data[i])
+        | np.int64(data[i + _U1]) << 8
+        | np.int64(data[i + _U2]) << 16
+        | np.int64(data[i + _U3]) << 24
+        | np.int64(data[i + _U4]) << 32
+        | np.int64(data[i + _U5]) << 40
+        | np.int64(data[i + _U6]) << 48
+        | np.int64(data[i + _U7]) << 56
+    )
+
+
 @kernel
 def put_envelope(out: U8, head: Any) -> None:
     """Write an envelope, or what `out` takes of its beginning."""
@@ -70,14 +121,6 @@ def put_envelope(out: U8, head: Any) -> None:
 
 
 @kernel
-def copy_bytes(target: U8, at: Int, source: U8, first: Int, count: Int) -> None:
-    """Copy bytes. Through views, as only then the compiler copies many at once."""
-    to, of = target[at : at + count], source[first : first + count]
-    for place in range(count):
-        to[place] = of[place]
-
-
-@kernel
 def write_messages(
     template: U8,
     heads: Rows,
@@ -96,10 +139,10 @@ def write_messages(
     for message in range(len(heads)):
         at = message * size
         if message >= filled:
-            copy_bytes(out, at, template, 0, size)
+            copy_bytes(out[at:], template)
         put_envelope(out[at + head_at : at + tail_at], heads[message])
         if len(tails):
-            copy_bytes(out, at + tail_at, tails[message], 0, size - tail_at)
+            copy_bytes(out[at + tail_at :], tails[message])
         if len(identifiers):
             identifier = np.int64(identifiers[message])
             out[at + identifier_at] = identifier >> 8
@@ -116,11 +159,11 @@ def write_mixed(
     for message in range(len(heads)):
         place = places[message]
         size, head_at, identifier_at, identifier = place[1], place[2], place[3], place[4]
-        copy_bytes(out, at, templates, place[0], size)
+        copy_bytes(out[at:], templates[place[0] : place[0] + size])
         put_envelope(out[at + head_at : at + head_at + head_bytes], heads[message])
         tail_at = head_at + head_bytes
         if len(tails):
-            copy_bytes(out, at + tail_at, tails[message], 0, size - tail_at)
+            copy_bytes(out[at + tail_at :], tails[message])
         if identifier:
             out[at + identifier_at] = identifier >> 8
             out[at + identifier_at + 1] = identifier & 255
@@ -267,26 +310,6 @@ class ReadBuffer:
 
 HEAD_WORDS = 4
 """Of an envelope."""
-
-
-_U1, _U2, _U3, _U4, _U5, _U6, _U7 = map(np.uint64, range(1, 8))
-
-
-@kernel
-def le64(data: U8, at: Int) -> Int:
-    """The little-endian number in eight bytes. A view would take as long as ten of these; and an
-    index without a sign is not looked at for being counted from the end."""
-    i = np.uint64(at)
-    return (
-        np.int64(data[i])
-        | np.int64(data[i + _U1]) << 8
-        | np.int64(data[i + _U2]) << 16
-        | np.int64(data[i + _U3]) << 24
-        | np.int64(data[i + _U4]) << 32
-        | np.int64(data[i + _U5]) << 40
-        | np.int64(data[i + _U6]) << 48
-        | np.int64(data[i + _U7]) << 56
-    )
 
 
 @kernel

@@ -8,7 +8,6 @@ TCP, TLS and declaring are calls in the background, the rest happens on the loop
 from __future__ import annotations
 
 import functools
-import random
 import socket
 import time
 from collections import deque
@@ -18,6 +17,7 @@ from typing import Generic
 
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BenchError, BrokerUnreachable
+from bench_spark.process import Backoff
 from bench_spark.transports.base import OPENED_TOGETHER, Destination
 from bench_spark.transports.sockets.loop import BackgroundCalls, Loop, Timer
 from bench_spark.transports.sockets.opening import (
@@ -27,26 +27,6 @@ from bench_spark.transports.sockets.opening import (
     SocketAccess,
     dialled,
 )
-
-FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 2.0
-
-
-class Pauses:
-    """Doubled each time, and never the same twice."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-
-    def reset(self) -> None:
-        self._failures = 0
-
-    def next_seconds(self) -> float:
-        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**self._failures)
-        self._failures = min(self._failures + 1, 16)
-        # Agents that lost the same broker must not come back in step.
-        return pause * random.uniform(0.5, 1.0)
-
 
 CALM_SECONDS = 10.0
 """After so long without a loss, pauses begin small again."""
@@ -115,7 +95,7 @@ class Reopener(Generic[ConnectionT]):
         self._begin = begin
         self._give_up = give_up
         self._calls = BackgroundCalls(loop)
-        self._pauses = Pauses()
+        self._backoff = Backoff()
         self._outages: dict[int, _Outage[ConnectionT]] = {}
         self._waiting: deque[_Outage[ConnectionT]] = deque()
         self._logged_in: _LoggedIn[ConnectionT] = []
@@ -137,7 +117,7 @@ class Reopener(Generic[ConnectionT]):
         """The lane is lost."""
         now_seconds = time.monotonic()
         if now_seconds - self._last_loss_seconds > CALM_SECONDS and not self._outages:
-            self._pauses.reset()
+            self._backoff.reset()
         self._last_loss_seconds = now_seconds
         outage: _Outage[ConnectionT] = _Outage(lane, why, why)
         outage.end_timer = self._loop.call_later(
@@ -173,7 +153,7 @@ class Reopener(Generic[ConnectionT]):
     def _dial_later(self) -> None:
         if self._next_dial is not None or not self._waiting or self._on_the_way >= OPENED_TOGETHER:
             return
-        pause = self._pauses.next_seconds() if self._must_pause else 0.0
+        pause = self._backoff.next_seconds() if self._must_pause else 0.0
         self._must_pause = False
         self._next_dial = self._loop.call_later(pause, self._dial)
 
