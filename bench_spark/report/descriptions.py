@@ -123,10 +123,10 @@ def brokers_of(document: Mapping[str, Any]) -> str:
     brokers = document.get("brokers") or [document["broker"]]
     if len(brokers) == 1:
         return broker_of(document["broker"], environment)
-    told = environment.get("brokers") or [None] * len(brokers)
+    of_each = environment.get("brokers") or [None] * len(brokers)
     return "; ".join(
         f"{broker['role']} {broker_of(broker, {'broker': facts})}"
-        for broker, facts in zip(brokers, told, strict=True)
+        for broker, facts in zip(brokers, of_each, strict=True)
     )
 
 
@@ -175,5 +175,5 @@ def trace_of(trace: Mapping[str, Any] | None) -> str | None:
         return None
     found = [f"{words(name)} {count(trace[name])}" for name in TROUBLES if trace.get(name)]
     none = [words(name) for name in TROUBLES if trace.get(name) == 0]
-    told = [f"{count(trace['sent'])} joined by ID in {trace['join_seconds']:.1f} s", *found]
-    return ", ".join(told) + (f"; no {', '.join(none)}" if none else "")
+    parts = [f"{count(trace['sent'])} joined by ID in {trace['join_seconds']:.1f} s", *found]
+    return ", ".join(parts) + (f"; no {', '.join(none)}" if none else "")

@@ -298,7 +298,7 @@ def _figures(trial: Mapping[str, Any]) -> str:
 def _limit(document: Document) -> str:
     if document["above_per_second"] is None:
         return "none was met"
-    told = next(
+    why = next(
         trial["why"]
         for trial in document["trials"]
         if trial["rate_per_second"] == document["above_per_second"]
@@ -306,7 +306,7 @@ def _limit(document: Document) -> str:
         and (trial["limited_by"], trial["limit"]) == (document["limited_by"], document["limit"])
     )
     audit = f"; {document['limit']}" if document["limit"] else ""
-    return f"{_WHOSE[document['limited_by']]}: {told}{audit}"
+    return f"{_WHOSE[document['limited_by']]}: {why}{audit}"
 
 
 def _percentile(numbers: Mapping[str, Any], name: str) -> str:
