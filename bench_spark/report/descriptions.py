@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from bench_spark.config.problems import plural
 from bench_spark.plan import Plan, has_open_end
-from bench_spark.report.formatting import byte_size, count, one_line, plural, rate, seconds, words
+from bench_spark.report.formatting import byte_size, count, one_line, rate, seconds, words
 
 _USER_INFO = re.compile(r"(?<=://)[^/]*@")
 

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 import pyarrow as pa
 from rich.text import Text
 
+from bench_spark.config.problems import plural
 from bench_spark.config.suite import RATE, Suite, Value, value_text
 from bench_spark.report.charts import UNITS, Kind, Spec, against
 from bench_spark.report.formats import Report, Sheet
@@ -26,7 +27,6 @@ from bench_spark.report.formatting import (
     duration,
     one_line,
     per_cent,
-    plural,
     rate,
     seconds,
     share,
