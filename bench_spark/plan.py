@@ -36,7 +36,7 @@ LONGEST_SETTLING = 3
 
 def total_rate_per_second(scenario: Scenario) -> float:
     """What the load asks for; with steps, during the warm-up."""
-    return scenario.load.rate_per_second * _rates_counted(scenario)
+    return scenario.load.rate_per_second * scenario.rates_counted
 
 
 def mean_rate_per_second(scenario: Scenario) -> float:
@@ -47,19 +47,15 @@ def mean_rate_per_second(scenario: Scenario) -> float:
     left_seconds = measured_seconds(scenario) - sum(step.seconds for step in steps)
     messages = sum(step.seconds * step.rate_per_second for step in steps)
     messages += left_seconds * steps[-1].rate_per_second
-    return messages * _rates_counted(scenario) / measured_seconds(scenario)
+    return messages * scenario.rates_counted / measured_seconds(scenario)
 
 
 def rate_changes(scenario: Scenario) -> Iterator[tuple[int, float]]:
     """When the rate changes after the start, and to what in all."""
     at_seconds = scenario.phases.warmup_seconds
     for step in scenario.load.steps:
-        yield round(at_seconds * NANOSECONDS), step.rate_per_second * _rates_counted(scenario)
+        yield round(at_seconds * NANOSECONDS), step.rate_per_second * scenario.rates_counted
         at_seconds += step.seconds
-
-
-def _rates_counted(scenario: Scenario) -> int:
-    return scenario.producers if scenario.load.scope == "per_producer" else 1
 
 
 def measured_seconds(scenario: Scenario) -> float:
@@ -67,7 +63,7 @@ def measured_seconds(scenario: Scenario) -> float:
     load = scenario.load
     if load.messages is None:
         return scenario.phases.measure_seconds
-    if not _is_paced(scenario):
+    if not scenario.is_paced:
         return UNBOUNDED_PHASE_SECONDS
     return load.messages / total_rate_per_second(scenario)
 
@@ -77,11 +73,7 @@ def has_open_end(scenario: Scenario) -> bool:
     beforehand."""
     if scenario.sampling.samples:
         return True
-    return scenario.load.messages is not None and not _is_paced(scenario)
-
-
-def _is_paced(scenario: Scenario) -> bool:
-    return scenario.load.has_schedule and not scenario.only_consumes
+    return scenario.load.messages is not None and not scenario.is_paced
 
 
 def has_to_settle(scenario: Scenario) -> bool:

@@ -132,7 +132,7 @@ def _make_recorder(job: Job, names: Mapping[int, str]) -> Recorder:
         subscriptions=tuple(names[first] for first in assignment.first_destinations),
         destinations_by_producer=_destinations_by_producer(assignment, names),
         sizes=job.sizes,
-        has_schedule=scenario.load.has_schedule and not scenario.only_consumes,
+        has_schedule=scenario.is_paced,
         takes_any=scenario.only_consumes,
         foreign_stamps=foreign_stamps(scenario.message.timestamped),
         is_carried=not scenario.has_envelopes,
