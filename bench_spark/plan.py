@@ -271,6 +271,11 @@ class Assignment:
         return tuple(sorted(destinations_of(self.producers + self.consumers)))
 
     @property
+    def producer_numbers(self) -> tuple[int, ...]:
+        """Those of its producers in the whole run."""
+        return tuple(member.index for member in self.producers)
+
+    @property
     def inspects(self) -> tuple[int, ...]:
         """Subscriptions in which this agent counts what is left: those of what it declares."""
         wiring = self.scenario.wiring
@@ -307,9 +312,8 @@ class Assignment:
         return Schedule(rate, period_ns * self.agent / self.agents, tuple(changes))
 
     def _recorded_schedule(self, rows_at: str) -> RecordedSchedule:
-        members = tuple(member.index for member in self.producers)
         recording = recording_at(rows_at, self.scenario.dataset.repeat)
-        return RecordedSchedule(recording, members, self.scenario.producers)
+        return RecordedSchedule(recording, self.producer_numbers, self.scenario.producers)
 
     @property
     def expected_messages(self) -> int | None:
@@ -490,7 +494,7 @@ def with_phases_by_number(assignments: Sequence[Assignment]) -> list[Assignment]
 def _with_streams(assignments: Sequence[Assignment]) -> list[Assignment]:
     """On a schedule every agent knows when the messages of the others are due."""
     streams = tuple(
-        Stream(tuple(member.index for member in one.producers), schedule)
+        Stream(one.producer_numbers, schedule)
         for one in assignments
         # Recorded traffic is no rule but a table: too much to send to every agent.
         if isinstance(schedule := one.schedule, Schedule)

@@ -138,7 +138,7 @@ def _make_recorder(job: Job, names: Mapping[int, str]) -> Recorder:
         is_carried=not scenario.has_envelopes,
         first_measured=_as_column(assignment.first_measured),
         by_destination=scenario.metrics_by == "destination",
-        own_producers=tuple(member.index for member in assignment.producers),
+        own_producers=assignment.producer_numbers,
         due_times=_due_times(assignment, timeline),
     )
     return Recorder(setup, timeline)
@@ -149,7 +149,7 @@ def _due_times(assignment: Assignment, timeline: Timeline) -> DueTimes | None:
     schedule = assignment.schedule
     streams = assignment.streams
     if not streams and isinstance(schedule, Schedule) and not assignment.shares_destinations:
-        streams = (Stream(tuple(member.index for member in assignment.producers), schedule),)
+        streams = (Stream(assignment.producer_numbers, schedule),)
     # In mode `request` whoever is free sends what is due.
     if not streams or assignment.scenario.load.mode != "rate":
         return None
@@ -161,7 +161,7 @@ def _make_sampler(job: Job) -> Sampler:
     scenario = job.assignment.scenario
     sampling = scenario.sampling
     wiring = scenario.wiring
-    producers = Counter(wiring.group_of_producer(m.index) for m in job.assignment.producers)
+    producers = Counter(map(wiring.group_of_producer, job.assignment.producer_numbers))
     rule = SamplingRule(
         samples=sampling.samples,
         threshold_ns=round(sampling.threshold_seconds * NANOSECONDS),
