@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from bench_spark.config.sections import traced_every
 from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.core.envelope import foreign_stamps
 from bench_spark.core.hdr import shape_for
-from bench_spark.plan import Assignment, Member
+from bench_spark.plan import Assignment
 from bench_spark.transports.base import Consumers, Destination, Lane, Producers, Signal
 from bench_spark.transports.batches import I64
 
@@ -73,21 +73,21 @@ def subscription_table(assignment: Assignment) -> SubscriptionTable:
 
 
 def producer_lanes(assignment: Assignment, destinations: Mapping[int, Destination]) -> list[Lane]:
-    return _lanes_of(assignment.producers, destinations)
-
-
-def consumer_lanes(assignment: Assignment, destinations: Mapping[int, Destination]) -> list[Lane]:
-    wiring = assignment.scenario.wiring
     return [
-        replace(lane, subscriptions=tuple(wiring.subscriptions_of_consumer(lane.member)))
-        for lane in _lanes_of(assignment.consumers, destinations)
+        Lane(member.index, tuple(destinations[index] for index in member.destinations))
+        for member in assignment.producers
     ]
 
 
-def _lanes_of(members: tuple[Member, ...], destinations: Mapping[int, Destination]) -> list[Lane]:
+def consumer_lanes(assignment: Assignment, destinations: Mapping[int, Destination]) -> list[Lane]:
+    subscriptions = assignment.scenario.wiring.subscriptions_of_consumer
     return [
-        Lane(member.index, tuple(destinations[index] for index in member.destinations))
-        for member in members
+        Lane(
+            member.index,
+            tuple(destinations[index] for index in member.destinations),
+            tuple(subscriptions(member.index)),
+        )
+        for member in assignment.consumers
     ]
 
 
