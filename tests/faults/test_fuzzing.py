@@ -20,7 +20,6 @@ import pytest
 from fault_records import Seen
 from fuzzed_streams import FUZZED, SEED, spoiled
 
-from bench_spark.agent.payload import BodySizes
 from bench_spark.agent.protocol import (
     EventRow,
     FrameReader,
@@ -30,6 +29,7 @@ from bench_spark.agent.protocol import (
     encode_rows,
 )
 from bench_spark.agent.recorder import CONSUMER, Recorder, RecorderSetup
+from bench_spark.agent.records import BodySizes
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes

@@ -35,19 +35,19 @@ from bench_spark.transports.amqp.frames import (
     BadFrame,
     Content,
     Framing,
-    be32,
-    be64,
-    copy_bytes,
     method_frame,
     not_understood,
     read_headers,
 )
 from bench_spark.transports.batches import HEAD_ONLY, I64, U8
-from bench_spark.transports.sockets.message_block import Int
-from bench_spark.transports.sockets.rows import (
+from bench_spark.transports.sockets.buffers import (
     HEAD_WORDS,
     Arrivals,
+    Int,
     ReadBuffer,
+    be32,
+    be64,
+    copy_bytes,
     put_received,
     take_head,
 )

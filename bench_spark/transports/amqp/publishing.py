@@ -28,21 +28,25 @@ from bench_spark.transports.amqp.frames import (
     Framing,
     MessageHeader,
     body_frame,
-    copy_bytes,
     frame_start,
     header_frame,
     message_ids,
     method_frame,
 )
 from bench_spark.transports.batches import I64, U8, U16, Batch, Headers, Rows
+from bench_spark.transports.sockets.buffers import (
+    NO_TAILS,
+    Int,
+    OutcomeRows,
+    copy_bytes,
+    put_envelope,
+)
 from bench_spark.transports.sockets.lanes import (
     WRITE_BYTES,
     bodies_of,
     is_alike,
     shared_and_own_tails,
 )
-from bench_spark.transports.sockets.message_block import NO_TAILS, Int, put_envelope
-from bench_spark.transports.sockets.rows import OutcomeRows
 
 MOST_TEMPLATES = 4096
 """That are kept, by route, size of the body, and how much of a head is in it."""

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.producers import InFlight, OutcomeRows
-from bench_spark.transports.sockets.rows import ReadBuffer
+from bench_spark.transports.sockets.buffers import ReadBuffer
 
 
 def heads(first: int, count: int) -> Envelopes:
