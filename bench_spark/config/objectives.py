@@ -131,7 +131,7 @@ def headline_measure(measures: Collection[str]) -> str | None:
 
 def paths_named(name: str) -> tuple[str, ...]:
     """The paths that a name may mean: the first that a document has counts. None: no such name."""
-    plain = name.replace("99.9", "999")
+    plain = re.sub(r"\b(p\d+)\.(\d)", r"\1\2", name)
     return (plain,) if plain in UNIT_OF_PATH else SHORT_NAMES.get(plain, ())
 
 
