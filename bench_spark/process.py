@@ -1,4 +1,5 @@
-"""What a process of ours needs of its system: watched threads, signals, open files, backoff.
+"""What a process of ours needs of its system: watched threads, signals, open files, backoff,
+commands of the user's.
 
 Python prints the error of a thread and goes on without the thread, so that a run would wait for
 ever for what it was to do. A target that is `watched` hands its error over instead: in the driver
@@ -11,14 +12,18 @@ hard limit; whoever needs many asks here, before the first connection.
 
 from __future__ import annotations
 
+import os
 import random
 import resource
 import signal
+import subprocess
+import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -192,3 +197,40 @@ class Backoff:
         self._failures = min(self._failures + 1, 16)
         # Processes that have lost the same peer must not come back in step.
         return seconds * random.uniform(0.5, 1.0)
+
+
+# -- commands of the user's ------------------------------------------------------------------------
+
+
+def output_of(
+    arguments: Sequence[str],
+    timeout_seconds: float,
+    *,
+    stderr: int = subprocess.DEVNULL,
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[int, str]:
+    """Run a command to its end; returns its exit code and output. `environment` is added to ours.
+
+    If it takes too long, or the wait is interrupted, it is killed with all that it has started. Its
+    output goes into a file, not a pipe: a child that outlives the command would hold a pipe open.
+    Raises OSError or subprocess.TimeoutExpired.
+    """
+    with tempfile.TemporaryFile() as output:
+        command = subprocess.Popen(
+            list(arguments),
+            cwd=directory,
+            env=os.environ | dict(environment or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        try:
+            exit_code = command.wait(timeout_seconds)
+        finally:
+            if command.returncode is None:
+                os.killpg(command.pid, signal.SIGKILL)  # a session of its own: nobody else
+                command.wait()
+        output.seek(0)
+        return exit_code, output.read().decode("utf-8", "replace")

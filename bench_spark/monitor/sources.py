@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
-import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,8 +31,9 @@ from bench_spark.monitor.processes import (
 )
 from bench_spark.monitor.reading import LONGEST_NAME, MOST_VALUES, Reading, Sampler, Unreadable
 from bench_spark.monitor.remote import CalledSampler, RemoteSampler
+from bench_spark.process import output_of
 
-MOST_OUTPUT_BYTES = 1_000_000
+MOST_OUTPUT_CHARACTERS = 1_000_000
 
 _LINE = re.compile(r"\s*(?P<name>[A-Za-z_][A-Za-z0-9_.:-]*)\s*=\s*(?P<value>\S+)\s*")
 
@@ -86,32 +85,17 @@ class CommandSampler:
         return Path(self._arguments[0]).name
 
     def _output(self) -> str:
-        """Into a file, not a pipe: a child that outlives the command would hold a pipe open."""
-        with tempfile.TemporaryFile() as output:
-            try:
-                process = subprocess.Popen(
-                    self._arguments,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise Unreadable(f"{self._program}: {error.strerror}") from None
-            try:
-                exit_code = process.wait(self._timeout_seconds)
-            except subprocess.TimeoutExpired:
-                raise Unreadable(
-                    f"{self._program} did not end within {self._timeout_seconds:g} s"
-                ) from None
-            finally:
-                if process.returncode is None:
-                    os.killpg(process.pid, signal.SIGKILL)  # a session of its own: nobody else
-                    process.wait()
-            if exit_code != 0:
-                raise Unreadable(f"{self._program} ended with exit code {exit_code}")
-            output.seek(0)
-            return output.read(MOST_OUTPUT_BYTES).decode("utf-8", "replace")
+        try:
+            exit_code, text = output_of(self._arguments, self._timeout_seconds)
+        except OSError as error:
+            raise Unreadable(f"{self._program}: {error.strerror}") from None
+        except subprocess.TimeoutExpired:
+            raise Unreadable(
+                f"{self._program} did not end within {self._timeout_seconds:g} s"
+            ) from None
+        if exit_code != 0:
+            raise Unreadable(f"{self._program} ended with exit code {exit_code}")
+        return text[:MOST_OUTPUT_CHARACTERS]
 
 
 FLOW_TIMEOUT_SECONDS = 5.0

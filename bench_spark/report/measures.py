@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bench_spark.config.objectives import COUNTS, MEASURES
-from bench_spark.report import formatting as formatting
+from bench_spark.config.objectives import MEASURES
+from bench_spark.report import formatting
 from bench_spark.store.schema import PERCENTILES
-
-__all__ = [
-    "AGGREGATIONS",
-    "COUNTS",
-    "PERCENTILE_COLUMNS",
-    "Document",
-    "in_order",
-    "shown_statistic",
-    "statistics_of",
-]
 
 Document = Mapping[str, Any]
 
@@ -44,6 +34,11 @@ def statistics_of(document: Document, aggregation: str, measure: str) -> Mapping
         return found
     aggregated: Mapping[str, Any] = document["percentiles"][aggregation][measure]
     return aggregated
+
+
+def percentile_cells(statistics: Mapping[str, Any]) -> list[str]:
+    """A row under the labels of `PERCENTILE_COLUMNS`."""
+    return [shown_statistic(statistics, field) for field, _ in PERCENTILE_COLUMNS]
 
 
 def shown_statistic(statistics: Mapping[str, Any], field: str) -> str:

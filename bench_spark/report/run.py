@@ -26,6 +26,7 @@ from typing import Any, TextIO
 
 import pyarrow as pa
 
+from bench_spark.config.objectives import COUNTS
 from bench_spark.report import charts, descriptions
 from bench_spark.report.charts import UNITS, Kind, Line
 from bench_spark.report.formats import Report, Sheet
@@ -42,10 +43,10 @@ from bench_spark.report.formatting import (
 )
 from bench_spark.report.measures import (
     AGGREGATIONS,
-    COUNTS,
     PERCENTILE_COLUMNS,
     Document,
     in_order,
+    percentile_cells,
     shown_statistic,
     statistics_of,
 )
@@ -316,7 +317,7 @@ def _durations(document: Document, history: RunHistory, drawn: Charts) -> Iterat
     measures = document["measures"]
     names = in_order(measures)
     headings = ["", *(label for _, label in PERCENTILE_COLUMNS)]
-    rows = [_percentiles(words(name), measures[name]) for name in names]
+    rows = [[words(name), *percentile_cells(measures[name])] for name in names]
     yield Table("Percentiles of all messages of the measured phase", headings, rows)
     if any(measures[name].get("lower_bounds") for name in names):
         yield Paragraph("A value with >= is a lower bound: slower messages are missing from it.")
@@ -325,14 +326,10 @@ def _durations(document: Document, history: RunHistory, drawn: Charts) -> Iterat
         yield _distribution(history.distribution, known, drawn)
     for name in names[:3]:
         by_aggregation = [
-            _percentiles(words(aggregation), statistics_of(document, aggregation, name))
+            [words(aggregation), *percentile_cells(statistics_of(document, aggregation, name))]
             for aggregation in AGGREGATIONS
         ]
         yield Table(f"{words(name).capitalize()} in three aggregations", headings, by_aggregation)
-
-
-def _percentiles(label: str, statistics: Mapping[str, Any]) -> list[str]:
-    return [label, *(shown_statistic(statistics, field) for field, _ in PERCENTILE_COLUMNS)]
 
 
 def _distribution(rows: Sequence[Row], names: Sequence[str], drawn: Charts) -> Figure:

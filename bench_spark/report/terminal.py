@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from bench_spark.config.objectives import UNIT_OF_PATH
+from bench_spark.config.objectives import COUNTS, UNIT_OF_PATH
 from bench_spark.report import descriptions
 from bench_spark.report.descriptions import TROUBLES
 from bench_spark.report.formatting import (
@@ -32,10 +32,10 @@ from bench_spark.report.formatting import (
 )
 from bench_spark.report.measures import (
     AGGREGATIONS,
-    COUNTS,
     PERCENTILE_COLUMNS,
     Document,
     in_order,
+    percentile_cells,
     shown_statistic,
     statistics_of,
 )
@@ -376,10 +376,7 @@ def _aggregations(document: Document, measure: str) -> ConsoleRenderable:
 def _percentiles(heading: str, rows: Sequence[tuple[str, Document]]) -> ConsoleRenderable:
     return plain_table(
         [heading.ljust(16), *(column for _, column in PERCENTILE_COLUMNS)],
-        [
-            [name, *(shown_statistic(statistics, field) for field, _ in PERCENTILE_COLUMNS)]
-            for name, statistics in rows
-        ],
+        [[name, *percentile_cells(statistics)] for name, statistics in rows],
     )
 
 
@@ -487,13 +484,7 @@ def _blocks(trace: Document) -> Iterator[ConsoleRenderable]:
     )
     measures = trace["measures"]
     if measures:
-        yield plain_table(
-            ["measure".ljust(16), *(column for _, column in PERCENTILE_COLUMNS)],
-            [
-                [name, *(shown_statistic(measures[name], field) for field, _ in PERCENTILE_COLUMNS)]
-                for name in in_order(measures)
-            ],
-        )
+        yield _percentiles("measure", [(name, measures[name]) for name in in_order(measures)])
     if trace["producers"]:
         yield plain_table(
             ["producer", *map(words, TROUBLES)],

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +35,7 @@ from bench_spark.errors import (
     ConfigurationError,
     HookFailed,
 )
+from bench_spark.process import output_of
 from bench_spark.report.formatting import one_line, seconds
 from bench_spark.results.document import Document
 from bench_spark.store.delta import Store
@@ -55,35 +54,24 @@ def run_hook(
     program = command[0]
     if "/" in program:
         program = str(directory / program)
-    # A file and not a pipe: what the hook leaves running in the background would hold a pipe open.
-    with tempfile.TemporaryFile() as output:
-        try:
-            hook = subprocess.Popen(
-                [program, *command[1:]],
-                cwd=directory,
-                env=os.environ | dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise HookFailed(f"hook {when}: {command[0]}: {error.strerror}") from error
-        try:
-            exit_code = hook.wait(timeout_seconds)
-        except BaseException as error:
-            os.killpg(hook.pid, signal.SIGKILL)
-            hook.wait()
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            raise HookFailed(
-                f"hook {when}: {command[0]} was not done after {timeout_seconds:g} s"
-            ) from None
-        if exit_code != 0:
-            output.seek(0)
-            said = " ".join(output.read().decode(errors="replace").split())[-_SHOWN_CHARACTERS:]
-            ending = f"hook {when}: {command[0]} ended with exit code {exit_code}"
-            raise HookFailed(f"{ending}: {said}" if said else ending)
+    try:
+        exit_code, output = output_of(
+            [program, *command[1:]],
+            timeout_seconds,
+            stderr=subprocess.STDOUT,
+            directory=directory,
+            environment=environment,
+        )
+    except OSError as error:
+        raise HookFailed(f"hook {when}: {command[0]}: {error.strerror}") from error
+    except subprocess.TimeoutExpired:
+        raise HookFailed(
+            f"hook {when}: {command[0]} was not done after {timeout_seconds:g} s"
+        ) from None
+    if exit_code != 0:
+        said = " ".join(output.split())[-_SHOWN_CHARACTERS:]
+        ending = f"hook {when}: {command[0]} ended with exit code {exit_code}"
+        raise HookFailed(f"{ending}: {said}" if said else ending)
 
 
 KEY_TAG, DIGEST_TAG = "trial_key", "suite_digest"

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from views_in_memory import views_in_memory
 
 from bench_spark.cli import main
-from bench_spark.report.measures import COUNTS
+from bench_spark.config.objectives import COUNTS
 from bench_spark.spark.sql import create_views, run_query, view_statements
 from bench_spark.store.arrow import SCHEMAS
 from bench_spark.store.delta import Store
