@@ -17,7 +17,7 @@ from bench_spark.core.hdr import TOTALS, SparseHistogram
 from bench_spark.driver_process import ABANDONED, AS_ABANDONED, RUNNING, has_vanished
 from bench_spark.errors import ConfigurationError, StoreNotReady
 from bench_spark.report.charts import distribution_rows
-from bench_spark.report.measures import Document
+from bench_spark.report.formatting import Document
 from bench_spark.report.run import RunReport
 from bench_spark.report.timeline import (
     GENERATOR_COLUMNS,

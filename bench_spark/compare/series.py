@@ -26,7 +26,7 @@ from bench_spark.config.objectives import HEADLINE, MEASURES, Unit
 from bench_spark.config.problems import nearest, shown_value
 from bench_spark.core.hdr import SparseHistogram, merge_sparse
 from bench_spark.errors import ConfigurationError
-from bench_spark.report.measures import Document
+from bench_spark.report.formatting import Document
 from bench_spark.results.totals import Tick
 from bench_spark.store.schema import PERCENTILES
 

@@ -14,7 +14,9 @@ from rich.text import Text
 from bench_spark.report import charts
 from bench_spark.report.formats import Report, Sheet
 from bench_spark.report.formatting import (
+    STATISTIC_LABELS,
     UNKNOWN,
+    Document,
     byte_size,
     count,
     duration,
@@ -24,7 +26,6 @@ from bench_spark.report.formatting import (
     share,
     words,
 )
-from bench_spark.report.measures import STATISTIC_LABELS, Document
 from bench_spark.report.page import (
     Block,
     Bullets,

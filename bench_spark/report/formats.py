@@ -23,8 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench_spark.errors import ConfigurationError
-from bench_spark.report.formatting import one_line, rate, share
-from bench_spark.report.measures import Document
+from bench_spark.report.formatting import Document, one_line, rate, share
 from bench_spark.report.page import Page
 
 WIDEST_CELL = 60

@@ -1,4 +1,4 @@
-"""Numbers as people read them: three significant digits and a unit."""
+"""Which numbers of a result are shown, and how: three significant digits and a unit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any, TextIO
 
+from bench_spark.config.objectives import MEASURES
 from bench_spark.config.problems import shown_text
+from bench_spark.store.schema import PERCENTILES
 
 
 def rewrites_lines(stream: TextIO) -> bool:
@@ -132,3 +134,41 @@ def _digits(value: float) -> str:
     if rounded < 10:
         return f"{rounded:.2f}"
     return f"{rounded:.1f}" if rounded < 100 else f"{value:,.0f}"
+
+
+Document = Mapping[str, Any]
+
+AGGREGATIONS = ("run", "interval_max", "interval_mean")
+
+PERCENTILE_COLUMNS = (
+    *((name, f"p{percentile:g}") for name, percentile in PERCENTILES),
+    ("max_us", "max"),
+)
+"""Field of a measure, and what its column is called."""
+
+STATISTIC_LABELS = {field.removesuffix("_us"): label for field, label in PERCENTILE_COLUMNS}
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Measures in the order people ask for them; ones that are not known here come last."""
+    return sorted(names, key=lambda name: (*MEASURES, name).index(name))
+
+
+def statistics_of(document: Document, aggregation: str, measure: str) -> Mapping[str, Any]:
+    """The numbers of a measure in one of the three aggregations."""
+    if aggregation == "run":
+        found: Mapping[str, Any] = document["measures"][measure]
+        return found
+    aggregated: Mapping[str, Any] = document["percentiles"][aggregation][measure]
+    return aggregated
+
+
+def percentile_cells(statistics: Mapping[str, Any]) -> list[str]:
+    """A row under the labels of `PERCENTILE_COLUMNS`."""
+    return [shown_statistic(statistics, field) for field, _ in PERCENTILE_COLUMNS]
+
+
+def shown_statistic(statistics: Mapping[str, Any], field: str) -> str:
+    """A duration, with >= where slower messages are missing from it."""
+    is_lower_bound = field in (statistics.get("lower_bounds") or ())
+    return duration(statistics.get(field), is_lower_bound)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench_spark.report.measures import Document, in_order
+from bench_spark.report.formatting import Document, in_order
 from bench_spark.store.schema import PERCENTILES
 
 _SENT_SIDE = ("due", "sent", "confirmed", "refused", "returned", "given_up")

@@ -31,24 +31,22 @@ from bench_spark.report import charts, descriptions
 from bench_spark.report.charts import UNITS, Kind, Line
 from bench_spark.report.formats import Report, Sheet
 from bench_spark.report.formatting import (
+    AGGREGATIONS,
+    PERCENTILE_COLUMNS,
     UNKNOWN,
+    Document,
     byte_size,
     count,
     duration,
+    in_order,
     one_line,
     per_cent,
+    percentile_cells,
     rate,
     share,
-    words,
-)
-from bench_spark.report.measures import (
-    AGGREGATIONS,
-    PERCENTILE_COLUMNS,
-    Document,
-    in_order,
-    percentile_cells,
     shown_statistic,
     statistics_of,
+    words,
 )
 from bench_spark.report.page import (
     Block,

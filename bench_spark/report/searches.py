@@ -15,8 +15,7 @@ from rich.text import Text
 from bench_spark.config.problems import plural
 from bench_spark.report.charts import Spec, against
 from bench_spark.report.formats import Report, Sheet
-from bench_spark.report.formatting import count, duration, rate, seconds, words
-from bench_spark.report.measures import Document
+from bench_spark.report.formatting import Document, count, duration, rate, seconds, words
 from bench_spark.report.page import (
     Block,
     Bullets,

@@ -23,6 +23,7 @@ from bench_spark.report.charts import UNITS, Kind, Spec, against
 from bench_spark.report.formats import Report, Sheet
 from bench_spark.report.formatting import (
     UNKNOWN,
+    Document,
     byte_size,
     duration,
     one_line,
@@ -32,7 +33,6 @@ from bench_spark.report.formatting import (
     share,
     words,
 )
-from bench_spark.report.measures import Document
 from bench_spark.report.page import (
     Block,
     Bullets,

@@ -20,24 +20,22 @@ from bench_spark.config.objectives import COUNTS, UNIT_OF_PATH
 from bench_spark.report import descriptions
 from bench_spark.report.descriptions import TROUBLES
 from bench_spark.report.formatting import (
+    AGGREGATIONS,
+    PERCENTILE_COLUMNS,
     UNKNOWN,
+    Document,
     byte_size,
     count,
     duration,
+    in_order,
     one_line,
     per_cent,
+    percentile_cells,
     rate,
     share,
-    words,
-)
-from bench_spark.report.measures import (
-    AGGREGATIONS,
-    PERCENTILE_COLUMNS,
-    Document,
-    in_order,
-    percentile_cells,
     shown_statistic,
     statistics_of,
+    words,
 )
 
 

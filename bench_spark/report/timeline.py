@@ -39,8 +39,7 @@ from bench_spark.report.charts import (
     y_axis,
     y_encoding,
 )
-from bench_spark.report.formatting import words
-from bench_spark.report.measures import PERCENTILE_COLUMNS
+from bench_spark.report.formatting import PERCENTILE_COLUMNS, words
 from bench_spark.store.schema import PERCENTILES
 
 MOST_POINTS = 600

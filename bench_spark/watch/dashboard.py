@@ -22,6 +22,7 @@ from bench_spark.report import descriptions
 from bench_spark.report.charts import Line, SeriesColours
 from bench_spark.report.formatting import (
     UNKNOWN,
+    Document,
     count,
     duration,
     one_line,
@@ -31,7 +32,6 @@ from bench_spark.report.formatting import (
     words,
 )
 from bench_spark.report.live import Progress, Window, progress_of
-from bench_spark.report.measures import Document
 from bench_spark.report.page import (
     POLICY,
     Block,

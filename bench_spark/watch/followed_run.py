@@ -28,7 +28,7 @@ from bench_spark.core.clock import NANOSECONDS
 from bench_spark.driver_process import AS_ABANDONED, RUNNING, has_vanished
 from bench_spark.errors import StoreError
 from bench_spark.plan import Plan, has_to_settle, make_plan
-from bench_spark.report.measures import Document
+from bench_spark.report.formatting import Document
 from bench_spark.report.timeline import (
     DURATION_COLUMNS,
     RATE_COLUMNS,

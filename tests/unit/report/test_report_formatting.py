@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.config.problems import plural
-from bench_spark.report import formatting
+from bench_spark.report import formatting as formatting
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import io
 import pytest
 import result_documents as documents
 
-from bench_spark.report.measures import Document
+from bench_spark.report.formatting import Document
 from bench_spark.report.terminal import write_terminal
 
 

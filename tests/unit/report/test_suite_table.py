@@ -17,7 +17,7 @@ from bench_spark.config.objectives import MEASURES
 from bench_spark.config.suite import Suite, Trial, trials_of
 from bench_spark.config.suite_loader import load_suite
 from bench_spark.report.formats import write_csv, write_json
-from bench_spark.report.measures import in_order
+from bench_spark.report.formatting import in_order
 from bench_spark.report.suite import SuiteReport, write_markdown
 from bench_spark.report.suite_table import Figure, Outcome, SuiteTable, TableCell, suite_table
 
