@@ -141,10 +141,6 @@ class Estimate:
     low: float | None = None
     high: float | None = None
 
-    @property
-    def has_interval(self) -> bool:
-        return self.low is not None and self.high is not None
-
     def is_vague_below(self, limit: float, practical: float) -> bool:
         """Whether it may be above the limit, or below it by a change of practical size."""
         if self.low is None or self.high is None:

@@ -1,14 +1,26 @@
-"""A scenario, a broker and an environment in one sentence each, from their stored form."""
+"""What a result says in words: scenario, broker, environment, audit, objectives, resources."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bench_spark.config.objectives import UNIT_OF_PATH
 from bench_spark.config.problems import plural
 from bench_spark.plan import Plan, has_open_end
-from bench_spark.report.formatting import byte_size, count, one_line, rate, seconds, words
+from bench_spark.report.formatting import (
+    Document,
+    byte_size,
+    count,
+    duration,
+    one_line,
+    per_cent,
+    rate,
+    seconds,
+    share,
+    words,
+)
 
 _USER_INFO = re.compile(r"(?<=://)[^/]*@")
 
@@ -178,3 +190,86 @@ def trace_of(trace: Mapping[str, Any] | None) -> str | None:
     none = [words(name) for name in TROUBLES if trace.get(name) == 0]
     parts = [f"{count(trace['sent'])} joined by ID in {trace['join_seconds']:.1f} s", *found]
     return ", ".join(parts) + (f"; no {', '.join(none)}" if none else "")
+
+
+def audit_findings(document: Document) -> Iterator[tuple[str, str, str]]:
+    """Verdict, name and text of each check, the worst first."""
+    checks = (document.get("audit") or {}).get("checks", [])
+    # The reasons repeat the checks that failed; what else is among them comes from the agents.
+    of_checks = {check["text"] for check in checks}
+    for reason in document.get("reasons") or []:
+        if reason not in of_checks:
+            yield "fail", "run", reason
+    for verdict in ("fail", "warn", "pass"):
+        for check in checks:
+            if check["verdict"] == verdict:
+                yield verdict, check["name"], check["text"]
+
+
+def objective_text(one: Document) -> str:
+    """`p99 < 50ms: 12.3 ms`, and what else is to be said."""
+    note = f" ({one['note']})" if one.get("note") else ""
+    return f"{one['objective']}: {objective_value(one)}{note}"
+
+
+def objective_value(one: Document) -> str:
+    value, unit = one["value"], UNIT_OF_PATH[one["path"]]
+    if value is None:
+        return "unknown"
+    if unit == "us":
+        return duration(value)
+    if unit == "per_second":
+        return f"{rate(value)} msg/s"
+    return share(value) if unit == "share" else count(round(value))
+
+
+SHOWN_VALUES = 6
+"""More are in the result document and in the table."""
+
+
+def resource_lines(resources: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, source in (resources.get("broker") or {}).items():
+        yield "uses", f"{name}: {source_text(source)}"
+    flow = resources.get("flow") or {}
+    if flow.get("polls"):
+        yield "flow", f"{flow['state']} ({share(flow['share'])} of {count(flow['polls'])} polls)"
+
+
+def source_text(source: Mapping[str, Any]) -> str:
+    parts = [*_cpu(source), *_sizes(source), *_values(source)]
+    if not parts:
+        return f"unknown ({source.get('problem') or 'nothing was read in the measured phase'})"
+    return ", ".join(parts)
+
+
+def _cpu(source: Mapping[str, Any]) -> Iterator[str]:
+    user, system = (source.get(f"cpu_{kind}_share_of_machine") for kind in ("user", "system"))
+    if user is not None and system is not None:
+        cores = source["cpu_user_share_of_core"] + source["cpu_system_share_of_core"]
+        yield (
+            f"CPU {per_cent(user)} user + {per_cent(system)} system of the machine "
+            f"({cores:.2f} cores)"
+        )
+
+
+def _sizes(source: Mapping[str, Any]) -> Iterator[str]:
+    if source.get("rss_bytes_max") is not None:
+        yield f"RSS {byte_size(source['rss_bytes_max'])}"
+    written = source.get("written_bytes")
+    device = source.get("device_written_bytes")
+    if written is not None:
+        yield f"written {byte_size(written)}"
+    if device is not None:
+        yield f"to disk {byte_size(device)}"
+
+
+def _values(source: Mapping[str, Any]) -> Iterator[str]:
+    values = source.get("values") or {}
+    for name in list(values)[:SHOWN_VALUES]:
+        yield f"{name} {_number(values[name]['mean'])}"
+    if len(values) > SHOWN_VALUES:
+        yield f"{len(values) - SHOWN_VALUES} more values"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

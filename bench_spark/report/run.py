@@ -64,12 +64,7 @@ from bench_spark.report.page import (
     status_mark,
 )
 from bench_spark.report.queries import queries_of_run
-from bench_spark.report.terminal import (
-    audit_findings,
-    objective_value,
-    resource_lines,
-    write_terminal,
-)
+from bench_spark.report.terminal import write_terminal
 from bench_spark.report.timeline import (
     MEASURES_OVER_TIME,
     Row,
@@ -204,7 +199,7 @@ def audit(document: Document) -> Block:
     """Whether to trust the run."""
     rows = [
         (Mark(verdict, verdict), words(name), text)
-        for verdict, name, text in audit_findings(document)
+        for verdict, name, text in descriptions.audit_findings(document)
     ]
     if not rows:
         return Paragraph("The load never started, so there is nothing to audit.")
@@ -218,7 +213,7 @@ def _objectives(document: Document) -> Iterator[Section]:
         [
             Mark("met", "pass") if one["met"] else Mark("missed", "fail"),
             one["objective"],
-            objective_value(one),
+            descriptions.objective_value(one),
             one.get("note") or "",
         ]
         for one in document["slo"]
@@ -403,7 +398,7 @@ def _surroundings(document: Document) -> Iterator[Block]:
     lines = [("broker", descriptions.brokers_of(document))]
     if environment:
         lines.append(("machine", descriptions.environment_of(environment)))
-    lines += resource_lines(document.get("resources") or {})
+    lines += descriptions.resource_lines(document.get("resources") or {})
     yield Table("In short", ["", ""], lines, words=2)
     for title, part in (
         ("Scenario", document["scenario"]),

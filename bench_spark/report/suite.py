@@ -243,8 +243,6 @@ def _number(value: float, unit: Unit, is_lower_bound: bool = False) -> str:
             return share(value)
 
 
-_STATUS_STYLES = {"degraded": "yellow", "failed": "bold red", "missing": "yellow"}
-
 
 class SuiteReport(Report):
     def __init__(

@@ -7,8 +7,8 @@ into 80 columns, so that a result can be pasted into an issue.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Callable, Iterator, Sequence
+from typing import TextIO
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleRenderable
@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from bench_spark.config.objectives import COUNTS, UNIT_OF_PATH
+from bench_spark.config.objectives import COUNTS
 from bench_spark.report import descriptions
 from bench_spark.report.descriptions import TROUBLES
 from bench_spark.report.formatting import (
@@ -24,12 +24,9 @@ from bench_spark.report.formatting import (
     PERCENTILE_COLUMNS,
     UNKNOWN,
     Document,
-    byte_size,
     count,
-    duration,
     in_order,
     one_line,
-    per_cent,
     percentile_cells,
     rate,
     share,
@@ -37,76 +34,6 @@ from bench_spark.report.formatting import (
     statistics_of,
     words,
 )
-
-
-def objective_text(one: Document) -> str:
-    """`p99 < 50ms: 12.3 ms`, and what else is to be said."""
-    note = f" ({one['note']})" if one.get("note") else ""
-    return f"{one['objective']}: {objective_value(one)}{note}"
-
-
-def objective_value(one: Document) -> str:
-    value, unit = one["value"], UNIT_OF_PATH[one["path"]]
-    if value is None:
-        return "unknown"
-    if unit == "us":
-        return duration(value)
-    if unit == "per_second":
-        return f"{rate(value)} msg/s"
-    return share(value) if unit == "share" else count(round(value))
-
-
-SHOWN_VALUES = 6
-"""More are in the result document and in the table."""
-
-
-def resource_lines(resources: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, source in (resources.get("broker") or {}).items():
-        yield "uses", f"{name}: {source_text(source)}"
-    flow = resources.get("flow") or {}
-    if flow.get("polls"):
-        yield "flow", f"{flow['state']} ({share(flow['share'])} of {count(flow['polls'])} polls)"
-
-
-def source_text(source: Mapping[str, Any]) -> str:
-    parts = [*_cpu(source), *_sizes(source), *_values(source)]
-    if not parts:
-        return f"unknown ({source.get('problem') or 'nothing was read in the measured phase'})"
-    return ", ".join(parts)
-
-
-def _cpu(source: Mapping[str, Any]) -> Iterator[str]:
-    user, system = (source.get(f"cpu_{kind}_share_of_machine") for kind in ("user", "system"))
-    if user is not None and system is not None:
-        cores = source["cpu_user_share_of_core"] + source["cpu_system_share_of_core"]
-        yield (
-            f"CPU {per_cent(user)} user + {per_cent(system)} system of the machine "
-            f"({cores:.2f} cores)"
-        )
-
-
-def _sizes(source: Mapping[str, Any]) -> Iterator[str]:
-    if source.get("rss_bytes_max") is not None:
-        yield f"RSS {byte_size(source['rss_bytes_max'])}"
-    written = source.get("written_bytes")
-    device = source.get("device_written_bytes")
-    if written is not None:
-        yield f"written {byte_size(written)}"
-    if device is not None:
-        yield f"to disk {byte_size(device)}"
-
-
-def _values(source: Mapping[str, Any]) -> Iterator[str]:
-    values = source.get("values") or {}
-    for name in list(values)[:SHOWN_VALUES]:
-        yield f"{name} {_number(values[name]['mean'])}"
-    if len(values) > SHOWN_VALUES:
-        yield f"{len(values) - SHOWN_VALUES} more values"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
 
 PLAIN_WIDTH = 80
 WIDEST = 100
@@ -241,7 +168,7 @@ def _trust(document: Document) -> Iterator[ConsoleRenderable]:
         (status.upper(), STATUS_STYLES.get(status, "bold")),
         f"  {document['scenario']['name']} on {document['broker']['name']}",
     )
-    findings = list(audit_findings(document))
+    findings = list(descriptions.audit_findings(document))
     lines = [(verdict, text) for verdict, _, text in findings if verdict != "pass"]
     passed = [words(name) for verdict, name, _ in findings if verdict == "pass"]
     if passed:
@@ -250,26 +177,12 @@ def _trust(document: Document) -> Iterator[ConsoleRenderable]:
         yield labelled([(Text(label, _VERDICT_STYLES[label]), text) for label, text in lines])
 
 
-def audit_findings(document: Document) -> Iterator[tuple[str, str, str]]:
-    """Verdict, name and text of each check, the worst first."""
-    checks = (document.get("audit") or {}).get("checks", [])
-    # The reasons repeat the checks that failed; what else is among them comes from the agents.
-    of_checks = {check["text"] for check in checks}
-    for reason in document.get("reasons") or []:
-        if reason not in of_checks:
-            yield "fail", "run", reason
-    for verdict in ("fail", "warn", "pass"):
-        for check in checks:
-            if check["verdict"] == verdict:
-                yield verdict, check["name"], check["text"]
-
-
 def _objectives(slo: Sequence[Document]) -> ConsoleRenderable:
     return labelled(
         [
             (
                 Text("met", "green") if one["met"] else Text("missed", "bold red"),
-                objective_text(one),
+                descriptions.objective_text(one),
             )
             for one in slo
         ]
@@ -389,7 +302,7 @@ def _surroundings(document: Document, store: str | None) -> Iterator[ConsoleRend
         lines.append(("messages", traced))
     if environment:
         lines.append(("machine", descriptions.environment_of(environment)))
-    lines += resource_lines(document.get("resources") or {})
+    lines += descriptions.resource_lines(document.get("resources") or {})
     lines.append(("run", run_id))
     yield labelled([(Text(label, "dim"), text) for label, text in lines])
     again = f"bench-spark show {run_id}" + (f" --store {shlex.quote(store)}" if store else "")

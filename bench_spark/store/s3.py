@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-SCHEMES = ("s3://", "s3a://")
-
 _CODE = re.compile(r"<Code>([^<]+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _NO_ANSWER = re.compile(

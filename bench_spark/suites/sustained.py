@@ -25,8 +25,8 @@ from typing import Any, Literal
 import numpy as np
 
 from bench_spark.errors import RunError
+from bench_spark.report.descriptions import objective_text
 from bench_spark.report.formatting import count, per_cent, seconds
-from bench_spark.report.terminal import objective_text
 from bench_spark.results.checks import LimitedBy
 from bench_spark.suites.throughput import Second
 

@@ -99,11 +99,11 @@ def test_what_cannot_be_told_of_repetitions_is_not(
 def test_a_run_of_too_few_intervals_has_no_interval() -> None:
     few = Resampled(10.0, np.full(100, 10.0), blocks=4)
     many = Resampled(10.0, np.full(100, 10.0), blocks=5)
-    assert not of_resamples(few).has_interval
+    assert of_resamples(few).low is None
     assert of_resamples(many) == exact(10.0)
     ratio = ratio_of_resamples(few, many)
     assert ratio is not None
-    assert not ratio.has_interval
+    assert ratio.low is None
 
 
 def test_nothing_is_so_many_times_nothing() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from bench_spark.monitor.monitor import SourceTotals
 from bench_spark.monitor.reading import COLUMNS
-from bench_spark.report.terminal import resource_lines
+from bench_spark.report.descriptions import resource_lines
 
 ROW: dict[str, Any] = dict.fromkeys(COLUMNS) | {
     "host": "h",
