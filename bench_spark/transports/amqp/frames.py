@@ -23,7 +23,7 @@ import pika.frame
 import pika.spec
 
 from bench_spark.core.envelope import ENVELOPE_BYTES
-from bench_spark.core.kernels import kernel
+from bench_spark.core.kernels import inlined
 from bench_spark.transports.batches import U8, Headers
 from bench_spark.transports.sockets.message_block import Int
 from bench_spark.transports.sockets.rows import MOST_BYTES, ReadBuffer, too_large
@@ -82,7 +82,7 @@ def body_frame(channel: int, piece: bytes) -> bytes:
 _U1, _U2, _U3 = map(np.uint64, range(1, 4))
 
 
-@kernel
+@inlined
 def be32(data: U8, at: Int) -> np.int64:
     """The big-endian number in four bytes."""
     i = np.uint64(at)  # so that no index is looked at for being counted from the end
@@ -94,17 +94,10 @@ def be32(data: U8, at: Int) -> np.int64:
     )
 
 
-@kernel
+@inlined
 def be64(data: U8, at: Int) -> np.int64:
     """The big-endian number in eight bytes; from 2**63 on it comes out negative."""
     return be32(data, at) << 32 | be32(data, at + 4)
-
-
-@kernel
-def copy_bytes(target: U8, source: U8) -> None:
-    """Copy all of `source`. Given views, the compiler copies many bytes at once."""
-    for place in range(len(source)):
-        target[place] = source[place]
 
 
 _CONTENT = struct.Struct(">HHQH")
@@ -338,6 +331,7 @@ class Parser:
         self._channel = framing.channel
         self._content_max = framing.content_max
         self._receiver = receiver
+        self._decode = receiver.decode
         self._on_method = on_method
         self._content: Content | None = None
 
@@ -349,7 +343,7 @@ class Parser:
         at = 0
         while True:
             if self._content is None:
-                at, why = self._receiver.decode(buffer, at, end, at_ns)
+                at, why = self._decode(buffer, at, end, at_ns)
                 if why == MORE:
                     return at
             try:

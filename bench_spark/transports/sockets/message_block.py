@@ -10,9 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes
-from bench_spark.core.kernels import kernel, warm_up
-from bench_spark.transports.batches import I64, U8, U16, Rows
+from bench_spark.core.envelope import (
+    ENVELOPE_BYTES,
+    empty_envelopes,
+    envelope_words,
+)
+from bench_spark.core.kernels import inlined, kernel, warm_up
+from bench_spark.transports.batches import I64, U8, U16
 
 Int = Any
 """Of Python or numpy: kernels run compiled and uncompiled."""
@@ -22,29 +26,7 @@ NO_TAILS: U8 = np.zeros((0, 0), np.uint8)
 """Where messages have no tails of their own."""
 
 
-@kernel
-def put_envelope(out: U8, head: Any) -> None:
-    """Write an envelope, or what `out` takes of its beginning."""
-    if len(out) == ENVELOPE_BYTES:
-        words = out.view(np.uint64)
-        words[0] = head["sent_ns"]
-        words[1] = head["intended_ns"]
-        words[2] = head["sequence"]
-        words[3] = np.uint64(head["producer"]) | np.uint64(head["run_tag"]) << np.uint64(32)
-        return
-    for place in range(len(out)):
-        field = place // 8
-        word = np.uint64(head["sent_ns"])
-        if field == 1:
-            word = np.uint64(head["intended_ns"])
-        elif field == 2:
-            word = np.uint64(head["sequence"])
-        elif field == 3:
-            word = np.uint64(head["producer"]) | np.uint64(head["run_tag"]) << np.uint64(32)
-        out[place] = word >> np.uint64(8 * (place % 8)) & np.uint64(255)
-
-
-@kernel
+@inlined
 def copy_bytes(target: U8, at: Int, source: U8, first: Int, count: Int) -> None:
     """Copy bytes. Through views, as only then the compiler copies many at once."""
     to, of = target[at : at + count], source[first : first + count]
@@ -55,7 +37,7 @@ def copy_bytes(target: U8, at: Int, source: U8, first: Int, count: Int) -> None:
 @kernel
 def write_messages(
     template: U8,
-    heads: Rows,
+    heads: I64,
     tails: U8,
     identifiers: U16,
     out: U8,
@@ -68,11 +50,12 @@ def write_messages(
     and identifier."""
     size = len(template)
     tail_at = head_at + head_bytes
+    envelopes = heads.view(np.uint8)
     for message in range(len(heads)):
         at = message * size
         if message >= filled:
             copy_bytes(out, at, template, 0, size)
-        put_envelope(out[at + head_at : at + tail_at], heads[message])
+        copy_bytes(out, at + head_at, envelopes[message], 0, head_bytes)
         if len(tails):
             copy_bytes(out, at + tail_at, tails[message], 0, size - tail_at)
         if len(identifiers):
@@ -82,17 +65,15 @@ def write_messages(
 
 
 @kernel
-def write_mixed(
-    templates: U8, places: I64, heads: Rows, tails: U8, out: U8, head_bytes: Int
-) -> Int:
+def write_mixed(templates: U8, places: I64, heads: I64, tails: U8, out: U8, head_bytes: Int) -> Int:
     """Write a message for each head from a template of its own. `places`: where that begins, its
     size, where in it head and identifier are, and the identifier or 0. Returns where they end."""
-    at = np.int64(0)
+    at, envelopes = np.int64(0), heads.view(np.uint8)
     for message in range(len(heads)):
         place = places[message]
         size, head_at, identifier_at, identifier = place[1], place[2], place[3], place[4]
         copy_bytes(out, at, templates, place[0], size)
-        put_envelope(out[at + head_at : at + head_at + head_bytes], heads[message])
+        copy_bytes(out, at + head_at, envelopes[message], 0, head_bytes)
         tail_at = head_at + head_bytes
         if len(tails):
             copy_bytes(out, at + tail_at, tails[message], 0, size - tail_at)
@@ -152,12 +133,12 @@ class MessageBlock:
     def messages(
         self,
         template: Template,
-        heads: Envelopes,
+        heads: I64,
         tails: U8 = NO_TAILS,
         identifiers: U16 = NO_IDENTIFIERS,
     ) -> memoryview:
-        """A message for each head, with a tail of its own where there are `tails`; good until the
-        next call."""
+        """A message for each head, given as words, with a tail of its own where there are `tails`;
+        good until the next call."""
         count, has_own_tails = len(heads), tails is not NO_TAILS
         if template is not self._template or (self._has_own_tails and not has_own_tails):
             self._template, self._filled = template, 0
@@ -180,7 +161,7 @@ class MessageBlock:
         return self._view[:needed]
 
     def mixed(
-        self, templates: Templates, routes: U16, heads: Envelopes, tails: U8, identifiers: U16
+        self, templates: Templates, routes: U16, heads: I64, tails: U8, identifiers: U16
     ) -> memoryview:
         """The same, each by the template of its route."""
         self._template = None
@@ -210,6 +191,6 @@ def _of_one_type(rows: U8) -> U8:
 @warm_up
 def _compile() -> None:
     block, template = MessageBlock(), Template.of(b"", ENVELOPE_BYTES, b"")
-    heads = empty_envelopes(1)
+    heads = envelope_words(empty_envelopes(1))
     block.messages(template, heads)
     block.mixed(Templates([template]), np.zeros(1, np.uint16), heads, NO_TAILS, NO_IDENTIFIERS)

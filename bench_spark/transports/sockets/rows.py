@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.config.sections import LARGEST_BODY_BYTES
-from bench_spark.core.envelope import ENVELOPE_BYTES, leading_envelopes
-from bench_spark.core.kernels import kernel
+from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_WORDS, leading_envelopes
+from bench_spark.core.kernels import inlined
 from bench_spark.transports.batches import (
     I64,
     OUTCOME_DTYPE,
@@ -62,14 +62,10 @@ class ReadBuffer:
         self.array: U8 = np.frombuffer(self.raw, np.uint8)
 
 
-HEAD_WORDS = 4
-"""Of an envelope."""
-
-
 _U1, _U2, _U3, _U4, _U5, _U6, _U7 = map(np.uint64, range(1, 8))
 
 
-@kernel
+@inlined
 def le64(data: U8, at: Int) -> Int:
     """The little-endian number in eight bytes. A view would take as long as ten of these; and an
     index without a sign is not looked at for being counted from the end."""
@@ -86,21 +82,21 @@ def le64(data: U8, at: Int) -> Int:
     )
 
 
-@kernel
+@inlined
 def take_head(data: U8, at: Int, size: Int, state: I64, head_at: Int) -> None:
     """Copy the beginning of a body of that size, which is at least as long as an envelope or all
     there, as four words; what it lacks is zeros."""
     if size >= ENVELOPE_BYTES:
-        for place in range(HEAD_WORDS):
+        for place in range(ENVELOPE_WORDS):
             state[head_at + place] = le64(data, at + 8 * place)
         return
-    for place in range(HEAD_WORDS):
+    for place in range(ENVELOPE_WORDS):
         state[head_at + place] = 0
     for place in range(size):
         state[head_at + place // 8] |= np.int64(data[at + place]) << 8 * (place % 8)
 
 
-@kernel
+@inlined
 def put_received(
     words: I64,
     row: Int,
@@ -116,31 +112,28 @@ def put_received(
     """Write a row of RECEIVED_DTYPE, whose head is four words from `head_at` on."""
     words[row, 0] = at_ns
     words[row, 1] = tag
-    for place in range(HEAD_WORDS):
+    for place in range(ENVELOPE_WORDS):
         words[row, 2 + place] = head[head_at + place]
     words[row, 6] = lane | size << 32
     words[row, 7] = route << 32 | redelivered << 48
 
 
-@kernel
+@inlined
 def put_outcome(
-    words: I64, row: Int, at_ns: Int, kind: Int, lane: Int, ring: I64, slot: Int
+    words: I64, row: Int, at_ns: Int, kind: Int, lane: Int, head: I64, head_at: Int
 ) -> None:
-    """Write a row of OUTCOME_DTYPE, whose head is in a ring: behind the first word of a slot."""
+    """Write a row of OUTCOME_DTYPE, whose head is four words from `head_at` on."""
     words[row, 0] = at_ns
-    for place in range(HEAD_WORDS):
-        words[row, 1 + place] = ring[slot, 1 + place]
+    for place in range(ENVELOPE_WORDS):
+        words[row, 1 + place] = head[head_at + place]
     words[row, 5] = lane | kind << 32
 
 
-@kernel
-def put_head(heads: Rows, number: Int, ring: I64, slot: Int) -> None:
-    """Write an envelope as the words behind the first one of a slot."""
-    head = heads[number]
-    ring[slot, 1] = np.int64(head["sent_ns"])
-    ring[slot, 2] = np.int64(head["intended_ns"])
-    ring[slot, 3] = np.int64(head["sequence"])
-    ring[slot, 4] = np.int64(head["producer"]) | np.int64(head["run_tag"]) << 32
+@inlined
+def put_head(heads: I64, number: Int, words: I64, at: Int) -> None:
+    """Write an envelope as the words from `at` on."""
+    for place in range(ENVELOPE_WORDS):
+        words[at + place] = heads[number, place]
 
 
 class RowBuffer:
