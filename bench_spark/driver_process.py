@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from bench_spark.errors import EXIT_DEGRADED
-from bench_spark.load_course import LONGEST_SETTLING
+from bench_spark.plan import LONGEST_SETTLING
 from bench_spark.store.delta import Store
 
 RUNNING, ABANDONED = "running", "abandoned"

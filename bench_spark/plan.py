@@ -1,6 +1,5 @@
-"""From a scenario to one Assignment per agent: who gets which producers, consumers and records.
-
-How the load goes over time is for `load_course.py`.
+"""From a scenario to one Assignment per agent: who gets which producers, consumers and records; and
+the course of its load: the rates it asks for over time, and how long its phases last.
 
 The plan of a run whose data set is a table, once the table has been read: until then nobody knows
 how many records it holds and, where it is recorded traffic, when they are due.
@@ -15,23 +14,107 @@ agents.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 from bench_spark.agent.pacing import Pacing, RecordedSchedule, Schedule, Stream, recording_at
+from bench_spark.agent.timeline import Timeline
 from bench_spark.config.models import Scenario
 from bench_spark.config.sections import Egress, Ingress
 from bench_spark.config.topologies import Wiring
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES, run_tag
 from bench_spark.errors import ConfigurationError
-from bench_spark.load_course import (
-    longest_warmup_seconds,
-    measured_seconds,
-    rate_changes,
-    total_rate_per_second,
-)
+
+UNBOUNDED_PHASE_SECONDS = 3600.0
+"""Time limit of a measured phase that is bounded by a number of messages."""
+LONGEST_SETTLING = 3
+"""Times the warm-up that a load has to settle."""
+
+
+def total_rate_per_second(scenario: Scenario) -> float:
+    """What the load asks for; with steps, during the warm-up."""
+    return scenario.load.rate_per_second * _rates_counted(scenario)
+
+
+def mean_rate_per_second(scenario: Scenario) -> float:
+    """What the load asks for on average over the measured phase."""
+    steps = scenario.load.steps
+    if not steps:
+        return total_rate_per_second(scenario)
+    left_seconds = measured_seconds(scenario) - sum(step.seconds for step in steps)
+    messages = sum(step.seconds * step.rate_per_second for step in steps)
+    messages += left_seconds * steps[-1].rate_per_second
+    return messages * _rates_counted(scenario) / measured_seconds(scenario)
+
+
+def rate_changes(scenario: Scenario) -> Iterator[tuple[int, float]]:
+    """When the rate changes after the start, and to what in all."""
+    at_seconds = scenario.phases.warmup_seconds
+    for step in scenario.load.steps:
+        yield round(at_seconds * NANOSECONDS), step.rate_per_second * _rates_counted(scenario)
+        at_seconds += step.seconds
+
+
+def _rates_counted(scenario: Scenario) -> int:
+    return scenario.producers if scenario.load.scope == "per_producer" else 1
+
+
+def measured_seconds(scenario: Scenario) -> float:
+    """Length of the measured phase; an upper limit where the load has an open end."""
+    load = scenario.load
+    if load.messages is None:
+        return scenario.phases.measure_seconds
+    if not _is_paced(scenario):
+        return UNBOUNDED_PHASE_SECONDS
+    return load.messages / total_rate_per_second(scenario)
+
+
+def has_open_end(scenario: Scenario) -> bool:
+    """Whether a number of messages or of samples ends the measured phase, at a moment nobody knows
+    beforehand."""
+    if scenario.sampling.samples:
+        return True
+    return scenario.load.messages is not None and not _is_paced(scenario)
+
+
+def _is_paced(scenario: Scenario) -> bool:
+    return scenario.load.has_schedule and not scenario.only_consumes
+
+
+def has_to_settle(scenario: Scenario) -> bool:
+    """Whether the measured phase begins when as much is received as is sent, and not after a fixed
+    time: a load without a schedule fills the broker first. One end alone cannot tell."""
+    has_warmup = scenario.phases.warmup_seconds > 0
+    return scenario.load.mode == "maximum" and scenario.has_both_ends and has_warmup
+
+
+def longest_warmup_seconds(scenario: Scenario) -> float:
+    factor = LONGEST_SETTLING if has_to_settle(scenario) else 1
+    return factor * scenario.phases.warmup_seconds
+
+
+def timeline_of(scenario: Scenario, start_ns: int, measured_from_ns: int | None = None) -> Timeline:
+    """The phases of a run whose agents start together at that moment.
+
+    Of a load that has to settle, with the longest warm-up there can be, unless it is known from
+    when on it was measured.
+    """
+    phases = scenario.phases
+    timeline = Timeline(
+        start_ns=start_ns,
+        warmup_ns=round(longest_warmup_seconds(scenario) * NANOSECONDS),
+        measure_ns=round(measured_seconds(scenario) * NANOSECONDS),
+        drain_ns=round(phases.drain_seconds * NANOSECONDS),
+    )
+    if measured_from_ns is not None and has_to_settle(scenario):
+        timeline.measure_from(measured_from_ns)
+    return timeline
+
+
+# -- who gets what -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -202,6 +285,20 @@ class Assignment:
         groups = sorted({wiring.group_of_destination(index) for index in self.declares})
         return tuple(sub for group in groups for sub in wiring.subscriptions_of_group(group))
 
+    @cached_property
+    def subscriptions(self) -> list[int]:
+        """Those that this agent serves; in its rows and sets they are known by their place."""
+        wiring = self.scenario.wiring
+        served = (wiring.subscriptions_of_consumer(member.index) for member in self.consumers)
+        return sorted({one for subscriptions in served for one in subscriptions})
+
+    @cached_property
+    def first_destinations(self) -> list[int]:
+        """Of each of these subscriptions."""
+        wiring = self.scenario.wiring
+        groups = map(wiring.group_of_subscription, self.subscriptions)
+        return [wiring.destinations_of_group(group)[0] for group in groups]
+
     @property
     def schedule(self) -> Pacing | None:
         """The stream this agent sends; None where the load has no schedule, or where it is that of
@@ -223,10 +320,6 @@ class Assignment:
         return RecordedSchedule(recording, members, self.scenario.producers)
 
     @property
-    def measure_seconds(self) -> float:
-        return measured_seconds(self.scenario)
-
-    @property
     def expected_messages(self) -> int | None:
         """Messages this agent sends (receives, if the run only consumes) in the measured phase,
         where that is known beforehand."""
@@ -236,7 +329,7 @@ class Assignment:
         if schedule is None:
             return None if self.producers or self.scenario.only_consumes else 0
         start = round(self.scenario.phases.warmup_seconds * NANOSECONDS)
-        end = start + round(self.measure_seconds * NANOSECONDS)
+        end = start + round(measured_seconds(self.scenario) * NANOSECONDS)
         return schedule.messages_before(end) - schedule.messages_before(start)
 
 
@@ -287,11 +380,6 @@ class Plan:
         """Whether every agent receives just what it has sent."""
         is_split = any(one.shares_destinations for one in self.assignments)
         return self.scenario.has_both_ends and not is_split
-
-    @property
-    def has_accounts(self) -> bool:
-        """Whether what is sent is also received here, by numbers that messages carry."""
-        return self.scenario.has_accounts
 
 
 def resolve_agents(scenario: Scenario, free_slots: int, executors: int = 1) -> int:

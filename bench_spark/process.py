@@ -1,4 +1,4 @@
-"""What a process of ours needs of its system: watched threads, signals, open files.
+"""What a process of ours needs of its system: watched threads, signals, open files, backoff.
 
 Python prints the error of a thread and goes on without the thread, so that a run would wait for
 ever for what it was to do. A target that is `watched` hands its error over instead: in the driver
@@ -11,6 +11,7 @@ hard limit; whoever needs many asks here, before the first connection.
 
 from __future__ import annotations
 
+import random
 import resource
 import signal
 import threading
@@ -172,3 +173,22 @@ def make_room_for(connections: int, files_each: int = 1) -> None:
 
 def _as_number(limit: int) -> int:
     return _UNLIMITED if limit == resource.RLIM_INFINITY else limit
+
+
+class Backoff:
+    """Exponential backoff with jitter."""
+
+    def __init__(self, first_seconds: float = 0.1, longest_seconds: float = 2.0) -> None:
+        self._first_seconds = first_seconds
+        self._longest_seconds = longest_seconds
+        self._failures = 0
+
+    def reset(self) -> None:
+        self._failures = 0
+
+    def next_seconds(self) -> float:
+        """How long to wait before the next attempt: up to twice as long as before the last one."""
+        seconds = min(self._longest_seconds, self._first_seconds * 2.0**self._failures)
+        self._failures = min(self._failures + 1, 16)
+        # Processes that have lost the same peer must not come back in step.
+        return seconds * random.uniform(0.5, 1.0)

@@ -36,8 +36,8 @@ from bench_spark.java import is_submitted
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan, make_plan
 from bench_spark.report.live import Steps
 from bench_spark.report.plan_text import write_plan
-from bench_spark.results.judging import ABORTED, FAILED
-from bench_spark.results.rows import TrialOf, run_row
+from bench_spark.results.audit import ABORTED, FAILED
+from bench_spark.results.document import TrialOf, run_row
 from bench_spark.spark.masters import (
     refuse_too_few_slots,
     refuse_unshared_store,

@@ -20,11 +20,10 @@ import numpy.typing as npt
 import pika.spec
 from hdrh.histogram import HdrHistogram
 
-from bench_spark.agent.flow import RoundRobinFlow
-from bench_spark.agent.pacing import Paced, Schedule
-from bench_spark.agent.payload import BodySizes, PaddedBodies
+from bench_spark.agent.flow import Paced, RoundRobinFlow
+from bench_spark.agent.pacing import Schedule
 from bench_spark.agent.recorder import Recorder, RecorderSetup
-from bench_spark.agent.records import RecordCodec, SentRing
+from bench_spark.agent.records import BodySizes, PaddedBodies, RecordCodec, SentRing
 from bench_spark.agent.timeline import Timeline
 from bench_spark.config.sections import Dataset, Identity, Message
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes
@@ -43,7 +42,7 @@ from bench_spark.transports.amqp.frames import (
 )
 from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
 from bench_spark.transports.batches import HEAD_ONLY, Batch, Received, each_tail
-from bench_spark.transports.sockets.rows import Arrivals, OutcomeRows, ReadBuffer
+from bench_spark.transports.sockets.buffers import Arrivals, OutcomeRows, ReadBuffer
 
 CHANNEL, FRAME_MAX = 1, 131_072
 FRAMING = Framing(CHANNEL, FRAME_MAX)
@@ -168,12 +167,12 @@ def settle_confirms(batch: int) -> AbstractContextManager[Work]:
 def stamp_heads(batch: int) -> AbstractContextManager[Work]:
     """Deal lanes and numbers to a batch and fill in its measurement data, as the loop does."""
     flow = RoundRobinFlow((0,), owes=True)
-    pacer = Paced(Schedule(10_000_000.0), 0, 10**12)
+    pacer = Paced(Schedule(10_000_000.0), 0, 10**12, flow)
     heads, lanes = empty_envelopes(batch), np.zeros(batch, np.uint32)
 
     def stamp() -> None:
         flow.next_batch(heads, lanes, batch)
-        pacer.stamp(heads, lanes, time.monotonic_ns(), flow)
+        pacer.stamp(heads, lanes, time.monotonic_ns())
         flow.accepted(lanes, heads)
 
     return nullcontext(stamp)

@@ -15,7 +15,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.driver_process import this_process
 from bench_spark.errors import BenchError
 from bench_spark.plan import make_plan
-from bench_spark.results.rows import run_row
+from bench_spark.results.document import run_row
 from bench_spark.store.arrow import SCHEMAS
 from bench_spark.store.delta import Store
 from bench_spark.store.schema import COUNTERS, PERCENTILES

@@ -32,22 +32,27 @@ from bench_spark.agent.host import (
     short_time_slice,
     without_interruptions,
 )
-from bench_spark.agent.instruments import Instruments, Tracing, make_instruments
-from bench_spark.agent.job import Job, Lanes, Serving
+from bench_spark.agent.job import (
+    Instruments,
+    Job,
+    Lanes,
+    consumer_lanes,
+    make_instruments,
+    producer_lanes,
+    subscription_table,
+)
 from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import LoadLoop
-from bench_spark.agent.payload import Bodies, body_sizes
 from bench_spark.agent.protocol import EventRow
-from bench_spark.agent.records import bodies_for
+from bench_spark.agent.records import Bodies, bodies_for, body_sizes
 from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER, WARMUP
 from bench_spark.agent.tracer import MakeMessageWriter, MessageFile, NoTracer, Tracer
 from bench_spark.config.ends import Ends
 from bench_spark.core.kernel_cache import WarmUp, only_compiled
 from bench_spark.core.sequences import SequencePages, SequenceSets
 from bench_spark.errors import BenchError
-from bench_spark.load_course import timeline_of
-from bench_spark.plan import Assignment
-from bench_spark.process import ThreadErrors, own_thread_errors, unexpected
+from bench_spark.plan import Assignment, timeline_of
+from bench_spark.process import own_thread_errors, unexpected
 from bench_spark.transports.base import (
     Consumers,
     Destination,
@@ -60,16 +65,18 @@ from bench_spark.transports.base import (
 from bench_spark.transports.batches import I64
 
 
-def closing_report(serving: Serving, instruments: Instruments) -> tuple[dict[str, Any], bytes]:
+def closing_report(
+    assignment: Assignment, instruments: Instruments
+) -> tuple[dict[str, Any], bytes]:
     """Per producer what was sent, and which sequence numbers arrived, were confirmed, failed;
     last come the samples.
 
     Numbers of groups are made global here: subscription and stream for what was received, the
     producer for the rest.
     """
-    recorder, producers = instruments.recorder, serving.assignment.producers
-    streams = serving.assignment.scenario.wiring.streams
-    subscriptions = np.array(serving.subscriptions or [0], dtype=np.int64)
+    recorder, producers = instruments.recorder, assignment.producers
+    streams = assignment.scenario.wiring.streams
+    subscriptions = np.array(assignment.subscriptions or [0], dtype=np.int64)
     members = np.array([member.index for member in producers] or [0], dtype=np.int64)
     blobs = [
         _relabelled(
@@ -213,44 +220,32 @@ def run_agent(
     """
     result = AgentResult(agent=task.assignment.agent)
     with own_thread_errors() as errors:
-        _carry_out(task, attempt, executor, preflight, message_writer, result, errors)
-        if (error := errors.take()) is not None:
+        try:
+            link = Link(task.collector, task.token, task.assignment.agent, attempt)
+        except (OSError, BenchError) as error:
+            host, port = task.collector
+            result.failure = ("RunError", f"no link to the driver at {host}:{port}: {error}")
+            return result
+        # The driver answers with `stop`, and the closing steps follow.
+        errors.on_error = partial(_tell_failure, link)
+        try:
+            if preflight is not None:
+                preflight()
+            _Agent(task, link, executor, attempt, message_writer).run(result)
+        except _Stopped:
+            pass  # The driver knows why.
+        except Exception as error:
+            result.failure = _as_failure(error)
+            link.send({"type": "failed", "kind": result.failure[0], "text": result.failure[1]})
+            report(link, "inspected", depths={})
+        finally:
+            link.close()
+            result.rows = link.unacknowledged_rows()
+            result.files = link.untaken_files()
+        if (thread_error := errors.take()) is not None:
             # Whatever else went wrong did so because a thread was missing.
-            result.failure = (error.kind, str(error))
+            result.failure = _as_failure(thread_error)
     return result
-
-
-def _carry_out(
-    task: AgentTask,
-    attempt: int,
-    executor: str | None,
-    preflight: Callable[[], None] | None,
-    message_writer: MakeMessageWriter | None,
-    result: AgentResult,
-    errors: ThreadErrors,
-) -> None:
-    try:
-        link = Link(task.collector, task.token, task.assignment.agent, attempt)
-    except (OSError, BenchError) as error:
-        host, port = task.collector
-        result.failure = ("RunError", f"no link to the driver at {host}:{port}: {error}")
-        return
-    # The driver answers with `stop`, and the closing steps follow.
-    errors.on_error = partial(_tell_failure, link)
-    try:
-        if preflight is not None:
-            preflight()
-        _Agent(task, link, executor, attempt, message_writer).run(result)
-    except _Stopped:
-        pass  # The driver knows why.
-    except Exception as error:
-        result.failure = _as_failure(error)
-        link.send({"type": "failed", "kind": result.failure[0], "text": result.failure[1]})
-        report(link, "inspected", depths={})
-    finally:
-        link.close()
-        result.rows = link.unacknowledged_rows()
-        result.files = link.untaken_files()
 
 
 def _tell_failure(link: Link, error: BenchError) -> None:
@@ -272,7 +267,6 @@ class _Agent:
         message_writer: MakeMessageWriter | None,
     ) -> None:
         self._assignment = task.assignment
-        self._serving = Serving(task.assignment)
         self._task = task
         self._executor = executor
         self._attempt = attempt
@@ -365,10 +359,10 @@ class _Agent:
         undisturbed = contextlib.ExitStack()
         try:
             if assignment.consumers:
-                lanes = self._serving.consumer_lanes(destinations)
+                lanes = consumer_lanes(assignment, destinations)
                 consumers = self._transport.open_consumers(lanes, now_ns, bodies.wants)
             if assignment.producers:
-                lanes = self._serving.producer_lanes(destinations)
+                lanes = producer_lanes(assignment, destinations)
                 producers = self._transport.open_producers(lanes, now_ns)
             fills_first = bool(assignment.consumers) and self._fills_first
             if not fills_first:
@@ -384,14 +378,15 @@ class _Agent:
             sizes = body_sizes(assignment.scenario.message, timeline)
             job = Job(assignment, timeline, sizes, now_ns)
             names = {index: destination.name or "" for index, destination in destinations.items()}
-            tracing = Tracing(self._attempt, self._message_writer, self._link.send_file)
-            instruments = make_instruments(job, self._serving, names, tracing)
+            instruments = make_instruments(
+                job, names, self._attempt, self._message_writer, self._link.send_file
+            )
             tracer = instruments.tracer
             lanes_open = Lanes(
                 producers=producers,
                 consumers=consumers,
                 bodies=bodies,
-                subscription_of=self._serving.subscription_of(),
+                subscription_of=subscription_table(assignment),
                 addresses=self._addresses(),
                 confirms=confirms,
                 fills_first=fills_first,
@@ -410,7 +405,7 @@ class _Agent:
             tracer.close()
             if tracer.failure is not None:
                 result.failure = result.failure or _as_failure(tracer.failure)
-        totals, pages = closing_report(self._serving, instruments)
+        totals, pages = closing_report(assignment, instruments)
         totals["outages"] = loop.outages.report()
         totals["stalls"] = loop.stalls
         totals["answers_by_status"] = dict(producers.answers_by_status)

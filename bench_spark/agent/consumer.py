@@ -11,17 +11,17 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
 import numpy as np
 
 from bench_spark.agent.classification import fill_subscriptions
 from bench_spark.agent.connections import FlowControl
-from bench_spark.agent.instruments import Instruments
-from bench_spark.agent.job import Job, Lanes
+from bench_spark.agent.job import Instruments, Job, Lanes
 from bench_spark.agent.link import Link, report
 from bench_spark.agent.pacing import DueTimes
-from bench_spark.agent.payload import Bodies
 from bench_spark.agent.producer import NoRequests, Requests
+from bench_spark.agent.records import Bodies
 from bench_spark.config.sections import Consumer
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.transports.batches import I64, Received, joined
@@ -141,8 +141,6 @@ class LoadConsumer:
 
     wake_ns = NEVER_NS
     """When slow consumers may take the next message."""
-    interval_ns = 0
-    """Between two messages that a consumer takes, at least."""
 
     def __init__(
         self,
@@ -166,6 +164,7 @@ class LoadConsumer:
         self._tracer = instruments.tracer
         self._link = link
         self._requests = requests
+        self._assignment = job.assignment
         self._run_tag = job.assignment.run_tag
         # What another run left behind gives back no credit, where it can be told apart.
         scenario = job.assignment.scenario
@@ -173,6 +172,11 @@ class LoadConsumer:
         self._is_sampling = True
         self.has_detached = False
         """Whether all that was on its way to the consumers has arrived in the end."""
+
+    @property
+    def interval_ns(self) -> int:
+        """Between two messages that a consumer takes, at least."""
+        return 0
 
     def attach(self) -> None:
         self._consumers.attach()
@@ -231,19 +235,13 @@ class LoadConsumer:
 class SlowConsumer(LoadConsumer):
     """Records and acknowledges what arrives as slowly as the scenario says."""
 
-    def __init__(
-        self,
-        job: Job,
-        lanes: Lanes,
-        control: FlowControl,
-        instruments: Instruments,
-        link: Link,
-        requests: Requests | NoRequests,
-    ) -> None:
-        super().__init__(job, lanes, control, instruments, link, requests)
-        assignment = job.assignment
-        self._slow = SlowConsumption(assignment.scenario.consumer, len(assignment.consumers))
-        self.interval_ns = self._slow.interval_ns
+    @cached_property
+    def _slow(self) -> SlowConsumption:
+        return SlowConsumption(self._assignment.scenario.consumer, len(self._assignment.consumers))
+
+    @property
+    def interval_ns(self) -> int:
+        return self._slow.interval_ns
 
     def consume(self) -> None:
         self._slow.arrived(self._identify(self._consumers.receive(0.0)))

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from bench_spark.agent.pacing import NO_END, Pacing, Stretch
 from bench_spark.core.envelope import Envelopes, empty_envelopes
 from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.core.random_bytes import RandomBytes
@@ -27,22 +28,17 @@ I64 = npt.NDArray[np.int64]
 NOTHING = -1
 
 
-class Flow:
-    """What all flows have in common: by default an open loop, which waits for nothing."""
+class Flow(Protocol):
+    """What the loop asks, whatever the load: unless a flow says otherwise an open loop, which waits
+    for nothing."""
 
-    is_closed_loop = False
+    is_closed_loop: bool = False
     """Whether messages that arrive let others be sent."""
 
     @property
     def is_filled(self) -> bool:
         """Whether as many messages as may be are in flight, where that is bounded."""
         return True
-
-    @property
-    def next_number(self) -> int | None:
-        """Which message of the whole stream is the first of the next batch, where those after it
-        follow without gaps."""
-        return None
 
     def ready(self, due: int) -> int:
         """How many of the first `due` messages of the stream can be sent now, as far as that is
@@ -51,29 +47,35 @@ class Flow:
 
     def next_batch(self, heads: Envelopes, lanes: U32, messages: int) -> int:
         """Write at most that many messages into heads and lanes, both from the front; how many."""
-        raise NotImplementedError
-
-    def numbers(self, lane: U32, sequence: U64) -> I64:
-        """Which messages of the whole stream these are, of the last batch."""
-        raise NotImplementedError
 
     def accepted(self, lane: U32, head: Envelopes) -> None:
         """These messages, the front of the last batch, are out."""
-        raise NotImplementedError
 
     def consumed(self, producer: npt.NDArray[np.uint32]) -> None:
         """Messages of these producers have been received."""
+        return
 
     def suspend(self, lane: int) -> None:
         """The lane is down, or full."""
-        raise NotImplementedError
 
     def resume(self, lane: int) -> None:
         """The lane is back."""
-        raise NotImplementedError
 
     def settle_all(self) -> None:
         """A consumer was lost: messages of any lane may have gone down with it."""
+        return
+
+
+class NumberedFlow(Flow, Protocol):
+    """A flow of one stream, whose messages may be due at times of their own."""
+
+    @property
+    def next_number(self) -> int | None:
+        """Which message of the whole stream is the first of the next batch, where those after it
+        follow without gaps."""
+
+    def numbers(self, lane: U32, sequence: U64) -> I64:
+        """Which messages of the whole stream these are, of the last batch."""
 
 
 # -- kernels ---------------------------------------------------------------------------------------
@@ -147,6 +149,27 @@ def give_credit(producers: Any, lane_of: I64, windows: Any, in_flight: int) -> i
     return known
 
 
+@kernel
+def stamp_in_stretch(
+    heads: Any, sent_ns: int, place: int, first_ns: float, period_ns: float, start_ns: int
+) -> None:
+    """Write when messages are sent, and when they are due: they follow each other from that place
+    of a stretch on."""
+    for at in range(len(heads)):
+        after_ns = np.rint(first_ns + np.float64(place + at) * period_ns)
+        heads[at]["sent_ns"] = sent_ns
+        heads[at]["intended_ns"] = start_ns + np.int64(after_ns)
+
+
+@kernel
+def stamp_sent(heads: Any, sent_ns: int, is_due: bool) -> None:
+    """Write when messages are sent; without a schedule they are due at that moment."""
+    for at in range(len(heads)):
+        heads[at]["sent_ns"] = sent_ns
+        if is_due:
+            heads[at]["intended_ns"] = sent_ns
+
+
 @warm_up
 def _compile() -> None:
     heads, lanes = empty_envelopes(1), np.zeros(1, np.uint32)
@@ -155,13 +178,15 @@ def _compile() -> None:
         flow.next_batch(heads, lanes, 1)
         flow.accepted(lanes, heads)
         flow.consumed(lanes)
+    stamp_in_stretch(heads, 0, 0, 0.0, 1.0, 0)
+    stamp_sent(heads, 0, False)
     RandomBytes(1).rows(1, 1)
 
 
 # -- at a rate, and as fast as possible ------------------------------------------------------------
 
 
-class RoundRobinFlow(Flow):
+class RoundRobinFlow(NumberedFlow):
     """At a rate, or as fast as possible: message k goes to lane k modulo the number of lanes.
 
     With `owes`, a lane that was down is owed the messages that were its turn meanwhile: it catches
@@ -186,7 +211,6 @@ class RoundRobinFlow(Flow):
         """Turns of each lane in which it was down and is owed nothing."""
 
     def numbers(self, lane: U32, sequence: U64) -> I64:
-        """Which messages of the whole stream these are, of the last batch."""
         if self._next is None:
             return np.arange(self._numbered, self._numbered + len(lane), dtype=np.int64)
         rounds = sequence.astype(np.int64) + self._forgone[lane]
@@ -332,7 +356,6 @@ class WindowFlow(Flow):
         self._hold_back()
 
     def settle_all(self) -> None:
-        """A consumer was lost: messages of any lane may have gone down with it."""
         self._is_settling[:] = True
         self._hold_back()
 
@@ -363,7 +386,7 @@ class WindowFlow(Flow):
 # -- by requests -----------------------------------------------------------------------------------
 
 
-class RequestFlow(Flow):
+class RequestFlow(NumberedFlow):
     """Senders that wait for their own messages, and keep a schedule together.
 
     Every sender has one message on its way at most, and it takes that message's number to know that
@@ -411,7 +434,6 @@ class RequestFlow(Flow):
         return len(lane)
 
     def numbers(self, lane: U32, sequence: U64) -> I64:
-        """Which messages of the whole stream these are, of the last batch."""
         return np.arange(self._numbered, self._numbered + len(lane), dtype=np.int64)
 
     def accepted(self, lane: U32, head: Envelopes) -> None:
@@ -468,3 +490,78 @@ class RequestFlow(Flow):
         self._is_down[lane] = False
         if self._awaited[lane] == NOTHING and lane not in self._free:
             self._free.append(lane)
+
+
+# -- when a message was due ------------------------------------------------------------------------
+
+OWED_WAIT_NS = 20_000_000
+"""How often to look, once the whole schedule is due, for lanes that owe messages and are back."""
+
+
+class Pacer(Protocol):
+    """How many messages of an agent are due, and when a message was due."""
+
+    total: int
+    """Messages of the whole schedule."""
+    last_due_ns: int
+    """When the last of them is due."""
+
+    def due(self, now_ns: int) -> int:
+        """How many messages should have been sent by now."""
+
+    def batch_complete_ns(self, due: int, now_ns: int) -> int:
+        """Once so many are sent: when the last message of the next batch is due."""
+
+    def stamp(self, head: Envelopes, lane: U32, sent_ns: int) -> None:
+        """Write when the messages of the next batch are sent, and when they were due."""
+
+
+class Unpaced:
+    """Without a schedule a message is due when it is sent, and any number may be."""
+
+    total = 0
+    last_due_ns = 0
+
+    def due(self, now_ns: int) -> int:
+        return NO_END
+
+    def batch_complete_ns(self, due: int, now_ns: int) -> int:
+        return 0
+
+    def stamp(self, head: Envelopes, lane: U32, sent_ns: int) -> None:
+        stamp_sent(head, sent_ns, True)
+
+
+class Paced:
+    def __init__(self, schedule: Pacing, start_ns: int, total: int, flow: NumberedFlow) -> None:
+        self._schedule = schedule
+        self._flow = flow
+        self._start_ns = start_ns
+        self.total = total
+        self.last_due_ns = start_ns + schedule.intended_ns(total - 1) if total else 0
+        self._stretch = Stretch(0, 0, 0.0, 0.0)
+        """The part of the schedule that is looked at."""
+
+    def due(self, now_ns: int) -> int:
+        return min(self._schedule.messages_due(now_ns - self._start_ns), self.total)
+
+    def batch_complete_ns(self, due: int, now_ns: int) -> int:
+        if due >= self.total:
+            # What is still unsent is owed by lanes that are down.
+            return now_ns + OWED_WAIT_NS
+        last = min(due + self._schedule.batch_from(due), self.total) - 1
+        return self._start_ns + self._schedule.intended_ns(last)
+
+    def stamp(self, head: Envelopes, lane: U32, sent_ns: int) -> None:
+        first = self._flow.next_number
+        if first is not None:
+            if not self._stretch.first <= first < self._stretch.end:
+                self._stretch = self._schedule.stretch_of(first)
+            since, end, first_ns, period_ns = self._stretch
+            if first + len(head) <= end:
+                stamp_in_stretch(head, sent_ns, first - since, first_ns, period_ns, self._start_ns)
+                return
+        # Lanes out of step, a change of rate within the batch, or a recorded schedule.
+        numbers = self._flow.numbers(lane, head["sequence"])
+        head["intended_ns"] = self._schedule.intended_of_ns(numbers) + self._start_ns
+        stamp_sent(head, sent_ns, False)

@@ -25,23 +25,22 @@ from bench_spark.agent.protocol import (
     CHALLENGE_BYTES,
     EventRow,
     FrameReader,
+    Handshake,
     Message,
     WireError,
-    answer,
+    WrongToken,
     encode_frame,
     encode_rows,
-    is_right_answer,
-    new_challenge,
 )
 from bench_spark.agent.tracer import MessageFile
 from bench_spark.core.clock import Clock, ClockOffset, best_offset, boot_id
 from bench_spark.errors import RunError
-from bench_spark.process import watched
+from bench_spark.process import Backoff, watched
 
 JOIN_SECONDS = 10.0
 """How long joining is tried again where the collector closes the connection: when many connect at
 once, it closes those that have not authenticated yet to make room for new ones."""
-JOIN_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 0.5
 CLOCK_EXCHANGES = 32
 CLOCK_CHECK_SECONDS = 1.0
 _RECEIVE_BYTES = 65536
@@ -85,6 +84,7 @@ class Link:
     def _connect(self, address: tuple[str, int], token: str, agent: int, attempt: int) -> None:
         """Connect and join; again for some seconds, where the collector closes the connection."""
         last_try = time.monotonic() + JOIN_SECONDS
+        backoff = Backoff(longest_seconds=_LONGEST_PAUSE_SECONDS)
         while True:
             self._socket = socket.create_connection(address, timeout=10)
             self._reader = FrameReader()
@@ -101,23 +101,18 @@ class Link:
                 if isinstance(error, WireError):
                     raise LinkLost("whoever answers there is no collector") from error
                 raise
-            time.sleep(JOIN_PAUSE_SECONDS)
+            time.sleep(backoff.next_seconds())
 
     def _join(self, token: str, agent: int, attempt: int) -> None:
-        challenge = self._read_exactly(CHALLENGE_BYTES)
-        ours = new_challenge()
-        hello = {
-            "type": "hello",
-            "agent": agent,
-            "attempt": attempt,
-            "answer": answer(token, challenge, "agent"),
-            "challenge": ours.hex(),
-            "boot_id": boot_id(),
-        }
+        handshake = Handshake(token, "agent", "driver")
+        hello = handshake.hello(self._read_exactly(CHALLENGE_BYTES))
+        hello |= {"agent": agent, "attempt": attempt, "boot_id": boot_id()}
         self._socket.sendall(encode_frame(hello))
         welcome = self._read_message("welcome")
-        if not is_right_answer(token, ours, "driver", welcome.get("answer")):
-            raise LinkLost("the collector did not prove that it belongs to this run")
+        try:
+            handshake.verify(welcome)
+        except WrongToken:
+            raise LinkLost("the collector did not prove that it belongs to this run") from None
         driver_clock = Clock(int(welcome["anchor_ns"]))
         self._shares_clock = welcome.get("boot_id") is not None and welcome["boot_id"] == boot_id()
         if self._shares_clock:

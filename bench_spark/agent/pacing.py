@@ -24,21 +24,15 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.core.envelope import Envelopes, empty_envelopes
-from bench_spark.core.kernels import kernel, warm_up
+from bench_spark.core.envelope import Envelopes
 from bench_spark.data.records import DUE, RowFacts
 from bench_spark.data.scanning import mapped
 
 BATCH_NS = 750_000
 """Longest stretch of schedule sent in one go: the resolution of the intended send times."""
 
-OWED_WAIT_NS = 20_000_000
-"""How often to look, once the whole schedule is due, for lanes that owe messages and are back."""
-
 NO_END = 1 << 62
 
-U32 = npt.NDArray[np.uint32]
-U64 = npt.NDArray[np.uint64]
 _F64 = npt.NDArray[np.float64]
 
 
@@ -345,110 +339,3 @@ class DueTimes:
             with np.errstate(invalid="ignore"):  # a number from a forged message may be any
                 due_ns[mine] = self._schedules[number].intended_of_ns(message) + self._start_ns
         return due_ns, stream >= 0
-
-
-# -- times of an agent's own messages --------------------------------------------------------------
-
-
-@kernel
-def stamp_in_stretch(
-    heads: Any, sent_ns: int, place: int, first_ns: float, period_ns: float, start_ns: int
-) -> None:
-    """Write when messages are sent, and when they are due: they follow each other from that place
-    of a stretch on."""
-    for at in range(len(heads)):
-        after_ns = np.rint(first_ns + np.float64(place + at) * period_ns)
-        heads[at]["sent_ns"] = sent_ns
-        heads[at]["intended_ns"] = start_ns + np.int64(after_ns)
-
-
-@kernel
-def stamp_sent(heads: Any, sent_ns: int, is_due: bool) -> None:
-    """Write when messages are sent; without a schedule they are due at that moment."""
-    for at in range(len(heads)):
-        heads[at]["sent_ns"] = sent_ns
-        if is_due:
-            heads[at]["intended_ns"] = sent_ns
-
-
-@warm_up
-def _compile() -> None:
-    stamp_in_stretch(empty_envelopes(1), 0, 0, 0.0, 1.0, 0)
-    stamp_sent(empty_envelopes(1), 0, False)
-
-
-class NumberedStream(Protocol):
-    """What a pacer must know of the flow whose messages it stamps; see `flow.Flow`."""
-
-    @property
-    def next_number(self) -> int | None: ...
-
-    def numbers(self, lane: U32, sequence: U64) -> I64: ...
-
-
-class Pacer(Protocol):
-    """How many messages of an agent are due, and when a message was due."""
-
-    total: int
-    """Messages of the whole schedule."""
-    last_due_ns: int
-    """When the last of them is due."""
-
-    def due(self, now_ns: int) -> int:
-        """How many messages should have been sent by now."""
-
-    def batch_complete_ns(self, due: int, now_ns: int) -> int:
-        """Once so many are sent: when the last message of the next batch is due."""
-
-    def stamp(self, head: Envelopes, lane: U32, sent_ns: int, flow: NumberedStream) -> None:
-        """Write when the messages of the next batch are sent, and when they were due."""
-
-
-class Unpaced:
-    """Without a schedule a message is due when it is sent, and any number may be."""
-
-    total = 0
-    last_due_ns = 0
-
-    def due(self, now_ns: int) -> int:
-        return NO_END
-
-    def batch_complete_ns(self, due: int, now_ns: int) -> int:
-        return 0
-
-    def stamp(self, head: Envelopes, lane: U32, sent_ns: int, flow: NumberedStream) -> None:
-        stamp_sent(head, sent_ns, True)
-
-
-class Paced:
-    def __init__(self, schedule: Pacing, start_ns: int, total: int) -> None:
-        self._schedule = schedule
-        self._start_ns = start_ns
-        self.total = total
-        self.last_due_ns = start_ns + schedule.intended_ns(total - 1) if total else 0
-        self._stretch = Stretch(0, 0, 0.0, 0.0)
-        """The part of the schedule that is looked at."""
-
-    def due(self, now_ns: int) -> int:
-        return min(self._schedule.messages_due(now_ns - self._start_ns), self.total)
-
-    def batch_complete_ns(self, due: int, now_ns: int) -> int:
-        if due >= self.total:
-            # What is still unsent is owed by lanes that are down.
-            return now_ns + OWED_WAIT_NS
-        last = min(due + self._schedule.batch_from(due), self.total) - 1
-        return self._start_ns + self._schedule.intended_ns(last)
-
-    def stamp(self, head: Envelopes, lane: U32, sent_ns: int, flow: NumberedStream) -> None:
-        first = flow.next_number
-        if first is not None:
-            if not self._stretch.first <= first < self._stretch.end:
-                self._stretch = self._schedule.stretch_of(first)
-            since, end, first_ns, period_ns = self._stretch
-            if first + len(head) <= end:
-                stamp_in_stretch(head, sent_ns, first - since, first_ns, period_ns, self._start_ns)
-                return
-        # Lanes out of step, a change of rate within the batch, or a recorded schedule.
-        numbers = flow.numbers(lane, head["sequence"])
-        head["intended_ns"] = self._schedule.intended_of_ns(numbers) + self._start_ns
-        stamp_sent(head, sent_ns, False)

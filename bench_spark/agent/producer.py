@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.agent.connections import ConnectionEvents, FlowControl
-from bench_spark.agent.flow import RequestFlow
-from bench_spark.agent.instruments import Instruments
-from bench_spark.agent.job import Job, Lanes
+from bench_spark.agent.flow import Flow, Paced, Pacer, RequestFlow, RoundRobinFlow, Unpaced
+from bench_spark.agent.job import Instruments, Job, Lanes
 from bench_spark.agent.link import Link
-from bench_spark.agent.pacing import NO_END, Paced, Pacer, Unpaced
+from bench_spark.agent.pacing import NO_END
 from bench_spark.agent.recorder import Recorder
 from bench_spark.agent.timeline import WARMUP
 from bench_spark.core.clock import NANOSECONDS, NowNs
@@ -92,21 +91,14 @@ class NoRequests:
     def give_up(self, now_ns: int) -> None: ...
 
 
-def pacer_for(job: Job) -> Pacer:
+def pacer_for(job: Job, flow: Flow) -> Pacer:
     schedule = job.assignment.schedule
     if schedule is None:
         return Unpaced()
-    total = messages_scheduled(job)
-    return Paced(schedule, job.timeline.start_ns, total)
-
-
-def messages_scheduled(job: Job) -> int:
-    """Messages of warm-up and measured phase together, of a load with a schedule."""
-    assignment = job.assignment
-    if assignment.schedule is None:
-        return 0
-    warmup = assignment.schedule.messages_before(job.timeline.warmup_ns)
-    return warmup + (assignment.expected_messages or 0)
+    assert isinstance(flow, RoundRobinFlow | RequestFlow), "windows have no schedule"
+    warmup = schedule.messages_before(job.timeline.warmup_ns)
+    total = warmup + (job.assignment.expected_messages or 0)
+    return Paced(schedule, job.timeline.start_ns, total, flow)
 
 
 class LoadProducer:
@@ -134,7 +126,7 @@ class LoadProducer:
         self._events = events
         self._requests = requests
         requests.on_release = self.send_at_once
-        self.pacer = pacer_for(job)
+        self.pacer = pacer_for(job, control.flow)
         self._messages = _quota_of(job.assignment)
         self._sent_before_measure: int | None = None
         most = _batch_messages(job.sizes.smallest_bytes)
@@ -230,7 +222,7 @@ class LoadProducer:
         if sent_ns >= self._next_size_ns:
             self._set_size(sent_ns)
             return self._send_batch(min(messages, self._batch_messages))
-        self.pacer.stamp(batch.head, batch.lane, sent_ns, self._flow)
+        self.pacer.stamp(batch.head, batch.lane, sent_ns)
         accepted = self._producers.send(batch)
         makes_way = False
         if accepted < messages:

@@ -21,8 +21,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bench_spark.core.hdr import TOTALS, SparseHistogram
+
+I64 = npt.NDArray[np.int64]
 
 
 @dataclass
@@ -89,6 +92,31 @@ def _decode(header: list[dict[str, Any]], columns: bytes) -> list[EventRow]:
     return rows
 
 
+@dataclass(frozen=True, eq=False)
+class Delivered:
+    """What was confirmed and received since the last report; what has not changed is left out."""
+
+    groups: I64
+    confirmed: I64
+    """By group. Where confirms are not used: sent, and not returned."""
+    subscriptions: I64
+    received: I64
+
+    def to_bytes(self) -> bytes:
+        columns = (self.groups, self.confirmed, self.subscriptions, self.received)
+        return b"".join(column.astype("<i8", copy=False).tobytes() for column in columns)
+
+    @staticmethod
+    def from_bytes(data: bytes, groups: int) -> Delivered:
+        """Raises ValueError when the bytes are not what an agent sends."""
+        columns = np.frombuffer(data, "<i8")
+        subscriptions = (len(columns) - 2 * groups) // 2
+        if groups < 0 or subscriptions < 0 or 2 * (groups + subscriptions) != len(columns):
+            raise ValueError("this is no report of deliveries")
+        ends = np.cumsum([groups, groups, subscriptions])
+        return Delivered(*np.split(columns, ends))
+
+
 CHALLENGE_BYTES = 32
 MAX_HEADER_BYTES = 16 * 1024 * 1024
 MAX_PAYLOAD_BYTES = 256 * 1024 * 1024
@@ -118,6 +146,43 @@ def answer(token: str, challenge: bytes, role: str) -> str:
 def is_right_answer(token: str, challenge: bytes, role: str, given: object) -> bool:
     right = answer(token, challenge, role).encode()
     return isinstance(given, str) and hmac.compare_digest(right, given.encode(errors="replace"))
+
+
+class WrongToken(Exception):
+    """The peer could not prove that it knows the token."""
+
+
+class Handshake:
+    """One side's part of a handshake in which both prove that they know the same token.
+
+    Whoever has accepted the connection sends its `challenge` at once. The other answers that in its
+    hello and challenges in turn; the answer to this is in the welcome.
+    """
+
+    def __init__(self, token: str, role: str, other: str) -> None:
+        """`role`: that of this side; `other`: that of the peer."""
+        self._token = token
+        self._role = role
+        self._other = other
+        self.challenge = new_challenge()
+
+    def hello(self, challenge: bytes) -> Message:
+        own = answer(self._token, challenge, self._role)
+        return {"type": "hello", "answer": own, "challenge": self.challenge.hex()}
+
+    def welcome(self, hello: Message) -> Message:
+        """The answer to a hello, which must have answered our challenge."""
+        self.verify(hello)
+        try:
+            challenge = bytes.fromhex(str(hello.get("challenge")))
+        except ValueError:
+            raise WireError("a hello without a challenge") from None
+        return {"type": "welcome", "answer": answer(self._token, challenge, self._role)}
+
+    def verify(self, message: Message) -> None:
+        """Raise WrongToken unless a hello or welcome answers our challenge."""
+        if not is_right_answer(self._token, self.challenge, self._other, message.get("answer")):
+            raise WrongToken
 
 
 def encode_frame(message: Message, payload: bytes = b"") -> bytes:

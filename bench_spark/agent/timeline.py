@@ -91,9 +91,6 @@ class Timeline:
     def tick_seconds(self, tick: int) -> float:
         return (self.tick_end_ns(tick) - self.tick_start_ns(tick)) / NANOSECONDS
 
-    def is_measured_tick(self, tick: int) -> bool:
-        return self.measure_start_ns <= self.tick_start_ns(tick) < self.measure_end_ns
-
     def _lay_out(self) -> None:
         self.measure_start_ns = self.start_ns + self.warmup_ns
         self.measure_end_ns = self.measure_start_ns + self.measure_ns

@@ -21,7 +21,7 @@ from bench_spark.config.models import Scenario, stored_scenario
 from bench_spark.config.problems import shown_value
 from bench_spark.driver_process import end_abandoned
 from bench_spark.errors import ConfigurationError
-from bench_spark.report.rows import RowFormat, Rows, write_rows
+from bench_spark.report.formats import RowFormat, Rows, write_rows
 from bench_spark.store.delta import Store
 from bench_spark.transports.leftovers import (
     KnownRun,

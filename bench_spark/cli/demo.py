@@ -19,10 +19,10 @@ from bench_spark.config.loader import load_scenario
 from bench_spark.config.models import Scenario
 from bench_spark.errors import EXIT_INTERRUPTED
 from bench_spark.report.descriptions import load_of
+from bench_spark.report.formats import RowFormat, Rows, write_rows
 from bench_spark.report.formatting import one_line
 from bench_spark.report.live import Steps
 from bench_spark.report.measures import Document
-from bench_spark.report.rows import RowFormat, Rows, write_rows
 from bench_spark.report.terminal import write_side_by_side
 from bench_spark.runs import RunConfig, prepare
 from bench_spark.spark.session_lifetime import spark_session

@@ -14,9 +14,6 @@ from bench_spark.config.problems import nearest, shown_path, shown_value
 from bench_spark.errors import ConfigurationError, StoreError
 from bench_spark.report.formats import FORMATS, Report
 
-_OWNERS_OF_STDOUT = ("json", "csv", "html", "markdown", "terminal")
-"""Who gets standard output, the first that was asked for: programs read it, people read both."""
-
 
 @dataclass(frozen=True)
 class Outputs:
@@ -26,7 +23,7 @@ class Outputs:
 
     def write(self, report: Report) -> None:
         on_streams = [name for name, path in self.chosen if path is None]
-        owner = next((name for name in _OWNERS_OF_STDOUT if name in on_streams), None)
+        owner = min(on_streams, key=lambda name: FORMATS[name].precedence, default=None)
         for name, path in self.chosen:
             if path is not None:
                 write_bytes(path, FORMATS[name].encode(report))
@@ -56,9 +53,15 @@ def parse_formats(texts: Sequence[str] | None, default: str = "terminal") -> Out
 def file_to_write(option: str, file: str) -> Path:
     """Refused before the load runs, not after."""
     path = Path(file)
-    place = path if path.exists() else path.parent
-    if path.is_dir() or not place.exists() or not os.access(place, os.W_OK):
-        raise ConfigurationError(f"{option}: {shown_path(file)}: the file cannot be written")
+    problem = ""
+    if path.is_dir():
+        problem = "is a directory, not a file"
+    elif not path.parent.exists():
+        problem = f"there is no such directory {shown_path(str(path.parent))}"
+    elif not os.access(path if path.exists() else path.parent, os.W_OK):
+        problem = "the file cannot be written"
+    if problem:
+        raise ConfigurationError(f"{option}: {shown_path(file)}: {problem}")
     return path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from enum import StrEnum
 from typing import Annotated, Any, TextIO
@@ -12,13 +13,10 @@ import typer
 from bench_spark.cache import DEFAULT_STORE
 from bench_spark.cli.options import (
     FormatsOption,
-    JarsOption,
-    PackagesOption,
-    QuietOption,
     RunArgument,
+    SparkOptions,
     StoreOption,
-    VerboseOption,
-    display_of,
+    with_options,
 )
 from bench_spark.cli.output import parse_formats, to_stdout
 from bench_spark.cli.stored import existing_store, listed_runs, run_report, shown_run, stored_run
@@ -26,10 +24,43 @@ from bench_spark.config.models import stored_scenario
 from bench_spark.config.sections import ALL
 from bench_spark.errors import EXIT_DEGRADED, ConfigurationError
 from bench_spark.plan import make_plan
-from bench_spark.report.rows import RowFormat, Rows, write_rows, write_runs
+from bench_spark.report.formats import RowFormat, Rows, write_rows, write_runs
 from bench_spark.report.terminal import write_trace
 from bench_spark.spark.session_lifetime import spark_session
 from bench_spark.store.delta import Store
+
+tables = typer.Typer(
+    help="The store's tables by name, in a catalog.", no_args_is_help=True, rich_markup_mode=None
+)
+
+_SCHEMA = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?")
+
+
+@tables.callback()
+def _tables() -> None:
+    """Keeps `register` a command of its own: Typer takes a single one for the whole group."""
+
+
+@tables.command()
+def register(
+    schema: Annotated[
+        str,
+        typer.Option(
+            "--schema", metavar="NAME", help="Schema for them, with its catalog or without."
+        ),
+    ] = "bench_spark",
+    store: StoreOption = DEFAULT_STORE,
+) -> None:
+    """Print the SQL that makes tables and views of the store known to a catalog."""
+    if not _SCHEMA.fullmatch(schema):
+        raise ConfigurationError(
+            f"--schema: {schema!r} is no name such as bench_spark or main.bench_spark"
+        )
+    from bench_spark.spark.sql import registration
+
+    statements = registration(existing_store(store), schema)
+    to_stdout(lambda writer: writer.writelines(f"{statement};\n" for statement in statements))
+
 
 LOCAL_MASTER = "local[*]"
 
@@ -68,22 +99,19 @@ def show(
         raise typer.Exit(EXIT_DEGRADED if found.exit_code is None else found.exit_code)
 
 
+@with_options
 def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SQL statement.")],
-    store: StoreOption = DEFAULT_STORE,
-    packages: PackagesOption = None,
-    jars: JarsOption = None,
+    session: SparkOptions,
     row_format: RowFormatOption = RowFormat.TABLE,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Answer a query over the store's tables and views; statements that change them are refused.
 
     Tables: runs, events, metrics, summary, samples, resources, messages. Views: metrics_latest,
     latency_by_interval, latency_spec, message_times, latency_by_rate, broker_costs, interval_means.
     """
-    opened = existing_store(store)
-    with spark_session(LOCAL_MASTER, display_of(quiet, verbose, live=False)) as spark:
+    opened = existing_store(session.store)
+    with spark_session(LOCAL_MASTER, session.display()) as spark:
         from bench_spark.spark.sql import run_query
 
         answer = Rows.of_table(run_query(spark, opened, query))
@@ -91,18 +119,15 @@ def sql(
 
 
 @metrics.command()
+@with_options
 def rebuild(
     run: RunArgument,
-    store: StoreOption = DEFAULT_STORE,
-    packages: PackagesOption = None,
-    jars: JarsOption = None,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    session: SparkOptions,
 ) -> None:
     """Compute the rolling metrics of a run anew from its events."""
-    opened = existing_store(store)
+    opened = existing_store(session.store)
     stored_run(opened, run)
-    with spark_session(LOCAL_MASTER, display_of(quiet, verbose, live=False)) as spark:
+    with spark_session(LOCAL_MASTER, session.display()) as spark:
         from bench_spark.spark.rebuild import rebuild_metrics
 
         rebuilt = rebuild_metrics(spark, opened, run)
@@ -117,25 +142,22 @@ class MessagesFormat(StrEnum):
     JSON = "json"
 
 
+@with_options
 def messages(
     run: RunArgument,
-    store: StoreOption = DEFAULT_STORE,
-    packages: PackagesOption = None,
-    jars: JarsOption = None,
+    session: SparkOptions,
     messages_format: Annotated[
         MessagesFormat, typer.Option("--format", help="How to print what was found.")
     ] = MessagesFormat.TERMINAL,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Join the traced messages of a run again, exactly, from the table `messages`."""
-    opened = existing_store(store)
+    opened = existing_store(session.store)
     document = stored_run(opened, run).document
     if document["scenario"].get("trace") != ALL:
         raise ConfigurationError(
             f"messages: run {run} has no rows of every message; `--set trace={ALL}` makes them"
         )
-    with spark_session(LOCAL_MASTER, display_of(quiet, verbose, live=False)) as spark:
+    with spark_session(LOCAL_MASTER, session.display()) as spark:
         section = joined_section(spark, opened, run, document["scenario"])
 
     def write(writer: TextIO) -> None:

@@ -35,8 +35,7 @@ from bench_spark.errors import ConfigurationError
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.charts import SeriesColours
 from bench_spark.report.formatting import count, seconds
-from bench_spark.report.suite import SuiteReport
-from bench_spark.report.suite_figures import suite_figures
+from bench_spark.report.suite import SuiteReport, suite_figures
 from bench_spark.report.suite_table import Outcome, SuiteTable, suite_table
 from bench_spark.runs import open_store, refuse_idle_broker, session_master
 from bench_spark.spark.masters import refuse_unshared_store, runs_agents_here

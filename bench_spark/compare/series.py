@@ -22,9 +22,8 @@ from bench_spark.compare.estimates import (
     block_weights,
     ratios,
 )
-from bench_spark.config.objectives import HEADLINE, Unit
+from bench_spark.config.objectives import HEADLINE, MEASURES, Unit
 from bench_spark.config.problems import nearest, shown_value
-from bench_spark.config.suite_file import MEASURES
 from bench_spark.core.hdr import SparseHistogram, merge_sparse
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.measures import Document

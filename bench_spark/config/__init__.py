@@ -6,7 +6,7 @@ models.py          Scenario
 sections.py        its sections that every protocol uses: load, message, data set, identity, ends
 protocols.py       its sections of one protocol each
 broker.py          Broker: address, login, TLS, where its resources are read
-suite_file.py      SuiteFile; suite.py is the grid of trials that comes of it
+suite.py           SuiteFile, and the grid of trials that comes of it
 objectives.py      `slo`: conditions on numbers of a result
 fields.py          what all sections are made of: names, values, secrets, patterns, Conflict
 

@@ -12,7 +12,7 @@ import math
 import re
 import urllib.parse
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, AnyStr, ClassVar, Generic, NamedTuple, Self
 
@@ -43,17 +43,31 @@ def refuse(conflicts: Sequence[Conflict]) -> None:
         raise PydanticCustomError("conflict", "{text}", {"text": text, "conflicts": conflicts})
 
 
-def plain_name(value: str) -> str:
-    if not PLAIN_NAME.fullmatch(value):
-        raise ValueError(f"allowed: {PLAIN_NAME_RULE}")
-    return value
+def checked(is_allowed: Callable[[str], object], rule: str) -> Callable[[str], str]:
+    """A check that gives a text back, or raises ValueError with what would be allowed."""
+
+    def check(value: str) -> str:
+        if not is_allowed(value):
+            raise ValueError(f"allowed: {rule}")
+        return value
+
+    return check
 
 
-def _wire_name(value: str) -> str:
-    """AMQP carries names in 255 bytes; the run's own additions need some of them."""
-    if len(value.encode("utf-8", "replace")) > _WIRE_NAME_BYTES or not value.isprintable():
-        raise ValueError(f"allowed: printable text of at most {_WIRE_NAME_BYTES} bytes")
-    return value
+def byte_length(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+plain_name = checked(PLAIN_NAME.fullmatch, PLAIN_NAME_RULE)
+# AMQP carries names in 255 bytes; the run's own additions need some of them.
+_wire_name = checked(
+    lambda name: byte_length(name) <= _WIRE_NAME_BYTES and name.isprintable(),
+    f"printable text of at most {_WIRE_NAME_BYTES} bytes",
+)
+tag_value = checked(
+    lambda value: len(value) <= _TAG_CHARACTERS and value.isprintable(),
+    f"printable text of at most {_TAG_CHARACTERS} characters",
+)
 
 
 def _plain_value(value: object) -> object:
@@ -65,12 +79,6 @@ def _plain_value(value: object) -> object:
     )
     if not is_plain:
         raise ValueError("allowed: text, a number, true or false")
-    return value
-
-
-def tag_value(value: str) -> str:
-    if len(value) > _TAG_CHARACTERS or not value.isprintable():
-        raise ValueError(f"allowed: printable text of at most {_TAG_CHARACTERS} characters")
     return value
 
 
@@ -92,7 +100,7 @@ def value_text(value: str | int | float | bool) -> str:
 def few_bytes(headers: ClientProperties) -> ClientProperties:
     """Refuses headers that would be more than a message."""
     texts = (text for name, value in headers.items() for text in (name, value_text(value)))
-    if sum(len(text.encode("utf-8", "replace")) for text in texts) > _HEADERS_BYTES:
+    if sum(map(byte_length, texts)) > _HEADERS_BYTES:
         raise ValueError(f"allowed: names and values of at most {_HEADERS_BYTES} bytes in all")
     return headers
 
@@ -158,10 +166,9 @@ def mask_uri(uri: str) -> str:
     return f"{scheme}{colon}{MASK}@{after}" if colon else f"{MASK}@{after}"
 
 
-def environment_name(value: str) -> str:
-    if not _ENVIRONMENT_NAME.fullmatch(value):
-        raise ValueError("allowed: the name of an environment variable, not the password itself")
-    return value
+environment_name = checked(
+    _ENVIRONMENT_NAME.fullmatch, "the name of an environment variable, not the password itself"
+)
 
 
 PORT_OUT_OF_RANGE = "has a port out of range; allowed: 1 to 65535"

@@ -6,13 +6,24 @@ import operator
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import AfterValidator, Field
 
-from bench_spark.config.problems import Described, nearest, shown_value
-from bench_spark.config.suite_file import MEASURES, STATISTICS
+from bench_spark.config.problems import Described, did_you_mean, shown_value
+from bench_spark.store.schema import PERCENTILES
 
+MEASURES = (
+    "latency",
+    "delivery_latency",
+    "confirm_latency",
+    "round_trip",
+    "send_lag",
+    "insert_duration",
+)
+STATISTICS = ("min", "mean", *(name.removesuffix("_us") for name, _ in PERCENTILES), "max")
+
+Aggregation = Literal["run", "interval_max", "interval_mean"]
 Unit = Literal["us", "per_second", "share", "cpu_share", "count", "bytes_per_second"]
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
@@ -82,7 +93,7 @@ TRACED_COUNTS = ("missing", "duplicates", "out_of_order", "corrupted", "unexpect
 
 _RATES = ("send_rate", "receive_rate")
 _SAMPLED = ("median", "mean", "low", "high")
-_AGGREGATIONS = ("run", "interval_max", "interval_mean")
+_AGGREGATIONS = get_args(Aggregation)
 HEADLINE = ("delivery_latency", "latency", "confirm_latency")
 """Measures that a statistic without one is about: the first that the run has. Only open loops have
 the first of them, and runs that only publish have neither of the first two."""
@@ -120,7 +131,7 @@ def headline_measure(measures: Collection[str]) -> str | None:
 
 def paths_named(name: str) -> tuple[str, ...]:
     """The paths that a name may mean: the first that a document has counts. None: no such name."""
-    plain = name.replace("99.9", "999")
+    plain = re.sub(r"\b(p\d+)\.(\d)", r"\1\2", name)
     return (plain,) if plain in UNIT_OF_PATH else SHORT_NAMES.get(plain, ())
 
 
@@ -182,12 +193,11 @@ def parse_objective(text: str) -> Objective:
         raise ValueError(f"allowed: {OBJECTIVE_RULE}")
     paths = paths_named(condition.name)
     if not paths:
-        guess = nearest(condition.name, [*SHORT_NAMES, *UNIT_OF_PATH])
         raise ValueError(
             f"{shown_value(condition.name)} is no number of a result; allowed: a path such as "
             "measures.delivery_latency.p99_us, counts.lost or rates.receive_rate, or a short name "
             "such as p99, latency.p50, lost, receive_rate or delivery_rate"
-            + (f"; did you mean {guess}?" if guess else "")
+            + did_you_mean(condition.name, [*SHORT_NAMES, *UNIT_OF_PATH])
         )
     factors = FACTORS[UNIT_OF_PATH[paths[0]]]
     if condition.unit not in factors:

@@ -15,6 +15,8 @@ from bench_spark.config.fields import (
     PropertyValue,
     Section,
     WireName,
+    byte_length,
+    checked,
     few_bytes,
     refuse,
     uri_problem,
@@ -203,16 +205,14 @@ _HEADER_NAME_CHARACTERS = 255
 _KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
-def _kafka_topic(value: str) -> str:
-    if not _KAFKA_TOPIC.fullmatch(value.replace("%d", "0")):
-        raise ValueError("allowed: letters, digits, '.', '_', '-' and '%d', at most 200")
-    return value
-
-
-def _header_name(value: str) -> str:
-    if not 1 <= len(value) <= _HEADER_NAME_CHARACTERS or not value.isprintable():
-        raise ValueError(f"allowed: printable text of 1 to {_HEADER_NAME_CHARACTERS} characters")
-    return value
+_kafka_topic = checked(
+    lambda name: _KAFKA_TOPIC.fullmatch(name.replace("%d", "0")),
+    "letters, digits, '.', '_', '-' and '%d', at most 200",
+)
+_header_name = checked(
+    lambda name: 1 <= len(name) <= _HEADER_NAME_CHARACTERS and name.isprintable(),
+    f"printable text of 1 to {_HEADER_NAME_CHARACTERS} characters",
+)
 
 
 class KafkaTopic(Section):
@@ -298,11 +298,11 @@ _MQTT_TEXT_BYTES = 65535
 _MQTT_WILDCARDS = "+#"
 
 
-def _mqtt_text(value: str) -> str:
-    """What MQTT can carry as text: topics, filters and client ids."""
-    if not value or "\0" in value or len(value.encode("utf-8", "replace")) > _MQTT_TEXT_BYTES:
-        raise ValueError(f"allowed: 1 to {_MQTT_TEXT_BYTES} bytes of text without NUL")
-    return value
+# What MQTT can carry as text: topics, filters and client ids.
+_mqtt_text = checked(
+    lambda text: text and "\0" not in text and byte_length(text) <= _MQTT_TEXT_BYTES,
+    f"1 to {_MQTT_TEXT_BYTES} bytes of text without NUL",
+)
 
 
 def _mqtt_topic(value: str) -> str:
@@ -399,11 +399,9 @@ _FIELD_VALUE = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]{0,8000}")
 _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "authorization"})
 
 
-def field_name(value: str) -> str:
-    """The name of a header."""
-    if not _TOKEN.fullmatch(value):
-        raise ValueError("allowed: letters, digits and !#$%&'*+.^_`|~-, at most 200")
-    return value
+# The name of a header.
+field_name = checked(_TOKEN.fullmatch, "letters, digits and !#$%&'*+.^_`|~-, at most 200")
+_field_value = checked(_FIELD_VALUE.fullmatch, "one line of text")
 
 
 def _own_field_name(value: str) -> str:
@@ -412,17 +410,15 @@ def _own_field_name(value: str) -> str:
     return field_name(value)
 
 
-def _field_value(value: str) -> str:
-    if not _FIELD_VALUE.fullmatch(value):
-        raise ValueError("allowed: one line of text")
-    return value
+def _uri(*schemes: str, **allowed: bool) -> AfterValidator:
+    """A check of a URI; `allowed` as of `uri_problem`."""
 
+    def check(value: str) -> str:
+        if problem := uri_problem(value, schemes, allows_port_0=True, **allowed):
+            raise ValueError(problem)
+        return value
 
-def _http_uri(value: str) -> str:
-    problem = uri_problem(value, ("http", "https"), allows_query=True, allows_port_0=True)
-    if problem:
-        raise ValueError(problem)
-    return value
+    return AfterValidator(check)
 
 
 class Http(Section):
@@ -447,7 +443,7 @@ class Http(Section):
     `acknowledgement`): nothing, the body, or the header `answer_header`."""
     answer_header: Annotated[str, AfterValidator(field_name)] | None = None
     """With `answer: header`: its name."""
-    consumer_uri: Annotated[str, AfterValidator(_http_uri)] | None = None
+    consumer_uri: Annotated[str, _uri("http", "https", allows_query=True)] | None = None
     """Where consumers listen, `http://HOST:PORT/PATH` with port 0 for any free one, `%d` in the
     path for the destination's number. Unset: the `uri` of the broker file, which is then their own
     address and not that of a server."""
@@ -459,13 +455,6 @@ class Http(Section):
             missing = "missing; answer: header needs it"
             problem = missing if self.answer == "header" else f"excludes answer: {self.answer}"
             yield Conflict(("answer_header", "answer"), problem)
-
-
-def _tcp_uri(value: str) -> str:
-    problem = uri_problem(value, ("tcp", "tcps"), allows_port_0=True, needs_port=True)
-    if problem:
-        raise ValueError(problem)
-    return value
 
 
 class Tcp(Section):
@@ -481,6 +470,6 @@ class Tcp(Section):
     consumer: Literal["listen", "connect"] = "listen"
     """Whether consumers wait for whoever sends to connect to them, or connect to a server that
     sends. Producers always connect."""
-    consumer_uri: Annotated[str, AfterValidator(_tcp_uri)] | None = None
+    consumer_uri: Annotated[str, _uri("tcp", "tcps", needs_port=True)] | None = None
     """Where consumers listen, or what they connect to: `tcp://HOST:PORT`, for listening with port
     0 for any free one. Unset: the `uri` of the broker file."""

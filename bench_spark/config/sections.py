@@ -460,10 +460,6 @@ class _End(Section):
     tcp: Annotated[Tcp | None, EXPLAINED_ELSEWHERE] = None
     """Keys of `tcp` that are different at this end."""
 
-    @property
-    def members(self) -> int | None:
-        raise NotImplementedError
-
     def own_sections(self) -> dict[str, Any]:
         """The keys that were given for this end, by section."""
         given = self.model_dump(exclude_unset=True, include=set(PROTOCOLS))

@@ -32,7 +32,14 @@ from bench_spark.config.loader import (
     with_brokers_located,
 )
 from bench_spark.config.models import Scenario
-from bench_spark.config.problems import Problem, nearest, problems_of, shown_key, shown_value
+from bench_spark.config.problems import (
+    Problem,
+    did_you_mean,
+    nearest,
+    problems_of,
+    shown_key,
+    shown_value,
+)
 from bench_spark.config.suite import (
     MAX,
     RATE,
@@ -41,8 +48,11 @@ from bench_spark.config.suite import (
     Axis,
     Cell,
     Point,
+    Report,
+    Skip,
     SkipRule,
     Suite,
+    SuiteFile,
     Value,
     combinations,
     hook_variable,
@@ -50,7 +60,6 @@ from bench_spark.config.suite import (
     same_value,
     value_text,
 )
-from bench_spark.config.suite_file import Report, Skip, SuiteFile
 from bench_spark.errors import ConfigurationError
 
 MOST_TRIALS = 20_000
@@ -134,10 +143,10 @@ def _check_variants(text: SuiteFile, complain: Complain) -> None:
 def _refuse_unknown_variant(variant: str, text: SuiteFile, file: File) -> None:
     if variant in text.variants:
         return
-    guess = nearest(variant, text.variants)
-    hint = f"did you mean {guess}?" if guess else f"allowed: {', '.join(text.variants) or 'none'}"
+    allowed = f"; allowed: {', '.join(text.variants) or 'none'}"
     raise ConfigurationError(
-        f"--variant: {shown_value(variant)} is no variant of {file.shown}; {hint}"
+        f"--variant: {shown_value(variant)} is no variant of {file.shown}"
+        + did_you_mean(variant, text.variants, allowed)
     )
 
 
@@ -399,8 +408,7 @@ def place_in(values: Sequence[Value], given: Any) -> int | None:
 def no_such_value(given: Any, values: Sequence[Value]) -> str:
     shown = [value_text(value) for value in values]
     text = f"{shown_value(given)} is none of its values; allowed: {', '.join(shown)}"
-    guess = nearest(given, shown) if isinstance(given, str) else None
-    return f"{text}; did you mean {guess}?" if guess else text
+    return text + did_you_mean(given, shown)
 
 
 def scenario_path(dotted: str) -> tuple[str, ...] | str:
@@ -575,9 +583,8 @@ def _zip_problem(axes: Sequence[Axis], zipped: Collection[str]) -> str | None:
 
 def is_known(here: str, noun: str, name: str, names: Collection[str], complain: Complain) -> bool:
     if name not in names:
-        guess = nearest(name, names)
-        hint = f"did you mean {guess}?" if guess else f"allowed: {', '.join(names)}"
-        complain(here, f"{shown_value(name)} is no {noun} of this suite; {hint}")
+        hint = did_you_mean(name, names, f"; allowed: {', '.join(names)}")
+        complain(here, f"{shown_value(name)} is no {noun} of this suite{hint}")
     return name in names
 
 

@@ -18,7 +18,7 @@ import regex
 from bench_spark.config.broker import Broker
 from bench_spark.config.fields import Pattern, TooSlow
 from bench_spark.config.models import Scenario
-from bench_spark.config.problems import nearest
+from bench_spark.config.problems import did_you_mean
 from bench_spark.config.sections import ANY_ID, Identity, compiled
 from bench_spark.core.identity import ID_BYTES
 from bench_spark.data.scanning import Records
@@ -80,46 +80,26 @@ MOST_GIVEN_UP = 10
 fails: an agent that waits for a pattern keeps no schedule."""
 
 
-class Placing(Protocol):
-    def put(self, ids: Sequence[bytes], bodies: Sequence[bytes]) -> list[bytes]: ...
+class AtEdge:
+    """Both a placing and a finding: the ID stands before the body, or behind it."""
 
-    def ambiguity(self, record: bytes) -> str | None: ...
-
-
-class Finding(Protocol):
-    def find(self, bodies: Sequence[bytes]) -> list[bytes]: ...
-
-    def contents(self, bodies: Sequence[bytes]) -> list[bytes]: ...
-
-
-class Before:
-    """Both a placing and a finding, as are the next two."""
+    def __init__(self, is_before: bool) -> None:
+        self._is_before = is_before
+        self._own = slice(ID_BYTES) if is_before else slice(-ID_BYTES, None)
+        self._rest = slice(ID_BYTES, None) if is_before else slice(-ID_BYTES)
 
     def put(self, ids: Sequence[bytes], bodies: Sequence[bytes]) -> list[bytes]:
-        return [one + body for one, body in zip(ids, bodies, strict=True)]
+        first, second = (ids, bodies) if self._is_before else (bodies, ids)
+        return [one + other for one, other in zip(first, second, strict=True)]
 
     def ambiguity(self, record: bytes) -> str | None:
         return None
 
     def find(self, bodies: Sequence[bytes]) -> list[bytes]:
-        return [body[:ID_BYTES] for body in bodies]
+        return [body[self._own] for body in bodies]
 
     def contents(self, bodies: Sequence[bytes]) -> list[bytes]:
-        return [body[ID_BYTES:] for body in bodies]
-
-
-class Behind:
-    def put(self, ids: Sequence[bytes], bodies: Sequence[bytes]) -> list[bytes]:
-        return [body + one for one, body in zip(ids, bodies, strict=True)]
-
-    def ambiguity(self, record: bytes) -> str | None:
-        return None
-
-    def find(self, bodies: Sequence[bytes]) -> list[bytes]:
-        return [body[-ID_BYTES:] for body in bodies]
-
-    def contents(self, bodies: Sequence[bytes]) -> list[bytes]:
-        return [body[:-ID_BYTES] for body in bodies]
+        return [body[self._rest] for body in bodies]
 
 
 class AtMatch:
@@ -184,6 +164,10 @@ class ByPattern:
             body[: match.start(1)] + body[match.end(1) :] if (match := search(body)) else body
             for body in bodies
         ]
+
+
+Placing = AtEdge | AtMatch
+Finding = AtEdge | ByPattern
 
 
 class InBody:
@@ -399,17 +383,16 @@ def _factory(name: str) -> CarrierFactory:
     names = sorted(
         {*_BUILT_IN, "envelope", *(one.name for one in entry_points(group=ENTRY_POINTS))}
     )
-    guess = nearest(name, names)
     raise ConfigurationError(
         f"identity.carrier: {name} is not installed; allowed: {', '.join(names)}"
-        + (f"; did you mean {guess}?" if guess else "")
+        + did_you_mean(name, names)
     )
 
 
-def _in_body(placing: Placing, finding: Finding | None, identity: Identity) -> InBody:
-    """`finding` is how the carrier finds the ID unless a pattern is given."""
-    if identity.find is None and finding is not None:
-        return InBody(placing, finding, None)
+def _in_body(placing: Placing, identity: Identity) -> InBody:
+    """IDs at the edge of a body are found there, unless a pattern is given."""
+    if identity.find is None and isinstance(placing, AtEdge):
+        return InBody(placing, placing, None)
     pattern = _find_pattern(identity)
     return InBody(placing, ByPattern(pattern), pattern, has_given_pattern=identity.find is not None)
 
@@ -420,12 +403,12 @@ def _find_pattern(identity: Identity) -> Pattern[bytes]:
 
 def _at_match(identity: Identity) -> InBody:
     assert identity.insert is not None
-    return _in_body(AtMatch(compiled(identity.insert)), None, identity)
+    return _in_body(AtMatch(compiled(identity.insert)), identity)
 
 
 _BUILT_IN: dict[str, CarrierFactory] = {
-    "prefix": lambda identity: _in_body(Before(), Before(), identity),
-    "append": lambda identity: _in_body(Behind(), Behind(), identity),
+    "prefix": lambda identity: _in_body(AtEdge(True), identity),
+    "append": lambda identity: _in_body(AtEdge(False), identity),
     "regex": _at_match,
     "header": lambda identity: InHeader(identity.name),
     "key": lambda identity: AsKey(),

@@ -30,8 +30,7 @@ from bench_spark.config.topologies import Wiring
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.sequences import SEQUENCE_LIMIT, SequencePages, SequenceSets
 from bench_spark.driver.control import RunControl
-from bench_spark.load_course import has_open_end
-from bench_spark.plan import Plan
+from bench_spark.plan import Plan, has_open_end
 
 
 @dataclass(frozen=True)
@@ -249,7 +248,7 @@ def uses_confirms(control: RunControl) -> bool:
 def accounts_of(plan: Plan, control: RunControl) -> Accounts | None:
     """Where every message went; None if the load never began, if the run has one end only, or if
     bodies carry no sequence."""
-    if not plan.has_accounts or control.start_at_ns is None:
+    if not plan.scenario.has_accounts or control.start_at_ns is None:
         return None
     ledger = Ledger(plan.scenario.wiring, uses_confirms(control))
     depths: dict[int, int | None] = {}

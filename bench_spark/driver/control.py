@@ -29,14 +29,12 @@ from typing import Any
 import numpy as np
 
 from bench_spark.agent.connections import WriteOff
-from bench_spark.agent.protocol import EventRow, Message, decode_rows
-from bench_spark.agent.ticks import Delivered
+from bench_spark.agent.protocol import Delivered, EventRow, Message, decode_rows
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracer import MessageFile
 from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS, NowNs
-from bench_spark.load_course import has_to_settle, longest_warmup_seconds, timeline_of
-from bench_spark.plan import Plan
+from bench_spark.plan import Plan, has_to_settle, longest_warmup_seconds, timeline_of
 
 LOOKED_BACK_SECONDS = 2.0
 MOST_APART = 0.1

@@ -22,11 +22,9 @@ from typing import Protocol
 
 from bench_spark.agent.protocol import (
     FrameReader,
+    Handshake,
     Message,
-    answer,
     encode_frame,
-    is_right_answer,
-    new_challenge,
 )
 from bench_spark.core.clock import Clock, boot_id
 from bench_spark.errors import EnvironmentNotReady
@@ -55,7 +53,7 @@ class Handler(Protocol):
 @dataclass(eq=False)
 class _Peer:
     socket: socket.socket
-    challenge: bytes
+    handshake: Handshake
     deadline: float
     reader: FrameReader
     agent: int | None = None
@@ -157,13 +155,13 @@ class CollectorServer:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             peer = _Peer(
                 socket=connection,
-                challenge=new_challenge(),
+                handshake=Handshake(self._token, "driver", "agent"),
                 deadline=time.monotonic() + HANDSHAKE_SECONDS,
                 reader=FrameReader(_STRANGER_HEADER_BYTES, 0),
             )
             self._peers.add(peer)
             self._selector.register(connection, selectors.EVENT_READ, peer)
-            peer.outgoing += peer.challenge
+            peer.outgoing += peer.handshake.challenge
             self._flush(peer)
 
     def _make_room(self) -> None:
@@ -219,19 +217,14 @@ class CollectorServer:
             or not isinstance(agent, int)
             or not 0 <= agent < self._agents
             or agent in self._by_agent
-            or not is_right_answer(self._token, peer.challenge, "agent", hello.get("answer"))
         ):
             self._drop(peer)
             return
+        welcome = peer.handshake.welcome(hello)  # or whoever reads from it drops it
         peer.agent = agent
         peer.reader = FrameReader()
         self._by_agent[agent] = peer
-        welcome = {
-            "type": "welcome",
-            "answer": answer(self._token, bytes.fromhex(hello["challenge"]), "driver"),
-            "anchor_ns": self._clock.anchor_ns,
-            "boot_id": boot_id(),
-        }
+        welcome |= {"anchor_ns": self._clock.anchor_ns, "boot_id": boot_id()}
         self.send(agent, welcome)
         assert self._handler is not None
         self._handler.on_joined(agent, int(hello.get("attempt", 0)))

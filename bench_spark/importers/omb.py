@@ -1,7 +1,7 @@
 """From a workload and a driver file of the OpenMessaging Benchmark to a scenario and a broker.
 
-As in `perftest_flags`: the scenario's keys that each decides, and what differs; or why there is no
-counterpart.
+As in `perftest_flags`: the scenario's keys that each key decides, and what differs; or why there is
+no counterpart.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bench_spark.config.broker import Broker
 from bench_spark.config.fields import ClientProperties, is_secret_key
-from bench_spark.config.problems import nearest, shown_text, shown_value
+from bench_spark.config.problems import did_you_mean, key_at, nearest, shown_text, shown_value
 from bench_spark.config.yaml_text import plain_scalar
 from bench_spark.errors import ConfigurationError
-from bench_spark.importers.draft import Draft, plain_name, take_password, take_uri
+from bench_spark.importers.draft import Draft, plain_name, table_rows, take_password, take_uri
 from bench_spark.importers.perftest import UNLIMITED_CONFIRMS
 
 
@@ -27,85 +28,57 @@ class OmbKey:
     text: str = ""
 
 
-def _mapped(name: str, keys: str, text: str = "") -> OmbKey:
-    return OmbKey(name, tuple(keys.split()), text)
+def _keys(table: str) -> tuple[OmbKey, ...]:
+    return tuple(OmbKey(*row) for row in table_rows(table))
 
 
-def _absent(name: str, reason: str) -> OmbKey:
-    return OmbKey(name, (), reason)
+WORKLOAD = _keys("""
+name | name | also the file's name
+topics | destinations producers consumers |
+partitionsPerTopic | kafka.topic.partitions | Kafka; RabbitMQ has none
+keyDistributor | kafka.keys | Kafka. NO_KEY is `none`; the others are `sequence`: a key per message,
+    so that messages go to all partitions
+messageSize | message.bytes | from 32 bytes on, losses are accounted for
+useRandomizedPayloads | message.padding |
+randomBytesRatio | message.padding | 0 is `zero`, anything above is `random`
+subscriptionsPerTopic | consumers topology | several of one topic, a consumer each, are `topology:
+    fan-out`; otherwise one is taken
+producersPerTopic | producers | times the topics
+consumerPerSubscription | consumers | times the topics
+producerRate | load.mode load.rate_per_second | of all producers together. 0, which looks for the
+    highest rate, becomes load.mode maximum; [search-rate](studies/rate.md) searches for it
+testDurationMinutes | phases.measure_seconds |
+warmupDurationMinutes | phases.warmup_seconds | without it 60 s, as there
+payloadFile | dataset.path dataset.format identity.carrier | every message is the whole file,
+    unchanged: its number is in a header; with useRandomizedPayloads it is not read
+randomizedPayloadPoolSize | | bodies are random bytes or zeros (message.padding)
+consumerBacklogSizeGB, backlogDrainRatio | | a backlog is made by two runs: one with `consumers: 0`
+    and `keep_destinations: true`, then one that consumes
+""")
 
+ANY_DRIVER = _keys("""
+name | broker:name |
+driverClass | broker:kind | Kafka's and RabbitMQ's; others are refused
+""")
 
-_PAYLOADS = "bodies are random bytes or zeros (message.padding)"
-_BACKLOG = (
-    "a backlog is made by two runs: one with `consumers: 0` and `keep_destinations: true`, "
-    "then one that consumes"
-)
-_CREATION = "not needed; `connections_per_second` limits how fast connections are opened"
+KAFKA_DRIVER = _keys("""
+replicationFactor | kafka.topic.replication_factor |
+topicConfig | kafka.topic.properties |
+commonConfig | broker:bootstrap_servers broker:username broker:password_env | also
+    broker:sasl_mechanism, broker:tls; what else librdkafka knows is broker:properties
+producerConfig | kafka.producer | properties that librdkafka has
+consumerConfig | kafka.consumer | properties that librdkafka has
+reset | | topics of others are never deleted
+""")
 
-WORKLOAD = (
-    _mapped("name", "name", "also the file's name"),
-    _mapped("topics", "destinations producers consumers"),
-    _mapped("partitionsPerTopic", "kafka.topic.partitions", "Kafka; RabbitMQ has none"),
-    _mapped(
-        *("keyDistributor", "kafka.keys"),
-        "Kafka. NO_KEY is `none`; the others are `sequence`: a key per message, so that messages "
-        "go to all partitions",
-    ),
-    _mapped("messageSize", "message.bytes", "from 32 bytes on, losses are accounted for"),
-    _mapped("useRandomizedPayloads", "message.padding"),
-    _mapped("randomBytesRatio", "message.padding", "0 is `zero`, anything above is `random`"),
-    _mapped(
-        *("subscriptionsPerTopic", "consumers topology"),
-        "several of one topic, a consumer each, are `topology: fan-out`; otherwise one is taken",
-    ),
-    _mapped("producersPerTopic", "producers", "times the topics"),
-    _mapped("consumerPerSubscription", "consumers", "times the topics"),
-    _mapped(
-        *("producerRate", "load.mode load.rate_per_second"),
-        "of all producers together. 0, which looks for the highest rate, becomes load.mode "
-        "maximum; [search-rate](studies/rate.md) searches for it",
-    ),
-    _mapped("testDurationMinutes", "phases.measure_seconds"),
-    _mapped("warmupDurationMinutes", "phases.warmup_seconds", "without it 60 s, as there"),
-    _mapped(
-        *("payloadFile", "dataset.path dataset.format identity.carrier"),
-        "every message is the whole file, unchanged: its number is in a header; with "
-        "useRandomizedPayloads it is not read",
-    ),
-    _absent("randomizedPayloadPoolSize", _PAYLOADS),
-    _absent("consumerBacklogSizeGB", _BACKLOG),
-    _absent("backlogDrainRatio", _BACKLOG),
-)
-
-ANY_DRIVER = (
-    _mapped("name", "broker:name"),
-    _mapped("driverClass", "broker:kind", "Kafka's and RabbitMQ's; others are refused"),
-)
-
-KAFKA_DRIVER = (
-    _mapped("replicationFactor", "kafka.topic.replication_factor"),
-    _mapped("topicConfig", "kafka.topic.properties"),
-    _mapped(
-        *("commonConfig", "broker:bootstrap_servers broker:username broker:password_env"),
-        "also broker:sasl_mechanism, broker:tls; what else librdkafka knows is broker:properties",
-    ),
-    _mapped("producerConfig", "kafka.producer", "properties that librdkafka has"),
-    _mapped("consumerConfig", "kafka.consumer", "properties that librdkafka has"),
-    _absent("reset", "topics of others are never deleted"),
-)
-
-RABBITMQ_DRIVER = (
-    _mapped(
-        *("amqpUris", "broker:uri broker:username broker:password_env"),
-        "the first one; a broker file has one address",
-    ),
-    _mapped("messagePersistence", "amqp.persistent"),
-    _mapped("queueType", "amqp.queue.arguments", "x-queue-type"),
-    _absent("producerCreationDelay", _CREATION),
-    _absent("producerCreationBatchSize", _CREATION),
-    _absent("consumerCreationDelay", _CREATION),
-    _absent("consumerCreationBatchSize", _CREATION),
-)
+RABBITMQ_DRIVER = _keys("""
+amqpUris | broker:uri broker:username broker:password_env | the first one; a broker file has one
+    address
+messagePersistence | amqp.persistent |
+queueType | amqp.queue.arguments | x-queue-type
+producerCreationDelay, producerCreationBatchSize, consumerCreationDelay, consumerCreationBatchSize |
+    | not needed; `connections_per_second` limits how fast connections are opened
+""")
 
 
 DEFAULT_NAME = "omb"
@@ -117,7 +90,7 @@ _DRIVERS = {
     "io.openmessaging.benchmark.driver.rabbitmq.RabbitMqBenchmarkDriver": "amqp",
 }
 _DRIVER_KEYS = {"kafka": KAFKA_DRIVER, "amqp": RABBITMQ_DRIVER}
-_SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_SASL_MECHANISMS = key_at(Broker, "sasl_mechanism").choices
 _JAAS_USER = re.compile(r"""username\s*=\s*["']?(?P<name>[^"';\s]+)""")
 _SERIALIZERS = re.compile(r"(key|value)\.(de)?serializer")
 
@@ -164,14 +137,12 @@ def _kind_of(driver: Mapping[str, Any]) -> str:
 
 def _refuse_unknown(file: str, given: Mapping[str, Any], known: Iterable[OmbKey]) -> None:
     names = [key.name for key in known]
-    problems = []
-    for name in given:
-        if name not in names:
-            guess = nearest(name, names)
-            problems.append(
-                f"{file}: {shown_text(name)}: unknown key"
-                + (f"; did you mean {guess}?" if guess else f"; allowed: {', '.join(names)}")
-            )
+    allowed = f"; allowed: {', '.join(names)}"
+    problems = [
+        f"{file}: {shown_text(name)}: unknown key{did_you_mean(name, names, allowed)}"
+        for name in given
+        if name not in names
+    ]
     if problems:
         raise ConfigurationError("\n".join(problems))
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench_spark.config.fields import value_text
+from bench_spark.config.models import Scenario
+from bench_spark.config.problems import key_at
 from bench_spark.config.sections import Load
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.errors import ConfigurationError
@@ -56,12 +58,23 @@ class Translation:
         self._members = members
         self._set = draft.scenario.set
 
+    def _overrule(self, by: str, *options: str) -> None:
+        """Leave these options out, where they were given, as another decides."""
+        for option in options:
+            if option in self._given:
+                self._draft.leave_out(f"--{option}", f"{by} decides")
+
+    def _copy(self, option: str, key: str) -> None:
+        """The option's number, where it was given, as it is."""
+        if option in self._given:
+            self._set(key, self._given.count(option, 0), f"--{option}")
+
 
 UNLIMITED_SECONDS = 60
 """How long a run lasts whose PerfTest would have gone on until Ctrl-C."""
 MESSAGES_WITHOUT_CONSUMERS = 1_000_000
 SMALLEST_MESSAGE_BYTES = 12
-MOST_STEPS = 10_000
+MOST_STEPS = key_at(Scenario, "load.steps").most
 PAUSE_RATE = 0.001
 """What stands for a rate of 0, which a scenario's steps cannot have."""
 VARIED = {"variable-rate": ("rate_per_second", "RATE"), "variable-size": ("bytes", "SIZE")}
@@ -83,19 +96,15 @@ class LoadTranslation(Translation):
     def _ends(self) -> None:
         if self._given.last("id"):
             self._set("name", self._draft.name, "--id")
-        self._set(
-            "producers",
-            self._members.producers,
-            self._given.origin("producers", "producer-channel-count"),
-        )
-        self._set(
-            "consumers",
-            self._members.consumers,
-            self._given.origin("consumers", "consumer-channel-count"),
-        )
-        for name in ("producer-channel-count", "consumer-channel-count"):
-            if self._given.count(name, 1) > 1:
-                self._draft.remark(f"--{name}", "every channel has a connection of its own here")
+        for role, members in (
+            ("producer", self._members.producers),
+            ("consumer", self._members.consumers),
+        ):
+            channels = f"{role}-channel-count"
+            self._set(f"{role}s", members, self._given.origin(f"{role}s", channels))
+            if self._given.count(channels, 1) > 1:
+                text = "every channel has a connection of its own here"
+                self._draft.remark(f"--{channels}", text)
         if self._members.is_fan_out:
             self._set("topology", "fan-out", "consumers without --queue")
             self._set("destinations", 1, "consumers without --queue")
@@ -117,8 +126,7 @@ class LoadTranslation(Translation):
             size = max(SMALLEST_MESSAGE_BYTES, self._given.count("size", SMALLEST_MESSAGE_BYTES))
             self._set("message.bytes", size, self._given.origin("size"))
             return
-        if "size" in self._given:
-            self._draft.leave_out("--size", "--variable-size decides")
+        self._overrule("--variable-size", "size")
         if any(step["bytes"] < ENVELOPE_BYTES for step in sizes):
             self._draft.remark(
                 "--variable-size", f"sizes below {ENVELOPE_BYTES} bytes become {ENVELOPE_BYTES}"
@@ -139,23 +147,20 @@ class LoadTranslation(Translation):
                 f"{len(paths)} files, of which the first is taken; for all of them put them into a "
                 "directory of their own, and name that in dataset.path",
             )
-        for name in ("size", "variable-size"):
-            if name in self._given:
-                self._draft.leave_out(f"--{name}", "--body decides")
+        self._overrule("--body", "size", "variable-size")
 
     def _load(self) -> None:
         rate = self._rate()
         steps = self._variable_rates()
+        origin = self._given.origin("rate", "publishing-interval")
         if steps:
-            self._set("load.mode", "rate", "--variable-rate")
-            self._set("load.rate_per_second", steps[0]["rate_per_second"], "--variable-rate")
-            self._set("load.scope", "per_producer", "--variable-rate")
-            self._set("load.steps", steps, "--variable-rate")
-        elif rate is not None:
-            origin = self._given.origin("rate", "publishing-interval")
+            rate, origin = steps[0]["rate_per_second"], "--variable-rate"
+        if rate is not None:
             self._set("load.mode", "rate", origin)
             self._set("load.rate_per_second", rate, origin)
             self._set("load.scope", "per_producer", origin)
+            if steps:
+                self._set("load.steps", steps, origin)
         else:
             self._set("load.mode", "maximum", "PerfTest's default, without --rate")
             self._make_room_for_transactions()
@@ -171,8 +176,7 @@ class LoadTranslation(Translation):
         if interval is not None:
             if interval <= 0:
                 raise ConfigurationError("--publishing-interval: allowed: a number above 0")
-            if "rate" in self._given:
-                self._draft.leave_out("--rate", "--publishing-interval decides")
+            self._overrule("--publishing-interval", "rate")
             return 1 / interval
         rate = self._given.number("rate")
         if rate == 0:
@@ -183,9 +187,8 @@ class LoadTranslation(Translation):
 
     def _variable_rates(self) -> list[dict[str, float]]:
         steps = self._repeated("variable-rate")
-        for name in ("rate", "publishing-interval"):
-            if steps and name in self._given:
-                self._draft.leave_out(f"--{name}", "--variable-rate decides")
+        if steps:
+            self._overrule("--variable-rate", "rate", "publishing-interval")
         if any(not step["rate_per_second"] for step in steps):
             self._draft.remark("--variable-rate", f"a pause, rate 0, is written as {PAUSE_RATE}")
         return [step | {"rate_per_second": step["rate_per_second"] or PAUSE_RATE} for step in steps]
@@ -257,19 +260,13 @@ class LoadTranslation(Translation):
             if self._draft.scenario.get("load.messages") is None:
                 self._draft.remark("--time", f"not given; the run lasts {UNLIMITED_SECONDS} s")
         self._set("phases.measure_seconds", seconds, origin)
-        if "interval" in self._given:
-            self._set("interval_seconds", self._given.count("interval", 1), "--interval")
+        self._copy("interval", "interval_seconds")
 
     def _slow_consumers(self) -> None:
         rate = self._given.number("consumer-rate")
         if rate is not None and rate >= 0:
             self._set("consumer.rate_per_second", rate, "--consumer-rate")
-        if "consumer-latency" in self._given:
-            self._set(
-                "consumer.processing_us",
-                self._given.count("consumer-latency", 0),
-                "--consumer-latency",
-            )
+        self._copy("consumer-latency", "consumer.processing_us")
 
     def _connections(self) -> None:
         if "disable-connection-recovery" in self._given:
@@ -278,12 +275,11 @@ class LoadTranslation(Translation):
             self._set("amqp.heartbeat_seconds", heartbeat, "--heartbeat")
 
 
-UNLIMITED_CONFIRMS = 10_000_000
-"""The most that `amqp.confirms` may be."""
+UNLIMITED_CONFIRMS = key_at(Scenario, "amqp.confirms").most
 _NUMBER = re.compile(r"%0?[0-9]*d")
 _OFFSET = re.compile(r"first|last|next|[0-9]+")
-RANDOM_KEYS, MOST_RANDOM_KEYS = 100, 10_000
-EXCHANGE_TYPES = ("direct", "topic", "fanout", "headers")
+RANDOM_KEYS, MOST_RANDOM_KEYS = 100, key_at(Scenario, "amqp.routing_keys").most
+EXCHANGE_TYPES = key_at(Scenario, "amqp.exchange.type").choices
 
 _AMQP_PROPERTIES = {
     *("contentType", "contentEncoding", "deliveryMode", "priority", "correlationId", "replyTo"),
@@ -333,8 +329,7 @@ class AmqpTranslation(Translation):
         if "%d" not in pattern:
             self._draft.remark("--queue-pattern", "numbers have no leading zeros here: %d")
             pattern = _NUMBER.sub("%d", pattern)
-        if "queue" in self._given:
-            self._draft.leave_out("--queue", "--queue-pattern decides")
+        self._overrule("--queue-pattern", "queue")
         first, last = (
             self._given.count("queue-pattern-from", 1),
             self._given.count("queue-pattern-to", 1),
@@ -426,8 +421,7 @@ class AmqpTranslation(Translation):
         confirms = self._given.count("confirm", -1, least=-1)
         if confirms >= 0:
             self._set("amqp.confirms", confirms or UNLIMITED_CONFIRMS, "--confirm")
-        if "ptxsize" in self._given:
-            self._set("amqp.producer_transaction", self._given.count("ptxsize", 0), "--ptxsize")
+        self._copy("ptxsize", "amqp.producer_transaction")
         self._acknowledgements()
 
     def _acknowledgements(self) -> None:
@@ -441,11 +435,10 @@ class AmqpTranslation(Translation):
         prefetch = min(filter(None, limits), default=STREAM_PREFETCH if is_stream else 0)
         self._set("amqp.prefetch", prefetch, self._given.origin("qos", "global-qos"))
         self._consumer_arguments()
-        if "ctxsize" in self._given:
-            if is_automatic:
-                self._draft.leave_out("--ctxsize", "commits acknowledgements; --autoack has none")
-            else:
-                self._set("amqp.consumer_transaction", self._given.count("ctxsize", 0), "--ctxsize")
+        if is_automatic and "ctxsize" in self._given:
+            self._draft.leave_out("--ctxsize", "commits acknowledgements; --autoack has none")
+        else:
+            self._copy("ctxsize", "amqp.consumer_transaction")
 
     def _consumer_arguments(self) -> None:
         arguments = pairs("--consumer-args", self._given.all("consumer-args"))

@@ -26,18 +26,18 @@ from pathlib import PurePosixPath
 from bench_spark.config.fields import mask_uri
 from bench_spark.config.problems import nearest, shown_text, shown_value
 from bench_spark.errors import ConfigurationError
-from bench_spark.importers.draft import number, whole_number
+from bench_spark.importers.draft import number, table_rows, whole_number
 
 PERFTEST_VERSION = "2.22"
 
 
 class Takes(Enum):
-    """How many values follow an option."""
+    """How many values follow an option, as the table writes it."""
 
-    NOTHING = 0
-    ONE = 1
-    PERHAPS_ONE = 2
-    MANY = 3
+    NOTHING = ""
+    ONE = "="
+    PERHAPS_ONE = "[=]"
+    MANY = "=..."
 
 
 @dataclass(frozen=True)
@@ -64,272 +64,142 @@ class Flag:
         return bool(self.keys)
 
 
-def _mapped(short: str, long: str, takes: Takes, keys: str, text: str = "") -> Flag:
-    return Flag(short, long, takes, tuple(keys.split()), text)
+_TABLE = """
+x producers= | producers | a connection each; multiplied by --producer-channel-count
+y consumers= | consumers topology | a connection each; multiplied by --consumer-channel-count.
+    Several without --queue have a queue each and get all messages: `topology: fan-out`
+X producer-channel-count= | producers | channels become producers, with a connection each
+Y consumer-channel-count= | consumers | channels become consumers, with a connection each
+r rate= | load.mode load.rate_per_second load.scope | per producer; without it load.mode is maximum.
+    A fixed schedule: message k is due at a fixed time, whether or not the broker keeps up
+P publishing-interval= | load.mode load.rate_per_second load.scope | its inverse is the rate per
+    producer
+vr variable-rate=... | load.mode load.steps load.scope | PerfTest begins anew after the last one; so
+    the steps are repeated until --time is over
+R consumer-rate= | consumer.rate_per_second | 1 or more
+L consumer-latency= | consumer.processing_us |
+z time= | phases.measure_seconds | without it PerfTest goes on until Ctrl-C; a run here has an end,
+    and is given 60 s
+C pmessages= | load.messages | times the number of producers: load.messages counts those of all
+D cmessages= | load.messages | times the number of consumers that share a queue; with --pmessages
+    that one decides
+s size= | message.bytes | from 32 bytes on, losses are accounted for
+vs variable-size=... | message.bytes message.steps | repeated until --time is over, as
+    --variable-rate; sizes below 32 bytes become 32
+B body= | dataset.path dataset.format identity.carrier | a message per file, unchanged: its number
+    is in a header. One file or one directory; of several files the first is taken
+i interval= | interval_seconds |
+e exchange[=] | amqp.exchange.name | `amq.default` is the empty name; without the option the
+    exchange is named like its type
+t type= | amqp.exchange.type | direct, topic, fanout or headers
+u queue= | amqp.queue.name | one name; further ones would get copies of each message, and are left
+    out
+qp queue-pattern= | amqp.queue.name destinations | `%03d` and the like become `%d`
+qpf queue-pattern-from= | amqp.queue.first_number destinations |
+qpt queue-pattern-to= | destinations |
+k routing-key= | amqp.routing_key |
+K random-routing-key | amqp.routing_keys | each message takes one of so many keys at random, and
+    queues are bound to all of them
+rkcs routing-key-cache-size= | amqp.routing_keys | with --random-routing-key: how many keys there
+    are, at most 10000
+qa queue-args=... | amqp.queue.arguments |
+qq quorum-queue | amqp.queue.arguments amqp.queue.durable amqp.persistent keep_destinations |
+    x-queue-type: quorum; as in PerfTest, messages are persistent and the queue stays
+sq stream-queue | amqp.queue.arguments amqp.queue.durable amqp.persistent amqp.prefetch
+    keep_destinations | x-queue-type: stream; as in PerfTest, messages are persistent, the prefetch
+    is 200 and the stream stays
+ll leader-locator= | amqp.queue.arguments | x-queue-leader-locator
+mlb max-length-bytes= | amqp.queue.arguments | x-max-length-bytes
+ma max-age= | amqp.queue.arguments | x-max-age
+smssb stream-max-segment-size-bytes= | amqp.queue.arguments | x-stream-max-segment-size-bytes
+ad auto-delete= | keep_destinations | queues that a run has made are deleted at its end; `false`
+    keeps them
+f flag=... | amqp.persistent amqp.queue.durable amqp.mandatory | `persistent` also makes the queue
+    durable, as in PerfTest
+mp message-properties=... | amqp.headers amqp.persistent | what is no property of AMQP is a header;
+    deliveryMode is amqp.persistent, the other properties are left out
+c confirm= | amqp.confirms | 0, which is no limit there, becomes the highest one here
+m ptxsize= | amqp.producer_transaction |
+n ctxsize= | amqp.consumer_transaction | needs manual acknowledgements
+ca consumer-args=... | amqp.consumer_arguments |
+sco stream-consumer-offset= | amqp.consumer_arguments | x-stream-offset: first, last, next or a
+    number; a point in time is left out
+a autoack | amqp.ack | without it amqp.ack is manual
+A multi-ack-every= | amqp.ack_every |
+q qos= | amqp.prefetch | without it amqp.prefetch is 0, no limit
+Q global-qos= | amqp.prefetch | a channel has one consumer here, so both limits mean the same: the
+    lower one counts
+h uri= | broker:uri broker:username broker:password_env | the password goes into an environment
+    variable, never into a file
+H uris= | broker:uri broker:username broker:password_env | the first one; a broker file has one
+    address
+b heartbeat= | amqp.heartbeat_seconds | 0 leaves it at its default
+dcr disable-connection-recovery | reconnect_seconds | 0
+udsc use-default-ssl-context | broker:tls.insecure | certificates are checked; without it PerfTest
+    accepts any, and the file says `insecure`
+sni server-name-indication= | broker:tls.server_name | the first one
+d id= | name | also the file's name
+mt metrics-tags=... | tags | stored with the run, and labels of its metrics
+vl variable-latency=... | | consumer.processing_us is the same all the time
+T body-content-type= | | messages have no content type
+jb json-body, bc body-count=, bfc body-field-count= | | bodies are random bytes or zeros
+    (message.padding), or those of --body
+qf queue-file= | | queues are numbered: amqp.queue.name with %d
+sb skip-binding-queues | | queues are bound to a named exchange
+p predeclared | | not needed: what is there already is always used as it is, and never deleted
+E exclusive | | queues are seen by all connections of a run
+na nack, re requeue= | | messages are acknowledged, never refused
+po polling, pi polling-interval= | | messages are delivered by the broker (basic.consume), never
+    fetched one by one
+ct confirm-timeout= | | confirms are waited for during phases.drain_seconds; what is missing then is
+    counted
+S slow-start, csd consumer-start-delay=, prsd producer-random-start-delay= | | all producers and
+    consumers start together
+ew exit-when= | | a run ends after its time or its messages, and then waits for phases.drain_seconds
+st shutdown-timeout= | | phases.drain_seconds is how long messages on their way are waited for
+sst servers-startup-timeout= | | a broker that does not answer ends the run
+sul servers-up-limit= | | a broker file has one address
+cri connection-recovery-interval= | | lost connections are tried again at intervals of the program's
+    own
+M framemax= | | the broker's frame size is taken
+tnd tcp-no-delay=, trbs tcp-receive-buffer-size=, tsbs tcp-send-buffer-size= | | the socket's
+    buffers and delays are set by the program
+ctp consumers-thread-pools=, hst heartbeat-sender-threads=, niot nio-threads=, niotp
+    nio-thread-pool=, pst producer-scheduler-threads= | | agents have one thread for all connections
+se sasl-external, o2uri oauth2-token-endpoint=, o2id oauth2-client-id=, o2sec oauth2-client-secret=,
+    o2gr oauth2-grant-type=, o2p oauth2-parameters=... | | logins are by user and password
+ms use-millis | | not needed: the clocks of machines are compared
+ei expected-instances=, isn instance-sync-namespace=, ist instance-sync-timeout= | | not needed:
+    agents on any number of machines start together and share one result
+o output-file= | | an option of the command, not of the scenario: `run --format csv=FILE`
+mf metrics-format=, verbose, verbose-full, ? help, v version, env environment-variables, mh
+    metrics-help | | shows something and measures nothing
+em exposed-metrics=, mpr metrics-prometheus, mpe metrics-prometheus-endpoint=, mpp
+    metrics-prometheus-port=, mpx metrics-prefix= | | an option of the command, not of the scenario:
+    `run --prometheus [HOST:]PORT`
+mcla metrics-command-line-arguments | | the scenario is stored with a run
+mc metrics-client | | the live line and `events` count what is sent
+mcl metrics-class-loader, mjgc metrics-jvm-gc, mjm metrics-jvm-memory, mjp metrics-processor, mjt
+    metrics-jvm-thread, mjx metrics-jmx | | there is no JVM in the way of the load; the broker's own
+    use is measured by `resources`
+mda metrics-datadog, mdak metrics-datadog-application-key=, mdd metrics-datadog-descriptions, mdh
+    metrics-datadog-host-tag=, mdk metrics-datadog-api-key=, mds metrics-datadog-step-size=, mdu
+    metrics-datadog-uri= | | results are Delta tables; live values are at `run --prometheus`
+"""
+"""Options, the keys that they decide, and what differs. In front of an option its short name; `=`:
+it takes a value, `[=]`: perhaps one, `=...`: several. Options with one text are in one row."""
+
+_OPTION = re.compile(r"(?:(?P<short>\S+) )?(?P<long>[a-z0-9-]+)(?P<takes>=\.\.\.|\[=\]|=|)")
 
 
-def _absent(short: str, long: str, takes: Takes, reason: str) -> Flag:
-    return Flag(short, long, takes, (), reason)
+def _flag(option: str, keys: tuple[str, ...], text: str) -> Flag:
+    found = _OPTION.fullmatch(option)
+    assert found is not None, option
+    short, long, takes = found.groups()
+    return Flag(short or "", long, Takes(takes), keys, text)
 
 
-_NONE, _ONE, _OPTIONAL, _MANY = Takes.NOTHING, Takes.ONE, Takes.PERHAPS_ONE, Takes.MANY
-
-_SHOWS = "shows something and measures nothing"
-_THREADS = "agents have one thread for all connections"
-_SOCKETS = "the socket's buffers and delays are set by the program"
-_BODIES = "bodies are random bytes or zeros (message.padding), or those of --body"
-_STARTS = "all producers and consumers start together"
-_RECOVERY = "lost connections are tried again at intervals of the program's own"
-_NACK = "messages are acknowledged, never refused"
-_POLLING = "messages are delivered by the broker (basic.consume), never fetched one by one"
-_OAUTH = "logins are by user and password"
-_INSTANCES = "not needed: agents on any number of machines start together and share one result"
-_JVM = "there is no JVM in the way of the load; the broker's own use is measured by `resources`"
-_DATADOG = "results are Delta tables; live values are at `run --prometheus`"
-_PROMETHEUS = "an option of the command, not of the scenario: `run --prometheus [HOST:]PORT`"
-
-FLAGS: tuple[Flag, ...] = (
-    # -- how much, how long ------------------------------------------------------------------------
-    _mapped(
-        *("x", "producers", _ONE, "producers"),
-        "a connection each; multiplied by --producer-channel-count",
-    ),
-    _mapped(
-        *("y", "consumers", _ONE, "consumers topology"),
-        "a connection each; multiplied by --consumer-channel-count. Several without --queue have a "
-        "queue each and get all messages: `topology: fan-out`",
-    ),
-    _mapped(
-        *("X", "producer-channel-count", _ONE, "producers"),
-        "channels become producers, with a connection each",
-    ),
-    _mapped(
-        *("Y", "consumer-channel-count", _ONE, "consumers"),
-        "channels become consumers, with a connection each",
-    ),
-    _mapped(
-        *("r", "rate", _ONE, "load.mode load.rate_per_second load.scope"),
-        "per producer; without it load.mode is maximum. A fixed schedule: message k is due at a "
-        "fixed time, whether or not the broker keeps up",
-    ),
-    _mapped(
-        *("P", "publishing-interval", _ONE, "load.mode load.rate_per_second load.scope"),
-        "its inverse is the rate per producer",
-    ),
-    _mapped(
-        *("vr", "variable-rate", _MANY, "load.mode load.steps load.scope"),
-        "PerfTest begins anew after the last one; so the steps are repeated until --time is over",
-    ),
-    _mapped("R", "consumer-rate", _ONE, "consumer.rate_per_second", "1 or more"),
-    _mapped("L", "consumer-latency", _ONE, "consumer.processing_us"),
-    _mapped(
-        *("z", "time", _ONE, "phases.measure_seconds"),
-        "without it PerfTest goes on until Ctrl-C; a run here has an end, and is given 60 s",
-    ),
-    _mapped(
-        *("C", "pmessages", _ONE, "load.messages"),
-        "times the number of producers: load.messages counts those of all",
-    ),
-    _mapped(
-        *("D", "cmessages", _ONE, "load.messages"),
-        "times the number of consumers that share a queue; with --pmessages that one decides",
-    ),
-    _mapped("s", "size", _ONE, "message.bytes", "from 32 bytes on, losses are accounted for"),
-    _mapped(
-        *("vs", "variable-size", _MANY, "message.bytes message.steps"),
-        "repeated until --time is over, as --variable-rate; sizes below 32 bytes become 32",
-    ),
-    _mapped(
-        *("B", "body", _ONE, "dataset.path dataset.format identity.carrier"),
-        "a message per file, unchanged: its number is in a header. One file or one directory; of "
-        "several files the first is taken",
-    ),
-    _mapped("i", "interval", _ONE, "interval_seconds"),
-    # -- queues and exchanges ----------------------------------------------------------------------
-    _mapped(
-        *("e", "exchange", _OPTIONAL, "amqp.exchange.name"),
-        "`amq.default` is the empty name; without the option the exchange is named like its type",
-    ),
-    _mapped("t", "type", _ONE, "amqp.exchange.type", "direct, topic, fanout or headers"),
-    _mapped(
-        *("u", "queue", _ONE, "amqp.queue.name"),
-        "one name; further ones would get copies of each message, and are left out",
-    ),
-    _mapped(
-        "qp",
-        "queue-pattern",
-        _ONE,
-        "amqp.queue.name destinations",
-        "`%03d` and the like become `%d`",
-    ),
-    _mapped("qpf", "queue-pattern-from", _ONE, "amqp.queue.first_number destinations"),
-    _mapped("qpt", "queue-pattern-to", _ONE, "destinations"),
-    _mapped("k", "routing-key", _ONE, "amqp.routing_key"),
-    _mapped(
-        *("K", "random-routing-key", _NONE, "amqp.routing_keys"),
-        "each message takes one of so many keys at random, and queues are bound to all of them",
-    ),
-    _mapped(
-        *("rkcs", "routing-key-cache-size", _ONE, "amqp.routing_keys"),
-        "with --random-routing-key: how many keys there are, at most 10000",
-    ),
-    _mapped("qa", "queue-args", _MANY, "amqp.queue.arguments"),
-    _mapped(
-        *("qq", "quorum-queue", _NONE),
-        "amqp.queue.arguments amqp.queue.durable amqp.persistent keep_destinations",
-        "x-queue-type: quorum; as in PerfTest, messages are persistent and the queue stays",
-    ),
-    _mapped(
-        *("sq", "stream-queue", _NONE),
-        "amqp.queue.arguments amqp.queue.durable amqp.persistent amqp.prefetch keep_destinations",
-        "x-queue-type: stream; as in PerfTest, messages are persistent, the prefetch is 200 and "
-        "the stream stays",
-    ),
-    _mapped("ll", "leader-locator", _ONE, "amqp.queue.arguments", "x-queue-leader-locator"),
-    _mapped("mlb", "max-length-bytes", _ONE, "amqp.queue.arguments", "x-max-length-bytes"),
-    _mapped("ma", "max-age", _ONE, "amqp.queue.arguments", "x-max-age"),
-    _mapped(
-        *("smssb", "stream-max-segment-size-bytes", _ONE, "amqp.queue.arguments"),
-        "x-stream-max-segment-size-bytes",
-    ),
-    _mapped(
-        *("ad", "auto-delete", _ONE, "keep_destinations"),
-        "queues that a run has made are deleted at its end; `false` keeps them",
-    ),
-    # -- messages, confirms and acknowledgements ---------------------------------------------------
-    _mapped(
-        *("f", "flag", _MANY, "amqp.persistent amqp.queue.durable amqp.mandatory"),
-        "`persistent` also makes the queue durable, as in PerfTest",
-    ),
-    _mapped(
-        *("mp", "message-properties", _MANY, "amqp.headers amqp.persistent"),
-        "what is no property of AMQP is a header; deliveryMode is amqp.persistent, the other "
-        "properties are left out",
-    ),
-    _mapped(
-        *("c", "confirm", _ONE, "amqp.confirms"),
-        "0, which is no limit there, becomes the highest one here",
-    ),
-    _mapped("m", "ptxsize", _ONE, "amqp.producer_transaction"),
-    _mapped("n", "ctxsize", _ONE, "amqp.consumer_transaction", "needs manual acknowledgements"),
-    _mapped("ca", "consumer-args", _MANY, "amqp.consumer_arguments"),
-    _mapped(
-        *("sco", "stream-consumer-offset", _ONE, "amqp.consumer_arguments"),
-        "x-stream-offset: first, last, next or a number; a point in time is left out",
-    ),
-    _mapped("a", "autoack", _NONE, "amqp.ack", "without it amqp.ack is manual"),
-    _mapped("A", "multi-ack-every", _ONE, "amqp.ack_every"),
-    _mapped("q", "qos", _ONE, "amqp.prefetch", "without it amqp.prefetch is 0, no limit"),
-    _mapped(
-        *("Q", "global-qos", _ONE, "amqp.prefetch"),
-        "a channel has one consumer here, so both limits mean the same: the lower one counts",
-    ),
-    # -- connections -------------------------------------------------------------------------------
-    _mapped(
-        *("h", "uri", _ONE, "broker:uri broker:username broker:password_env"),
-        "the password goes into an environment variable, never into a file",
-    ),
-    _mapped(
-        *("H", "uris", _ONE, "broker:uri broker:username broker:password_env"),
-        "the first one; a broker file has one address",
-    ),
-    _mapped("b", "heartbeat", _ONE, "amqp.heartbeat_seconds", "0 leaves it at its default"),
-    _mapped("dcr", "disable-connection-recovery", _NONE, "reconnect_seconds", "0"),
-    _mapped(
-        *("udsc", "use-default-ssl-context", _NONE, "broker:tls.insecure"),
-        "certificates are checked; without it PerfTest accepts any, and the file says `insecure`",
-    ),
-    _mapped("sni", "server-name-indication", _ONE, "broker:tls.server_name", "the first one"),
-    _mapped("d", "id", _ONE, "name", "also the file's name"),
-    _mapped("mt", "metrics-tags", _MANY, "tags", "stored with the run, and labels of its metrics"),
-    # -- without a counterpart ---------------------------------------------------------------------
-    _absent("vl", "variable-latency", _MANY, "consumer.processing_us is the same all the time"),
-    _absent("T", "body-content-type", _ONE, "messages have no content type"),
-    _absent("jb", "json-body", _NONE, _BODIES),
-    _absent("bc", "body-count", _ONE, _BODIES),
-    _absent("bfc", "body-field-count", _ONE, _BODIES),
-    _absent("qf", "queue-file", _ONE, "queues are numbered: amqp.queue.name with %d"),
-    _absent("sb", "skip-binding-queues", _NONE, "queues are bound to a named exchange"),
-    _absent(
-        *("p", "predeclared", _NONE),
-        "not needed: what is there already is always used as it is, and never deleted",
-    ),
-    _absent("E", "exclusive", _NONE, "queues are seen by all connections of a run"),
-    _absent("na", "nack", _NONE, _NACK),
-    _absent("re", "requeue", _ONE, _NACK),
-    _absent("po", "polling", _NONE, _POLLING),
-    _absent("pi", "polling-interval", _ONE, _POLLING),
-    _absent(
-        *("ct", "confirm-timeout", _ONE),
-        "confirms are waited for during phases.drain_seconds; what is missing then is counted",
-    ),
-    _absent("S", "slow-start", _NONE, _STARTS),
-    _absent("csd", "consumer-start-delay", _ONE, _STARTS),
-    _absent("prsd", "producer-random-start-delay", _ONE, _STARTS),
-    _absent(
-        *("ew", "exit-when", _ONE),
-        "a run ends after its time or its messages, and then waits for phases.drain_seconds",
-    ),
-    _absent(
-        *("st", "shutdown-timeout", _ONE),
-        "phases.drain_seconds is how long messages on their way are waited for",
-    ),
-    _absent(
-        *("sst", "servers-startup-timeout", _ONE), "a broker that does not answer ends the run"
-    ),
-    _absent("sul", "servers-up-limit", _ONE, "a broker file has one address"),
-    _absent("cri", "connection-recovery-interval", _ONE, _RECOVERY),
-    _absent("M", "framemax", _ONE, "the broker's frame size is taken"),
-    _absent("tnd", "tcp-no-delay", _ONE, _SOCKETS),
-    _absent("trbs", "tcp-receive-buffer-size", _ONE, _SOCKETS),
-    _absent("tsbs", "tcp-send-buffer-size", _ONE, _SOCKETS),
-    _absent("ctp", "consumers-thread-pools", _ONE, _THREADS),
-    _absent("hst", "heartbeat-sender-threads", _ONE, _THREADS),
-    _absent("niot", "nio-threads", _ONE, _THREADS),
-    _absent("niotp", "nio-thread-pool", _ONE, _THREADS),
-    _absent("pst", "producer-scheduler-threads", _ONE, _THREADS),
-    _absent("se", "sasl-external", _NONE, _OAUTH),
-    _absent("o2uri", "oauth2-token-endpoint", _ONE, _OAUTH),
-    _absent("o2id", "oauth2-client-id", _ONE, _OAUTH),
-    _absent("o2sec", "oauth2-client-secret", _ONE, _OAUTH),
-    _absent("o2gr", "oauth2-grant-type", _ONE, _OAUTH),
-    _absent("o2p", "oauth2-parameters", _MANY, _OAUTH),
-    _absent("ms", "use-millis", _NONE, "not needed: the clocks of machines are compared"),
-    _absent("ei", "expected-instances", _ONE, _INSTANCES),
-    _absent("isn", "instance-sync-namespace", _ONE, _INSTANCES),
-    _absent("ist", "instance-sync-timeout", _ONE, _INSTANCES),
-    _absent(
-        *("o", "output-file", _ONE),
-        "an option of the command, not of the scenario: `run --format csv=FILE`",
-    ),
-    _absent("mf", "metrics-format", _ONE, _SHOWS),
-    _absent("em", "exposed-metrics", _ONE, _PROMETHEUS),
-    _absent("", "verbose", _NONE, _SHOWS),
-    _absent("", "verbose-full", _NONE, _SHOWS),
-    _absent("?", "help", _NONE, _SHOWS),
-    _absent("v", "version", _NONE, _SHOWS),
-    _absent("env", "environment-variables", _NONE, _SHOWS),
-    _absent("mh", "metrics-help", _NONE, _SHOWS),
-    _absent("mpr", "metrics-prometheus", _NONE, _PROMETHEUS),
-    _absent("mpe", "metrics-prometheus-endpoint", _ONE, _PROMETHEUS),
-    _absent("mpp", "metrics-prometheus-port", _ONE, _PROMETHEUS),
-    _absent("mpx", "metrics-prefix", _ONE, _PROMETHEUS),
-    _absent("mcla", "metrics-command-line-arguments", _NONE, "the scenario is stored with a run"),
-    _absent("mc", "metrics-client", _NONE, "the live line and `events` count what is sent"),
-    _absent("mcl", "metrics-class-loader", _NONE, _JVM),
-    _absent("mjgc", "metrics-jvm-gc", _NONE, _JVM),
-    _absent("mjm", "metrics-jvm-memory", _NONE, _JVM),
-    _absent("mjp", "metrics-processor", _NONE, _JVM),
-    _absent("mjt", "metrics-jvm-thread", _NONE, _JVM),
-    _absent("mjx", "metrics-jmx", _NONE, _JVM),
-    _absent("mda", "metrics-datadog", _NONE, _DATADOG),
-    _absent("mdak", "metrics-datadog-application-key", _ONE, _DATADOG),
-    _absent("mdd", "metrics-datadog-descriptions", _NONE, _DATADOG),
-    _absent("mdh", "metrics-datadog-host-tag", _ONE, _DATADOG),
-    _absent("mdk", "metrics-datadog-api-key", _ONE, _DATADOG),
-    _absent("mds", "metrics-datadog-step-size", _ONE, _DATADOG),
-    _absent("mdu", "metrics-datadog-uri", _ONE, _DATADOG),
-)
+FLAGS = tuple(_flag(*row) for row in table_rows(_TABLE))
 
 BY_LONG = {flag.long: flag for flag in FLAGS}
 BY_SHORT = {flag.short: flag for flag in FLAGS if flag.short}

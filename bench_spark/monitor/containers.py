@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
-import os
-import socket
-import time
 import urllib.parse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench_spark.monitor.procfs import PROC, count_open_files, parse_net_dev
-from bench_spark.monitor.reading import COUNTERS, GAUGES, Reading, Unreadable
-from bench_spark.transports.direct_http import MOST_BYTES
+import psutil
+
+from bench_spark.monitor.processes import network_bytes
+from bench_spark.monitor.reading import Reading, Unreadable, reading_of
+from bench_spark.transports.direct_http import DirectHttp, HttpRefusal, HttpUnreachable
 
 ROOT = Path("/sys/fs/cgroup")
 
@@ -62,12 +60,11 @@ def parse_io_stat(text: str) -> dict[str, int]:
 
 
 class CgroupSampler:
-    def __init__(self, path: str, root: Path = ROOT, proc: Path = PROC) -> None:
+    def __init__(self, path: str, root: Path = ROOT) -> None:
         """`path`: the group's directory, or where it is below `root`."""
         given = Path(path)
         is_directory = given.is_absolute() and given.is_relative_to(root)
         self._directory = given if is_directory else root / path.lstrip("/")
-        self._proc = proc
 
     def read(self) -> Reading:
         if not (self._directory / "cgroup.procs").is_file():
@@ -81,16 +78,7 @@ class CgroupSampler:
             self._of_processes,
         ):
             self._add(read, totals)
-        wanted = (*COUNTERS, *GAUGES)
-        return Reading(
-            at_ns=time.monotonic_ns(),
-            host=socket.gethostname(),
-            cores=os.cpu_count() or 1,
-            counters={name: totals[name] for name in COUNTERS if name in totals},
-            gauges={name: totals[name] for name in GAUGES if name in totals},
-            unreadable=tuple(name for name in wanted if name not in totals),
-            identity=str(self._directory.stat().st_ino),
-        )
+        return reading_of(totals, str(self._directory.stat().st_ino))
 
     def close(self) -> None:
         pass
@@ -101,19 +89,14 @@ class CgroupSampler:
             totals |= read()
 
     def _of_processes(self) -> dict[str, float]:
-        pids = self._lines("cgroup.procs")
+        pids = [int(pid) for pid in self._lines("cgroup.procs")]
         found: dict[str, float] = {"processes": len(pids)}
-        with contextlib.suppress(OSError):  # not ours to look at, or just ended
-            found["open_files"] = sum(count_open_files(self._proc / pid) for pid in pids)
+        with contextlib.suppress(psutil.Error, OSError):  # not ours to look at, or just ended
+            found["open_files"] = sum(psutil.Process(pid).num_fds() for pid in pids)
         if pids:
-            found |= self._network(pids[0])
+            with contextlib.suppress(OSError):
+                found |= network_bytes(pids[0])
         return found
-
-    def _network(self, pid: str) -> dict[str, float]:
-        try:
-            return dict(parse_net_dev((self._proc / pid / "net" / "dev").read_text()))
-        except OSError:
-            return {}
 
     def _text(self, name: str) -> str:
         return (self._directory / name).read_text()
@@ -166,59 +149,38 @@ def _section(stats: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     return section if isinstance(section, Mapping) else {}
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout_seconds: float) -> None:
-        super().__init__("docker", timeout=timeout_seconds)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-
 class DockerSampler:
     def __init__(self, container: str, socket_path: str, timeout_seconds: float) -> None:
         self._container = container
         self._socket_path = socket_path
-        self._timeout_seconds = timeout_seconds
+        self._http = DirectHttp("http://docker", timeout_seconds, unix_socket=socket_path)
 
     def read(self) -> Reading:
         stats = self._stats()
-        at_ns = time.monotonic_ns()
         try:
             found = parse_stats(stats)
         except (KeyError, TypeError, AttributeError) as error:
             raise Unreadable("the Docker daemon's statistics have an unknown form") from error
-        wanted = (*COUNTERS, *GAUGES)
-        return Reading(
-            at_ns=at_ns,
-            host=socket.gethostname(),
-            cores=int(_section(stats, "cpu_stats").get("online_cpus") or os.cpu_count() or 1),
-            counters={name: found[name] for name in COUNTERS if name in found},
-            gauges={name: found[name] for name in GAUGES if name in found},
-            unreadable=tuple(name for name in wanted if name not in found),
-            identity=str(stats.get("id", "")),
-        )
+        cores = _section(stats, "cpu_stats").get("online_cpus")
+        return reading_of(found, str(stats.get("id", "")), int(cores) if cores else None)
 
     def close(self) -> None:
         pass
 
     def _stats(self) -> Mapping[str, Any]:
-        connection = _UnixConnection(self._socket_path, self._timeout_seconds)
         name = urllib.parse.quote(self._container, safe="")
         try:
-            connection.request("GET", f"/containers/{name}/stats?stream=false&one-shot=true")
-            answer = connection.getresponse()
-            body = answer.read(MOST_BYTES)
+            body = self._http.ask(f"/containers/{name}/stats?stream=false&one-shot=true")
             stats = json.loads(body)
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "strerror", None) or type(error).__name__
+        except HttpRefusal as error:
+            raise Unreadable(
+                f"Docker answers {error.status} for container {self._container}"
+            ) from None
+        except HttpUnreachable as error:
+            reason = getattr(error.cause, "strerror", None) or type(error.cause).__name__
             raise Unreadable(f"Docker at {self._socket_path}: {reason}") from None
         except ValueError:
             raise Unreadable(f"Docker at {self._socket_path} does not answer in JSON") from None
-        finally:
-            connection.close()
-        if answer.status != http.HTTPStatus.OK or not isinstance(stats, dict):
-            raise Unreadable(f"Docker answers {answer.status} for container {self._container}")
+        if not isinstance(stats, dict):
+            raise Unreadable(f"Docker answers 200 for container {self._container}")
         return stats

@@ -23,7 +23,7 @@ from bench_spark.config.broker import FLOW_SOURCE
 from bench_spark.config.ends import Ends
 from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.errors import BenchError
-from bench_spark.monitor.flow import flow_state, is_held_back
+from bench_spark.monitor.endpoints import flow_state, is_held_back
 from bench_spark.monitor.reading import (
     BYTE_COUNTERS,
     COLUMNS,

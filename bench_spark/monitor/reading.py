@@ -1,4 +1,4 @@
-"""What a source says at one moment, and what happened between two such moments. Pure.
+"""What a source says at one moment, and what happened between two such moments.
 
 Counters are totals since some beginning, so only their differences mean something; gauges hold by
 themselves. What a source offers but could not read is named in `unreadable` and null in the table:
@@ -8,6 +8,9 @@ a zero always means that zero was read.
 from __future__ import annotations
 
 import math
+import os
+import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -92,6 +95,19 @@ class Reading:
         if reading.cores < 1 or len(reading.unreadable) > MOST_VALUES:
             raise Unreadable("the sampler's answer is not a reading")
         return reading
+
+
+def reading_of(found: Mapping[str, float], identity: str, cores: int | None = None) -> Reading:
+    """What a source on this machine has said just now; what it lacks is unreadable."""
+    return Reading(
+        at_ns=time.monotonic_ns(),
+        host=socket.gethostname(),
+        cores=cores or os.cpu_count() or 1,
+        counters={name: found[name] for name in COUNTERS if name in found},
+        gauges={name: found[name] for name in GAUGES if name in found},
+        unreadable=tuple(name for name in (*COUNTERS, *GAUGES) if name not in found),
+        identity=identity,
+    )
 
 
 class Sampler(Protocol):

@@ -17,15 +17,14 @@ from typing import Any, Literal
 from bench_spark.agent.protocol import (
     CHALLENGE_BYTES,
     FrameReader,
+    Handshake,
     Message,
     WireError,
-    answer,
+    WrongToken,
     encode_frame,
-    is_right_answer,
-    new_challenge,
 )
 from bench_spark.monitor.reading import Reading, Sampler, Unreadable
-from bench_spark.process import watched
+from bench_spark.process import Backoff, watched
 
 Role = Literal["monitor", "sampler"]
 
@@ -45,9 +44,8 @@ class Peer:
     ) -> None:
         """Takes over the connection; it is closed if the other side cannot prove itself."""
         self._socket = connection
-        self._token = token
-        self._role = role
-        self._other: Role = "sampler" if role == "monitor" else "monitor"
+        other = "sampler" if role == "monitor" else "monitor"
+        self._handshake = Handshake(token, role, other)
         self._reader = FrameReader(MOST_FRAME_BYTES, 0)
         self._waiting: list[Message] = []
         try:
@@ -60,6 +58,12 @@ class Peer:
         except OSError as error:
             self.close()
             raise PeerError(f"it does not answer ({type(error).__name__})") from None
+        except WrongToken:
+            self.close()
+            raise PeerError("it does not know the token") from None
+        except WireError:
+            self.close()
+            raise PeerError("it does not speak this protocol") from None
         except PeerError:
             self.close()
             raise
@@ -93,12 +97,8 @@ class Peer:
         self._socket.close()
 
     def _let_in(self) -> None:
-        challenge = new_challenge()
-        self._socket.sendall(challenge)
-        hello = self.receive("hello", HANDSHAKE_SECONDS)
-        if not is_right_answer(self._token, challenge, self._other, hello.get("answer")):
-            raise PeerError("it does not know the token")
-        self.send({"type": "welcome", "answer": self._answer(hello.get("challenge"))})
+        self._socket.sendall(self._handshake.challenge)
+        self.send(self._handshake.welcome(self.receive("hello", HANDSHAKE_SECONDS)))
 
     def _ask_in(self) -> None:
         theirs = b""
@@ -107,21 +107,12 @@ class Peer:
             if not more:
                 raise PeerError("the connection ended")
             theirs += more
-        ours = new_challenge()
-        hello = {"type": "hello", "answer": self._answer(theirs.hex()), "challenge": ours.hex()}
-        self.send(hello)
+        self.send(self._handshake.hello(theirs))
         try:
             welcome = self.receive("welcome", HANDSHAKE_SECONDS)
         except PeerError as error:
             raise PeerError(f"login refused; is the token the same there? ({error})") from None
-        if not is_right_answer(self._token, ours, self._other, welcome.get("answer")):
-            raise PeerError("it does not know the token")
-
-    def _answer(self, challenge: object) -> str:
-        try:
-            return answer(self._token, bytes.fromhex(str(challenge)), self._role)
-        except ValueError:
-            raise PeerError("it does not speak this protocol") from None
+        self._handshake.verify(welcome)
 
 
 RETRY_SECONDS = 1.0
@@ -287,6 +278,7 @@ def call_and_answer(
 ) -> None:
     """Call a monitor again and again (it is there while a run goes on) and answer what it asks."""
     said = None
+    backoff = Backoff(RETRY_SECONDS, RETRY_SECONDS)
     while not has_ended.is_set():
         try:
             connection = socket.create_connection(address, RETRY_SECONDS * 5)
@@ -299,7 +291,7 @@ def call_and_answer(
             if text != said:
                 say(f"{text}; trying again")
             said = text
-        has_ended.wait(RETRY_SECONDS)
+        has_ended.wait(backoff.next_seconds())
 
 
 def _answer_until_end(peer: Peer, sampler: Sampler) -> None:

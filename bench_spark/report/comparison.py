@@ -24,7 +24,7 @@ from bench_spark.report.formatting import (
     share,
     words,
 )
-from bench_spark.report.measures import Document
+from bench_spark.report.measures import STATISTIC_LABELS, Document
 from bench_spark.report.page import (
     Block,
     Bullets,
@@ -268,7 +268,7 @@ def metric_cells(entry: Mapping[str, Any]) -> list[str]:
 
 def metric_text(name: str) -> str:
     measure, _, statistic = name.partition(".")
-    return " ".join(filter(None, (words(measure), statistic.replace("p999", "p99.9"))))
+    return " ".join(filter(None, (words(measure), STATISTIC_LABELS.get(statistic, statistic))))
 
 
 def times(ratio: float | None) -> str:

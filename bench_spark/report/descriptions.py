@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from bench_spark.load_course import has_open_end
-from bench_spark.plan import Plan
+from bench_spark.plan import Plan, has_open_end
 from bench_spark.report.formatting import byte_size, count, one_line, plural, rate, seconds, words
 
 _USER_INFO = re.compile(r"(?<=://)[^/]*@")

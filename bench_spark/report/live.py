@@ -22,8 +22,7 @@ from rich.text import Text
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.load_course import has_open_end
-from bench_spark.plan import Plan
+from bench_spark.plan import Plan, has_open_end
 from bench_spark.report.descriptions import end_of
 from bench_spark.report.formatting import (
     UNKNOWN,

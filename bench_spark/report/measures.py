@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bench_spark.config.objectives import COUNTS
-from bench_spark.config.suite_file import MEASURES
+from bench_spark.config.objectives import COUNTS, MEASURES
 from bench_spark.report import formatting as formatting
+from bench_spark.store.schema import PERCENTILES
 
 __all__ = [
     "AGGREGATIONS",
@@ -24,15 +24,12 @@ Document = Mapping[str, Any]
 AGGREGATIONS = ("run", "interval_max", "interval_mean")
 
 PERCENTILE_COLUMNS = (
-    ("p50_us", "p50"),
-    ("p75_us", "p75"),
-    ("p90_us", "p90"),
-    ("p95_us", "p95"),
-    ("p99_us", "p99"),
-    ("p999_us", "p99.9"),
+    *((name, f"p{percentile:g}") for name, percentile in PERCENTILES),
     ("max_us", "max"),
 )
 """Field of a measure, and what its column is called."""
+
+STATISTIC_LABELS = {field.removesuffix("_us"): label for field, label in PERCENTILE_COLUMNS}
 
 
 def in_order(names: Iterable[str]) -> list[str]:

@@ -7,8 +7,14 @@ from typing import Any, TextIO
 
 from rich.text import Text
 
-from bench_spark.load_course import has_to_settle, longest_warmup_seconds, measured_seconds
-from bench_spark.plan import SLOTS_FOR_STREAMING, Assignment, Plan
+from bench_spark.plan import (
+    SLOTS_FOR_STREAMING,
+    Assignment,
+    Plan,
+    has_to_settle,
+    longest_warmup_seconds,
+    measured_seconds,
+)
 from bench_spark.report import descriptions
 from bench_spark.report.formatting import count, number_ranges, plural, seconds
 from bench_spark.report.terminal import console_for, labelled, plain_table, print_block

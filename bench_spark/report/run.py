@@ -71,8 +71,14 @@ from bench_spark.report.terminal import (
     resource_lines,
     write_terminal,
 )
-from bench_spark.report.time_charts import MEASURES_OVER_TIME, TimeChart, time_charts
-from bench_spark.report.timeline import Row, RunHistory, Timeline
+from bench_spark.report.timeline import (
+    MEASURES_OVER_TIME,
+    Row,
+    RunHistory,
+    TimeChart,
+    Timeline,
+    time_charts,
+)
 
 MOST_TABLE_ROWS = 60
 _DISTRIBUTION_TABLE = (50.0, 90.0, 99.0, 99.9, 99.99)

@@ -14,8 +14,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from bench_spark.config.suite import SUSTAINED, Suite, Trial, Value, trial_key, trials_of
-from bench_spark.config.suite_file import RATES, RESOURCES, Column
+from bench_spark.config.suite import (
+    RATES,
+    RESOURCES,
+    SUSTAINED,
+    Column,
+    Suite,
+    Trial,
+    Value,
+    trial_key,
+    trials_of,
+)
 from bench_spark.monitor.monitor import SCHEDULER_PREFIX
 from bench_spark.report.descriptions import brokers_of, environment_of
 from bench_spark.report.formatting import one_line, per_cent

@@ -15,7 +15,7 @@ import numpy as np
 from bench_spark.agent.sampler import SAMPLE_DTYPE, seconds_of
 from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER
 from bench_spark.core.throughput import throughput, throughput_of_all
-from bench_spark.load_course import has_open_end
+from bench_spark.plan import has_open_end
 from bench_spark.results.facts import RunFacts
 from bench_spark.results.totals import Tick, TickTotals
 

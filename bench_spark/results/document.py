@@ -1,27 +1,31 @@
-"""The result of a run as one JSON document: counts, rates, measures, audit, status.
+"""The result of a run as one JSON document: counts, rates, measures, audit, status; and its rows.
 
 Built from merged events (the tables are the truth) and from what only the driver saw: accounts,
-failures, the machines.
-
-The result so far of a run that goes on, or whose driver was killed. The tables hold it at any
-moment: what is missing is only what agents report at the end, the accounts. So nothing is
-said of losses, and nothing is judged.
+failures, the machines. `partial_document` is the result so far of a run that goes on, or whose
+driver was killed: only the accounts are missing, which agents report at the end, so nothing is said
+of losses, and nothing is judged. `run_row` and `summary_rows` are for `runs` and `summary`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+
+from bench_spark import __version__
 from bench_spark.agent.timeline import Timeline
 from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.hdr import SparseHistogram
-from bench_spark.errors import EXIT_DEGRADED, EXIT_GATE_MISSED, EXIT_VALID
-from bench_spark.load_course import has_to_settle, timeline_of
-from bench_spark.plan import make_plan
-from bench_spark.results.audit import audit
+from bench_spark.driver_process import RUNNING, this_process
+from bench_spark.errors import EXIT_DEGRADED, EXIT_GATE_MISSED, EXIT_VALID, BenchError
+from bench_spark.plan import Plan, has_to_settle, make_plan, timeline_of
+from bench_spark.results.audit import DEGRADED, FAILED, VALID, audit, audit_input, judge
 from bench_spark.results.checks import Check, verdict_of
 from bench_spark.results.counts import (
     Counts,
@@ -39,9 +43,9 @@ from bench_spark.results.counts import (
     throughput_section,
 )
 from bench_spark.results.facts import RunFacts, judged_objectives, trace_section
-from bench_spark.results.judging import DEGRADED, VALID, audit_input, judge
 from bench_spark.results.totals import Tick, TickTotals, statistics
-from bench_spark.store.schema import COUNTERS
+from bench_spark.store.arrow import SUMMARY
+from bench_spark.store.schema import COUNTERS, PERCENTILES
 
 Document = dict[str, Any]
 
@@ -288,3 +292,106 @@ def partial_document(
         "is_partial": True,
         "audit": verdict_of([Check("partial", "warn", note)]),
     }
+
+
+@dataclass(frozen=True)
+class TrialOf:
+    """What a run is a part of."""
+
+    suite: str
+    trial: int
+    """Its number there, from 1."""
+    parameters: Mapping[str, str]
+    """What sets it apart from the other trials: keys of the scenario and their values."""
+
+
+def run_row(
+    plan: Plan,
+    broker: dict[str, Any],
+    started_at: datetime,
+    *,
+    brokers: Sequence[Mapping[str, Any]] | None = None,
+    summary: RunSummary | None = None,
+    measured: tuple[float | None, float | None] = (None, None),
+    failure: BenchError | None = None,
+    trial: TrialOf | None = None,
+) -> dict[str, Any]:
+    """The row of a run that is running, has ended with a summary, or has failed to start.
+
+    `broker` and `brokers` are masked; unset: there is only that one.
+    """
+    document = summary.document if summary is not None else {}
+    status, reasons = RUNNING, list[str]()
+    exit_code: int | None = None
+    if summary is not None:
+        status, reasons = document["status"], document["reasons"]
+        exit_code = summary.exit_code
+    elif failure is not None:
+        status, reasons, exit_code = FAILED, [str(failure)], failure.exit_code
+    return {
+        "run_id": plan.run_id,
+        "scenario": plan.scenario.name,
+        "broker": broker.get("name"),
+        "brokers": [str(one.get("name")) for one in brokers or [broker]],
+        "status": status,
+        "reasons": reasons,
+        "exit_code": exit_code,
+        "started_at": started_at,
+        "measured_from": _moment(measured[0]),
+        "measured_until": _moment(measured[1]),
+        "ended_at": None if status == RUNNING else datetime.now(UTC),
+        "suite": trial.suite if trial is not None else None,
+        "trial": trial.trial if trial is not None else None,
+        "parameters": sorted(trial.parameters.items()) if trial is not None else [],
+        "tags": sorted(plan.scenario.tags.items()),
+        "counts": [item for item in document.get("counts", {}).items() if item[1] is not None],
+        "rates": [item for item in document.get("rates", {}).items() if item[1] is not None],
+        "expected": document.get("expected"),
+        "delivery_rate": document.get("delivery_rate"),
+        "scenario_json": json.dumps(plan.scenario.dump()),
+        "broker_json": json.dumps(broker),
+        "brokers_json": json.dumps(list(brokers or [{"role": "both", **broker}])),
+        "environment_json": json.dumps(document.get("environment", {})),
+        "result_json": json.dumps(document) if document else None,
+        "bench_spark_version": __version__,
+        "slo": [
+            {name: one[name] for name in ("objective", "value", "met")}
+            for one in document.get("slo", ())
+        ],
+        "driver_json": this_process(),
+    }
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def summary_rows(plan: Plan, summary: RunSummary) -> pa.Table:
+    highest_us = plan.scenario.histogram.highest_us
+    rows = []
+    for measure, found in summary.document["measures"].items():
+        rows.append(
+            _row(plan.run_id, "run", measure, found)
+            | {"hdr_encoded": summary.histograms[measure].encode(highest_us)}
+        )
+        for aggregation in ("interval_max", "interval_mean"):
+            entry = summary.document["percentiles"][aggregation][measure]
+            rows.append(_row(plan.run_id, aggregation, measure, entry))
+    return pa.Table.from_pylist(rows, schema=SUMMARY)
+
+
+def _row(run_id: str, aggregation: str, measure: str, found: dict[str, Any]) -> dict[str, Any]:
+    names = ["mean_us", *(name for name, _ in PERCENTILES)]
+    row = {name: None if found[name] is None else float(found[name]) for name in names}
+    # Whole numbers in the table, means of whole numbers in `interval_mean`: rounded outwards, so
+    # that no percentile lies outside of them.
+    extremes = {
+        name: None if found[name] is None else outwards(found[name])
+        for name, outwards in (("min_us", math.floor), ("max_us", math.ceil))
+    }
+    return (
+        row
+        | extremes
+        | {name: found.get(name) for name in ("count", "negative", "overflow", "lower_bounds")}
+        | {"run_id": run_id, "aggregation": aggregation, "measure": measure}
+    )

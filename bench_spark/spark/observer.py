@@ -36,8 +36,8 @@ from bench_spark.driver.accounts import (
     uses_confirms,
 )
 from bench_spark.driver.control import RunControl
-from bench_spark.load_course import measured_seconds
 from bench_spark.monitor.monitor import Monitor
+from bench_spark.plan import measured_seconds
 from bench_spark.results.checks import Check
 from bench_spark.results.facts import MissedWhileRunning, RunFacts
 from bench_spark.runs import RunConfig

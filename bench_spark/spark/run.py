@@ -59,9 +59,8 @@ from bench_spark.plan import Plan
 from bench_spark.process import ENDING_SIGNALS, handled, thread_errors, watched
 from bench_spark.report.formatting import plural
 from bench_spark.results.checks import Check
-from bench_spark.results.document import RunSummary, summarise
+from bench_spark.results.document import RunSummary, summarise, summary_rows
 from bench_spark.results.facts import MissedWhileRunning, missed_in_window
-from bench_spark.results.rows import summary_rows
 from bench_spark.runs import RunConfig
 from bench_spark.spark.agent_task import StoreMarker, in_task, store_marker
 from bench_spark.spark.merge import TickRows

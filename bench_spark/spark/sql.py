@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from bench_spark.errors import ConfigurationError, StoreNotReady
 from bench_spark.spark.session import cause_of
 from bench_spark.store.delta import Store
-from bench_spark.store.schema import TABLES
+from bench_spark.store.schema import PERCENTILES, TABLES
 
 
 def arrow_table(frame: DataFrame) -> pa.Table:
@@ -130,7 +130,11 @@ def create_views(spark: SparkSession, store: Store) -> None:
 
 def view_statements() -> list[str]:
     text = resources.files(__package__).joinpath("views.sql").read_text()
-    without_comments = re.sub(r"^--.*$", "", text, flags=re.MULTILINE)
+    names = [name for name, _ in PERCENTILES]
+    without_comments = re.sub(r"^--.*$", "", text, flags=re.MULTILINE).format(
+        percentiles=", ".join(names),
+        bounded_percentiles=", ".join(f"least({name}, max_us) AS {name}" for name in names),
+    )
     statements = re.split(r";\s*$", without_comments, flags=re.MULTILINE)
     return [statement.strip() for statement in statements if statement.strip()]
 

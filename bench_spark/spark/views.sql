@@ -1,5 +1,6 @@
 -- Views over the tables of a store; every session that answers SQL creates them.
--- A statement ends with a semicolon at the end of its line.
+-- A statement ends with a semicolon at the end of its line. What is in braces is filled in from the
+-- list of percentiles in store/schema.py; `bench-spark tables register` prints the views.
 
 -- A window is published again whenever late events change it: the newest publication counts.
 -- The last interval may grow: it has the end of its newest publication.
@@ -7,9 +8,7 @@
 CREATE OR REPLACE TEMPORARY VIEW metrics_latest AS
 SELECT run_id, query_id, batch_id, window, window_start, window_end, window_seconds, measure, sent,
        received, sent_per_second, received_per_second, count, negative, overflow, min_us, mean_us,
-       least(p50_us, max_us) AS p50_us, least(p75_us, max_us) AS p75_us,
-       least(p90_us, max_us) AS p90_us, least(p95_us, max_us) AS p95_us,
-       least(p99_us, max_us) AS p99_us, least(p999_us, max_us) AS p999_us, max_us, written_at
+       {bounded_percentiles}, max_us, written_at
 FROM (
   SELECT *, row_number() OVER (
       PARTITION BY run_id, window, window_start, IF(window = 'rolling', window_end, NULL), measure
@@ -21,8 +20,8 @@ WHERE publication = 1;
 -- what began as an interval of its own may have become part of the one before, or of the drain.
 CREATE OR REPLACE TEMPORARY VIEW latency_by_interval AS
 SELECT m.run_id, m.measure, m.window_start AS interval_start, m.window_seconds AS interval_seconds,
-       m.sent_per_second, m.received_per_second, m.count, m.min_us, m.mean_us, m.p50_us, m.p75_us,
-       m.p90_us, m.p95_us, m.p99_us, m.p999_us, m.max_us
+       m.sent_per_second, m.received_per_second, m.count, m.min_us, m.mean_us,
+       {percentiles}, m.max_us
 FROM (
   SELECT *, max(window_end) OVER (
       PARTITION BY run_id, measure ORDER BY window_start

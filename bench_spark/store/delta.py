@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import threading
 import time
@@ -40,6 +39,7 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from bench_spark.errors import EXIT_CONFIGURATION, EXIT_PREFLIGHT, StoreError, StoreNotReady
+from bench_spark.process import Backoff
 from bench_spark.store import s3
 from bench_spark.store.arrow import RUNS, SCHEMAS
 from bench_spark.store.checksums import VersionChecksums
@@ -357,6 +357,7 @@ class Store:
         """Commit on the newest version of a table; again where another process came first."""
 
         def attempts(handle: DeltaTable) -> T:
+            backoff = Backoff(0.02, 0.4)
             for attempt in range(1, MERGE_ATTEMPTS + 1):
                 handle.update_incremental()
                 try:
@@ -364,7 +365,7 @@ class Store:
                 except CommitFailedError:
                     if attempt == MERGE_ATTEMPTS:
                         raise
-                    time.sleep(random.uniform(0.01, 0.05) * attempt)
+                    time.sleep(backoff.next_seconds())
             raise AssertionError("the last attempt returns or raises")
 
         return self._with_handle(name, attempts, writes_bytes)

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bench_spark.core.hdr import TOTALS
-
 SCHEMA_NUMBER = 1
 SCHEMA_PROPERTY = "bench_spark.schema"
 
@@ -26,7 +24,7 @@ PERCENTILES: tuple[tuple[str, float], ...] = (
     ("p99_us", 99.0),
     ("p999_us", 99.9),
 )
-"""Every percentile the product reports: name of the field, and the percentile."""
+"""Every percentile of tables, views, reports and objectives: its column, and the percentile."""
 
 
 class Array(NamedTuple):
@@ -65,11 +63,15 @@ COUNTERS = (
 
 HISTOGRAM: Columns = (
     ("measure", "string"),
-    *((name, "bigint") for name in TOTALS),
+    ("min_us", "bigint"),
+    ("max_us", "bigint"),
+    ("sum_us", "bigint"),
+    ("negative", "bigint"),
+    ("overflow", "bigint"),
     ("values_us", "array<int>"),
     ("counts", "array<bigint>"),
 )
-"""A sparse histogram: `values_us` are the highest equivalent values of its filled buckets."""
+"""A `SparseHistogram`: `values_us` are the highest equivalent values of its filled buckets."""
 
 EVENT_COLUMNS: Columns = (
     ("run_id", "string"),

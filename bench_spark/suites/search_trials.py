@@ -19,7 +19,7 @@ from bench_spark.errors import EXIT_INTERRUPTED, ConfigurationError, RunError
 from bench_spark.plan import make_plan
 from bench_spark.report.formatting import count, rate, seconds
 from bench_spark.report.live import Steps, display_for_trials, silent_display
-from bench_spark.results.rows import TrialOf
+from bench_spark.results.document import TrialOf
 from bench_spark.runs import RunConfig, launched
 from bench_spark.store.delta import Store
 from bench_spark.suites.rate_trials import RateRun, received_per_second

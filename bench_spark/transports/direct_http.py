@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import http.client
+import socket
 import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 MOST_BYTES = 32 * 1024 * 1024
@@ -37,6 +39,26 @@ class _StayHere(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class _UnixHandler(urllib.request.HTTPHandler):
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(partial(_UnixConnection, path=self._path), request)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, host: str, *, path: str, **kwargs: Any) -> None:
+        super().__init__(host, **kwargs)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
 class DirectHttp:
     """One server and the login there. Requests are bounded in time and size, follow no redirect and
     use no proxy of the shell's. Errors never name the URL, which may hold a password."""
@@ -49,8 +71,10 @@ class DirectHttp:
         login: tuple[str, str] | None = None,
         bearer_token: str | None = None,
         tls_context: ssl.SSLContext | None = None,
+        unix_socket: str | None = None,
     ) -> None:
-        """A login in the URL itself wins over `login`."""
+        """A login in the URL itself wins over `login`. With `unix_socket` the server is reached by
+        that socket, whatever host the URL names."""
         parts = urllib.parse.urlsplit(url)
         if parts.username:
             unquote = urllib.parse.unquote
@@ -69,6 +93,7 @@ class DirectHttp:
             urllib.request.ProxyHandler({}),
             _StayHere(),
             urllib.request.HTTPSHandler(context=tls_context or ssl.create_default_context()),
+            *([] if unix_socket is None else [_UnixHandler(unix_socket)]),
         )
 
     def ask(

@@ -16,25 +16,130 @@ from typing import Any, NamedTuple
 
 from bench_spark.agent.timeline import Timeline as Phases
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.load_course import has_open_end
+from bench_spark.plan import has_open_end
 from bench_spark.process import watched
+from bench_spark.report import descriptions
 from bench_spark.report.charts import Line, SeriesColours
-from bench_spark.report.live import progress_of
-from bench_spark.report.page import live_page
-from bench_spark.report.run import caption_of
+from bench_spark.report.formatting import (
+    UNKNOWN,
+    count,
+    duration,
+    one_line,
+    per_cent,
+    rate,
+    seconds,
+    words,
+)
+from bench_spark.report.live import Progress, Window, progress_of
+from bench_spark.report.measures import Document
+from bench_spark.report.page import (
+    POLICY,
+    Block,
+    Heading,
+    Paragraph,
+    ProgressBar,
+    Table,
+    Tiles,
+    fragment,
+    live_page,
+    status_mark,
+)
+from bench_spark.report.run import audit, caption_of, headline
 from bench_spark.report.serving import Answer, Question, Served
-from bench_spark.report.time_charts import (
+from bench_spark.report.timeline import (
+    MEASURES_OVER_TIME,
     Axes,
     TimeChart,
+    Timeline,
     axes_of,
     drawn_row,
     live_spec,
     time_charts,
 )
-from bench_spark.report.timeline import Timeline
-from bench_spark.watch import dashboard_page
-from bench_spark.watch.followed_run import FollowedRun
-from bench_spark.watch.run_state import CONSUMER, KEPT_SECONDS, RunState
+from bench_spark.watch.followed_run import CONSUMER, KEPT_SECONDS, FollowedRun, RunState
+
+LIVE_POLICY = f"{POLICY}; connect-src 'self'"
+"""Unlike a report, the page fetches updates, from its own server only."""
+MOST_AGENTS_SHOWN = 50
+
+HEAD, PROGRESS, RESULT, TILES, AGENTS = "head", "progress", "result", "tiles", "agents"
+"""The parts that change, by the id of the element that holds each."""
+
+
+def head(run: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
+    """Of the run's row in `runs`, and its scenario."""
+    started = f"run {run['run_id']}; started {run['started_at']:%Y-%m-%d %H:%M:%S} UTC"
+    status = status_mark(run["status"])
+    return fragment([Heading(title_of(run), status, [started], descriptions.scenario_of(scenario))])
+
+
+def title_of(run: Mapping[str, Any]) -> str:
+    return f"{run['scenario']} on {run['broker']}"
+
+
+def progress_bar(progress: Progress) -> str:
+    total = progress.total_seconds
+    of_all = "" if total is None else f" of {seconds(total)}"
+    text = f"{progress.phase}, {progress.elapsed_seconds:.0f} s{of_all}"
+    return fragment([ProgressBar(text, None if total is None else progress.share)])
+
+
+def tiles_now(window: Window, totals: Mapping[str, int]) -> str:
+    numbers = [
+        ("received, msg/s", rate(window.received_per_second)),
+        ("sent, msg/s", rate(window.sent_per_second)),
+    ]
+    for measure in MEASURES_OVER_TIME:
+        if found := window.measures.get(measure):
+            numbers += [
+                (f"{words(measure)} {label}", duration(found[name]))
+                for name, label in (("p50_us", "p50"), ("p99_us", "p99"))
+            ]
+    numbers += [
+        ("received in all", count(totals["received_once"])),
+        ("sent in all", count(totals["sent"])),
+    ]
+    return fragment([Tiles(numbers)])
+
+
+_AGENT_HEADINGS = (
+    *("agent", "sent, msg/s", "received, msg/s", "sent", "received", "errors"),
+    *("reconnects", "CPU seconds", "its machine is busy"),
+)
+
+
+def agent_table(agents: Mapping[int, Any]) -> str:
+    """Agents by number, each with the attributes of `AgentTotals`."""
+    shown = sorted(agents.items())[:MOST_AGENTS_SHOWN]
+    rows = [
+        [
+            str(number),
+            rate(agent.sent_per_second),
+            rate(agent.received_per_second),
+            *map(count, (agent.sent, agent.received, agent.errors, agent.reconnects)),
+            f"{agent.cpu_seconds:.2f}",
+            UNKNOWN if agent.host_busy_share is None else per_cent(agent.host_busy_share),
+        ]
+        for number, agent in shown
+    ]
+    left_out = len(agents) - len(shown)
+    blocks: list[Block] = [
+        Table("Rates are of the last second that each reported", _AGENT_HEADINGS, rows)
+    ]
+    if left_out:
+        blocks.append(Paragraph(f"And {count(left_out)} more.", "faint"))
+    return fragment(blocks)
+
+
+def result(run: Mapping[str, Any], document: Document | None, show_again: str) -> str:
+    """Of a run that is over: whether to trust it, and what it came to."""
+    blocks: list[Block] = [Heading(f"The run is over: {run['status']}", level=2)]
+    if document is None:
+        blocks += [Paragraph(one_line(reason), "failed") for reason in run["reasons"] or ()]
+    else:
+        blocks += [audit(document), *([headline(document)] if document.get("counts") else [])]
+    return fragment([*blocks, Paragraph("The whole run: ", code=show_again)])
+
 
 NO_AXES = Axes((), {})
 
@@ -199,7 +304,7 @@ VIEWER_SECONDS = 5.0
 MOST_VIEWERS = 64
 
 _HTML, _JSON = "text/html; charset=utf-8", "application/json; charset=utf-8"
-_HEADERS = {"Content-Security-Policy": f"{dashboard_page.LIVE_POLICY}; frame-ancestors 'none'"}
+_HEADERS = {"Content-Security-Policy": f"{LIVE_POLICY}; frame-ancestors 'none'"}
 
 
 class Dashboard:
@@ -207,7 +312,7 @@ class Dashboard:
 
     def __init__(self, host: str, port: int) -> None:
         self._lock = threading.Lock()
-        self._page = live_page(dashboard_page.LIVE_POLICY, WAITING).encode()
+        self._page = live_page(LIVE_POLICY, WAITING).encode()
         self._news = _News(WAITING)
         self._viewers = Viewers()
         self._served = Served("--dashboard", host, port, self._answer)
@@ -283,27 +388,25 @@ class _News:
         run, plan, phases = state.run, state.plan, state.timeline
         if run is None or plan is None:
             return
-        fragments: dict[str, str] = {
-            dashboard_page.HEAD: dashboard_page.head(run, json.loads(run["scenario_json"]))
-        }
+        fragments: dict[str, str] = {HEAD: head(run, json.loads(run["scenario_json"]))}
         if phases is not None and not state.is_over:
             progress = progress_of(plan, phases, state.newest_ns, state.window, is_draining=False)
-            fragments[dashboard_page.PROGRESS] = dashboard_page.progress_bar(progress)
+            fragments[PROGRESS] = progress_bar(progress)
         if state.window is not None and not state.is_over:
             totals = state.agents.totals
-            fragments[dashboard_page.TILES] = dashboard_page.tiles_now(state.window, totals)
+            fragments[TILES] = tiles_now(state.window, totals)
         if state.agents.by_number:
-            fragments[dashboard_page.AGENTS] = dashboard_page.agent_table(state.agents.by_number)
+            fragments[AGENTS] = agent_table(state.agents.by_number)
         if state.is_over:
-            ended = dashboard_page.result(run, state.document, show_again)
+            ended = result(run, state.document, show_again)
             fragments |= {
-                dashboard_page.RESULT: ended,
-                dashboard_page.PROGRESS: "",
-                dashboard_page.TILES: "",
+                RESULT: ended,
+                PROGRESS: "",
+                TILES: "",
             }
         self.message = message or _awaited(state)
         self._told = {
-            "title": f"{dashboard_page.title_of(run)}: {run['status']}",
+            "title": f"{title_of(run)}: {run['status']}",
             "fragments": fragments,
             "is_over": state.is_over,
         }

@@ -37,7 +37,7 @@ from bench_spark.errors import BrokerUnreachable, LoginRefused
 from bench_spark.plan import make_plan
 from bench_spark.transports.base import Producers, SignalKind
 from bench_spark.transports.batches import OutcomeKind, Outcomes, Part, Received
-from bench_spark.transports.http.producers import HttpProducers
+from bench_spark.transports.sockets.lanes import SocketProducers
 
 
 def open_at(port: int, **scenario: Any) -> Any:
@@ -48,14 +48,14 @@ def open_at(port: int, **scenario: Any) -> Any:
 
 def posted(
     relay: Relay, count: int, lanes: int = 1, reconnect_seconds: float = 30, **http: Any
-) -> tuple[Settled, HttpProducers]:
+) -> tuple[Settled, SocketProducers]:
     """Send so many to a relay that is running, and wait for all answers."""
     transport = open_at(relay.port, producers=lanes, reconnect_seconds=reconnect_seconds, http=http)
     with declared(transport) as made, producing(transport, *[made] * lanes) as producers:
         numbers = [number % lanes for number in range(count)]
         settled = send_all(producers, batch(heads(count), numbers), expected_outcomes=count)
         assert producers.signals() == []
-    assert isinstance(producers, HttpProducers)
+    assert isinstance(producers, SocketProducers)
     return settled, producers
 
 
@@ -94,7 +94,7 @@ def test_requests_wait_for_their_answers_unless_pipelining_is_asked_for() -> Non
             with declared(transport) as made, producing(transport, made) as producers:
                 assert producers.send(batch(heads(50))) == in_flight
                 assert producers.in_flight() == in_flight
-                producers._opened[0].connection.abort("the test said so")  # type: ignore[attr-defined]
+                producers._open[0].connection.abort("the test said so")  # type: ignore[attr-defined]
 
 
 def never(number: int) -> tuple[int, dict[str, str], bytes]:

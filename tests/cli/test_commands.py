@@ -20,7 +20,7 @@ from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
 from bench_spark.errors import BrokerUnreachable
 from bench_spark.plan import make_plan
-from bench_spark.results.rows import run_row
+from bench_spark.results.document import run_row
 from bench_spark.store.delta import Store
 
 
@@ -82,7 +82,11 @@ BAD_INPUT = {
     "a body under 8 bytes": (["run", "steady", "--set", "message.bytes=7"], 2, "message.bytes"),
     "a run id with a slash": (["run", "steady", "--run-id", "../x"], 2, "not a plain name"),
     "an unknown format": (["run", "steady", "--format", "jsn"], 2, "did you mean json?"),
-    "a file that cannot be": (["run", "steady", "--format", "csv=no/where.csv"], 2, "no/where.csv"),
+    "a file that cannot be": (
+        ["run", "steady", "--format", "csv=no/where.csv"],
+        2,
+        "no such directory no",
+    ),
     "a tag without a value": (["run", "steady", "--tag", "nightly"], 2, "KEY=VALUE"),
     "no Spark master": (["run", "steady", "--master", "lokal[2]"], 2, "no Spark master"),
     "too few slots": (["run", "steady", "--master", "local[1]"], 3, "need 2 slots"),

@@ -16,9 +16,9 @@ import typer
 from growing_run import GrowingRun
 
 from bench_spark import errors
-from bench_spark.cli import commands, main
-from bench_spark.cli.app import Settings, app
-from bench_spark.cli.commands import EXAMPLES, EXIT_CODES
+from bench_spark.cli import app as commands
+from bench_spark.cli import main
+from bench_spark.cli.app import EXAMPLES, EXIT_CODES, Settings, app
 from bench_spark.cli.options import verbosity_of
 from bench_spark.errors import BrokerUnreachable, ConfigurationError
 from bench_spark.store.delta import Store

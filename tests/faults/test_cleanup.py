@@ -30,7 +30,7 @@ from bench_spark.cli import main
 from bench_spark.config.broker import Broker, resolve_credentials
 from bench_spark.config.models import Scenario
 from bench_spark.plan import make_plan
-from bench_spark.results.rows import run_row
+from bench_spark.results.document import run_row
 from bench_spark.store.delta import Store
 from bench_spark.transports.base import Destination, TransportContext
 from bench_spark.transports.leftovers import (

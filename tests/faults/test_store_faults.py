@@ -30,7 +30,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.driver_process import this_process
 from bench_spark.errors import EXIT_DEGRADED, EXIT_PREFLIGHT, StoreError, StoreNotReady
 from bench_spark.plan import make_plan
-from bench_spark.results.rows import run_row
+from bench_spark.results.document import run_row
 from bench_spark.spark.run import compact_if_alone
 from bench_spark.store.arrow import EVENTS
 from bench_spark.store.delta import KEPT_FREE_BYTES, Store

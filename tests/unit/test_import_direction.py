@@ -38,7 +38,7 @@ LAYERS = (
         "watch",
         "trace",
     },
-    {"agent", "plan", "load_course"},
+    {"agent", "plan"},
     {"data"},
     {"transports"},
     {"config"},
@@ -57,7 +57,6 @@ NOT_IN_AN_AGENT = SPARK_ONLY | {"pyarrow", "deltalake", "pandas", "prometheus_cl
 LIGHT_ROOMS = {
     "agent",
     "plan",
-    "load_course",
     "data",
     "transports",
     "config",

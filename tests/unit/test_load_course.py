@@ -13,8 +13,13 @@ from planned_scenarios import planned, scenario, scenarios, schedule_rates, topo
 
 from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NANOSECONDS
-from bench_spark.load_course import UNBOUNDED_PHASE_SECONDS, mean_rate_per_second
-from bench_spark.plan import Assignment, make_plan
+from bench_spark.plan import (
+    UNBOUNDED_PHASE_SECONDS,
+    Assignment,
+    make_plan,
+    mean_rate_per_second,
+    measured_seconds,
+)
 
 
 @given(scenarios())
@@ -42,7 +47,7 @@ def scheduled_in_measured_phase(assignment: Assignment) -> int:
     if schedule is None:
         return 0
     start = round(assignment.scenario.phases.warmup_seconds * NANOSECONDS)
-    end = start + round(assignment.measure_seconds * NANOSECONDS)
+    end = start + round(measured_seconds(assignment.scenario) * NANOSECONDS)
     rough = int(end / NANOSECONDS * schedule.rate_per_second) + 4
     due = schedule.intended_of_ns(np.arange(rough))
     return int(np.count_nonzero((due >= start) & (due < end)))
@@ -93,14 +98,14 @@ def test_agents_are_shifted_against_each_other_into_one_even_stream() -> None:
 
 def test_a_message_count_sets_the_length_of_a_paced_phase() -> None:
     plan = make_plan(scenario(load={"rate_per_second": 500, "messages": 2000}), "run-1")
-    assert plan.assignments[0].measure_seconds == 4.0
+    assert measured_seconds(plan.assignments[0].scenario) == 4.0
     assert plan.longest_seconds == 14.0
 
 
 def test_a_message_count_bounds_an_unpaced_phase_whose_length_nobody_knows() -> None:
     plan = make_plan(scenario(load={"mode": "maximum", "messages": 2000}), "run-1")
     assert plan.expected_messages == 2000
-    assert plan.assignments[0].measure_seconds == UNBOUNDED_PHASE_SECONDS
+    assert measured_seconds(plan.assignments[0].scenario) == UNBOUNDED_PHASE_SECONDS
 
 
 @pytest.mark.parametrize("mode", ["maximum", "window"])
@@ -128,16 +133,16 @@ def test_every_message_of_a_counted_load_is_due_within_a_period_of_the_end(
             continue
         start = round(asked.phases.warmup_seconds * NANOSECONDS)
         last = schedule.messages_before(start) + assignment.messages - 1
-        end = start + math.ceil(assignment.measure_seconds * NANOSECONDS)
+        end = start + math.ceil(measured_seconds(assignment.scenario) * NANOSECONDS)
         assert schedule.intended_ns(last) < end + 2 * NANOSECONDS / schedule.rate_per_second
 
 
 def test_how_long_consuming_a_number_of_messages_takes_is_open_whatever_the_mode() -> None:
     plan = make_plan(scenario(producers=0, load={"mode": "rate", "messages": 10}), "run-1")
-    assert plan.assignments[0].measure_seconds == UNBOUNDED_PHASE_SECONDS
+    assert measured_seconds(plan.assignments[0].scenario) == UNBOUNDED_PHASE_SECONDS
     assert plan.assignments[0].schedule is None
     timed = make_plan(scenario(producers=0), "run-1")
-    assert timed.assignments[0].measure_seconds == 10
+    assert measured_seconds(timed.assignments[0].scenario) == 10
     assert timed.expected_messages is None
 
 

@@ -89,7 +89,7 @@ def test_members_of_one_end_are_dealt_over_destinations_and_agents(role: str) ->
     assert [a.declares for a in plan.assignments] == [(0, 2), (1,)]
     assert [a.messages for a in plan.assignments] == [60, 40]
     assert not any(getattr(a, other) for a in plan.assignments)
-    assert not plan.has_accounts
+    assert not plan.scenario.has_accounts
     assert plan.expected_messages == 100
 
 

@@ -76,7 +76,9 @@ def test_a_plan_needs_a_slot_per_agent_and_one_for_the_rolling_metrics() -> None
 
 @pytest.mark.parametrize(("size", "has_accounts"), [(8, False), (31, False), (32, True)])
 def test_bodies_without_room_for_a_sequence_have_no_accounts(size: int, has_accounts: bool) -> None:
-    assert make_plan(scenario(message={"bytes": size}), "run-1").has_accounts is has_accounts
+    assert (
+        make_plan(scenario(message={"bytes": size}), "run-1").scenario.has_accounts is has_accounts
+    )
 
 
 # -- what is refused -----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCK = (ROOT / "requirements.lock").read_text()
 
 FOR_EXECUTORS = (
-    *("agent", "plan", "load_course", "data", "transports", "config", "core"),
+    *("agent", "plan", "data", "transports", "config", "core"),
     *("store/arrow", "spark/merge", "spark/ticks"),
 )
 

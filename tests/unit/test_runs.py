@@ -101,10 +101,10 @@ def test_tags_of_the_command_line_are_the_scenarios() -> None:
     assert load("steady", tags=["host=a=b", "night="]).tags == {"host": "a=b", "night": ""}
 
 
-def test_what_comes_before_spark_loads_neither_spark_nor_pandas_nor_clients() -> None:
+def test_what_comes_before_spark_loads_neither_spark_nor_pandas_nor_numba_nor_clients() -> None:
     code = (
         "import sys; import bench_spark.cli.run, bench_spark.cli.files; "
-        "print({'pyspark', 'pandas', 'pika', 'confluent_kafka'} & sys.modules.keys())"
+        "print({'pyspark', 'pandas', 'numba', 'pika', 'confluent_kafka'} & sys.modules.keys())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

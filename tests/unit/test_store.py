@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -13,11 +14,12 @@ import pytest
 from deltalake import DeltaTable
 
 from bench_spark.cli import main
+from bench_spark.core.hdr import SparseHistogram
 from bench_spark.errors import EXIT_PREFLIGHT, StoreError, StoreNotReady
 from bench_spark.store import delta as store_module
 from bench_spark.store.arrow import RUNS, SCHEMAS
 from bench_spark.store.delta import Store
-from bench_spark.store.schema import SCHEMA_NUMBER, SCHEMA_PROPERTY
+from bench_spark.store.schema import HISTOGRAM, SCHEMA_NUMBER, SCHEMA_PROPERTY
 
 
 def runs(*names: str) -> pa.Table:
@@ -35,6 +37,11 @@ def test_opening_creates_every_table_with_its_schema_and_number(store: Store) ->
         assert [field.name for field in table.schema().fields] == schema.names
         assert table.metadata().configuration[SCHEMA_PROPERTY] == str(SCHEMA_NUMBER)
         assert store.read(name).num_rows == 0
+
+
+def test_a_histogram_is_stored_with_every_field_it_has() -> None:
+    fields = {field.name for field in dataclasses.fields(SparseHistogram)}
+    assert {name for name, _ in HISTOGRAM} == {"measure", *fields}
 
 
 def test_opening_again_changes_nothing(store: Store) -> None:

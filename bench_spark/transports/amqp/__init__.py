@@ -9,7 +9,6 @@ frames.py          frames as bytes, and a stream of them: what decoders leave to
 deliveries.py      messages to a consumer, decoded into rows, and their acks (pure)
 confirms.py        acks, nacks and returns to a producer, settled into outcomes (pure)
 publishing.py      messages to publish, written from templates (pure)
-lanes.py           connections as lanes on sockets are made of
 producers.py       sends batches, reports what became of them
 consumers.py       receives rows, acknowledges them
 transport.py       the Transport made of all these

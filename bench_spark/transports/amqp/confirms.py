@@ -43,15 +43,15 @@ from bench_spark.transports.amqp.frames import (
     RETURN,
     Content,
     Framing,
-    be32,
-    be64,
     returned_head,
 )
 from bench_spark.transports.batches import I64, OUTCOME_DTYPE, U8, OutcomeKind, Rows
-from bench_spark.transports.sockets.message_block import Int
-from bench_spark.transports.sockets.rows import (
+from bench_spark.transports.sockets.buffers import (
+    Int,
     OutcomeRows,
     ReadBuffer,
+    be32,
+    be64,
     put_head,
     put_outcome,
 )

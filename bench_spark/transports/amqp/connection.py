@@ -11,7 +11,7 @@ import functools
 import logging
 import platform
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,17 +38,10 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.base import TransportContext
-from bench_spark.transports.sockets.connection import (
-    READ_BYTES,
-    Connection,
-    Gathering,
-    SocketConnection,
-    Unreadable,
-    open_connections,
-)
-from bench_spark.transports.sockets.dialling import SocketAccess, tls_context, tls_name
-from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.rows import ReadBuffer
+from bench_spark.transports.sockets.buffers import ReadBuffer
+from bench_spark.transports.sockets.connection import SocketConnection, Unreadable, read_buffer
+from bench_spark.transports.sockets.loop import Gathering, Loop
+from bench_spark.transports.sockets.opening import Connector, SocketAccess, access_to
 
 # Its codecs log critical things about ordinary ends, which have error texts of our own.
 _PIKA_LOGGER = logging.getLogger("pika")
@@ -118,28 +111,16 @@ def access_for(context: TransportContext) -> Access:
     username = credentials.username or _DEFAULT_USER
     password = credentials.password.get_secret_value() if credentials.password else _DEFAULT_USER
     return Access(
-        host=broker.host,
-        port=broker.port,
-        timeout_seconds=broker.connect_timeout_seconds,
+        **vars(access_to(context, broker.host, broker.port, broker.uses_tls)),
         virtual_host=broker.virtual_host,
         credentials=pika.PlainCredentials(username, password),
         heartbeat_seconds=context.scenario.amqp.heartbeat_seconds,
         connection_name=f"bench-spark {context.run_id}",
-        tls_context=tls_context(broker),
-        tls_name=tls_name(broker),
-        pace=context.pace,
-        on_opened=context.on_opened,
     )
 
 
-def read_buffer() -> ReadBuffer:
-    """Room for a read behind the beginning of a frame."""
-    return ReadBuffer(READ_BYTES + _FRAME_MAX)
-
-
 class AmqpConnection(SocketConnection):
-    on_open: Callable[[], None]
-    on_open_error: Callable[[Exception], None]
+    logs_in = True
 
     def __init__(
         self,
@@ -156,35 +137,25 @@ class AmqpConnection(SocketConnection):
         """What the broker has to say next in the login; None once it is done."""
         self._has_read_first_byte = False
         self.framing = Framing(_CHANNEL, _FRAME_MAX)
-        self._parser = Parser(self.framing, NoMessages(), self._on_any_method)
+        self._parser = Parser(self.framing, NoMessages(), self.on_any_method)
         self._then: Callable[[], None] | None = None
         self.is_channel_open = False
         self.server_properties: dict[str, Any] = {}
         self.blocked_reason: str | None = None
         """Why the broker does not want messages now."""
-        self.on_open = lambda: None
-        self.on_open_error = lambda failure: None
         self.on_method: Callable[[Any], None] = lambda method: None
         """Called with the methods that are not about the end of channel or connection."""
-        loop.add(self)
         self.send(pika.frame.ProtocolHeader().marshal())
-
-    @property
-    def is_open(self) -> bool:
-        return self._awaited is None and super().is_open
 
     def open_channel(self, then: Callable[[], None] | None = None) -> None:
         """Ask for a channel; `then` is called in a later turn of the loop."""
         self._then = then
         self.send_method(pika.spec.Channel.Open())
 
-    def begin(
-        self,
-        make_parser: Callable[[Framing, Callable[[Any], None]], Parser],
-        on_method: Callable[[Any], None],
-    ) -> None:
-        """From now on messages and their confirms may come."""
-        self._parser = make_parser(self.framing, self._on_any_method)
+    def begin(self, parser: Parser, on_method: Callable[[Any], None]) -> None:
+        """From now on messages and their confirms may come. The parser passes all methods to
+        `on_any_method`, which passes those on that are not about the connection itself."""
+        self._parser = parser
         self.on_method = on_method
         # TLS may have decrypted more than was read.
         self._loop.call_soon(self._read_on)
@@ -238,7 +209,7 @@ class AmqpConnection(SocketConnection):
         if not has_written:
             self.send(HEARTBEAT_FRAME)
 
-    def _on_any_method(self, method: Any) -> None:
+    def on_any_method(self, method: Any) -> None:
         spec = pika.spec
         if self.failure is not None:
             return
@@ -284,7 +255,7 @@ class AmqpConnection(SocketConnection):
         else:
             self._awaited = None
             self._start_beating(self._access.heartbeat_seconds)
-            self.on_open()
+            self._established()
 
     def _start(self, method: Any) -> None:
         version = (method.version_major, method.version_minor)
@@ -333,12 +304,9 @@ class AmqpConnection(SocketConnection):
         self.send_method(pika.spec.Connection.Close(_REPLY_SUCCESS, "Goodbye", 0, 0), channel=0)
 
     def _end(self, failure: Exception) -> None:
-        was_open, is_new = self._awaited is None, self.failure is None
-        if not was_open and isinstance(failure, pika.exceptions.StreamLostError):
+        if self._awaited is not None and isinstance(failure, pika.exceptions.StreamLostError):
             failure = self._meant_by(failure)
         super()._end(failure)
-        if is_new and not was_open:
-            self.on_open_error(failure)
 
     def _meant_by(self, failure: Exception) -> Exception:
         """A broker may refuse a login by closing the connection: at which step shows why."""
@@ -374,35 +342,33 @@ def lost(why: str) -> pika.exceptions.StreamLostError:
 # -- how connections are opened, and what their ends mean ------------------------------------------
 
 
-class AmqpProtocol:
+class AmqpProtocol(Connector[AmqpConnection]):
+    access: Access
     name = "AMQP"
     first_request = "channel.open"
 
     def __init__(self, access: Access, gathering: Gathering | None = None) -> None:
         self.access = access
-        self._gathering = gathering
-        self._buffer = read_buffer()
+        self.gathering = gathering
+        self._buffer = read_buffer(_FRAME_MAX)
         """What the sockets of all lanes are read into."""
 
-    def open_all(self, count: int, loop: Loop, now_ns: NowNs) -> list[AmqpConnection]:
-        access = self.access
-        connections = open_connections(self, count, loop, now_ns, access.on_opened)
+    def ready_all(self, connections: Sequence[AmqpConnection], loop: Loop) -> None:
         for connection in connections:
             connection.open_channel()
 
         def count_opening() -> int:
             return sum(one.is_open and not one.is_channel_open for one in connections)
 
-        loop.run_down(count_opening, access.timeout_seconds)
+        loop.run_down(count_opening, self.access.timeout_seconds)
         for connection in connections:
             if not connection.is_channel_open:
                 raise self.refusal(connection, connection.failure, "channel.open")
-        return connections
 
     def log_in(
         self, lane: int, connected: socket.socket, loop: Loop, now_ns: NowNs
     ) -> AmqpConnection:
-        access, gathering = self.access, self._gathering
+        access, gathering = self.access, self.gathering
         return AmqpConnection(connected, loop, now_ns, self._buffer, access, gathering)
 
     def get_ready(
@@ -451,22 +417,22 @@ class AmqpProtocol:
             return connection.closed_by_broker[0] in LOGIN_REFUSALS
         return isinstance(failure, pika.exceptions.AuthenticationError)
 
-    def describe_end(self, line: Connection, failure: Exception) -> str:
-        return describe_end(line, failure)
+    def describe_end(self, connection: AmqpConnection, failure: Exception) -> str:
+        return describe_end(connection, failure)
 
-    def may_pass(self, line: Connection, failure: Exception) -> bool:
+    def may_pass(self, connection: AmqpConnection, failure: Exception) -> bool:
         """Whether a new connection may fare better: this one was lost or the broker went away.
 
         A channel that was closed, or a connection closed because of what was done on it, would end
         the same way again.
         """
-        if line.closed_by_broker is not None:
-            return line.closed_by_broker[0] in PASSING_CODES
+        if connection.closed_by_broker is not None:
+            return connection.closed_by_broker[0] in PASSING_CODES
         return not isinstance(failure, pika.exceptions.ChannelClosed)
 
     def refusal(
         self,
-        line: Connection,
+        connection: AmqpConnection,
         failure: Exception | None,
         what: str,
         waited_seconds: float | None = None,
@@ -474,12 +440,12 @@ class AmqpProtocol:
         """`waited_seconds` is how long an answer was waited for, if not as long as for a
         connection."""
         access = self.access
-        if failure is None and line.closed_by_broker is None:
+        if failure is None and connection.closed_by_broker is None:
             seconds = access.timeout_seconds if waited_seconds is None else waited_seconds
             return BrokerUnreachable(f"{access.address}: {what}: no answer within {seconds:g} s")
-        answer = broker_answer(line, failure)
+        answer = broker_answer(connection, failure)
         if answer is None:
-            why = describe_end(line, failure) if failure else "no answer"
+            why = describe_end(connection, failure) if failure else "no answer"
             return BrokerUnreachable(f"{access.address}: {what}: {why}")
         code, text = answer
         if code == ACCESS_REFUSED:
@@ -490,10 +456,10 @@ class AmqpProtocol:
         return BrokerRefused(f"{access.address}: {what}: {code} {text}")
 
 
-def describe_end(line: Connection, failure: Exception) -> str:
+def describe_end(connection: AmqpConnection, failure: Exception) -> str:
     """Why a connection or channel ended, in one line and in the broker's words where it has any."""
-    if line.closed_by_broker is not None:
-        code, text = line.closed_by_broker
+    if connection.closed_by_broker is not None:
+        code, text = connection.closed_by_broker
         return f"connection closed by the broker: {code} {text}"
     if isinstance(failure, pika.exceptions.ChannelClosedByBroker):
         return f"channel closed by the broker: {failure.reply_code} {failure.reply_text}"
@@ -502,10 +468,10 @@ def describe_end(line: Connection, failure: Exception) -> str:
     return f"connection lost: {type(failure).__name__}: {failure}"
 
 
-def broker_answer(line: Connection, failure: Exception | None) -> tuple[int, str] | None:
+def broker_answer(connection: AmqpConnection, failure: Exception | None) -> tuple[int, str] | None:
     """The broker's reply code and text behind a failure, if the broker said anything."""
-    if line.closed_by_broker is not None:
-        return line.closed_by_broker
+    if connection.closed_by_broker is not None:
+        return connection.closed_by_broker
     if isinstance(failure, pika.exceptions.ChannelClosedByBroker):
         return failure.reply_code, failure.reply_text
     return None

@@ -3,13 +3,14 @@ where that is asked."""
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pika.spec
 
+from bench_spark.config.protocols import Amqp
 from bench_spark.transports.amqp.connection import AmqpConnection
 from bench_spark.transports.amqp.deliveries import (
     U64,
@@ -18,19 +19,18 @@ from bench_spark.transports.amqp.deliveries import (
     ConsumerTags,
     Deliveries,
 )
-from bench_spark.transports.amqp.frames import Framing, Parser, method_frame
-from bench_spark.transports.amqp.lanes import AmqpLane, AmqpLanes, LaneTerms
+from bench_spark.transports.amqp.frames import Parser, method_frame
 from bench_spark.transports.base import Lane
-from bench_spark.transports.batches import Part, Received
-from bench_spark.transports.sockets.connection import Gathering
-from bench_spark.transports.sockets.lanes import ReceivingLanes
-from bench_spark.transports.sockets.rows import (
+from bench_spark.transports.batches import Received
+from bench_spark.transports.sockets.buffers import (
     Arrivals,
     by_lane,
     generation_mark,
     is_of_one_lane,
     own_tags,
 )
+from bench_spark.transports.sockets.lanes import Receiver
+from bench_spark.transports.sockets.opening import OpenLane
 
 IDLE_SECONDS = 1.0
 """Acknowledgements that are not enough for a group, or for a transaction, go out anyway after this
@@ -41,42 +41,28 @@ COMMIT_SECONDS = 2.0
 """How long to wait, when all is over, for the broker to commit what was acknowledged last."""
 
 
-class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, AmqpConnection]):
-    def __init__(
-        self, terms: LaneTerms, want: frozenset[Part], *, is_gathered: bool = False
-    ) -> None:
-        self._gathering = Gathering() if is_gathered else None
-        self._arrivals = Arrivals(want, terms.most_bytes)
+class AmqpReceiver(Receiver[AmqpConnection]):
+    def __init__(self, amqp: Amqp, arrivals: Arrivals) -> None:
+        self.request = "tx.select, basic.consume" if amqp.consumer_transaction else "basic.consume"
+        self.decoded = arrivals
+        self.acknowledges = amqp.ack == "manual"
+        self._amqp = amqp
         self._acks: dict[int, _AckGroup] = {}
         """By lane."""
         self._transactions: dict[int, AckTransactions] = {}
         """By lane, where acknowledgements are committed."""
-        self._acknowledged_unreported = 0
         self._idle_check_seconds = 0.0
-        try:
-            super().__init__(terms, self._gathering)
-        except BaseException:
-            self._close_gathering()
-            raise
-        if self._gathering is not None:
-            self._loop.add(self._gathering)
 
     # -- opening -----------------------------------------------------------------------------------
 
-    def attach(self) -> None:
-        is_transacted = self._amqp.consumer_transaction > 0
-        self._begin_all("tx.select, basic.consume" if is_transacted else "basic.consume")
-        self._wake_if_more()
-
-    def _make_parser(
-        self, lane: AmqpLane, framing: Framing, on_method: Callable[[Any], None]
-    ) -> Parser:
-        arrivals = self._arrivals
-        tag_mark = generation_mark(lane.generation)
+    def equip(self, lane: OpenLane[AmqpConnection]) -> None:
+        connection, arrivals = lane.connection, self.decoded
+        framing, tag_mark = connection.framing, generation_mark(lane.generation)
         receiver = Deliveries(lane.number, framing, consumer_tags(lane.lane), arrivals, tag_mark)
-        return Parser(framing, receiver, on_method, arrivals.most_bytes)
+        parser = Parser(framing, receiver, connection.on_any_method, arrivals.most_bytes)
+        connection.begin(parser, functools.partial(self._on_method, lane))
 
-    def _begin(self, lane: AmqpLane) -> None:
+    def begin(self, lane: OpenLane[AmqpConnection]) -> None:
         spec = pika.spec.Basic
         is_auto = self._amqp.ack == "auto"
         every = self._amqp.ack_every
@@ -102,37 +88,33 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, AmqpConn
                 )
             )
 
-    def _on_method(self, lane: AmqpLane, method: Any) -> None:
+    def _on_method(self, lane: OpenLane[AmqpConnection], method: Any) -> None:
         spec = pika.spec
         if isinstance(method, spec.Basic.ConsumeOk | spec.Basic.CancelOk | spec.Tx.SelectOk):
-            self._answered(lane)
+            self.lanes.answered(lane)
         elif isinstance(method, pika.spec.Tx.CommitOk):
-            self._acknowledged_unreported += self._transactions[lane.number].committed()
+            self.unreported += self._transactions[lane.number].committed()
             self._commit(lane)
         elif isinstance(method, pika.spec.Basic.Cancel):
             route = int(method.consumer_tag.rpartition("-")[2])
             queue = lane.lane.destinations[route].name
-            self._lose_because(lane, f"consumer of {queue!r} cancelled by the broker")
+            self.lanes.lose_because(lane, f"consumer of {queue!r} cancelled by the broker")
 
     # -- acknowledging -----------------------------------------------------------------------------
 
     def acknowledge(self, received: Received) -> int:
-        """Also reports what was acknowledged on its own since the last call (idle remainders)."""
-        acknowledged, self._acknowledged_unreported = self._acknowledged_unreported, 0
-        if self._amqp.ack == "auto" or self._is_closing or not len(received):
-            return acknowledged
         now_seconds = time.monotonic()
         if is_of_one_lane(received.lane):
-            number = int(received.lane[0])
-            return acknowledged + self._acknowledge_on(number, received.tag, now_seconds)
+            return self._acknowledge_on(int(received.lane[0]), received.tag, now_seconds)
         groups = by_lane(received.lane)
         tags = received.tag[groups.order]
+        acknowledged = 0
         for number, start, end in groups:
             acknowledged += self._acknowledge_on(number, tags[start:end], now_seconds)
         return acknowledged
 
     def _acknowledge_on(self, number: int, tags: U64, now_seconds: float) -> int:
-        lane, group = self._opened[number], self._acks[number]
+        lane, group = self.lanes.open[number], self._acks[number]
         tags = own_tags(tags, lane.generation)
         if lane.is_lost or not len(tags):
             return 0
@@ -147,13 +129,13 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, AmqpConn
             lane.connection.send(frames)
         return before - group.count
 
-    def _commit(self, lane: AmqpLane, is_partial: bool = False) -> None:
+    def _commit(self, lane: OpenLane[AmqpConnection], is_partial: bool = False) -> None:
         tags = self._transactions[lane.number].begin(is_partial)
         if len(tags):
             commit = method_frame(lane.connection.framing.channel, pika.spec.Tx.Commit())
             lane.connection.send(bytes(self._acks[lane.number].frames.of(tags)) + commit)
 
-    def _be_idle(self) -> None:
+    def be_idle(self) -> None:
         now_seconds = time.monotonic()
         can_be_partial = self._amqp.ack_every > 1 or self._amqp.consumer_transaction > 1
         if can_be_partial and now_seconds >= self._idle_check_seconds:
@@ -164,13 +146,13 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, AmqpConn
         """Acknowledge what waits for its group or transaction, where nothing was added since."""
         if not self._amqp.consumer_transaction:
             for number, group in self._acks.items():
-                lane = self._opened[number]
+                lane = self.lanes.open[number]
                 if group.count and group.added_seconds <= older_than and not lane.is_lost:
-                    self._acknowledged_unreported += group.count
+                    self.unreported += group.count
                     lane.connection.send(group.close())
             return
         for number, transactions in self._transactions.items():
-            lane = self._opened[number]
+            lane = self.lanes.open[number]
             is_idle = transactions.added_seconds <= older_than
             if transactions.waiting and is_idle and not lane.is_lost:
                 self._commit(lane, is_partial=True)
@@ -178,23 +160,19 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, AmqpConn
     # -- the end -----------------------------------------------------------------------------------
 
     def detach(self) -> bool:
-        self.hold(())
-        lanes = [lane for lane in self._opened if not lane.is_lost and lane.connection.is_open]
-        for lane in lanes:
-            tags = consumer_tags(lane.lane)
-            lane.unanswered += tags.routes
-            for route in range(tags.routes):
-                cancel = pika.spec.Basic.Cancel(consumer_tag=tags.of(route))
-                lane.connection.send_method(cancel)
-        have_all_answered = self._loop.run_down(
-            lambda: sum(lane.unanswered for lane in lanes if not lane.is_lost), DETACH_SECONDS
-        )
-        self._wake_if_more()
+        self.lanes.hold(())
+        have_all_answered = self.lanes.ask_all(self._cancel, DETACH_SECONDS)
         # What was on its way to be acknowledged is still in its queue.
-        return have_all_answered or self._amqp.ack == "manual"
+        return have_all_answered or self.acknowledges
 
-    def _before_close(self) -> None:
-        self.hold(())
+    def _cancel(self, lane: OpenLane[AmqpConnection]) -> None:
+        tags = consumer_tags(lane.lane)
+        lane.unanswered += tags.routes
+        for route in range(tags.routes):
+            lane.connection.send_method(pika.spec.Basic.Cancel(consumer_tag=tags.of(route)))
+
+    def before_close(self) -> None:
+        self.lanes.hold(())
         # A commit may be under way, and the rest can only be acknowledged behind it.
         self._await_commits()
         self._acknowledge_rest(older_than=time.monotonic())
@@ -203,19 +181,11 @@ class AmqpConsumers(AmqpLanes, ReceivingLanes[AmqpLane, AmqpConnection, AmqpConn
     def _await_commits(self) -> None:
         def is_done() -> bool:
             return not any(
-                transactions.is_committing and self._opened[number].connection.is_open
+                transactions.is_committing and self.lanes.open[number].connection.is_open
                 for number, transactions in self._transactions.items()
             )
 
-        self._loop.run_until(is_done, COMMIT_SECONDS)
-
-    def close(self) -> None:
-        super().close()
-        self._close_gathering()
-
-    def _close_gathering(self) -> None:
-        if self._gathering is not None:
-            self._gathering.close()
+        self.lanes.loop.run_until(is_done, COMMIT_SECONDS)
 
 
 class _AckGroup:

@@ -24,8 +24,8 @@ from bench_spark.transports.amqp.connection import (
 )
 from bench_spark.transports.amqp.frames import header_frame, method_frame
 from bench_spark.transports.base import BrokerFacts
-from bench_spark.transports.sockets.connection import close_gracefully, open_connections
 from bench_spark.transports.sockets.loop import Loop
+from bench_spark.transports.sockets.opening import close_gracefully, open_connections
 
 NOT_FOUND = 404
 PRECONDITION_FAILED = 406

@@ -35,17 +35,18 @@ from bench_spark.transports.amqp.frames import (
     BadFrame,
     Content,
     Framing,
-    be32,
-    be64,
     method_frame,
     not_understood,
     read_headers,
 )
 from bench_spark.transports.batches import HEAD_ONLY, I64, U8
-from bench_spark.transports.sockets.message_block import Int, copy_bytes
-from bench_spark.transports.sockets.rows import (
+from bench_spark.transports.sockets.buffers import (
     Arrivals,
+    Int,
     ReadBuffer,
+    be32,
+    be64,
+    copy_bytes,
     put_received,
     take_head,
 )
@@ -336,7 +337,7 @@ def write_acks(out: U8, frame: U8, tags: U64, first: Int, step: Int) -> Int:
     """Write the frame of an ack for every `step`th tag from `first` on; how many bytes."""
     at = np.int64(0)
     for number in range(first, len(tags), step):
-        copy_bytes(out, at, frame, 0, len(frame))
+        copy_bytes(out[at:], frame)
         tag, digits = tags[number], out[at + _TAG_AT : at + _TAG_AT + 8]
         for place in range(8):
             digits[place] = tag >> np.uint64(56 - 8 * place) & np.uint64(0xFF)

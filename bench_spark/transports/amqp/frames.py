@@ -16,17 +16,14 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import pika.data
 import pika.exceptions
 import pika.frame
 import pika.spec
 
 from bench_spark.core.envelope import ENVELOPE_BYTES
-from bench_spark.core.kernels import inlined
 from bench_spark.transports.batches import U8, Headers
-from bench_spark.transports.sockets.message_block import Int
-from bench_spark.transports.sockets.rows import MOST_BYTES, ReadBuffer, too_large
+from bench_spark.transports.sockets.buffers import MOST_BYTES, ReadBuffer, too_large
 
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 FRAME_KINDS = frozenset({METHOD, HEADER, BODY, HEARTBEAT})
@@ -77,27 +74,6 @@ def header_frame(channel: int, body_bytes: int, properties: Any) -> bytes:
 
 def body_frame(channel: int, piece: bytes) -> bytes:
     return frame_start(BODY, channel, len(piece)) + piece + END_MARK
-
-
-_U1, _U2, _U3 = map(np.uint64, range(1, 4))
-
-
-@inlined
-def be32(data: U8, at: Int) -> np.int64:
-    """The big-endian number in four bytes."""
-    i = np.uint64(at)  # so that no index is looked at for being counted from the end
-    return (
-        np.int64(data[i]) << 24
-        | np.int64(data[i + _U1]) << 16
-        | np.int64(data[i + _U2]) << 8
-        | np.int64(data[i + _U3])
-    )
-
-
-@inlined
-def be64(data: U8, at: Int) -> np.int64:
-    """The big-endian number in eight bytes; from 2**63 on it comes out negative."""
-    return be32(data, at) << 32 | be32(data, at + 4)
 
 
 _CONTENT = struct.Struct(">HHQH")

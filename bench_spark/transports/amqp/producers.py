@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import pika.spec
 
+from bench_spark.config.protocols import Amqp
 from bench_spark.transports.amqp import naming
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms
 from bench_spark.transports.amqp.connection import AmqpConnection
 from bench_spark.transports.amqp.frames import Framing, Parser, method_frame
-from bench_spark.transports.amqp.lanes import AmqpLane, AmqpLanes, LaneTerms
 from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames, key_choice
 from bench_spark.transports.base import Destination, Signal, SignalKind
-from bench_spark.transports.batches import Batch, Outcomes
-from bench_spark.transports.sockets.lanes import SendingLanes
-from bench_spark.transports.sockets.rows import OutcomeRows
+from bench_spark.transports.batches import Batch
+from bench_spark.transports.sockets.buffers import OutcomeRows
+from bench_spark.transports.sockets.lanes import Sender
+from bench_spark.transports.sockets.opening import OpenLane
 
-RELEASE_PERIOD_NS = 10_000_000
+RELEASE_PERIOD_SECONDS = 0.01
 """How often to look for nacks whose returns are overdue: not at every turn of a thousand lanes."""
 
 
-class AmqpProducers(AmqpLanes, SendingLanes[AmqpLane, AmqpConnection, AmqpConnection]):
-    def __init__(self, terms: LaneTerms) -> None:
-        amqp = terms.amqp
+class AmqpSender(Sender[AmqpConnection]):
+    decoded: OutcomeRows
+
+    def __init__(self, amqp: Amqp) -> None:
+        self.request = "tx.select" if amqp.producer_transaction else "confirm.select"
+        self.decoded = OutcomeRows()
+        self._amqp = amqp
         self._key_choice = key_choice(amqp)
         self._writer = MessageWriter(amqp.may_return)
         self._frames: dict[tuple[object, ...], PublishFrames] = {}
@@ -36,30 +41,26 @@ class AmqpProducers(AmqpLanes, SendingLanes[AmqpLane, AmqpConnection, AmqpConnec
         self._confirm_terms = ConfirmTerms(unsettled, amqp.may_return)
         self._confirms: dict[int, Confirms] = {}
         """By lane; a new connection has new ones, as its tags begin at 1 again."""
-        self._outcomes = OutcomeRows()
-        self._next_release_ns = 0
         self._committing: set[int] = set()
         """Lanes whose transaction the broker is committing: they take no messages meanwhile."""
         self._blocked: set[int] = set()
         """Lanes on which the broker wants no messages now."""
-        super().__init__(terms)
-        try:
-            self._begin_all("tx.select" if amqp.producer_transaction else "confirm.select")
-        except BaseException:
-            self.close()
-            raise
+        self._is_releasing = False
 
     # -- opening -----------------------------------------------------------------------------------
 
-    def _make_parser(
-        self, lane: AmqpLane, framing: Framing, on_method: Callable[[Any], None]
-    ) -> Parser:
+    def equip(self, lane: OpenLane[AmqpConnection]) -> None:
+        self._committing.discard(lane.number)
+        self._blocked.discard(lane.number)
+        connection = lane.connection
+        framing = connection.framing
         self._frames_of_lane[lane.number] = [
             self._frames_for(framing, one) for one in lane.lane.destinations
         ]
-        confirms = Confirms(lane.number, framing, self._confirm_terms, self._outcomes)
+        confirms = Confirms(lane.number, framing, self._confirm_terms, self.decoded)
         self._confirms[lane.number] = confirms
-        return Parser(framing, confirms, on_method)
+        on_method = functools.partial(self._on_method, lane)
+        connection.begin(Parser(framing, confirms, connection.on_any_method), on_method)
 
     def _frames_for(self, framing: Framing, destination: Destination) -> PublishFrames:
         routing_key = naming.routing_keys(self._amqp, destination.index, destination.name or "")[0]
@@ -78,11 +79,7 @@ class AmqpProducers(AmqpLanes, SendingLanes[AmqpLane, AmqpConnection, AmqpConnec
             )
         return self._frames[key]
 
-    def _renew(self, lane: AmqpLane) -> None:
-        self._committing.discard(lane.number)
-        self._blocked.discard(lane.number)
-
-    def _begin(self, lane: AmqpLane) -> None:
+    def begin(self, lane: OpenLane[AmqpConnection]) -> None:
         if lane.connection.blocked_reason is not None:
             self._block(lane, lane.connection.blocked_reason)
         if self._amqp.producer_transaction:
@@ -91,16 +88,19 @@ class AmqpProducers(AmqpLanes, SendingLanes[AmqpLane, AmqpConnection, AmqpConnec
         elif self._amqp.confirms:
             lane.unanswered += 1
             lane.connection.send_method(pika.spec.Confirm.Select())
+        if self._amqp.may_return and not self._is_releasing:
+            self._is_releasing = True
+            self._release()
 
     # -- sending -----------------------------------------------------------------------------------
 
-    def _allowed(self, lane: AmqpLane) -> int:
+    def room(self, lane: OpenLane[AmqpConnection]) -> int:
         number = lane.number
         if lane.is_lost or number in self._blocked or number in self._committing:
             return 0
         return self._confirms[number].room
 
-    def _write(self, lane: AmqpLane, batch: Batch) -> None:
+    def write(self, lane: OpenLane[AmqpConnection], batch: Batch) -> None:
         confirms = self._confirms[lane.number]
         # Noted before it is written: a write that fails abandons what was noted.
         digits = None if self._key_choice is None else self._key_choice.digits(batch.head)
@@ -114,7 +114,7 @@ class AmqpProducers(AmqpLanes, SendingLanes[AmqpLane, AmqpConnection, AmqpConnec
     def commit(self) -> None:
         if not self._amqp.producer_transaction:
             return
-        for lane in self._opened:
+        for lane in self.lanes.open:
             is_open = not lane.is_lost and lane.number not in self._committing
             if is_open and self._confirms[lane.number].in_flight:
                 self._committing.add(lane.number)
@@ -125,27 +125,21 @@ class AmqpProducers(AmqpLanes, SendingLanes[AmqpLane, AmqpConnection, AmqpConnec
     def in_flight(self) -> int:
         return sum(confirms.in_flight for confirms in self._confirms.values())
 
-    def outcomes(self) -> Outcomes:
-        self._pump()
-        if self._amqp.may_return and (now_ns := self._now_ns()) >= self._next_release_ns:
-            self._next_release_ns = now_ns + RELEASE_PERIOD_NS
-            for confirms in self._confirms.values():
-                confirms.release(now_ns)
-        settled = self._outcomes.take()
-        self._wake_if_more()
-        return settled
+    def _release(self) -> None:
+        """Settle nacks whose returns are overdue, again and again."""
+        now_ns = self.lanes.now_ns()
+        for confirms in self._confirms.values():
+            confirms.release(now_ns)
+        self.lanes.loop.call_later(RELEASE_PERIOD_SECONDS, self._release)
 
-    def _has_news(self) -> bool:
-        return bool(self._outcomes)
-
-    def _abandon(self, lane: AmqpLane) -> None:
-        self._confirms[lane.number].abandon(self._now_ns())
+    def abandon(self, lane: OpenLane[AmqpConnection]) -> None:
+        self._confirms[lane.number].abandon(self.lanes.now_ns())
 
     # -- what the broker says ----------------------------------------------------------------------
 
-    def _on_method(self, lane: AmqpLane, method: Any) -> None:
+    def _on_method(self, lane: OpenLane[AmqpConnection], method: Any) -> None:
         if isinstance(method, pika.spec.Confirm.SelectOk | pika.spec.Tx.SelectOk):
-            self._answered(lane)
+            self.lanes.answered(lane)
         elif isinstance(method, pika.spec.Tx.CommitOk):
             self._committing.discard(lane.number)
             self._confirms[lane.number].acked(0, True, lane.connection.read_ns)
@@ -160,12 +154,12 @@ class AmqpProducers(AmqpLanes, SendingLanes[AmqpLane, AmqpConnection, AmqpConnec
             else:
                 self._block(lane, "channel.flow")
 
-    def _block(self, lane: AmqpLane, why: str) -> None:
+    def _block(self, lane: OpenLane[AmqpConnection], why: str) -> None:
         self._blocked.add(lane.number)
-        at_ns = lane.connection.read_ns or self._now_ns()
-        self._signals.append(Signal(SignalKind.BLOCKED, at_ns, lane.number, reason=why))
+        at_ns = lane.connection.read_ns or self.lanes.now_ns()
+        self.lanes.signals.append(Signal(SignalKind.BLOCKED, at_ns, lane.number, reason=why))
 
-    def _unblock(self, lane: AmqpLane) -> None:
+    def _unblock(self, lane: OpenLane[AmqpConnection]) -> None:
         self._blocked.discard(lane.number)
         at_ns = lane.connection.read_ns
-        self._signals.append(Signal(SignalKind.UNBLOCKED, at_ns, lane.number))
+        self.lanes.signals.append(Signal(SignalKind.UNBLOCKED, at_ns, lane.number))

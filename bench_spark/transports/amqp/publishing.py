@@ -34,14 +34,18 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.batches import I64, U8, U16, Batch, Headers, Tails
+from bench_spark.transports.sockets.buffers import (
+    NO_TAILS,
+    Int,
+    OutcomeRows,
+    copy_bytes,
+)
 from bench_spark.transports.sockets.lanes import (
     WRITE_BYTES,
     bodies_of,
     is_alike,
     shared_and_own_tails,
 )
-from bench_spark.transports.sockets.message_block import NO_TAILS, Int, copy_bytes
-from bench_spark.transports.sockets.rows import OutcomeRows
 
 MOST_TEMPLATES = 4096
 """That are kept, by route, size of the body, and how much of a head is in it."""
@@ -174,8 +178,8 @@ def write_messages(out: U8, template: U8, heads: I64, tails: U8, ring: I64) -> b
     shared_bytes = body_at if tail_bytes else message_bytes
     at = 0
     for number in range(len(heads)):
-        copy_bytes(out, at, message, 0, shared_bytes)
-        copy_bytes(out, at + body_at, envelopes[number], 0, head_bytes)
+        copy_bytes(out[at:], message[:shared_bytes])
+        copy_bytes(out[at + body_at :], envelopes[number][:head_bytes])
         done = 0
         while done < tail_bytes:
             # As far as a body's frame reaches, and then the end of that frame and the next start.
@@ -183,8 +187,8 @@ def write_messages(out: U8, template: U8, heads: I64, tails: U8, ring: I64) -> b
             first = body_at + head_bytes + done + frame * FRAME_EXTRA_BYTES
             count = min(tail_bytes - done, (frame + 1) * piece_bytes - head_bytes - done)
             end = first + count
-            copy_bytes(out, at + first, tails[number], done, count)
-            copy_bytes(out, at + end, message, end, min(FRAME_EXTRA_BYTES, message_bytes - end))
+            copy_bytes(out[at + first :], tails[number][done : done + count])
+            copy_bytes(out[at + end :], message[end : end + FRAME_EXTRA_BYTES])
             done += count
         at += message_bytes
     return True
@@ -195,7 +199,7 @@ def put_digits(out: U8, message_bytes: Int, key_end: Int, digits: U8) -> None:
     """Write the last digits of the routing key of each message."""
     at, width = 0, digits.shape[1]
     for number in range(len(digits)):
-        copy_bytes(out, at + key_end - width, digits[number], 0, width)
+        copy_bytes(out[at + key_end - width :], digits[number])
         at += message_bytes
 
 

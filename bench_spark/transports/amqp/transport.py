@@ -7,12 +7,11 @@ from dataclasses import replace
 
 from bench_spark.core.clock import NowNs
 from bench_spark.transports.amqp import KIND
-from bench_spark.transports.amqp.connection import access_for
-from bench_spark.transports.amqp.consumers import AmqpConsumers
+from bench_spark.transports.amqp.connection import AmqpProtocol, access_for
+from bench_spark.transports.amqp.consumers import AmqpReceiver
 from bench_spark.transports.amqp.control import probe
-from bench_spark.transports.amqp.lanes import LaneTerms
 from bench_spark.transports.amqp.management import RunPolicy
-from bench_spark.transports.amqp.producers import AmqpProducers
+from bench_spark.transports.amqp.producers import AmqpSender
 from bench_spark.transports.amqp.topology import Topology, layout_for
 from bench_spark.transports.base import (
     BrokerFacts,
@@ -24,7 +23,9 @@ from bench_spark.transports.base import (
     TransportContext,
 )
 from bench_spark.transports.batches import HEAD_ONLY, Part
-from bench_spark.transports.sockets.connection import is_gathered
+from bench_spark.transports.sockets.buffers import Arrivals
+from bench_spark.transports.sockets.lanes import SocketConsumers, SocketProducers
+from bench_spark.transports.sockets.loop import Gathering, is_gathered
 from bench_spark.transports.sockets.reopening import ReopeningRule
 
 
@@ -67,16 +68,17 @@ class AmqpTransport:
         return self._topology.find(destinations)
 
     def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers:
-        return AmqpProducers(self._terms(lanes, now_ns, self._producer_rule))
+        protocol = AmqpProtocol(self._access)
+        sender = AmqpSender(self._amqp)
+        return SocketProducers(sender, protocol, lanes, now_ns, self._producer_rule)
 
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
     ) -> Consumers:
-        terms = self._terms(self._layout.consumer_lanes(lanes), now_ns, self._consumer_rule)
-        return AmqpConsumers(terms, want, is_gathered=self._is_gathered)
-
-    def _terms(self, lanes: Sequence[Lane], now_ns: NowNs, rule: ReopeningRule | None) -> LaneTerms:
-        return LaneTerms(self._access, self._amqp, lanes, now_ns, rule, self._most_bytes)
+        protocol = AmqpProtocol(self._access, Gathering() if self._is_gathered else None)
+        receiver = AmqpReceiver(self._amqp, Arrivals(want, self._most_bytes))
+        own = self._layout.consumer_lanes(lanes)
+        return SocketConsumers(receiver, protocol, own, now_ns, self._consumer_rule)
 
     def backlog(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
         if self._layout.wiring.is_plain:

@@ -12,17 +12,15 @@ import functools
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from bench_spark.config.broker import Credentials
 from bench_spark.config.protocols import Http
-from bench_spark.core.clock import NowNs
 from bench_spark.core.envelope import Envelopes, empty_envelopes, joined_envelopes
 from bench_spark.errors import BenchError
-from bench_spark.transports.base import Lane
 from bench_spark.transports.batches import Batch, OutcomeKind, Outcomes, joined_outcomes
 from bench_spark.transports.http.messages import (
     BadMessage,
@@ -32,18 +30,12 @@ from bench_spark.transports.http.messages import (
     read_response,
     requests_of,
 )
-from bench_spark.transports.sockets.connection import (
-    Connection,
-    PlainConnection,
-    PlainProtocol,
-    Unreadable,
-)
-from bench_spark.transports.sockets.dialling import dialled
-from bench_spark.transports.sockets.lanes import OpenLane, SendingLanes
+from bench_spark.transports.sockets.buffers import ReadBuffer
+from bench_spark.transports.sockets.connection import SocketConnection, Unreadable
+from bench_spark.transports.sockets.lanes import Sender
 from bench_spark.transports.sockets.listening import Place
 from bench_spark.transports.sockets.loop import BackgroundCalls
-from bench_spark.transports.sockets.reopening import ReopeningRule
-from bench_spark.transports.sockets.rows import ReadBuffer
+from bench_spark.transports.sockets.opening import OpenLane, dialled
 
 LONGEST_ANSWER_BYTES = 64 * 1024
 """Of the body of an answer: nobody's ID is longer."""
@@ -57,6 +49,14 @@ class Answered:
     outcomes: list[Outcomes] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
     """How often each came."""
+
+    def __bool__(self) -> bool:
+        return bool(self.outcomes)
+
+    def take(self) -> Outcomes:
+        settled = joined_outcomes(self.outcomes)
+        self.outcomes.clear()
+        return settled
 
     @property
     def kept_bytes(self) -> int:
@@ -140,7 +140,7 @@ class Unanswered:
         self._kinds, self._times, self._answers = [], [], []
 
 
-class HttpConnection(PlainConnection):
+class HttpConnection(SocketConnection):
     """A connection on which requests are sent and answers read."""
 
     unanswered: Unanswered
@@ -186,80 +186,56 @@ class HttpConnection(PlainConnection):
         super()._end(failure)
 
 
-class HttpLane(OpenLane):
-    connection: HttpConnection
-    frames: list[RequestFrames]
-    """By route."""
-    is_renewing = False
-    """Its connection was ended by the server between requests; the next one is being made."""
+class HttpSender(Sender[HttpConnection]):
+    decoded: Answered
 
-
-class HttpProducers(SendingLanes[HttpLane, HttpConnection, HttpConnection]):
     def __init__(
-        self,
-        protocol: PlainProtocol[HttpConnection],
-        http: Http,
-        credentials: Credentials,
-        place_of: Callable[[int, str | None], Place],
-        lanes: Sequence[Lane],
-        now_ns: NowNs,
-        rule: ReopeningRule | None = None,
+        self, http: Http, credentials: Credentials, place_of: Callable[[int, str | None], Place]
     ) -> None:
         """`place_of` a destination, by its number and name."""
-        self._answered_requests = Answered(http)
+        self.decoded = Answered(http)
         self._place_of = place_of
         self._http = http
         self._credentials = credentials
         self._frames: dict[Place, RequestFrames] = {}
-        self._has_begun = False
-        super().__init__(protocol, lanes, now_ns, rule)
-        self._calls = BackgroundCalls(self._loop)
-        try:
-            self._begin_all("connecting")
-            self._has_begun = True
-        except BaseException:
-            self.close()
-            raise
+        self._frames_of_lane: dict[int, list[RequestFrames]] = {}
+        """By route."""
+        self._renewing: set[int] = set()
+        """Lanes whose connection was ended by the server between requests; the next one is being
+        made."""
+        self._calls: BackgroundCalls | None = None
 
     @property
     def answers_by_status(self) -> Mapping[str, int]:
-        statuses = self._answered_requests.statuses
+        statuses = self.decoded.statuses
         return {str(status): statuses[status] for status in sorted(statuses)}
 
     # -- lanes -------------------------------------------------------------------------------------
 
-    def _make_lane(self, number: int, lane: Lane) -> HttpLane:
-        made = HttpLane(number, lane)
-        made.frames = [
-            self._frames_for(self._place_of(one.index, one.name)) for one in lane.destinations
+    def equip(self, lane: OpenLane[HttpConnection]) -> None:
+        self._frames_of_lane[lane.number] = [
+            self._frames_for(self._place_of(one.index, one.name)) for one in lane.lane.destinations
         ]
-        return made
+        lane.connection.begin(Unanswered(lane.number, self.decoded), self.decoded.kept_bytes)
 
     def _frames_for(self, place: Place) -> RequestFrames:
         if place not in self._frames:
             self._frames[place] = RequestFrames(self._http, place, self._credentials)
         return self._frames[place]
 
-    def _equip(self, lane: HttpLane, opened: HttpConnection) -> None:
-        lane.connection = opened
-        shared = self._answered_requests
-        opened.begin(Unanswered(lane.number, shared), shared.kept_bytes)
+    def begin(self, lane: OpenLane[HttpConnection]) -> None:
+        self._calls = self._calls or BackgroundCalls(self.lanes.loop)
 
-    def _begin(self, lane: HttpLane) -> None:
-        """A connection that is open is ready."""
-
-    def _abandon(self, lane: HttpLane) -> None:
-        lane.connection.unanswered.abandon(self._now_ns())
+    def abandon(self, lane: OpenLane[HttpConnection]) -> None:
+        lane.connection.unanswered.abandon(self.lanes.now_ns())
 
     # -- connections that the server ends ----------------------------------------------------------
 
-    def _lose(self, lane: HttpLane, line: Connection, reason: Exception) -> None:
-        is_idle = line is lane.connection and not len(lane.connection.unanswered)
-        if not is_idle or self._is_closing or lane.is_lost or not self._has_begun:
-            super()._lose(lane, line, reason)
-            return
-        lane.is_renewing = True
-        access = self._protocol.access
+    def replaces(self, lane: OpenLane[HttpConnection], reason: Exception) -> bool:
+        if self._calls is None or lane.is_lost or len(lane.connection.unanswered):
+            return False
+        self._renewing.add(lane.number)
+        access = self.lanes.protocol.access
 
         def dial() -> socket.socket | BenchError:
             try:
@@ -268,52 +244,43 @@ class HttpProducers(SendingLanes[HttpLane, HttpConnection, HttpConnection]):
                 return error
             return connected
 
-        self._calls.run(dial, functools.partial(self._renewed, lane, line, reason), _discard)
+        self._calls.run(dial, functools.partial(self._renewed, lane, reason), _discard)
+        return True
 
     def _renewed(
-        self, lane: HttpLane, line: Connection, reason: Exception, found: socket.socket | BenchError
+        self,
+        lane: OpenLane[HttpConnection],
+        reason: Exception,
+        found: socket.socket | BenchError,
     ) -> None:
-        lane.is_renewing = False
+        lanes = self.lanes
+        self._renewing.discard(lane.number)
         if isinstance(found, BenchError):
-            super()._lose(lane, line, reason)
+            lanes.lose(lane, reason)
             return
-        self._install(lane, self._protocol.log_in(lane.number, found, self._loop, self._now_ns))
-        self._loop.wake()  # it can be sent on again
+        connection = lanes.protocol.log_in(lane.number, found, lanes.loop, lanes.now_ns)
+        lanes.install(lane, connection)
+        lanes.loop.wake()  # it can be sent on again
+
+    def before_close(self) -> None:
+        if self._calls is not None:
+            self._calls.close()
 
     # -- sending -----------------------------------------------------------------------------------
 
-    def _allowed(self, lane: HttpLane) -> int:
-        if lane.is_lost or lane.is_renewing or lane.connection.is_last_answer_read:
+    def room(self, lane: OpenLane[HttpConnection]) -> int:
+        connection = lane.connection
+        if lane.is_lost or connection.is_last_answer_read or lane.number in self._renewing:
             return 0
-        return lane.connection.unanswered.room
+        return connection.unanswered.room
 
-    def _write(self, lane: HttpLane, batch: Batch) -> None:
+    def write(self, lane: OpenLane[HttpConnection], batch: Batch) -> None:
         # Noted before it is written: a write that fails abandons what was noted.
         lane.connection.unanswered.sent(batch.head)
-        lane.connection.send(requests_of(lane.frames, batch))
-
-    # -- for the agent -----------------------------------------------------------------------------
-
-    def commit(self) -> None:
-        """There are no transactions."""
+        lane.connection.send(requests_of(self._frames_of_lane[lane.number], batch))
 
     def in_flight(self) -> int:
-        return sum(len(lane.connection.unanswered) for lane in self._opened)
-
-    def outcomes(self) -> Outcomes:
-        self._pump()
-        settled = joined_outcomes(self._answered_requests.outcomes)
-        self._answered_requests.outcomes.clear()
-        self._wake_if_more()
-        return settled
-
-    def _has_news(self) -> bool:
-        return bool(self._answered_requests.outcomes)
-
-    def close(self) -> None:
-        if not self._is_closing:
-            self._calls.close()
-        super().close()
+        return sum(len(lane.connection.unanswered) for lane in self.lanes.open)
 
 
 def _discard(found: socket.socket | BenchError) -> None:

@@ -14,7 +14,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.core.clock import NowNs
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.errors import BrokerUnreachable, ConfigurationError, LoginRefused
-from bench_spark.transports.base import BrokerFacts, Lane, TransportContext
+from bench_spark.transports.base import BrokerFacts, Lane, Producers, TransportContext
 from bench_spark.transports.batches import HEAD_ONLY, Part
 from bench_spark.transports.http import KIND
 from bench_spark.transports.http.messages import (
@@ -26,9 +26,10 @@ from bench_spark.transports.http.messages import (
     read_request,
     read_response,
 )
-from bench_spark.transports.http.producers import HttpConnection, HttpProducers
-from bench_spark.transports.sockets.connection import PlainConnection, PlainProtocol, Unreadable
-from bench_spark.transports.sockets.dialling import SocketAccess, dialled
+from bench_spark.transports.http.producers import HttpConnection, HttpSender
+from bench_spark.transports.sockets.buffers import NO_HEADERS, Arrivals, ReadBuffer
+from bench_spark.transports.sockets.connection import SocketConnection, Unreadable
+from bench_spark.transports.sockets.lanes import SocketProducers
 from bench_spark.transports.sockets.listening import (
     NUMBER_MARK,
     AddressedTransport,
@@ -39,7 +40,7 @@ from bench_spark.transports.sockets.listening import (
     server_tls,
 )
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.rows import NO_HEADERS, Arrivals, ReadBuffer
+from bench_spark.transports.sockets.opening import PlainProtocol, SocketAccess, dialled
 
 NAME = "HTTP"
 _LONGEST_HEAD_BYTES = 64 * 1024
@@ -162,7 +163,7 @@ def _response(status: int, words: str = "", fields: Mapping[str, str] | None = N
     return f"HTTP/1.1 {status} {phrase}\r\n{told}\r\n{body}".encode()
 
 
-class Peer(PlainConnection):
+class Peer(SocketConnection):
     """A connection on which requests come."""
 
     def __init__(
@@ -253,18 +254,12 @@ class HttpTransport(AddressedTransport):
             client_library="bench-spark's own HTTP",
         )
 
-    def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> HttpProducers:
+    def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers:
         first = lanes[0].destinations[0]
         access = self._access(self._places.sent_to(first.index, first.name))
-        return HttpProducers(
-            PlainProtocol(NAME, access, HttpConnection),
-            self._http,
-            self._context.credentials,
-            self._places.sent_to,
-            lanes,
-            now_ns,
-            self._rule,
-        )
+        sender = HttpSender(self._http, self._context.credentials, self._places.sent_to)
+        protocol = PlainProtocol(NAME, access, HttpConnection)
+        return SocketProducers(sender, protocol, lanes, now_ns, self._rule)
 
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY

@@ -23,8 +23,14 @@ from bench_spark.transports.mqtt.packets import (
     PUBREC,
     PUBREL,
 )
-from bench_spark.transports.sockets.message_block import Int
-from bench_spark.transports.sockets.rows import put_head, put_outcome, put_received, take_head
+from bench_spark.transports.sockets.buffers import (
+    Int,
+    be16,
+    put_head,
+    put_outcome,
+    put_received,
+    take_head,
+)
 
 # Why a decoder stopped.
 MORE: Final = 0
@@ -66,10 +72,12 @@ TOPIC_WORDS: Final = TOPIC_NAME + TOPIC_BYTES // 8
 """Of a place in a table: the route of a topic (-1: nobody's place), how long its name is, and
 that."""
 
-# Words of what a consumer's decoder knows from one read to the next: what never changes, the
-# message whose payload comes, and where in the data things are.
-LANE, TOKEN_MARK, MOST_BYTES, HAS_PROPERTIES, WANTS_PAYLOADS = range(5)
-ERROR, ERROR_BYTES, REPEATS, NEXT_ROUTE, TOPIC_PLACE = range(5, 10)
+LANE, ERROR, ERROR_BYTES, MOST_BYTES = range(4)
+"""Words of what a decoder knows from one read to the next: those that every decoder has."""
+
+# Of a consumer's decoder: what never changes, the message whose payload comes, and where in the
+# data things are.
+TOKEN_MARK, HAS_PROPERTIES, WANTS_PAYLOADS, REPEATS, NEXT_ROUTE, TOPIC_PLACE = range(4, 10)
 IS_INSIDE, MISSING_BYTES, FIRST_BYTE, IDENTIFIER, TAG, ROUTE, SIZE, HEAD = range(10, 18)
 TOPIC_AT, TOPIC_END, PROPERTIES_AT, PIECE_AT, PIECE_END, UNRELEASED = range(22, 28)
 _BITS = 32
@@ -77,9 +85,9 @@ MESSAGE_STATE_WORDS: Final = UNRELEASED + (1 << 16) // _BITS
 """From `UNRELEASED` on, a bit each: the identifiers of messages of QoS 2 that were received, and
 not released by the broker."""
 
-WINDOW_LANE, WINDOW_ERROR, FIRST_FREE, OPEN = range(4)
-IN_FLIGHT_WORDS: Final = 4
-"""Words of what a producer's decoder knows."""
+FIRST_FREE, OPEN = range(4, 6)
+IN_FLIGHT_WORDS: Final = 6
+"""Of a producer's decoder."""
 IS_OPEN, FREE = 0, 5
 WINDOW_WORDS: Final = 6
 """By packet identifier: whether its message is in flight, the head of that, and a place in the ring
@@ -101,12 +109,6 @@ def remaining_length(data: U8, at: Int, end: Int) -> tuple[Int, Int]:
         if digit < 128:
             return value, at + place + 1
     return np.int64(-2), at
-
-
-@kernel
-def big_endian_16(data: U8, at: Int) -> Int:
-    """An integer of two bytes."""
-    return np.int64(data[at]) << 8 | np.int64(data[at + 1])
 
 
 @kernel
@@ -180,7 +182,7 @@ def begin_message(
     properties = np.int64(0)
     is_missing = topic_at > last
     if not is_missing:
-        topic_end = topic_at + big_endian_16(data, at)
+        topic_end = topic_at + be16(data, at)
         payload_at = topic_end + (2 if qos else 0)
         is_missing = payload_at > last
     properties_at = payload_at
@@ -200,7 +202,7 @@ def begin_message(
             state[ERROR], state[ERROR_BYTES] = LONG_START, last - start
             return start, MALFORMED
         return start, MORE
-    identifier = big_endian_16(data, topic_end) if qos else np.int64(0)
+    identifier = be16(data, topic_end) if qos else np.int64(0)
     if qos and not identifier:
         state[ERROR] = IDENTIFIER_0
         return start, MALFORMED
@@ -304,7 +306,7 @@ def decode_messages(
                 return at, count, answered, MALFORMED
             # Nothing is published here, so nothing but a PUBREL says anything.
             if kind == PUBREL:
-                identifier = big_endian_16(data, body_at)
+                identifier = be16(data, body_at)
                 state[UNRELEASED + identifier // _BITS] &= ~(1 << identifier % _BITS)
                 answered = put_ack(answers, answered, PUBCOMP, identifier)
             at = stop
@@ -357,7 +359,7 @@ def settle(
 ) -> None:
     """Write the outcome of an open message, whose identifier is free from now on."""
     limit = len(window) - 1
-    put_outcome(words, count, at_ns, kind, state[WINDOW_LANE], window[identifier], 1)
+    put_outcome(words, count, at_ns, kind, state[LANE], window[identifier], 1)
     window[identifier, IS_OPEN] = 0
     window[(state[FIRST_FREE] + limit - state[OPEN]) % limit, FREE] = identifier
     state[OPEN] -= 1
@@ -390,7 +392,7 @@ def decode_acks(
         kind = np.int64(data[at])
         length, body_at = remaining_length(data, at + 1, end)
         if length == -2:
-            state[WINDOW_ERROR] = LONG_LENGTH
+            state[ERROR] = LONG_LENGTH
             return at, count, answered, MALFORMED
         if length == -1:
             return at, count, answered, MORE
@@ -401,9 +403,9 @@ def decode_acks(
         if stop > end:
             return at, count, answered, MORE
         if length < 2:
-            state[WINDOW_ERROR] = NO_IDENTIFIER
+            state[ERROR] = NO_IDENTIFIER
             return at, count, answered, MALFORMED
-        identifier = big_endian_16(data, body_at)
+        identifier = be16(data, body_at)
         is_refused = length > 2 and kind != PUBCOMP and np.int64(data[body_at + 2]) >= FAILED
         at = stop
         if kind == PUBREL or identifier > limit or not window[identifier, IS_OPEN]:

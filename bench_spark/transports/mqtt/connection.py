@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import (
     BenchError,
@@ -21,34 +23,108 @@ from bench_spark.errors import (
     LoginRefused,
 )
 from bench_spark.transports.base import TransportContext
+from bench_spark.transports.batches import I64, U8
 from bench_spark.transports.mqtt import codec, packets
 from bench_spark.transports.mqtt.codec import LONGEST_START_BYTES
 from bench_spark.transports.mqtt.packets import BadPacket, Connack, Login, reason
+from bench_spark.transports.sockets.buffers import ReadBuffer, RowBuffer, too_large
 from bench_spark.transports.sockets.connection import (
-    READ_BYTES,
-    Connection,
-    Gathering,
-    ReadyAtLogin,
+    ConnectionLost,
+    ForeignProtocol,
     SocketConnection,
     Unreadable,
+    read_buffer,
 )
-from bench_spark.transports.sockets.dialling import SocketAccess, tls_context, tls_name
-from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.rows import ReadBuffer, too_large
+from bench_spark.transports.sockets.loop import Gathering, Loop
+from bench_spark.transports.sockets.opening import Connector, SocketAccess, access_to
+
+_MALFORMED = {
+    codec.LONG_LENGTH: "a length of more than four bytes",
+    codec.BAD_QOS: "a message of QoS 3",
+    codec.IDENTIFIER_0: "a message with packet identifier 0",
+    codec.NO_PAYLOAD: "a message that ends before its payload",
+    codec.NO_IDENTIFIER: "a packet without its identifier",
+}
+_MOST_ANSWERS = 256
+"""Written at once while reading."""
+
+Decoder = Callable[[U8, int, int, int, I64, I64, I64, int, U8, int], tuple[int, int, int, int]]
+"""`codec.decode_messages` or `codec.decode_acks`."""
 
 
 class PacketReader:
-    """Reads what arrives on a connection once the broker has welcomed it."""
+    """Reads what arrives on a connection once the broker has welcomed it, by a compiled decoder
+    that writes rows and what is answered at once."""
 
-    on_packet: Callable[[int, bytes], None]
-    """Called with the first byte and the content of a packet that is not for this reader."""
+    def __init__(self, decode: Decoder, state: I64, table: I64, rows: RowBuffer) -> None:
+        self._decode = decode
+        self._state = state
+        self._table = table
+        self._rows = rows
+        self._answers: U8 = np.zeros(_MOST_ANSWERS * codec.ACK_BYTES, np.uint8)
+        self.decoded = 0
+        """Rows that were written so far."""
+        self.on_answers: Callable[[memoryview], None] = lambda acks: None
+        """Called with packets to be sent at once."""
+        self.on_packet: Callable[[int, bytes], None] = lambda first_byte, body: None
+        """Called with the first byte and the content of a packet that is not for this reader."""
 
     def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
         """Decode what the buffer holds up to `end`; how many bytes are done with. Raises BadPacket.
 
         The rest is the beginning of something: it must come first in the next call's buffer.
         """
-        raise NotImplementedError
+        at = answered = 0
+        rows = self._rows
+        while True:
+            before = rows.count
+            at, rows.count, answered, why = self._decode(
+                buffer.array,
+                at,
+                end,
+                at_ns,
+                self._state,
+                self._table,
+                rows.words,
+                before,
+                self._answers,
+                answered,
+            )
+            self.decoded += rows.count - before
+            if why == codec.MORE:
+                break
+            if why == codec.PAYLOAD:
+                self._keep_piece(buffer.raw, rows.count > before)
+                continue
+            if why == codec.TOPIC and self._find_topic(buffer.raw):
+                continue
+            if answered:
+                self._answer(answered)
+                answered = 0
+            if why == codec.FULL:
+                if rows.count >= len(rows.rows):
+                    rows.make_room(1)
+            elif why == codec.FOREIGN:
+                done = self._pass_on(buffer.raw, at, end)
+                if done == at:
+                    break
+                at = done
+            else:
+                raise self._malformed(why)
+        if answered:
+            self._answer(answered)
+        return int(at)
+
+    def _answer(self, answered: int) -> None:
+        """Send so many bytes of answers."""
+        self.on_answers(self._answers[:answered].data)
+
+    def _keep_piece(self, raw: bytearray, is_given_on: bool) -> None:
+        """The decoder has consumed a piece of a payload; whether its message has a row now."""
+
+    def _find_topic(self, raw: bytearray) -> bool:
+        """Whether the decoder can go on with a topic that is not in its table."""
+        return False
 
     def _pass_on(self, raw: bytearray, at: int, end: int) -> int:
         """Pass a packet of another kind on; where it ends, or `at` where it is not all there."""
@@ -64,27 +140,16 @@ class PacketReader:
         self.on_packet(raw[at], bytes(raw[body_at:stop]))
         return stop
 
-
-_MALFORMED = {
-    codec.LONG_LENGTH: "a length of more than four bytes",
-    codec.BAD_QOS: "a message of QoS 3",
-    codec.IDENTIFIER_0: "a message with packet identifier 0",
-    codec.NO_PAYLOAD: "a message that ends before its payload",
-    codec.NO_IDENTIFIER: "a packet without its identifier",
-}
-
-
-def malformed(error: int, size: int = 0, most_bytes: int = 0) -> BadPacket:
-    """What a decoder has found. `size`: what was announced; `most_bytes`: of a payload."""
-    if error == codec.TOO_LARGE:
-        return BadPacket(too_large(size, most_bytes))
-    if error == codec.LONG_START:
-        return BadPacket(f"a message whose topic and properties have {size} bytes")
-    return BadPacket(_MALFORMED[error])
-
-
-class ConnectionLost(Exception):
-    """It ended without a word; the text says how."""
+    def _malformed(self, why: int) -> BadPacket:
+        if why == codec.TOPIC:
+            return BadPacket("a message of a topic that was not subscribed to")
+        state = self._state
+        error, size = int(state[codec.ERROR]), int(state[codec.ERROR_BYTES])
+        if error == codec.TOO_LARGE:
+            return BadPacket(too_large(size, int(state[codec.MOST_BYTES])))
+        if error == codec.LONG_START:
+            return BadPacket(f"a message whose topic and properties have {size} bytes")
+        return BadPacket(_MALFORMED[error])
 
 
 class ConnectionRefused(Exception):
@@ -93,10 +158,6 @@ class ConnectionRefused(Exception):
     def __init__(self, code: int, words: str = "") -> None:
         super().__init__(packets.reason(code) + (f": {words}" if words else ""))
         self.code = code
-
-
-class ForeignProtocol(Exception):
-    """The peer's first bytes are not MQTT."""
 
 
 class SubscriptionRefused(Exception):
@@ -133,14 +194,8 @@ class Limits:
         )
 
 
-def read_buffer() -> ReadBuffer:
-    """Room for a read behind the beginning of a packet."""
-    return ReadBuffer(READ_BYTES + LONGEST_START_BYTES)
-
-
 class MqttConnection(SocketConnection):
-    on_open: Callable[[], None]
-    on_open_error: Callable[[Exception], None]
+    logs_in = True
 
     def __init__(
         self,
@@ -155,23 +210,15 @@ class MqttConnection(SocketConnection):
         self._version = login.version
         self._keep_alive_seconds = login.keep_alive_seconds
         self._reader: PacketReader | None = None
-        self._is_welcome = False
         self.limits = Limits()
         self.has_session = False
         """Whether the broker has kept what an earlier connection asked for."""
         self.pings_answered = 0
         self.ends_session = False
         """Whether DISCONNECT is to end the session too."""
-        self.on_open = lambda: None
-        self.on_open_error = lambda failure: None
         self.on_packet: Callable[[int, bytes], None] = lambda first_byte, body: None
         """Called with packets that are neither messages, acknowledgements nor signs of life."""
-        loop.add(self)
         self.send(login.packet)
-
-    @property
-    def is_open(self) -> bool:
-        return self._is_welcome and super().is_open
 
     def begin(self, reader: PacketReader) -> None:
         """From now on what arrives is read."""
@@ -186,10 +233,6 @@ class MqttConnection(SocketConnection):
             self._is_closing = True
             self.hold(False)
             self.send(packets.disconnect(self._version, self.ends_session))
-
-    def abort(self, reason: str) -> None:
-        """End at once, without a word to the broker."""
-        self._end(ConnectionLost(reason))
 
     def receive_into(self, room: memoryview) -> int:
         count = super().receive_into(room)
@@ -215,7 +258,7 @@ class MqttConnection(SocketConnection):
         try:
             if self._reader is not None:
                 return self._reader.parse(buffer, end, self.read_ns)
-            return 0 if self._is_welcome else self._read_welcome(buffer.raw, end)
+            return 0 if self._is_established else self._read_welcome(buffer.raw, end)
         except BadPacket as error:
             raise Unreadable(str(error)) from error
 
@@ -236,13 +279,12 @@ class MqttConnection(SocketConnection):
             words = str(properties.get(packets.REASON_STRING, ""))
             self._end(ConnectionRefused(answer.code, words))
             return
-        self._is_welcome = True
         self.has_session = answer.session_present
         self.limits = Limits.of(properties, self._version)
         seconds = properties.get(packets.SERVER_KEEP_ALIVE, self._keep_alive_seconds)
         self._start_beating(seconds)
         self.hold(True)
-        self.on_open()
+        self._established()
 
     def _on_any_packet(self, first_byte: int, body: bytes) -> None:
         kind = first_byte & packets.KIND_BITS
@@ -257,15 +299,6 @@ class MqttConnection(SocketConnection):
             self.on_packet(first_byte, body)
         else:
             raise BadPacket(f"a packet of kind 0x{first_byte:02x}, which is not for clients")
-
-    def _lost(self, why: str) -> Exception:
-        return ConnectionLost(why)
-
-    def _end(self, failure: Exception) -> None:
-        was_open, is_new = self._is_welcome, self.failure is None
-        super()._end(failure)
-        if is_new and not was_open:
-            self.on_open_error(failure)
 
     def _show_life(self, has_written: bool, has_read: bool) -> None:
         # A broker sends nothing of its own accord: a lane that only publishes asks for an answer.
@@ -298,21 +331,16 @@ def access_for(context: TransportContext) -> Access:
     if password and credentials.username is None:
         raise ConfigurationError(f"broker {broker.name}: username: missing; a password needs one")
     return Access(
-        host=broker.host,
-        port=broker.port,
-        timeout_seconds=broker.connect_timeout_seconds,
+        **vars(access_to(context, broker.host, broker.port, broker.uses_tls)),
         username=credentials.username,
         password=password.get_secret_value().encode() if password else None,
-        tls_context=tls_context(broker),
-        tls_name=tls_name(broker),
-        pace=context.pace,
-        on_opened=context.on_opened,
     )
 
 
-class MqttProtocol(ReadyAtLogin[MqttConnection]):
+class MqttProtocol(Connector[MqttConnection]):
     """For lanes of one role; each has a login of its own."""
 
+    access: Access
     name = "MQTT"
     first_request = "CONNECT"
 
@@ -321,15 +349,15 @@ class MqttProtocol(ReadyAtLogin[MqttConnection]):
     ) -> None:
         self.access = access
         self._logins = logins
-        self._gathering = gathering
-        self.buffer: ReadBuffer = read_buffer()
+        self.gathering = gathering
+        self.buffer = read_buffer(LONGEST_START_BYTES)
         """What the sockets of all lanes are read into."""
 
     def log_in(
         self, lane: int, connected: socket.socket, loop: Loop, now_ns: NowNs
     ) -> MqttConnection:
         login = self._logins[lane]
-        return MqttConnection(connected, loop, now_ns, self.buffer, login, self._gathering)
+        return MqttConnection(connected, loop, now_ns, self.buffer, login, self.gathering)
 
     def login_failure(self, connection: MqttConnection, failure: Exception) -> BenchError:
         access = self.access
@@ -347,9 +375,9 @@ class MqttProtocol(ReadyAtLogin[MqttConnection]):
     def is_login_refused(self, connection: MqttConnection, failure: Exception) -> bool:
         return isinstance(failure, ConnectionRefused) and failure.code not in PASSING_CODES
 
-    def describe_end(self, line: Connection, failure: Exception) -> str:
-        if line.closed_by_broker is not None:
-            code, words = line.closed_by_broker
+    def describe_end(self, connection: MqttConnection, failure: Exception) -> str:
+        if connection.closed_by_broker is not None:
+            code, words = connection.closed_by_broker
             said = reason(code)
             more = f": {words}" if words and words not in said else ""
             return f"connection closed by the broker: {said}{more}"
@@ -357,12 +385,14 @@ class MqttProtocol(ReadyAtLogin[MqttConnection]):
             return f"connection lost: {failure}"
         return str(failure)
 
-    def may_pass(self, line: Connection, failure: Exception) -> bool:
-        if line.closed_by_broker is not None:
-            return line.closed_by_broker[0] in PASSING_CODES
+    def may_pass(self, connection: MqttConnection, failure: Exception) -> bool:
+        if connection.closed_by_broker is not None:
+            return connection.closed_by_broker[0] in PASSING_CODES
         return not isinstance(failure, SubscriptionRefused)
 
-    def refusal(self, line: Connection, failure: Exception | None, what: str) -> BenchError:
+    def refusal(
+        self, connection: MqttConnection, failure: Exception | None, what: str
+    ) -> BenchError:
         address = self.access.address
         if isinstance(failure, SubscriptionRefused):
             if failure.code == NOT_AUTHORIZED:
@@ -371,5 +401,5 @@ class MqttProtocol(ReadyAtLogin[MqttConnection]):
         if failure is None:
             waited = f"no answer within {self.access.timeout_seconds:g} s"
             return BrokerUnreachable(f"{address}: {what}: {waited}")
-        kind = BrokerUnreachable if line.closed_by_broker is None else BrokerRefused
-        return kind(f"{address}: {what}: {self.describe_end(line, failure)}")
+        kind = BrokerUnreachable if connection.closed_by_broker is None else BrokerRefused
+        return kind(f"{address}: {what}: {self.describe_end(connection, failure)}")

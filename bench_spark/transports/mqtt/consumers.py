@@ -8,32 +8,23 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bench_spark.config.protocols import Mqtt
-from bench_spark.core.clock import NowNs
 from bench_spark.core.kernels import warm_up
 from bench_spark.errors import BenchError
-from bench_spark.transports.base import Lane, Signal, SignalKind
-from bench_spark.transports.batches import HEAD_ONLY, I64, U8, Headers, Part, Received
+from bench_spark.transports.base import Signal, SignalKind
+from bench_spark.transports.batches import HEAD_ONLY, I64, U8, Headers, Received
 from bench_spark.transports.mqtt import codec, packets
 from bench_spark.transports.mqtt.connection import (
     MqttConnection,
     MqttProtocol,
     PacketReader,
     SubscriptionRefused,
-    malformed,
 )
 from bench_spark.transports.mqtt.packets import BadPacket
 from bench_spark.transports.mqtt.topics import matches
-from bench_spark.transports.sockets.connection import Gathering, close_gracefully, open_connections
-from bench_spark.transports.sockets.lanes import OpenLane, ReceivingLanes
+from bench_spark.transports.sockets.buffers import NO_HEADERS, Arrivals, ReadBuffer, generation_mark
+from bench_spark.transports.sockets.lanes import Receiver
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.reopening import ReopeningRule
-from bench_spark.transports.sockets.rows import (
-    MOST_BYTES,
-    NO_HEADERS,
-    Arrivals,
-    ReadBuffer,
-    generation_mark,
-)
+from bench_spark.transports.sockets.opening import OpenLane, close_gracefully, open_connections
 
 DETACH_SECONDS = 5.0
 """How long to wait, at the end, for the next thing that the broker has for a lane."""
@@ -42,8 +33,6 @@ HIGHEST_QOS = 2
 _SUBSCRIBE_ID, _UNSUBSCRIBE_ID = 1, 2
 _MOST_ACKS = 4096
 """Written at once."""
-_MOST_ANSWERS = 256
-"""Written at once while reading."""
 _MOST_TOPICS = 10_000
 """A filter with wildcards may bring any number of topics."""
 _FIRST_PLACES, _MOST_PLACES = 4, 4096
@@ -112,20 +101,18 @@ class MessageReader(PacketReader):
     ) -> None:
         self._routes = routes
         self._arrivals = arrivals
-        self._answers: U8 = np.zeros(_MOST_ANSWERS * codec.ACK_BYTES, np.uint8)
         self._pieces: list[bytes] = []
         self._properties = b""
         """Of the message whose payload comes."""
         self._is_inside = False
-        self._state: I64 = np.zeros(codec.MESSAGE_STATE_WORDS, np.int64)
-        self._state[codec.LANE] = lane
-        self._state[codec.TOKEN_MARK] = generation_mark(generation)
-        self._state[codec.MOST_BYTES] = arrivals.most_bytes
-        self._state[codec.NEXT_ROUTE] = -1
-        self._state[codec.HAS_PROPERTIES] = version == "5"
-        self._state[codec.WANTS_PAYLOADS] = arrivals.wants_bodies or arrivals.wants_headers
-        self.on_answers: Callable[[memoryview], None] = lambda acks: None
-        """Called with acknowledgements to be sent at once."""
+        state: I64 = np.zeros(codec.MESSAGE_STATE_WORDS, np.int64)
+        state[codec.LANE] = lane
+        state[codec.TOKEN_MARK] = generation_mark(generation)
+        state[codec.MOST_BYTES] = arrivals.most_bytes
+        state[codec.NEXT_ROUTE] = -1
+        state[codec.HAS_PROPERTIES] = version == "5"
+        state[codec.WANTS_PAYLOADS] = arrivals.wants_bodies or arrivals.wants_headers
+        super().__init__(codec.decode_messages, state, routes.table, arrivals)
         self.on_repeats: Callable[[int], None] = lambda count: None
         """Called with the number of messages that were received before and are not given on."""
 
@@ -133,67 +120,17 @@ class MessageReader(PacketReader):
         """The broker has kept the session of an earlier connection."""
         self._state[codec.UNRELEASED :] = before._state[codec.UNRELEASED :]
 
-    def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
-        at = answered = 0
-        arrivals = self._arrivals
-        while True:
-            before = arrivals.count
-            at, arrivals.count, answered, why = codec.decode_messages(
-                buffer.array,
-                at,
-                end,
-                at_ns,
-                self._state,
-                self._routes.table,
-                arrivals.words,
-                before,
-                self._answers,
-                answered,
-            )
-            if why == codec.MORE:
-                break
-            if why == codec.PAYLOAD:
-                self._keep_piece(buffer.raw, is_given_on=arrivals.count > before)
-            elif why == codec.TOPIC:
-                if not self._find_route(buffer.raw):
-                    self._answer(answered)
-                    raise BadPacket("a message of a topic that was not subscribed to")
-            elif why == codec.FULL:
-                if arrivals.count >= len(arrivals.rows):
-                    arrivals.make_room(1)
-                answered = self._answer(answered)
-            elif why == codec.FOREIGN:
-                answered = self._answer(answered)
-                done = self._pass_on(buffer.raw, at, end)
-                if done == at:
-                    break
-                at = done
-            else:
-                self._answer(answered)
-                raise malformed(
-                    int(self._state[codec.ERROR]),
-                    int(self._state[codec.ERROR_BYTES]),
-                    arrivals.most_bytes,
-                )
-        if answered:
-            self._answer(answered)
-        return int(at)
+    def _answer(self, answered: int) -> None:
+        self.on_answers(self._answers[:answered].data)
+        repeats = int(self._state[codec.REPEATS])
+        if repeats:
+            self._state[codec.REPEATS] = 0
+            self.on_repeats(repeats)
 
-    def _answer(self, answered: int) -> int:
-        """Send the answers so far; none are left then."""
-        if answered:
-            self.on_answers(self._answers[:answered].data)
-            repeats = int(self._state[codec.REPEATS])
-            if repeats:
-                self._state[codec.REPEATS] = 0
-                self.on_repeats(repeats)
-        return 0
-
-    def _find_route(self, raw: bytearray) -> bool:
-        """Whether the next message has a route, which is given to the decoder."""
-        route = self._routes.of(
-            bytes(raw[self._state[codec.TOPIC_AT] : self._state[codec.TOPIC_END]])
-        )
+    def _find_topic(self, raw: bytearray) -> bool:
+        topic = bytes(raw[self._state[codec.TOPIC_AT] : self._state[codec.TOPIC_END]])
+        route = self._routes.of(topic)
+        self._table = self._routes.table  # which may have grown
         self._state[codec.NEXT_ROUTE] = -1 if route is None else route
         return route is not None
 
@@ -228,100 +165,78 @@ class MessageReader(PacketReader):
             raise
 
 
-class ConsumerLane(OpenLane):
-    connection: MqttConnection
-    reader: MessageReader | None = None
-    """Of its present or last connection."""
-    filters: tuple[str, ...]
-    """By route, with the group."""
+class MqttReceiver(Receiver[MqttConnection]):
+    request = "SUBSCRIBE"
 
-
-class MqttConsumers(ReceivingLanes[ConsumerLane, MqttConnection, MqttConnection]):
     def __init__(
         self,
-        protocol: MqttProtocol,
         mqtt: Mqtt,
-        lanes: Sequence[Lane],
         subscription_of: Callable[[int], str],
-        now_ns: NowNs,
-        want: frozenset[Part],
+        arrivals: Arrivals,
         *,
-        gathering: Gathering | None = None,
-        rule: ReopeningRule | None = None,
         empties_queue: bool = True,
         forgetting: MqttProtocol | None = None,
-        most_bytes: int = MOST_BYTES,
     ) -> None:
         """`subscription_of` a destination's number. `empties_queue`: whether what the broker still
         has for a lane is fetched when it detaches. `forgetting`: the same clients without sessions,
         by which those that the broker keeps are ended."""
+        self.decoded = arrivals
+        self.acknowledges = mqtt.qos > 0
         self._mqtt = mqtt
         self._subscription_of = subscription_of
-        self._gathering = gathering
-        self._arrivals = Arrivals(want, most_bytes)
-        self._acknowledged_unreported = 0
         self._empties_queue = empties_queue and mqtt.qos > 0
         self._forgetting = forgetting
         self._routes: dict[tuple[str, ...], Routes] = {}
         """By filters: lanes that subscribe to the same share what they learn."""
-        self._generations: I64 = np.zeros(len(lanes), np.int64)
-        """By lane: of its present connection."""
+        self._readers: dict[int, MessageReader] = {}
+        """By lane: of its present or last connection."""
         self._acks: U8 = np.zeros(_MOST_ACKS * codec.ACK_BYTES, np.uint8)
-        try:
-            super().__init__(protocol, lanes, now_ns, rule)
-        except BaseException:
-            self._close_gathering()
-            raise
-        if gathering is not None:
-            self._loop.add(gathering)
 
-    # -- lanes -------------------------------------------------------------------------------------
+    def _filters(self, lane: OpenLane[MqttConnection]) -> tuple[str, ...]:
+        """By route, with the group."""
+        return tuple(self._subscription_of(one.index) for one in lane.lane.destinations)
 
-    def _make_lane(self, number: int, lane: Lane) -> ConsumerLane:
-        made = ConsumerLane(number, lane)
-        made.filters = tuple(self._subscription_of(one.index) for one in lane.destinations)
-        return made
-
-    def _equip(self, lane: ConsumerLane, opened: MqttConnection) -> None:
-        lane.connection = opened
-        opened.ends_session = True
-        opened.on_packet = functools.partial(self._on_packet, lane)
-        routes = self._routes.setdefault(lane.filters, Routes(lane.filters))
-        reader = MessageReader(
-            self._mqtt.version, lane.number, routes, self._arrivals, lane.generation
-        )
-        reader.on_answers = opened.send
+    def equip(self, lane: OpenLane[MqttConnection]) -> None:
+        connection, number = lane.connection, lane.number
+        connection.ends_session = True
+        connection.on_packet = functools.partial(self._on_packet, lane)
+        filters = self._filters(lane)
+        routes = self._routes.setdefault(filters, Routes(filters))
+        reader = MessageReader(self._mqtt.version, number, routes, self.decoded, lane.generation)
+        reader.on_answers = connection.send
         reader.on_repeats = functools.partial(self._note_repeats, lane)
-        if lane.reader is not None and opened.has_session:
-            reader.take_over(lane.reader)
-        lane.reader = reader
-        self._generations[lane.number] = lane.generation
-        opened.begin(reader)
+        if number in self._readers and connection.has_session:
+            reader.take_over(self._readers[number])
+        self._readers[number] = reader
+        connection.begin(reader)
 
-    def _note_repeats(self, lane: ConsumerLane, count: int) -> None:
+    def _note_repeats(self, lane: OpenLane[MqttConnection], count: int) -> None:
         at_ns = lane.connection.read_ns
-        self._signals.append(Signal(SignalKind.REPEATS_DROPPED, at_ns, lane.number, count=count))
+        self.lanes.signals.append(
+            Signal(SignalKind.REPEATS_DROPPED, at_ns, lane.number, count=count)
+        )
 
-    def _begin(self, lane: ConsumerLane) -> None:
+    def begin(self, lane: OpenLane[MqttConnection]) -> None:
         lane.unanswered += 1
-        mqtt = self._mqtt
-        lane.connection.send(packets.subscribe(mqtt.version, _SUBSCRIBE_ID, lane.filters, mqtt.qos))
+        mqtt, filters = self._mqtt, self._filters(lane)
+        lane.connection.send(packets.subscribe(mqtt.version, _SUBSCRIBE_ID, filters, mqtt.qos))
 
-    def _on_packet(self, lane: ConsumerLane, kind: int, body: bytes) -> None:
+    def _on_packet(self, lane: OpenLane[MqttConnection], kind: int, body: bytes) -> None:
         identifier, codes = packets.read_suback(self._mqtt.version, body)
+        filters = self._filters(lane)
         if kind == packets.UNSUBACK:
-            self._answered(lane)
-        elif identifier == _SUBSCRIBE_ID and len(codes) == len(lane.filters):
-            refused = self._refused(lane, codes)
+            self.lanes.answered(lane)
+        elif identifier == _SUBSCRIBE_ID and len(codes) == len(filters):
+            refused = self._refused(filters, codes)
             if refused is None:
-                self._answered(lane)
+                self.lanes.answered(lane)
             else:
-                self._lose(lane, lane.connection, refused)
+                self.lanes.lose(lane, refused)
         else:
             raise packets.BadPacket("a SUBACK for something that was not asked")
 
-    def _refused(self, lane: ConsumerLane, codes: bytes) -> SubscriptionRefused | None:
-        for wanted, code in zip(lane.filters, codes, strict=True):
+    def _refused(self, filters: Sequence[str], codes: bytes) -> SubscriptionRefused | None:
+        for wanted, code in zip(filters, codes, strict=True):
             if code >= packets.FAILED:
                 return SubscriptionRefused(wanted, code, f"refused: {packets.reason(code)}")
             if code > HIGHEST_QOS:
@@ -332,24 +247,12 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttConnection, MqttConnection]
                 return SubscriptionRefused(wanted, code, granted)
         return None
 
-    # -- for the agent -----------------------------------------------------------------------------
-
-    def attach(self) -> None:
-        self._begin_all("SUBSCRIBE")
-        self._wake_if_more()
-
     def acknowledge(self, received: Received) -> int:
-        """Also reports what was acknowledged when the lanes detached."""
-        acknowledged, self._acknowledged_unreported = self._acknowledged_unreported, 0
-        if not self._mqtt.qos or self._is_closing or not len(received):
-            return acknowledged
-        at = 0
-        while at < len(received.rows):
+        rows, acknowledged, at = received.rows, 0, 0
+        while at < len(rows):
             # A read brings messages of one lane, so those of a lane are mostly side by side.
-            at, number, written = codec.encode_acks(
-                received.rows, at, self._generations, self._acks
-            )
-            lane = self._opened[number]
+            at, number, written = codec.encode_acks(rows, at, self.lanes.generations, self._acks)
+            lane = self.lanes.open[number]
             if written and not lane.is_lost:
                 lane.connection.send(self._acks[:written].data)
                 acknowledged += written // codec.ACK_BYTES
@@ -358,40 +261,36 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttConnection, MqttConnection]
     # -- the end of deliveries ---------------------------------------------------------------------
 
     def detach(self) -> bool:
-        self.hold(())
-        lanes = [lane for lane in self._opened if not lane.is_lost and lane.connection.is_open]
-        for lane in lanes:
-            lane.unanswered += 1
-            lane.connection.send(
-                packets.unsubscribe(self._mqtt.version, _UNSUBSCRIBE_ID, lane.filters)
-            )
-        have_all_answered = self._loop.run_down(
-            lambda: sum(lane.unanswered for lane in lanes if not lane.is_lost), DETACH_SECONDS
-        )
+        self.lanes.hold(())
+        have_all_answered = self.lanes.ask_all(self._unsubscribe, DETACH_SECONDS)
         if self._empties_queue:
             self._empty_queues()
-        self._wake_if_more()
         return have_all_answered
+
+    def _unsubscribe(self, lane: OpenLane[MqttConnection]) -> None:
+        lane.unanswered += 1
+        version, filters = self._mqtt.version, self._filters(lane)
+        lane.connection.send(packets.unsubscribe(version, _UNSUBSCRIBE_ID, filters))
 
     def _empty_queues(self) -> None:
         """Acknowledge what has arrived, so that the broker sends the rest of what it has for these
         lanes: it would forget that with the session."""
-        fetched = [self._arrivals.take().kept()]
+        fetched = [self.decoded.take().kept()]
         while len(fetched[-1]):
-            self._acknowledged_unreported += self.acknowledge(fetched[-1])
+            self.unreported += self.acknowledge(fetched[-1])
             # Behind the acknowledgement, so answered behind what it lets the broker send.
             self._await_answer_to_ping()
-            fetched.append(self._arrivals.take().kept())
+            fetched.append(self.decoded.take().kept())
         for part in fetched[:-1]:
             part.rows["tag"] = 0
-            self._arrivals.add_run(part)
+            self.decoded.add_run(part)
 
     def _await_answer_to_ping(self) -> None:
-        lanes = [lane for lane in self._opened if not lane.is_lost and lane.connection.is_open]
+        lanes = [one for one in self.lanes.open if not one.is_lost and one.connection.is_open]
         before = {lane.number: lane.connection.pings_answered for lane in lanes}
         for lane in lanes:
             lane.connection.send(packets.PINGREQ)
-        self._loop.run_down(
+        self.lanes.loop.run_down(
             lambda: sum(
                 lane.connection.pings_answered == before[lane.number]
                 for lane in lanes
@@ -400,23 +299,17 @@ class MqttConsumers(ReceivingLanes[ConsumerLane, MqttConnection, MqttConnection]
             DETACH_SECONDS,
         )
 
-    def close(self) -> None:
-        was_open = not self._is_closing
-        super().close()
-        self._close_gathering()
-        if was_open and self._forgetting is not None:
-            _end_sessions(self._forgetting, len(self._opened))
-
-    def _close_gathering(self) -> None:
-        if self._gathering is not None:
-            self._gathering.close()
+    def after_close(self) -> None:
+        if self._forgetting is not None:
+            _end_sessions(self._forgetting, len(self.lanes.open))
 
 
 def _end_sessions(protocol: MqttProtocol, count: int) -> None:
     """Version 3.1.1 knows one way: connect once more, as somebody who wants no session."""
     loop = Loop()
     try:
-        close_gracefully(loop, open_connections(protocol, count, loop))
+        connections = open_connections(protocol, count, loop)
+        close_gracefully(loop, connections)
     except BenchError:
         pass  # the broker is gone, and all was measured: its sessions are its own affair now
     finally:

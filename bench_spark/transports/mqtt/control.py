@@ -30,9 +30,9 @@ from bench_spark.transports.mqtt.consumers import MessageReader, Routes
 from bench_spark.transports.mqtt.packets import Login
 from bench_spark.transports.mqtt.producers import PublishPackets
 from bench_spark.transports.mqtt.topics import message_headers
-from bench_spark.transports.sockets.connection import close_gracefully, open_connections
+from bench_spark.transports.sockets.buffers import Arrivals
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.rows import Arrivals
+from bench_spark.transports.sockets.opening import close_gracefully, open_connections
 
 VERSION_TOPIC = "$SYS/broker/version"
 VERSION_SECONDS = 0.3

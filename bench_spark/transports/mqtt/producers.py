@@ -5,23 +5,19 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from bench_spark.config.protocols import Mqtt
-from bench_spark.core.clock import NowNs
 from bench_spark.core.envelope import empty_envelopes, envelope_words
 from bench_spark.core.kernels import warm_up
 from bench_spark.errors import BrokerRefused
-from bench_spark.transports.base import Lane
-from bench_spark.transports.batches import I64, U8, U16, Batch, Headers, Outcomes
+from bench_spark.transports.batches import I64, U16, Batch, Headers
 from bench_spark.transports.mqtt import codec
 from bench_spark.transports.mqtt.connection import (
     MqttConnection,
-    MqttProtocol,
     PacketReader,
-    malformed,
 )
 from bench_spark.transports.mqtt.packets import (
     KIND_BITS,
@@ -31,27 +27,20 @@ from bench_spark.transports.mqtt.packets import (
     user_properties,
 )
 from bench_spark.transports.mqtt.topics import message_headers
-from bench_spark.transports.sockets.lanes import (
-    OpenLane,
-    SendingLanes,
-    bodies_of,
-    is_alike,
-    shared_and_own_tails,
-)
-from bench_spark.transports.sockets.message_block import (
+from bench_spark.transports.sockets.buffers import (
     NO_IDENTIFIERS,
     MessageBlock,
+    OutcomeRows,
+    ReadBuffer,
     Template,
     Templates,
 )
-from bench_spark.transports.sockets.reopening import ReopeningRule
-from bench_spark.transports.sockets.rows import OutcomeRows, ReadBuffer
+from bench_spark.transports.sockets.lanes import Sender, bodies_of, is_alike, shared_and_own_tails
+from bench_spark.transports.sockets.opening import OpenLane
 
 MOST_TEMPLATES = 4096
 MOST_STARTS = 4096
 """Beginnings of messages that are kept, by the size of the payload."""
-_MOST_ANSWERS = 256
-"""Written at once while reading."""
 
 
 class PublishPackets:
@@ -179,18 +168,17 @@ class InFlight(PacketReader):
         self._outcomes = outcomes
         self._window: I64 = np.zeros((limit + 1, codec.WINDOW_WORDS), np.int64)
         self._window[:limit, codec.FREE] = np.arange(1, limit + 1)
-        self._state: I64 = np.zeros(codec.IN_FLIGHT_WORDS, np.int64)
-        self._state[codec.WINDOW_LANE] = lane
+        state: I64 = np.zeros(codec.IN_FLIGHT_WORDS, np.int64)
+        state[codec.LANE] = lane
+        super().__init__(codec.decode_acks, state, self._window, outcomes)
         self._identifiers: U16 = np.zeros(limit, np.uint16)
-        self._answers: U8 = np.zeros(_MOST_ANSWERS * codec.ACK_BYTES, np.uint8)
         self._is_full = False
         self._enough = max(1, limit // 4)
-        self._count = 0
-        self.on_answers: Callable[[memoryview], None] = lambda acks: None
-        """Called with packets to be sent at once (PUBREL)."""
+        self._sent = 0
+        """All together, of which `decoded` are settled."""
 
     def __len__(self) -> int:
-        return self._count
+        return self._sent - self.decoded
 
     @property
     def room(self) -> int:
@@ -199,7 +187,7 @@ class InFlight(PacketReader):
         time."""
         if not self._limit:
             return sys.maxsize
-        room = self._limit - self._count
+        room = self._limit - self._sent + self.decoded
         return 0 if self._is_full and room < self._enough else room
 
     def sent(self, heads: I64) -> U16:
@@ -208,161 +196,91 @@ class InFlight(PacketReader):
         if not self._limit:
             return NO_IDENTIFIERS
         count = len(heads)
-        if count > self._limit - self._count:
-            raise ValueError(f"{count} messages, and {self._limit - self._count} identifiers")
+        free = self._limit - self._sent + self.decoded
+        if count > free:
+            raise ValueError(f"{count} messages, and {free} identifiers")
         codec.take_identifiers(heads, self._state, self._window, self._identifiers)
-        self._count += count
-        self._is_full = self._count >= self._limit
+        self._sent += count
+        self._is_full = count == free
         return self._identifiers[:count]
 
     def abandon(self, at_ns: int) -> None:
         """The lane is gone: what became of the messages in flight will never be known."""
-        if self._count:
+        if len(self):
             outcomes = self._outcomes
-            outcomes.make_room(self._count)
+            outcomes.make_room(len(self))
             outcomes.count = codec.abandon_all(
                 at_ns, self._state, self._window, outcomes.words, outcomes.count
             )
-            self._count = 0
+            self.decoded = self._sent
 
-    def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
-        at = answered = 0
-        outcomes = self._outcomes
-        while True:
-            before = outcomes.count
-            at, outcomes.count, answered, why = codec.decode_acks(
-                buffer.array,
-                at,
-                end,
-                at_ns,
-                self._state,
-                self._window,
-                outcomes.words,
-                before,
-                self._answers,
-                answered,
-            )
-            self._count -= outcomes.count - before
-            if why == codec.MORE:
-                break
-            answered = self._answer(answered)
-            if why == codec.FULL:
-                if outcomes.count >= len(outcomes.rows):
-                    outcomes.make_room(1)
-            elif why == codec.FOREIGN:
-                if buffer.raw[at] & KIND_BITS == PUBLISH:
-                    raise BadPacket("a message to somebody who has not subscribed to any")
-                done = self._pass_on(buffer.raw, at, end)
-                if done == at:
-                    break
-                at = done
-            else:
-                raise malformed(int(self._state[codec.WINDOW_ERROR]))
-        if answered:
-            self._answer(answered)
-        return int(at)
-
-    def _answer(self, answered: int) -> int:
-        """Send the answers so far; none are left then."""
-        if answered:
-            self.on_answers(self._answers[:answered].data)
-        return 0
+    def _pass_on(self, raw: bytearray, at: int, end: int) -> int:
+        if raw[at] & KIND_BITS == PUBLISH:
+            raise BadPacket("a message to somebody who has not subscribed to any")
+        return super()._pass_on(raw, at, end)
 
 
-class ProducerLane(OpenLane):
-    connection: MqttConnection
-    in_flight: InFlight
-    packets: list[PublishPackets]
-    """By route."""
+class MqttSender(Sender[MqttConnection]):
+    decoded: OutcomeRows
+    request = "CONNECT"
 
-
-class MqttProducers(SendingLanes[ProducerLane, MqttConnection, MqttConnection]):
-    def __init__(
-        self,
-        protocol: MqttProtocol,
-        mqtt: Mqtt,
-        message_bytes: int,
-        lanes: Sequence[Lane],
-        now_ns: NowNs,
-        rule: ReopeningRule | None = None,
-    ) -> None:
+    def __init__(self, mqtt: Mqtt, message_bytes: int) -> None:
+        """`message_bytes`: of the largest body."""
+        self.decoded = OutcomeRows()
         self._mqtt = mqtt
-        self._outcomes = OutcomeRows()
-        self._packets: dict[str, PublishPackets] = {}
+        self._message_bytes = message_bytes
         self._writer = PacketWriter()
-        super().__init__(protocol, lanes, now_ns, rule)
-        try:
-            self._refuse_what_is_not_allowed(message_bytes)
-            self._begin_all("CONNECT")
-        except BaseException:
-            self.close()
-            raise
+        self._topics: dict[str, PublishPackets] = {}
+        self._packets: dict[int, list[PublishPackets]] = {}
+        """By lane, then by route."""
+        self._in_flight: dict[int, InFlight] = {}
+        """By lane: of its present connection."""
 
-    # -- lanes -------------------------------------------------------------------------------------
-
-    def _make_lane(self, number: int, lane: Lane) -> ProducerLane:
-        made = ProducerLane(number, lane)
-        made.packets = [self._packets_for(one.name or "") for one in lane.destinations]
-        return made
+    def equip(self, lane: OpenLane[MqttConnection]) -> None:
+        connection, mqtt = lane.connection, self._mqtt
+        self._packets[lane.number] = [
+            self._packets_for(one.name or "") for one in lane.lane.destinations
+        ]
+        limit = min(mqtt.in_flight, connection.limits.in_flight) if mqtt.qos else 0
+        in_flight = self._in_flight[lane.number] = InFlight(lane.number, limit, self.decoded)
+        in_flight.on_answers = connection.send
+        connection.begin(in_flight)
 
     def _packets_for(self, topic: str) -> PublishPackets:
-        if topic not in self._packets:
+        if topic not in self._topics:
             mqtt = self._mqtt
-            self._packets[topic] = PublishPackets(
+            self._topics[topic] = PublishPackets(
                 mqtt.version, topic, mqtt.qos, mqtt.retain, message_headers(mqtt)
             )
-        return self._packets[topic]
+        return self._topics[topic]
 
-    def _equip(self, lane: ProducerLane, opened: MqttConnection) -> None:
-        lane.connection = opened
-        limit = min(self._mqtt.in_flight, opened.limits.in_flight) if self._mqtt.qos else 0
-        lane.in_flight = InFlight(lane.number, limit, self._outcomes)
-        lane.in_flight.on_answers = opened.send
-        opened.begin(lane.in_flight)
+    def begin(self, lane: OpenLane[MqttConnection]) -> None:
+        limit = lane.connection.limits.packet_bytes
+        if limit is None or lane.generation:
+            return
+        size = self._message_bytes
+        for packets in self._packets[lane.number]:
+            needed = len(packets.start(size)[0]) + size
+            if needed > limit:
+                raise BrokerRefused(
+                    f"{self.lanes.protocol.access.address}: message.bytes: {size} makes packets of "
+                    f"{needed} bytes, and the broker takes at most {limit}"
+                )
 
-    def _begin(self, lane: ProducerLane) -> None:
-        """A connection that is open is ready."""
+    def abandon(self, lane: OpenLane[MqttConnection]) -> None:
+        self._in_flight[lane.number].abandon(self.lanes.now_ns())
 
-    def _refuse_what_is_not_allowed(self, message_bytes: int) -> None:
-        for lane in self._opened:
-            limit = lane.connection.limits.packet_bytes
-            for packets in lane.packets:
-                needed = len(packets.start(message_bytes)[0]) + message_bytes
-                if limit is not None and needed > limit:
-                    raise BrokerRefused(
-                        f"{self._protocol.access.address}: message.bytes: {message_bytes} makes "
-                        f"packets of {needed} bytes, and the broker takes at most {limit}"
-                    )
+    def room(self, lane: OpenLane[MqttConnection]) -> int:
+        return 0 if lane.is_lost else self._in_flight[lane.number].room
 
-    def _abandon(self, lane: ProducerLane) -> None:
-        lane.in_flight.abandon(self._now_ns())
-
-    # -- sending -----------------------------------------------------------------------------------
-
-    def _allowed(self, lane: ProducerLane) -> int:
-        return 0 if lane.is_lost else lane.in_flight.room
-
-    def _write(self, lane: ProducerLane, batch: Batch) -> None:
+    def write(self, lane: OpenLane[MqttConnection], batch: Batch) -> None:
+        number = lane.number
         # Noted before it is written: a write that fails abandons what was noted.
-        identifiers = lane.in_flight.sent(batch.head_words)
-        lane.connection.send(self._writer.data(lane.packets, batch, identifiers))
-
-    # -- for the agent -----------------------------------------------------------------------------
-
-    def commit(self) -> None:
-        """There are no transactions."""
+        identifiers = self._in_flight[number].sent(batch.head_words)
+        lane.connection.send(self._writer.data(self._packets[number], batch, identifiers))
 
     def in_flight(self) -> int:
-        return sum(len(lane.in_flight) for lane in self._opened)
-
-    def outcomes(self) -> Outcomes:
-        self._pump()
-        outcomes = self._outcomes.take()
-        self._wake_if_more()
-        return outcomes
-
-    def _has_news(self) -> bool:
-        return self._outcomes.count > 0
+        return sum(map(len, self._in_flight.values()))
 
 
 @warm_up

@@ -9,20 +9,24 @@ from dataclasses import replace
 from bench_spark.core.clock import NowNs
 from bench_spark.transports.base import (
     BrokerFacts,
+    Consumers,
     Destination,
     Lane,
+    Producers,
     Subscription,
     TransportContext,
 )
 from bench_spark.transports.batches import HEAD_ONLY, Part
 from bench_spark.transports.mqtt import KIND, topics
 from bench_spark.transports.mqtt.connection import MqttProtocol, access_for
-from bench_spark.transports.mqtt.consumers import MqttConsumers
+from bench_spark.transports.mqtt.consumers import MqttReceiver
 from bench_spark.transports.mqtt.control import Control, probe
 from bench_spark.transports.mqtt.packets import Login
-from bench_spark.transports.mqtt.producers import MqttProducers, PublishPackets
+from bench_spark.transports.mqtt.producers import MqttSender, PublishPackets
 from bench_spark.transports.mqtt.topics import Layout
-from bench_spark.transports.sockets.connection import Gathering, is_gathered
+from bench_spark.transports.sockets.buffers import Arrivals
+from bench_spark.transports.sockets.lanes import SocketConsumers, SocketProducers
+from bench_spark.transports.sockets.loop import Gathering, is_gathered
 from bench_spark.transports.sockets.reopening import ReopeningRule
 
 
@@ -52,36 +56,27 @@ class MqttTransport:
         """Topics need no declaration, and MQTT cannot list them: all count as there."""
         return tuple(replace(one, name=self._layout.topic(one.index)) for one in destinations)
 
-    def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> MqttProducers:
+    def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers:
+        sender = MqttSender(self._mqtt, self._scenario.largest_body_bytes)
         logins = [self._login("producer", lane.member) for lane in lanes]
-        return MqttProducers(
-            MqttProtocol(self._access, logins),
-            self._mqtt,
-            self._scenario.largest_body_bytes,
-            lanes,
-            now_ns,
-            self._rule,
-        )
+        protocol = MqttProtocol(self._access, logins)
+        return SocketProducers(sender, protocol, lanes, now_ns, self._rule)
 
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
-    ) -> MqttConsumers:
-        is_flowing = is_gathered(self._scenario, acknowledges=self._mqtt.qos > 0)
-        gathering = Gathering() if is_flowing else None
-        logins = [self._consumer_login(lane.member) for lane in lanes]
-        return MqttConsumers(
-            MqttProtocol(self._access, logins, gathering),
+    ) -> Consumers:
+        receiver = MqttReceiver(
             self._mqtt,
-            self._layout.consumer_lanes(lanes),
             self._layout.subscription,
-            now_ns,
-            want,
-            gathering=gathering,
-            rule=self._rule,
+            Arrivals(want, self._scenario.most_arriving_bytes),
             empties_queue=not self._scenario.consumer.is_slow,
             forgetting=self._forgetting(lanes),
-            most_bytes=self._scenario.most_arriving_bytes,
         )
+        is_flowing = is_gathered(self._scenario, acknowledges=self._mqtt.qos > 0)
+        logins = [self._consumer_login(lane.member) for lane in lanes]
+        protocol = MqttProtocol(self._access, logins, Gathering() if is_flowing else None)
+        own = self._layout.consumer_lanes(lanes)
+        return SocketConsumers(receiver, protocol, own, now_ns, self._rule)
 
     def backlog(self, subscriptions: Sequence[Subscription]) -> tuple[int | None, ...]:
         """A topic keeps nothing, and what a broker had for a consumer was fetched when that one

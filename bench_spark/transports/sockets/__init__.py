@@ -1,11 +1,13 @@
 """What transports on sockets of their own share, whatever the protocol.
 
-loop.py            one epoll over many sockets, timers, blocking calls in threads
-dialling.py        names, TCP and TLS; what went wrong, in words for people
-connection.py      one connection: opening, reading, writing, signs of life
-lanes.py           opening, losing and closing lanes; batches divided among them; what has arrived
+loop.py            one epoll over many sockets, timers, blocking calls in threads, gathered reads
+connection.py      one connection: reading, writing, signs of life, end
+opening.py         from an address to open connections; what went wrong, in words for people
+lanes.py           producers and consumers whose lanes are connections: sending, receiving, losing
 reopening.py       lost lanes are opened again
 listening.py       addresses, and consumers that wait for others to connect
-message_block.py   messages of one size, one behind the other in memory (pure)
-rows.py            what sockets are read into, and the rows that decoders write (pure)
+buffers.py         what is read into and written from, and the rows of decoders (pure)
+
+A protocol has a subclass of `SocketConnection`, a `Connector` that says how these are opened, and a
+`Sender` and a `Receiver` that `SocketProducers` and `SocketConsumers` are made with.
 """

@@ -1,16 +1,19 @@
-"""Lanes: one connection each, all on one loop; lost ones are reopened.
+"""Lanes on sockets: opened together, reopened when they are lost, closed in order.
 
-`SendingLanes` divides batches among them: a lane takes whole messages only, and what its socket
-does not take at once is kept, at most one write's worth, until which has gone it takes no more.
-`ReceivingLanes` gives on what has arrived, and may leave what comes to some lanes in the network.
+`SocketProducers` and `SocketConsumers` are what an agent drives, whatever the protocol. A protocol
+gives them a `Sender` or a `Receiver`: what is asked of the broker, decoded and written.
+
+Batches are divided among lanes: a lane takes whole messages only, and what its socket does not take
+at once is kept, at most one write's worth, until which has gone it takes no more.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Generic, Protocol
 
 import numpy as np
 
@@ -22,206 +25,271 @@ from bench_spark.transports.batches import (
     I64,
     U8,
     Batch,
+    Outcomes,
     Received,
     Tails,
     common_tail_bytes,
     each_tail,
     nothing_received,
 )
-from bench_spark.transports.sockets.connection import (
-    Connection,
+from bench_spark.transports.sockets.buffers import NO_TAILS, Arrivals, by_lane, is_of_one_lane
+from bench_spark.transports.sockets.loop import Loop
+from bench_spark.transports.sockets.opening import (
     ConnectionT,
     Connector,
-    OpenedT,
+    OpenLane,
     close_gracefully,
+    open_connections,
 )
-from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.message_block import NO_TAILS
 from bench_spark.transports.sockets.reopening import Reopener, ReopeningRule
-from bench_spark.transports.sockets.rows import Arrivals, by_lane, is_of_one_lane
 
 
-class OpenLane:
-    """A lane with its connection, which the plane gives it."""
+class Decoded(Protocol):
+    """What decoders have written and nobody has taken yet."""
 
-    connection: Connection
-
-    def __init__(self, number: int, lane: Lane) -> None:
-        self.number = number
-        self.lane = lane
-        self.generation = 0
-        """Which of its connections this is."""
-        self.is_lost = False
-        """Nothing can be sent or received now; it may be on its way back."""
-        self.end: Exception | None = None
-        self.unanswered = 0
-        """Requests to be answered by the broker before the lane can be used."""
+    def __bool__(self) -> bool: ...
 
 
-LaneT = TypeVar("LaneT", bound=OpenLane)
+class Settled(Decoded, Protocol):
+    def take(self) -> Outcomes: ...
 
 
-class Lanes(Generic[LaneT, ConnectionT, OpenedT]):
-    def __init__(
-        self,
-        protocol: Connector[ConnectionT, OpenedT],
-        lanes: Sequence[Lane],
-        now_ns: NowNs,
-        rule: ReopeningRule | None = None,
-    ) -> None:
-        """Without a rule a lost lane stays lost."""
-        self._protocol = protocol
-        self._now_ns = now_ns
-        self._rule = rule
-        self._signals: list[Signal] = []
-        self._is_closing = False
-        self.has_closed_in_order = True
-        self._reopener: Reopener[LaneT, ConnectionT, OpenedT] | None = None
-        self._loop = Loop()
-        try:
-            opened = protocol.open_all(len(lanes), self._loop, now_ns)
-            self._opened = [self._make_lane(number, lane) for number, lane in enumerate(lanes)]
-            # Nothing is read between these steps, so nothing can arrive that nobody expects.
-            for lane, one in zip(self._opened, opened, strict=True):
-                self._install(lane, one)
-        except BaseException:
-            self._loop.close()
-            raise
+class Role(ABC, Generic[ConnectionT]):
+    """What both senders and receivers do with their lanes."""
 
-    # -- what a protocol adds ----------------------------------------------------------------------
+    request = "connecting"
+    """What `begin` asks the broker for, for messages to people."""
+    lanes: Lanes[ConnectionT]
+    """Its lanes set it, before the first of them is equipped."""
+    decoded: Decoded
 
-    def _make_lane(self, number: int, lane: Lane) -> LaneT:
-        raise NotImplementedError
+    @abstractmethod
+    def equip(self, lane: OpenLane[ConnectionT]) -> None:
+        """Give a new connection what decodes that which arrives on it. Nothing of the lane's
+        earlier generations may be used any more."""
 
-    def _equip(self, lane: LaneT, opened: OpenedT) -> None:
-        """Give the lane its line, made from what was opened."""
-        raise NotImplementedError
+    def begin(self, lane: OpenLane[ConnectionT]) -> None:
+        """Ask the broker for what the lane needs: count it in `unanswered`, and pass each answer to
+        `Lanes.answered`. By default a connection that is open is ready."""
 
-    def _begin(self, lane: LaneT) -> None:
-        """Ask the broker for what the lane needs; each answer must be passed to `_answered`."""
-        raise NotImplementedError
-
-    def _before_close(self) -> None:
-        """Last words of a subclass to the broker."""
-
-    def _abandon(self, lane: LaneT) -> None:
+    def abandon(self, lane: OpenLane[ConnectionT]) -> None:
         """The lane is gone: settle what was still open on it."""
 
-    def _renew(self, lane: LaneT) -> None:
-        """A new generation of the lane: nothing of the old one may be used any more."""
-
-    def _has_news(self) -> bool:
-        """Whether a subclass has decoded something that was not fetched yet."""
+    def replaces(self, lane: OpenLane[ConnectionT], reason: Exception) -> bool:
+        """Whether the role itself gets another connection in place of one that has ended."""
         return False
+
+    def before_close(self) -> None:
+        """Say the last words to the broker."""
+
+    def after_close(self) -> None:
+        """All connections have ended."""
+
+
+class Sender(Role[ConnectionT]):
+    """What a protocol does for producers."""
+
+    decoded: Settled
+
+    @abstractmethod
+    def room(self, lane: OpenLane[ConnectionT]) -> int:
+        """How many messages the broker lets the lane send now, whatever its socket takes."""
+
+    @abstractmethod
+    def write(self, lane: OpenLane[ConnectionT], batch: Batch) -> None:
+        """Hand these messages to the lane's socket."""
+
+    def commit(self) -> None:
+        """End the open transaction; by default there are none."""
+
+    def in_flight(self) -> int:
+        return 0
+
+    @property
+    def answers_by_status(self) -> Mapping[str, int]:
+        return {}
+
+
+class Receiver(Role[ConnectionT]):
+    """What a protocol does for consumers."""
+
+    decoded: Arrivals
+    acknowledges = False
+    """Whether `acknowledge` is to be called."""
+    unreported = 0
+    """Messages acknowledged since it was called last."""
+
+    def acknowledge(self, received: Received) -> int:
+        """See `bench_spark.transports.base.Consumers`."""
+        return 0
+
+    def be_idle(self) -> None:
+        """Nothing has come since the last time."""
+
+    @abstractmethod
+    def detach(self) -> bool:
+        """See `bench_spark.transports.base.Consumers`."""
+
+
+class Lanes(Generic[ConnectionT]):
+    """The lanes of one role, on a loop of their own."""
+
+    def __init__(
+        self,
+        protocol: Connector[ConnectionT],
+        lanes: Sequence[Lane],
+        now_ns: NowNs,
+        rule: ReopeningRule | None,
+        role: Role[ConnectionT],
+    ) -> None:
+        """Without a rule a lost lane stays lost."""
+        self.protocol = protocol
+        self.now_ns = now_ns
+        self._rule = rule
+        self._role = role
+        self._decoded = role.decoded
+        self.signals: list[Signal] = []
+        """Not taken yet."""
+        self.is_closing = False
+        self.has_closed_in_order = True
+        self.held: frozenset[int] = frozenset()
+        """Numbers of lanes that are not read."""
+        self._reopener: Reopener[ConnectionT] | None = None
+        self.loop = Loop()
+        self.open = [OpenLane[ConnectionT](number, lane) for number, lane in enumerate(lanes)]
+        self.generations: I64 = np.zeros(len(lanes), np.int64)
+        """By lane, as its own `generation`."""
+        role.lanes = self
+        try:
+            opened = open_connections(
+                protocol, len(lanes), self.loop, now_ns, protocol.access.on_opened
+            )
+            protocol.ready_all(opened, self.loop)
+            # Nothing is read between these steps, so nothing can arrive that nobody expects.
+            for lane, connection in zip(self.open, opened, strict=True):
+                self.install(lane, connection)
+        except BaseException:
+            self._close_loop()
+            raise
+        if protocol.gathering is not None:
+            self.loop.add(protocol.gathering)
 
     # -- for the agent -----------------------------------------------------------------------------
 
-    @property
-    def descriptor(self) -> int:
-        return self._loop.descriptor
+    def pump(self) -> None:
+        if not self.loop.is_closed:
+            self.loop.clear_wakeup()
+            self.loop.pump()
 
-    def signals(self) -> list[Signal]:
-        self._pump()
-        signals, self._signals = self._signals, []
-        self._wake_if_more()
-        return signals
-
-    def flush(self, timeout_seconds: float) -> None:
-        """Write what still waits for its socket."""
-        self._loop.run_until(
-            lambda: not any(lane.connection.unsent_bytes for lane in self._opened),
-            timeout_seconds,
-        )
-        self._wake_if_more()
-
-    def close(self) -> None:
-        if self._is_closing:
-            return
-        self._is_closing = True
-        self._loop.clear_wakeup()
-        if self._reopener is not None:
-            self._reopener.close()
-        self._before_close()
-        self.has_closed_in_order = close_gracefully(
-            self._loop, [lane.connection for lane in self._opened]
-        )
-        for lane in self._opened:
-            self._abandon(lane)
-        self._loop.close()
-
-    def _pump(self) -> None:
-        if not self._loop.is_closed:
-            self._loop.clear_wakeup()
-            self._loop.pump()
-
-    def _wake_if_more(self) -> None:
+    def wake_if_more(self) -> None:
         # Whoever serves the sockets decodes whatever is there, asked for or not. What the caller
         # did not take must keep the descriptor readable, or it would lie here till the next read.
-        if not self._loop.is_closed and (self._signals or self._has_news()):
-            self._loop.wake()
+        if (self.signals or self._decoded) and not self.loop.is_closed:
+            self.loop.wake()
+
+    def take_signals(self) -> list[Signal]:
+        self.pump()
+        signals, self.signals = self.signals, []
+        self.wake_if_more()
+        return signals
+
+    def hold(self, numbers: Collection[int]) -> None:
+        for number in self.held.symmetric_difference(numbers):
+            if not self.open[number].is_lost:
+                self.open[number].connection.hold(number in numbers)
+        self.held = frozenset(numbers)
+
+    def close(self) -> None:
+        if self.is_closing:
+            return
+        self.is_closing = True
+        self.loop.clear_wakeup()
+        if self._reopener is not None:
+            self._reopener.close()
+        self._role.before_close()
+        connections = [lane.connection for lane in self.open]
+        self.has_closed_in_order = close_gracefully(self.loop, connections)
+        for lane in self.open:
+            self._role.abandon(lane)
+        self._close_loop()
+        self._role.after_close()
+
+    def _close_loop(self) -> None:
+        self.loop.close()
+        if self.protocol.gathering is not None:
+            self.protocol.gathering.close()
 
     # -- opening, losing, reopening ----------------------------------------------------------------
 
-    def _install(self, lane: LaneT, opened: OpenedT) -> None:
-        self._equip(lane, opened)
-        line = lane.connection
-        line.on_end = functools.partial(self._lose, lane, line)
-        if line.failure is not None:
-            self._lose(lane, line, line.failure)
+    def install(self, lane: OpenLane[ConnectionT], connection: ConnectionT) -> None:
+        """Give the lane its connection."""
+        # A new connection is read, whatever became of the last one.
+        self.held -= {lane.number}
+        lane.connection = connection
+        self._role.equip(lane)
+        connection.on_end = functools.partial(self._ended, lane, connection)
+        if connection.failure is not None:
+            self._ended(lane, connection, connection.failure)
 
-    def _begin_all(self, what: str) -> None:
+    def begin(self) -> None:
         """Make all lanes ready, and from then on reopen those that are lost."""
-        for lane in self._opened:
-            self._begin(lane)
-        self._await_answers(what)
+        for lane in self.open:
+            self._role.begin(lane)
+        self._await_answers(self._role.request)
         if self._rule is not None:
             self._reopener = Reopener(
-                self._protocol,
+                self.protocol,
                 self._rule,
-                self._loop,
-                self._now_ns,
+                self.loop,
+                self.now_ns,
                 self._begin_again,
                 self._give_up,
             )
 
-    def _begin_again(self, lane: LaneT, opened: OpenedT) -> None:
+    def _begin_again(self, lane: OpenLane[ConnectionT], connection: ConnectionT) -> None:
         lane.generation += 1
+        self.generations[lane.number] = lane.generation
         lane.unanswered = 0
         lane.end = None
-        self._renew(lane)
-        self._install(lane, opened)
-        self._begin(lane)
+        self.install(lane, connection)
+        self._role.begin(lane)
         if not lane.unanswered:
             self._reopened(lane)
 
-    def _answered(self, lane: LaneT, _answer: Any = None) -> None:
+    def answered(self, lane: OpenLane[ConnectionT]) -> None:
         lane.unanswered -= 1
         if not lane.unanswered and lane.is_lost:
             self._reopened(lane)
 
-    def _reopened(self, lane: LaneT) -> None:
+    def _reopened(self, lane: OpenLane[ConnectionT]) -> None:
         # It may have been lost again before it had begun.
         if self._reopener is not None and self._reopener.is_beginning(lane):
             self._reopener.done(lane)
             lane.is_lost = False
-            self._signals.append(
-                Signal(SignalKind.REOPENED, self._now_ns(), lane.number, lane.generation)
+            self.signals.append(
+                Signal(SignalKind.REOPENED, self.now_ns(), lane.number, lane.generation)
             )
 
-    def _give_up(self, lane: LaneT, why: str) -> None:
-        self._signals.append(
-            Signal(SignalKind.LOST, self._now_ns(), lane.number, lane.generation, reason=why)
+    def _give_up(self, lane: OpenLane[ConnectionT], why: str) -> None:
+        self.signals.append(
+            Signal(SignalKind.LOST, self.now_ns(), lane.number, lane.generation, reason=why)
         )
 
-    def _lose(self, lane: LaneT, line: Connection, reason: Exception) -> None:
-        if line is lane.connection:  # and not one of an earlier generation
-            lane.end = lane.end or reason
-            protocol = self._protocol
-            why, may_pass = protocol.describe_end(line, reason), protocol.may_pass(line, reason)
-            self._lose_because(lane, why, may_pass)
+    def _ended(
+        self, lane: OpenLane[ConnectionT], connection: ConnectionT, reason: Exception
+    ) -> None:
+        is_present = connection is lane.connection  # and not one of an earlier generation
+        if is_present and (self.is_closing or not self._role.replaces(lane, reason)):
+            self.lose(lane, reason)
 
-    def _lose_because(self, lane: LaneT, why: str, may_pass: bool = False) -> None:
-        if self._is_closing:
+    def lose(self, lane: OpenLane[ConnectionT], reason: Exception) -> None:
+        lane.end = lane.end or reason
+        protocol, connection = self.protocol, lane.connection
+        may_pass = protocol.may_pass(connection, reason)
+        self.lose_because(lane, protocol.describe_end(connection, reason), may_pass)
+
+    def lose_because(self, lane: OpenLane[ConnectionT], why: str, may_pass: bool = False) -> None:
+        if self.is_closing:
             return
         if self._reopener is not None and self._reopener.is_beginning(lane):
             self._reopener.failed(lane, why, is_final=not may_pass)
@@ -230,17 +298,17 @@ class Lanes(Generic[LaneT, ConnectionT, OpenedT]):
             return
         lane.is_lost = True
         is_reopening = may_pass and self._reopener is not None
-        self._signals.append(
+        self.signals.append(
             Signal(
                 SignalKind.LOST,
-                self._now_ns(),
+                self.now_ns(),
                 lane.number,
                 lane.generation,
                 reason=why,
                 is_reopening=is_reopening,
             )
         )
-        self._abandon(lane)
+        self._role.abandon(lane)
         if lane.connection.is_open:
             lane.connection.close()
         if self._reopener is not None and is_reopening:
@@ -248,22 +316,35 @@ class Lanes(Generic[LaneT, ConnectionT, OpenedT]):
 
     def _await_answers(self, what: str) -> None:
         """Wait until the broker has answered all requests; raise what it said instead."""
-        access = self._protocol.access
+        access = self.protocol.access
 
         def count_unanswered() -> int:
             # One lane lost is enough to know how this ends.
-            if any(lane.is_lost for lane in self._opened):
+            if any(lane.is_lost for lane in self.open):
                 return 0
-            return sum(lane.unanswered for lane in self._opened)
+            return sum(lane.unanswered for lane in self.open)
 
-        self._loop.run_down(count_unanswered, access.timeout_seconds)
-        for lane in self._opened:
+        self.loop.run_down(count_unanswered, access.timeout_seconds)
+        for lane in self.open:
             if lane.is_lost:
-                raise self._protocol.refusal(lane.connection, lane.end, what)
+                raise self.protocol.refusal(lane.connection, lane.end, what)
         if count_unanswered():
             raise BrokerUnreachable(
                 f"{access.address}: {what}: no answer within {access.timeout_seconds:g} s"
             )
+
+    def ask_all(self, ask: Callable[[OpenLane[ConnectionT]], None], seconds: float) -> bool:
+        """Ask the broker for something on all lanes that are open, as in `Role.begin`; whether it
+        has answered, with at most so many seconds between two answers."""
+        asked = [lane for lane in self.open if not lane.is_lost and lane.connection.is_open]
+        for lane in asked:
+            ask(lane)
+        return self.loop.run_down(
+            lambda: sum(lane.unanswered for lane in asked if not lane.is_lost), seconds
+        )
+
+
+# -- producers -------------------------------------------------------------------------------------
 
 
 WRITE_BYTES = 256 * 1024
@@ -303,23 +384,35 @@ def _zeros(size: int) -> bytes:
     return bytes(size)
 
 
-class SendingLanes(Lanes[LaneT, ConnectionT, OpenedT], Producers):
-    # -- what a protocol adds ----------------------------------------------------------------------
+class SocketProducers(Producers, Generic[ConnectionT]):
+    """See `bench_spark.transports.base.Producers`."""
 
-    def _allowed(self, lane: LaneT) -> int:
-        """How many messages the broker lets the lane send now, whatever its socket takes."""
-        raise NotImplementedError
+    def __init__(
+        self,
+        sender: Sender[ConnectionT],
+        protocol: Connector[ConnectionT],
+        lanes: Sequence[Lane],
+        now_ns: NowNs,
+        rule: ReopeningRule | None = None,
+    ) -> None:
+        self._sender = sender
+        self._settled = sender.decoded
+        self._lanes = Lanes(protocol, lanes, now_ns, rule, sender)
+        self._open = self._lanes.open
+        try:
+            self._lanes.begin()
+        except BaseException:
+            self._lanes.close()
+            raise
 
-    def _write(self, lane: LaneT, batch: Batch) -> None:
-        """Hand these messages to the lane's socket."""
-        raise NotImplementedError
-
-    # -- for the agent -----------------------------------------------------------------------------
+    @property
+    def descriptor(self) -> int:
+        return self._lanes.loop.descriptor
 
     def send(self, batch: Batch) -> int:
-        if self._is_closing or not len(batch):
+        if self._lanes.is_closing or not len(batch):
             return 0
-        if len(self._opened) == 1 or is_of_one_lane(batch.lane):
+        if len(self._open) == 1 or is_of_one_lane(batch.lane):
             return self._send_on_one_lane(batch)
         return self._send_by_lane(batch)
 
@@ -328,44 +421,76 @@ class SendingLanes(Lanes[LaneT, ConnectionT, OpenedT], Producers):
         return {
             number
             for number in lanes
-            if self._opened[number].connection.unsent_bytes
-            or self._allowed(self._opened[number]) <= 0
+            if self._open[number].connection.unsent_bytes
+            or self._sender.room(self._open[number]) <= 0
         }
 
-    def _room(self, lane: LaneT) -> int:
+    def commit(self) -> None:
+        self._sender.commit()
+
+    def in_flight(self) -> int:
+        return self._sender.in_flight()
+
+    def outcomes(self) -> Outcomes:
+        self._lanes.pump()
+        settled = self._settled.take()
+        self._lanes.wake_if_more()
+        return settled
+
+    @property
+    def answers_by_status(self) -> Mapping[str, int]:
+        return self._sender.answers_by_status
+
+    def signals(self) -> list[Signal]:
+        return self._lanes.take_signals()
+
+    def flush(self, timeout_seconds: float) -> None:
+        """Write what still waits for its socket."""
+        self._lanes.loop.run_until(
+            lambda: not any(lane.connection.unsent_bytes for lane in self._open), timeout_seconds
+        )
+        self._lanes.wake_if_more()
+
+    def close(self) -> None:
+        self._lanes.close()
+        self.has_closed_in_order = self._lanes.has_closed_in_order
+
+    # -- dividing a batch among lanes --------------------------------------------------------------
+
+    def _room(self, lane: OpenLane[ConnectionT]) -> int:
         """How many messages the lane takes now."""
-        if self._allowed(lane) <= 0:
-            return 0
-        if lane.connection.unsent_bytes and not lane.connection.flush():
-            return 0
-        return self._allowed(lane)  # again: a write that failed has ended the lane
+        room = self._sender.room(lane)
+        if room <= 0 or not lane.connection.unsent_bytes:
+            return room
+        # Again: a write that failed has ended the lane.
+        return self._sender.room(lane) if lane.connection.flush() else 0
 
     def _send_on_one_lane(self, batch: Batch) -> int:
-        lane = self._opened[batch.lane[0]]
+        lane = self._open[batch.lane[0]]
         room = self._room(lane)
         if room <= 0:
             return 0
         count, portions = len(batch), _Portions(batch)
         if room >= count and portions.end(0, count) == count:
-            self._write(lane, batch)
+            self._sender.write(lane, batch)
             return count
         accepted = 0
         while room > 0 and accepted < count:
             end = portions.end(accepted, min(count, accepted + room))
-            self._write(lane, batch.part(accepted, end))
+            self._sender.write(lane, batch.part(accepted, end))
             accepted = end
             room = 0 if accepted == count else self._room(lane)
         return accepted
 
     def _send_by_lane(self, batch: Batch) -> int:
         """Accepted is a prefix of the batch: it ends where the first lane has no more room."""
-        if self._room(self._opened[batch.lane[0]]) <= 0:
+        if self._room(self._open[batch.lane[0]]) <= 0:
             return 0  # before the work of grouping: full lanes are tried again and again
         groups = by_lane(batch.lane)
         portions = _Portions(batch, groups.order)
         accepted = len(batch)
         for number, start, end in groups:
-            room = max(0, min(portions.end(start, end) - start, self._room(self._opened[number])))
+            room = max(0, min(portions.end(start, end) - start, self._room(self._open[number])))
             if end - start > room:
                 accepted = min(accepted, int(groups.order[start + room]))
         if not accepted:
@@ -375,7 +500,7 @@ class SendingLanes(Lanes[LaneT, ConnectionT, OpenedT], Producers):
             if accepted < len(batch):
                 end = start + int(groups.order[start:end].searchsorted(accepted))
             if end > start:
-                self._write(self._opened[number], ordered.part(start, end))
+                self._sender.write(self._open[number], ordered.part(start, end))
         return accepted
 
 
@@ -403,39 +528,63 @@ class _Portions:
         return min(limit, max(start + 1, end))
 
 
-class ReceivingLanes(Lanes[LaneT, ConnectionT, OpenedT], Consumers):
-    _arrivals: Arrivals
-    """What the lanes have decoded; whoever uses it makes it before it opens them."""
-    _held: frozenset[int] = frozenset()
+# -- consumers -------------------------------------------------------------------------------------
+
+
+class SocketConsumers(Consumers, Generic[ConnectionT]):
+    """See `bench_spark.transports.base.Consumers`."""
+
+    def __init__(
+        self,
+        receiver: Receiver[ConnectionT],
+        protocol: Connector[ConnectionT],
+        lanes: Sequence[Lane],
+        now_ns: NowNs,
+        rule: ReopeningRule | None = None,
+    ) -> None:
+        self._receiver = receiver
+        self._arrivals = receiver.decoded
+        self._lanes = Lanes(protocol, lanes, now_ns, rule, receiver)
+
+    @property
+    def descriptor(self) -> int:
+        return self._lanes.loop.descriptor
+
+    def attach(self) -> None:
+        self._lanes.begin()
+        self._lanes.wake_if_more()
+
+    def detach(self) -> bool:
+        is_complete = self._receiver.detach()
+        self._lanes.wake_if_more()
+        return is_complete
 
     def hold(self, lanes: Collection[int]) -> None:
-        for number in self._held.symmetric_difference(lanes):
-            if not self._opened[number].is_lost:
-                self._opened[number].connection.hold(number in lanes)
-        self._held = frozenset(lanes)
-
-    def _install(self, lane: LaneT, opened: OpenedT) -> None:
-        # A new connection is read, whatever became of the last one.
-        self._held -= {lane.number}
-        super()._install(lane, opened)
+        self._lanes.hold(lanes)
 
     def receive(self, timeout_seconds: float) -> Received:
-        if self._is_closing:
+        lanes, arrivals = self._lanes, self._arrivals
+        if lanes.is_closing:
             return nothing_received()
-        self._pump()
-        if not self._has_news():
-            self._be_idle()
+        lanes.pump()
+        if not arrivals:
+            self._receiver.be_idle()
             if timeout_seconds > 0:
-                self._loop.run_until(lambda: self._has_news() or self._signals, timeout_seconds)
-        received = self._take()
-        self._wake_if_more()
+                lanes.loop.run_until(lambda: arrivals or lanes.signals, timeout_seconds)
+        received = arrivals.take()
+        lanes.wake_if_more()
         return received
 
-    def _be_idle(self) -> None:
-        """Nothing has come since the last time."""
+    def acknowledge(self, received: Received) -> int:
+        """Also reports what was acknowledged on its own since the last call."""
+        receiver = self._receiver
+        acknowledged, receiver.unreported = receiver.unreported, 0
+        if receiver.acknowledges and not self._lanes.is_closing and len(received.rows):
+            acknowledged += receiver.acknowledge(received)
+        return acknowledged
 
-    def _take(self) -> Received:
-        return self._arrivals.take()
+    def signals(self) -> list[Signal]:
+        return self._lanes.take_signals()
 
-    def _has_news(self) -> bool:
-        return bool(self._arrivals)
+    def close(self) -> None:
+        self._lanes.close()

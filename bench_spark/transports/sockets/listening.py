@@ -30,17 +30,11 @@ from bench_spark.transports.base import (
     TransportContext,
 )
 from bench_spark.transports.batches import Received, nothing_received
-from bench_spark.transports.sockets.connection import (
-    CLOSE_SECONDS,
-    WOULD_BLOCK,
-    PlainConnection,
-    access_to,
-    read_buffer,
-)
-from bench_spark.transports.sockets.dialling import SocketAccess
+from bench_spark.transports.sockets.buffers import Arrivals, ReadBuffer
+from bench_spark.transports.sockets.connection import WOULD_BLOCK, SocketConnection, read_buffer
 from bench_spark.transports.sockets.loop import Loop
+from bench_spark.transports.sockets.opening import CLOSE_SECONDS, SocketAccess, access_to
 from bench_spark.transports.sockets.reopening import ReopeningRule
-from bench_spark.transports.sockets.rows import Arrivals, ReadBuffer
 
 WAITING_CONNECTIONS = 4096
 QUIET_SECONDS = 0.1
@@ -84,7 +78,7 @@ def server_tls(broker: Broker) -> ssl.SSLContext:
     return context
 
 
-MakePeer = Callable[[socket.socket, Loop, NowNs, ReadBuffer, int], PlainConnection]
+MakePeer = Callable[[socket.socket, Loop, NowNs, ReadBuffer, int], SocketConnection]
 """A connection for the peer of that number."""
 
 
@@ -108,7 +102,7 @@ class ListeningConsumers(Consumers):
         self._lanes_of_peer = lanes_of_peer
         self._loop = Loop()
         self._buffer = read_buffer()
-        self._peers: dict[int, PlainConnection] = {}
+        self._peers: dict[int, SocketConnection] = {}
         """Those that are connected, by number."""
         self._held: frozenset[int] = frozenset()
         self._accepted = 0

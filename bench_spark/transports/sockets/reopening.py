@@ -8,40 +8,25 @@ TCP, TLS and declaring are calls in the background, the rest happens on the loop
 from __future__ import annotations
 
 import functools
-import random
 import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BenchError, BrokerUnreachable
-from bench_spark.transports.base import OPENED_TOGETHER, Destination, Lane
-from bench_spark.transports.sockets.connection import Connection, ConnectionT, Connector, OpenedT
-from bench_spark.transports.sockets.dialling import SocketAccess, dialled
+from bench_spark.process import Backoff
+from bench_spark.transports.base import OPENED_TOGETHER, Destination
 from bench_spark.transports.sockets.loop import BackgroundCalls, Loop, Timer
-
-FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 2.0
-
-
-class Pauses:
-    """Doubled each time, and never the same twice."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-
-    def reset(self) -> None:
-        self._failures = 0
-
-    def next_seconds(self) -> float:
-        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**self._failures)
-        self._failures = min(self._failures + 1, 16)
-        # Agents that lost the same broker must not come back in step.
-        return pause * random.uniform(0.5, 1.0)
-
+from bench_spark.transports.sockets.opening import (
+    ConnectionT,
+    Connector,
+    OpenLane,
+    SocketAccess,
+    dialled,
+)
 
 CALM_SECONDS = 10.0
 """After so long without a loss, pauses begin small again."""
@@ -60,22 +45,11 @@ class ReopeningRule:
     where trying again may help."""
 
 
-class Reopenable(Protocol):
-    """What is needed of a lane."""
-
-    number: int
-    lane: Lane
-    connection: Connection
-
-
-LaneT = TypeVar("LaneT", bound=Reopenable)
-
-
 @dataclass
-class _Outage(Generic[LaneT, ConnectionT]):
+class _Outage(Generic[ConnectionT]):
     """One lane from its loss until it is open again or given up."""
 
-    lane: LaneT
+    lane: OpenLane[ConnectionT]
     first_reason: str
     last_reason: str
     connection: ConnectionT | None = None
@@ -88,7 +62,7 @@ class _Outage(Generic[LaneT, ConnectionT]):
     end_timer: Timer | None = None
 
 
-_LoggedIn = list[tuple[_Outage[LaneT, ConnectionT], ConnectionT]]
+_LoggedIn = list[tuple[_Outage[ConnectionT], ConnectionT]]
 
 
 @dataclass(frozen=True)
@@ -101,15 +75,15 @@ class _Dialled:
             one.close()
 
 
-class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
+class Reopener(Generic[ConnectionT]):
     def __init__(
         self,
-        protocol: Connector[ConnectionT, OpenedT],
+        protocol: Connector[ConnectionT],
         rule: ReopeningRule,
         loop: Loop,
         now_ns: NowNs,
-        begin: Callable[[LaneT, OpenedT], None],
-        give_up: Callable[[LaneT, str], None],
+        begin: Callable[[OpenLane[ConnectionT], ConnectionT], None],
+        give_up: Callable[[OpenLane[ConnectionT], str], None],
     ) -> None:
         """`begin` gives the lane its new connection and asks the broker for what is still
         missing; `done` is to be called when that has been answered, or `failed`."""
@@ -121,10 +95,10 @@ class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
         self._begin = begin
         self._give_up = give_up
         self._calls = BackgroundCalls(loop)
-        self._pauses = Pauses()
-        self._outages: dict[int, _Outage[LaneT, ConnectionT]] = {}
-        self._waiting: deque[_Outage[LaneT, ConnectionT]] = deque()
-        self._logged_in: _LoggedIn[LaneT, ConnectionT] = []
+        self._backoff = Backoff()
+        self._outages: dict[int, _Outage[ConnectionT]] = {}
+        self._waiting: deque[_Outage[ConnectionT]] = deque()
+        self._logged_in: _LoggedIn[ConnectionT] = []
         """Waiting for what the broker forgot to be restored."""
         self._is_restoring = False
         self._are_there: set[int] = set()
@@ -135,17 +109,17 @@ class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
         self._must_pause = False
         self._last_loss_seconds = 0.0
 
-    def is_beginning(self, lane: LaneT) -> bool:
+    def is_beginning(self, lane: OpenLane[ConnectionT]) -> bool:
         outage = self._outages.get(lane.number)
         return outage is not None and outage.is_beginning
 
-    def add(self, lane: LaneT, why: str) -> None:
+    def add(self, lane: OpenLane[ConnectionT], why: str) -> None:
         """The lane is lost."""
         now_seconds = time.monotonic()
         if now_seconds - self._last_loss_seconds > CALM_SECONDS and not self._outages:
-            self._pauses.reset()
+            self._backoff.reset()
         self._last_loss_seconds = now_seconds
-        outage: _Outage[LaneT, ConnectionT] = _Outage(lane, why, why)
+        outage: _Outage[ConnectionT] = _Outage(lane, why, why)
         outage.end_timer = self._loop.call_later(
             self._rule.seconds, functools.partial(self._time_is_up, outage)
         )
@@ -155,13 +129,13 @@ class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
         self._must_pause = True
         self._dial_later()
 
-    def done(self, lane: LaneT) -> None:
+    def done(self, lane: OpenLane[ConnectionT]) -> None:
         outage = self._outages[lane.number]
         self._leave_the_way(outage)
         self._end(outage)
         self._dial_later()
 
-    def failed(self, lane: LaneT, why: str, is_final: bool) -> None:
+    def failed(self, lane: OpenLane[ConnectionT], why: str, is_final: bool) -> None:
         """What the lane asked for when it began again was not granted."""
         self._failed(self._outages[lane.number], why, is_final)
 
@@ -179,13 +153,13 @@ class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
     def _dial_later(self) -> None:
         if self._next_dial is not None or not self._waiting or self._on_the_way >= OPENED_TOGETHER:
             return
-        pause = self._pauses.next_seconds() if self._must_pause else 0.0
+        pause = self._backoff.next_seconds() if self._must_pause else 0.0
         self._must_pause = False
         self._next_dial = self._loop.call_later(pause, self._dial)
 
     def _dial(self) -> None:
         self._next_dial = None
-        group: list[_Outage[LaneT, ConnectionT]] = []
+        group: list[_Outage[ConnectionT]] = []
         while self._waiting and self._on_the_way < OPENED_TOGETHER:
             outage = self._waiting.popleft()
             if not outage.is_over:
@@ -198,7 +172,7 @@ class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
                 _Dialled.close,
             )
 
-    def _dialled(self, group: Sequence[_Outage[LaneT, ConnectionT]], answered: _Dialled) -> None:
+    def _dialled(self, group: Sequence[_Outage[ConnectionT]], answered: _Dialled) -> None:
         sockets = iter(answered.sockets)
         for outage in group:
             connected = next(sockets, None)
@@ -214,7 +188,7 @@ class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
 
     # -- logging in --------------------------------------------------------------------------------
 
-    def _log_in(self, outage: _Outage[LaneT, ConnectionT], connected: socket.socket) -> None:
+    def _log_in(self, outage: _Outage[ConnectionT], connected: socket.socket) -> None:
         connection = self._protocol.log_in(outage.lane.number, connected, self._loop, self._now_ns)
         outage.connection = connection
         connection.on_open = functools.partial(self._is_logged_in, outage, connection)
@@ -222,20 +196,20 @@ class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
         self._limit(outage, f"accepted the connection, but gave no answer in {self._protocol.name}")
 
     def _login_failed(
-        self, outage: _Outage[LaneT, ConnectionT], connection: ConnectionT, failure: Exception
+        self, outage: _Outage[ConnectionT], connection: ConnectionT, failure: Exception
     ) -> None:
         if outage.connection is connection:
             why = str(self._protocol.login_failure(connection, failure))
             self._failed(outage, why, self._protocol.is_login_refused(connection, failure))
 
-    def _is_logged_in(self, outage: _Outage[LaneT, ConnectionT], connection: ConnectionT) -> None:
+    def _is_logged_in(self, outage: _Outage[ConnectionT], connection: ConnectionT) -> None:
         connection.on_end = functools.partial(self._attempt_ended, outage, connection)
         self._unlimit(outage)
         self._logged_in.append((outage, connection))
         self._restore()
 
     def _attempt_ended(
-        self, outage: _Outage[LaneT, ConnectionT], connection: ConnectionT, failure: Exception
+        self, outage: _Outage[ConnectionT], connection: ConnectionT, failure: Exception
     ) -> None:
         if outage.connection is connection and not outage.is_beginning:
             why = self._protocol.describe_end(connection, failure)
@@ -264,7 +238,7 @@ class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
 
     def _restored(
         self,
-        group: _LoggedIn[LaneT, ConnectionT],
+        group: _LoggedIn[ConnectionT],
         destinations: Iterable[int],
         doubts_before: int,
         error: BenchError | BeyondRestoring | None,
@@ -281,7 +255,7 @@ class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
         self._doubts += 1
 
     def _get_ready_all(
-        self, group: _LoggedIn[LaneT, ConnectionT], error: BenchError | BeyondRestoring | None
+        self, group: _LoggedIn[ConnectionT], error: BenchError | BeyondRestoring | None
     ) -> None:
         for outage, connection in group:
             if outage.connection is not connection:
@@ -293,7 +267,7 @@ class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
 
     # -- beginning again ---------------------------------------------------------------------------
 
-    def _get_ready(self, outage: _Outage[LaneT, ConnectionT], connection: ConnectionT) -> None:
+    def _get_ready(self, outage: _Outage[ConnectionT], connection: ConnectionT) -> None:
         self._limit(outage, f"no answer to {self._protocol.first_request} and what follows it")
         self._protocol.get_ready(
             connection,
@@ -303,7 +277,7 @@ class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
         )
 
     def _begin_again(
-        self, outage: _Outage[LaneT, ConnectionT], connection: ConnectionT, opened: OpenedT
+        self, outage: _Outage[ConnectionT], connection: ConnectionT, opened: ConnectionT
     ) -> None:
         if outage.connection is connection:
             outage.is_beginning = True
@@ -311,7 +285,7 @@ class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
 
     # -- how attempts end --------------------------------------------------------------------------
 
-    def _limit(self, outage: _Outage[LaneT, ConnectionT], what: str) -> None:
+    def _limit(self, outage: _Outage[ConnectionT], what: str) -> None:
         self._unlimit(outage)
         seconds = self._access.timeout_seconds
         why = f"{self._access.address}: {what} within {seconds:g} s"
@@ -320,12 +294,12 @@ class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
         )
 
     @staticmethod
-    def _unlimit(outage: _Outage[LaneT, ConnectionT]) -> None:
+    def _unlimit(outage: _Outage[ConnectionT]) -> None:
         for timer in outage.timers:
             timer.cancel()
         outage.timers.clear()
 
-    def _failed(self, outage: _Outage[LaneT, ConnectionT], why: str, is_final: bool) -> None:
+    def _failed(self, outage: _Outage[ConnectionT], why: str, is_final: bool) -> None:
         if outage.is_over:
             return
         self._hang_up(outage)
@@ -337,14 +311,14 @@ class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
             self._try_again(outage, why)
         self._dial_later()
 
-    def _try_again(self, outage: _Outage[LaneT, ConnectionT], why: str) -> None:
+    def _try_again(self, outage: _Outage[ConnectionT], why: str) -> None:
         self._leave_the_way(outage)
         self._doubt()
         outage.last_reason = why
         self._waiting.append(outage)
         self._must_pause = True
 
-    def _time_is_up(self, outage: _Outage[LaneT, ConnectionT]) -> None:
+    def _time_is_up(self, outage: _Outage[ConnectionT]) -> None:
         if outage.is_over:
             return
         is_on_the_way = outage.connection is not None
@@ -359,20 +333,20 @@ class Reopener(Generic[LaneT, ConnectionT, OpenedT]):
         )
         self._dial_later()
 
-    def _hang_up(self, outage: _Outage[LaneT, ConnectionT]) -> None:
+    def _hang_up(self, outage: _Outage[ConnectionT]) -> None:
         """End the attempt that is on its way, whoever owns its socket by now."""
         self._unlimit(outage)
         connection, outage.connection = outage.connection, None
-        line: Connection | None = outage.lane.connection if outage.is_beginning else connection
+        ending = outage.lane.connection if outage.is_beginning else connection
         outage.is_beginning = False
-        if line is not None:
-            line.abort("the lane could not be reopened this time")
+        if ending is not None:
+            ending.abort("the lane could not be reopened this time")
 
-    def _leave_the_way(self, outage: _Outage[LaneT, ConnectionT]) -> None:
+    def _leave_the_way(self, outage: _Outage[ConnectionT]) -> None:
         self._unlimit(outage)
         self._on_the_way -= 1
 
-    def _end(self, outage: _Outage[LaneT, ConnectionT]) -> None:
+    def _end(self, outage: _Outage[ConnectionT]) -> None:
         outage.is_over = True
         outage.is_beginning = False
         outage.connection = None

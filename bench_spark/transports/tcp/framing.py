@@ -15,17 +15,19 @@ from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_WORDS, leading_en
 from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports.batches import HEAD_ONLY, I64, U8, Batch, Received
-from bench_spark.transports.sockets.connection import Unreadable
-from bench_spark.transports.sockets.lanes import bodies_of, is_alike, shared_and_own_tails
-from bench_spark.transports.sockets.message_block import Int, MessageBlock, Template
-from bench_spark.transports.sockets.rows import (
+from bench_spark.transports.sockets.buffers import (
     NO_HEADERS,
     Arrivals,
+    Int,
+    MessageBlock,
     ReadBuffer,
+    Template,
     put_received,
     take_head,
     too_large,
 )
+from bench_spark.transports.sockets.connection import Unreadable
+from bench_spark.transports.sockets.lanes import bodies_of, is_alike, shared_and_own_tails
 
 LINE_END = b"\n"
 LONGEST_REST_BYTES = 64 * 1024

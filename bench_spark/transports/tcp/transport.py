@@ -15,11 +15,11 @@ from bench_spark.config.models import Scenario
 from bench_spark.config.protocols import Tcp
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.base import BrokerFacts, Consumers, Lane, TransportContext
-from bench_spark.transports.batches import HEAD_ONLY, Batch, Outcomes, Part, Received, no_outcomes
-from bench_spark.transports.sockets.connection import PlainConnection, PlainProtocol
-from bench_spark.transports.sockets.dialling import dialled
-from bench_spark.transports.sockets.lanes import OpenLane, ReceivingLanes, SendingLanes
+from bench_spark.transports.base import BrokerFacts, Consumers, Lane, Producers, TransportContext
+from bench_spark.transports.batches import HEAD_ONLY, Batch, Part
+from bench_spark.transports.sockets.buffers import Arrivals, OutcomeRows, ReadBuffer
+from bench_spark.transports.sockets.connection import SocketConnection
+from bench_spark.transports.sockets.lanes import Receiver, Sender, SocketConsumers, SocketProducers
 from bench_spark.transports.sockets.listening import (
     AddressedTransport,
     ListeningConsumers,
@@ -28,8 +28,7 @@ from bench_spark.transports.sockets.listening import (
     server_tls,
 )
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.reopening import ReopeningRule
-from bench_spark.transports.sockets.rows import Arrivals, ReadBuffer
+from bench_spark.transports.sockets.opening import OpenLane, PlainProtocol, dialled
 from bench_spark.transports.tcp import KIND
 from bench_spark.transports.tcp.framing import Parser, framing_of, parser_of, size_limit
 
@@ -74,126 +73,69 @@ def _refuse_envelopes(scenario: Scenario) -> None:
         )
 
 
-class TcpConnection(PlainConnection):
+class TcpConnection(SocketConnection):
     parser: Parser | None = None
     """What is made of that which arrives; without one it is of no interest."""
+    awaits_peer = False
+    """Whether closing says that all was sent, and waits for the peer to say that it has read it."""
+    _has_said_so = False
 
     def _parse(self, buffer: ReadBuffer, end: int) -> int:
         return end if self.parser is None else self.parser.parse(buffer, end, self.read_ns)
 
-
-class SendingConnection(TcpConnection):
-    """Says that it has sent all, and waits for the peer to say that it has read all."""
-
-    _has_said_so = False
-
     def _hang_up_if_done(self) -> None:
-        if self._unsent or self._has_said_so:
-            return
-        self._has_said_so = True
-        if isinstance(self._socket, ssl.SSLSocket):
+        if not self.awaits_peer or isinstance(self._socket, ssl.SSLSocket):
             super()._hang_up_if_done()
-        else:
+        elif not self._unsent and not self._has_said_so:
+            self._has_said_so = True
             self._socket.shutdown(socket.SHUT_WR)
 
 
-class ReceivingConnection(TcpConnection):
-    """Of a server that sends at once: nothing is read before a consumer wants it."""
-
-    def __init__(
-        self, connected: socket.socket, loop: Loop, now_ns: NowNs, buffer: ReadBuffer
-    ) -> None:
-        super().__init__(connected, loop, now_ns, buffer)
-        self.hold(True)
-
-
-class TcpLane(OpenLane):
-    connection: TcpConnection
+def held_connection(
+    connected: socket.socket, loop: Loop, now_ns: NowNs, buffer: ReadBuffer
+) -> TcpConnection:
+    """To a server that may send at once: nothing is read before a consumer wants it."""
+    connection = TcpConnection(connected, loop, now_ns, buffer)
+    connection.hold(True)
+    return connection
 
 
-class TcpProducers(SendingLanes[TcpLane, TcpConnection, TcpConnection]):
-    def __init__(
-        self,
-        protocol: PlainProtocol[TcpConnection],
-        tcp: Tcp,
-        lanes: Sequence[Lane],
-        now_ns: NowNs,
-        rule: ReopeningRule | None = None,
-    ) -> None:
+class TcpSender(Sender[TcpConnection]):
+    decoded: OutcomeRows
+
+    def __init__(self, tcp: Tcp, *, awaits_peer: bool) -> None:
+        self.decoded = OutcomeRows()
+        """There are never any; but the agent asks for them when a full socket has room again."""
         self._framing = framing_of(tcp)
-        super().__init__(protocol, lanes, now_ns, rule)
-        try:
-            self._begin_all("connecting")
-        except BaseException:
-            self.close()
-            raise
+        self._awaits_peer = awaits_peer
 
-    def _make_lane(self, number: int, lane: Lane) -> TcpLane:
-        return TcpLane(number, lane)
+    def equip(self, lane: OpenLane[TcpConnection]) -> None:
+        lane.connection.awaits_peer = self._awaits_peer
 
-    def _equip(self, lane: TcpLane, opened: TcpConnection) -> None:
-        lane.connection = opened
-
-    def _begin(self, lane: TcpLane) -> None:
-        """A connection that is open is ready."""
-
-    def _allowed(self, lane: TcpLane) -> int:
+    def room(self, lane: OpenLane[TcpConnection]) -> int:
         return 0 if lane.is_lost else sys.maxsize
 
-    def _write(self, lane: TcpLane, batch: Batch) -> None:
+    def write(self, lane: OpenLane[TcpConnection], batch: Batch) -> None:
         lane.connection.send(self._framing.data(batch))
 
-    def commit(self) -> None:
-        """There are no transactions."""
 
-    def in_flight(self) -> int:
-        return 0
+class TcpReceiver(Receiver[TcpConnection]):
+    """For consumers that are connected to a server that sends."""
 
-    def outcomes(self) -> Outcomes:
-        """There are none; but the agent calls this when a full socket has room again."""
-        self._pump()
-        self._wake_if_more()
-        return no_outcomes()
-
-
-class TcpConsumers(ReceivingLanes[TcpLane, ReceivingConnection, ReceivingConnection]):
-    """Connected to a server that sends."""
-
-    def __init__(
-        self,
-        protocol: PlainProtocol[ReceivingConnection],
-        tcp: Tcp,
-        lanes: Sequence[Lane],
-        now_ns: NowNs,
-        arrivals: Arrivals,
-        rule: ReopeningRule | None = None,
-    ) -> None:
+    def __init__(self, tcp: Tcp, arrivals: Arrivals) -> None:
+        self.decoded = arrivals
         self._tcp = tcp
-        self._arrivals = arrivals
-        super().__init__(protocol, lanes, now_ns, rule)
 
-    def _make_lane(self, number: int, lane: Lane) -> TcpLane:
-        return TcpLane(number, lane)
+    def equip(self, lane: OpenLane[TcpConnection]) -> None:
+        lane.connection.parser = parser_of(self._tcp, lane.number, self.decoded)
 
-    def _equip(self, lane: TcpLane, opened: ReceivingConnection) -> None:
-        lane.connection = opened
-        opened.parser = parser_of(self._tcp, lane.number, self._arrivals)
-
-    def _begin(self, lane: TcpLane) -> None:
-        self._held -= {lane.number}
+    def begin(self, lane: OpenLane[TcpConnection]) -> None:
+        self.lanes.held -= {lane.number}
         lane.connection.hold(False)
-
-    def attach(self) -> None:
-        self._begin_all("connecting")
-        self._wake_if_more()
 
     def detach(self) -> bool:
         """The protocol has no command to stop the peer, so what is still on its way is unknown."""
         return False
-
-    def acknowledge(self, received: Received) -> int:
-        """TCP has no word for it."""
-        return 0
 
 
 class TcpTransport(AddressedTransport):
@@ -220,26 +162,22 @@ class TcpTransport(AddressedTransport):
             client_library="bench-spark's own TCP",
         )
 
-    def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> TcpProducers:
+    def open_producers(self, lanes: Sequence[Lane], now_ns: NowNs) -> Producers:
         first = lanes[0].destinations[0]
-        place = self._places.sent_to(first.index, first.name)
+        access = self._access(self._places.sent_to(first.index, first.name))
         # Our own consumers cannot be waited for: whoever would read for them waits here.
-        make_connection = TcpConnection if self._places.is_one else SendingConnection
-        protocol: PlainProtocol[TcpConnection] = PlainProtocol(
-            NAME, self._access(place), make_connection
-        )
-        return TcpProducers(protocol, self._tcp, lanes, now_ns, self._rule)
+        sender = TcpSender(self._tcp, awaits_peer=not self._places.is_one)
+        protocol = PlainProtocol(NAME, access, TcpConnection)
+        return SocketProducers(sender, protocol, lanes, now_ns, self._rule)
 
     def open_consumers(
         self, lanes: Sequence[Lane], now_ns: NowNs, want: frozenset[Part] = HEAD_ONLY
     ) -> Consumers:
-        if not self._listens:
-            protocol = PlainProtocol(
-                NAME, self._access(self._places.consumers), ReceivingConnection
-            )
-            arrivals = Arrivals(want, self._scenario.most_arriving_bytes)
-            return TcpConsumers(protocol, self._tcp, lanes, now_ns, arrivals, self._rule)
         arrivals = Arrivals(want, self._scenario.most_arriving_bytes)
+        if not self._listens:
+            protocol = PlainProtocol(NAME, self._access(self._places.consumers), held_connection)
+            receiver = TcpReceiver(self._tcp, arrivals)
+            return SocketConsumers(receiver, protocol, lanes, now_ns, self._rule)
         consumers = ListeningConsumers(
             self._listener.hand_over(),
             server_tls(self._context.broker) if self._places.consumers.is_encrypted else None,

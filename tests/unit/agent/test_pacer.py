@@ -8,7 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from unit.flows import round_robin
 
-from bench_spark.agent.pacing import BATCH_NS, Paced, Schedule
+from bench_spark.agent.flow import Paced
+from bench_spark.agent.pacing import BATCH_NS, Schedule
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import empty_envelopes
 
@@ -144,13 +145,14 @@ def test_messages_are_stamped_with_when_their_numbers_are_due(
     # Messages 101 and 1096 are the first at another rate: batches end before, at and behind them.
     schedule = Schedule(100.0, changes=((1_005_000_000, 1_000.0), (2_000_000_000, 50.0)))
     lanes, start_ns, sent_ns, count = 3, 5 * NANOSECONDS, 6 * NANOSECONDS, 1200
-    pacer, flow = Paced(schedule, start_ns, count), round_robin(lanes, owes=True)
+    flow = round_robin(lanes, owes=True)
+    pacer = Paced(schedule, start_ns, count, flow)
     if is_down:
         flow.suspend(1)
     for _ in range(0, count, batch_messages):
         heads, lane = empty_envelopes(batch_messages), np.zeros(batch_messages, np.uint32)
         assert flow.next_batch(heads, lane, batch_messages) == batch_messages
-        pacer.stamp(heads, lane, sent_ns, flow)
+        pacer.stamp(heads, lane, sent_ns)
         flow.accepted(lane, heads)
         numbers = heads["sequence"].astype(np.int64) * lanes + lane
         due_ns = [start_ns + schedule.intended_ns(number) for number in numbers.tolist()]

@@ -7,7 +7,7 @@ from bench_spark.config.fields import Section
 from bench_spark.config.models import Scenario
 from bench_spark.config.problems import all_keys
 from bench_spark.config.reference import reference_markdown
-from bench_spark.config.suite_file import SuiteFile
+from bench_spark.config.suite import SuiteFile
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference.md"
 

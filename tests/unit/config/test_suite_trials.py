@@ -18,7 +18,10 @@ from bench_spark.config.sections import Load, Phases
 from bench_spark.config.suite import (
     Axis,
     Cell,
+    Hooks,
     Point,
+    Report,
+    Search,
     Suite,
     Trial,
     Value,
@@ -32,7 +35,6 @@ from bench_spark.config.suite import (
     trial_key,
     trials_of,
 )
-from bench_spark.config.suite_file import Hooks, Report, Search
 from bench_spark.config.suite_loader import load_suite
 
 BASE = Scenario(name="base", phases=Phases(warmup_seconds=1, measure_seconds=4))

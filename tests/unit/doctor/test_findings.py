@@ -24,9 +24,18 @@ from bench_spark.doctor.checks import (
     store_finding,
     time_slice_finding,
 )
-from bench_spark.doctor.finding import Check, Finding, Level, examine, failing, ok, warning
+from bench_spark.doctor.finding import (
+    Check,
+    Finding,
+    Level,
+    examine,
+    failing,
+    ok,
+    warning,
+    write_findings,
+    write_findings_json,
+)
 from bench_spark.errors import EnvironmentNotReady
-from bench_spark.report.findings import write_findings, write_findings_json
 
 GB = 1_000_000_000
 

@@ -16,6 +16,7 @@ from bench_spark.agent.link import Link
 from bench_spark.agent.protocol import (
     CHALLENGE_BYTES,
     FrameReader,
+    Handshake,
     Message,
     answer,
     encode_frame,
@@ -199,15 +200,15 @@ def test_an_agent_that_had_to_make_way_tries_again(
 ) -> None:
     """A connection is hung up on between challenge and hello, as in a crowd that keeps coming."""
     monkeypatch.setattr(server_module, "HANDSHAKE_SECONDS", 3600.0)
-    challenged = link_module.new_challenge
+    shaken = link_module.Handshake
     crowd: list[Stranger] = []
 
-    def overtaken_once() -> bytes:
+    def overtaken_once(*names: str) -> Handshake:
         if not crowd:
             crowd.extend(Stranger(collector) for _ in range(40))
-        return challenged()
+        return shaken(*names)
 
-    monkeypatch.setattr(link_module, "new_challenge", overtaken_once)
+    monkeypatch.setattr(link_module, "Handshake", overtaken_once)
     link = Link(collector.address, collector.token, 0, 0)
     assert eventually(lambda: collector.listener.joined == [(0, 0)])
     assert len(crowd) == 40

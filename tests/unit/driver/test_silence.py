@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from unit.driver.played_runs import Play
 
-from bench_spark.agent.ticks import Delivered
+from bench_spark.agent.protocol import Delivered
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.driver.accounts import silences_of
-from bench_spark.load_course import timeline_of
+from bench_spark.plan import timeline_of
 
 WARMUP_SECONDS = 2.0
 PHASES = {"warmup_seconds": WARMUP_SECONDS, "measure_seconds": 30.0, "drain_seconds": 4.0}

@@ -3,66 +3,26 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import psutil
 import pytest
 from prometheus_client.samples import Sample
 
-from bench_spark.monitor.command import parse_values
 from bench_spark.monitor.containers import (
     parse_cpu_stat,
     parse_io_stat,
     parse_memory_stat,
     parse_stats,
 )
-from bench_spark.monitor.procfs import (
-    ProcessStat,
-    parse_io,
-    parse_net_dev,
-    parse_stat,
-    parse_status,
-    with_ancestors,
-    with_descendants,
-)
-from bench_spark.monitor.prometheus import Selector, chosen_values, parse_text
-
-STAT = (
-    "1234 (erl) child (setup) S 1200 1234 1234 0 -1 4194560 1521 9000 0 3 150 40 7 2 20 0 5 0 "
-    "98765 2365587456 38000 18446744073709551615 1 1 0 0 0 0 0 4096 16384 0 0 0 17 1 0 0 0 0 0\n"
-)
+from bench_spark.monitor.endpoints import Selector, chosen_values, parse_text
+from bench_spark.monitor.processes import network_bytes, with_ancestors, with_descendants
+from bench_spark.monitor.sources import parse_values
 
 
-def test_a_stat_line_is_read_whatever_is_in_the_name() -> None:
-    assert parse_stat(STAT) == ProcessStat(
-        pid=1234,
-        name="erl) child (setup",
-        state="S",
-        parent=1200,
-        user_ticks=157,
-        system_ticks=42,
-        birth_ticks=98765,
-    )
-
-
-def test_io_tells_what_the_kernel_was_handed_apart_from_what_reached_a_device() -> None:
-    text = (
-        "rchar: 323934931\nwchar: 323929600\nsyscr: 632687\nsyscw: 632675\n"
-        "read_bytes: 4096\nwrite_bytes: 323932160\ncancelled_write_bytes: 0\n"
-    )
-    assert parse_io(text) == {
-        "read_bytes": 323934931,
-        "written_bytes": 323929600,
-        "device_read_bytes": 4096,
-        "device_written_bytes": 323932160,
-    }
-
-
-def test_status_gives_resident_memory_and_threads() -> None:
-    text = "Name:\tbeam.smp\nUmask:\t0022\nVmPeak:\t 99 kB\nVmRSS:\t  152340 kB\nThreads:\t27\n"
-    assert parse_status(text) == {"rss_bytes": 152340 * 1024, "threads": 27}
-    assert parse_status("Name:\tgone\nState:\tZ (zombie)\nThreads:\t1\n") == {"threads": 1}
-
-
-def test_network_bytes_are_added_over_interfaces_without_loopback() -> None:
+def test_network_bytes_are_added_over_interfaces_without_loopback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = """\
 Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs
@@ -70,20 +30,19 @@ Inter-|   Receive                                                |  Transmit
   eth0: 1296302    5005    0    0    0     0          0         0   389104    3731    0 0 0 0 0 0
   eth1:       8       1    0    0    0     0          0         0        2       1    0 0 0 0 0 0
 """
-    assert parse_net_dev(text) == {
+    (tmp_path / "7" / "net").mkdir(parents=True)
+    (tmp_path / "7" / "net" / "dev").write_text(text)
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    assert network_bytes(7) == {
         "network_received_bytes": 1296310,
         "network_sent_bytes": 389106,
     }
 
 
-def process(pid: int, parent: int) -> ProcessStat:
-    return ProcessStat(pid, "x", "S", parent, 0, 0, pid)
-
-
 def test_a_tree_has_every_descendant_once() -> None:
-    processes = {p.pid: p for p in (process(1, 0), process(5, 1), process(6, 5), process(7, 6))}
-    assert with_descendants([5, 6, 99], processes) == [5, 6, 7]
-    assert with_ancestors(6, processes) == {6, 5, 1}
+    parents = {1: 0, 5: 1, 6: 5, 7: 6}
+    assert with_descendants([5, 6, 99], parents) == [5, 6, 7]
+    assert with_ancestors(6, parents) == {6, 5, 1}
 
 
 # -- control groups --------------------------------------------------------------------------------

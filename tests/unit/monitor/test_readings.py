@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.monitor.flow import flow_state, flow_values, is_held_back
+from bench_spark.monitor.endpoints import flow_state, flow_values, is_held_back
 from bench_spark.monitor.monitor import SourceTotals, never_read, resources_document
 from bench_spark.monitor.reading import COLUMNS, Reading, Unreadable, usage_between
 

@@ -17,12 +17,11 @@ import pytest
 from test_parsers import DOCKER
 
 from bench_spark.config.broker import Broker, ResourceSource
-from bench_spark.monitor.command import CommandSampler
 from bench_spark.monitor.containers import ROOT, CgroupSampler, DockerSampler
-from bench_spark.monitor.procfs import ProcessSampler, matching, one_process
+from bench_spark.monitor.processes import ProcessSampler, matching, one_process
 from bench_spark.monitor.reading import COUNTERS, GAUGES, Reading, Unreadable, usage_between
 from bench_spark.monitor.remote import CalledSampler, RemoteSampler, SamplerServer, call_and_answer
-from bench_spark.monitor.sources import make_sampler
+from bench_spark.monitor.sources import CommandSampler, make_sampler
 
 TOKEN = "a token of decent length"
 
@@ -131,6 +130,18 @@ def test_a_process_that_is_not_there_is_unreadable() -> None:
         ProcessSampler(one_process(process.pid)).read()
 
 
+@pytest.fixture
+def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory that stands for /proc."""
+    directory = tmp_path / "proc"
+    directory.mkdir()
+    (directory / "stat").write_text("btime 1700000000\n")
+    psutil.process_iter.cache_clear()  # type: ignore[attr-defined]
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(directory))
+    yield directory
+    psutil.process_iter.cache_clear()  # type: ignore[attr-defined]
+
+
 def made_up_process(proc: Path, pid: int, birth: int = 5) -> Path:
     directory = proc / str(pid)
     (directory / "net").mkdir(parents=True)
@@ -138,18 +149,22 @@ def made_up_process(proc: Path, pid: int, birth: int = 5) -> Path:
     (directory / "stat").write_text(
         f"{pid} (broker) S 1 1 1 0 -1 0 0 0 0 0 100 50 0 0 20 0 1 0 {birth} {zeros}"
     )
-    (directory / "status").write_text("VmRSS:\t 10 kB\nThreads:\t3\n")
-    (directory / "cmdline").write_bytes(b"broker\0--start\0")
+    (directory / "status").write_text("Name:\tbroker\nThreads:\t3\n")
+    (directory / "statm").write_text("900 10 0 0 0 0 0\n")
     return directory
 
 
-def test_what_may_not_be_read_is_null_and_named(tmp_path: Path) -> None:
+def test_what_may_not_be_read_is_null_and_named(proc: Path) -> None:
     """A directory where a file is expected fails as a file without the right does: for root too."""
-    directory = made_up_process(tmp_path, 77)
+    directory = made_up_process(proc, 77)
     (directory / "io").mkdir()
     (directory / "fd").write_text("")
-    reading = ProcessSampler(one_process(77), proc=tmp_path).read()
-    assert reading.gauges == {"processes": 1, "threads": 3, "rss_bytes": 10240}
+    reading = ProcessSampler(one_process(77)).read()
+    assert reading.gauges == {
+        "processes": 1,
+        "threads": 3,
+        "rss_bytes": 10 * os.sysconf("SC_PAGE_SIZE"),
+    }
     assert set(reading.counters) == {"cpu_user_seconds", "cpu_system_seconds"}
     assert set(reading.unreadable) == {
         *("read_bytes", "written_bytes", "device_read_bytes", "device_written_bytes"),
@@ -157,16 +172,16 @@ def test_what_may_not_be_read_is_null_and_named(tmp_path: Path) -> None:
     }
 
 
-def test_what_this_kernel_does_not_have_is_named_too(tmp_path: Path) -> None:
-    (made_up_process(tmp_path, 77) / "fd").mkdir()
-    reading = ProcessSampler(one_process(77), proc=tmp_path).read()
+def test_what_this_kernel_does_not_have_is_named_too(proc: Path) -> None:
+    (made_up_process(proc, 77) / "fd").mkdir()
+    reading = ProcessSampler(one_process(77)).read()
     assert reading.gauges["open_files"] == 0
     assert {"read_bytes", "device_written_bytes"} <= set(reading.unreadable)
 
 
-def test_a_number_that_was_handed_to_another_process_is_not_the_broker(tmp_path: Path) -> None:
-    directory = made_up_process(tmp_path, 77, birth=5)
-    sampler = ProcessSampler(one_process(77), proc=tmp_path)
+def test_a_number_that_was_handed_to_another_process_is_not_the_broker(proc: Path) -> None:
+    directory = made_up_process(proc, 77, birth=5)
+    sampler = ProcessSampler(one_process(77))
     sampler.read()
     (directory / "stat").write_text((directory / "stat").read_text().replace(" 5 0", " 6 0"))
     with pytest.raises(Unreadable, match="belongs to another one"):
@@ -176,8 +191,8 @@ def test_a_number_that_was_handed_to_another_process_is_not_the_broker(tmp_path:
 # -- control groups --------------------------------------------------------------------------------
 
 
-def test_a_control_group_is_read_with_the_groups_inside_it(tmp_path: Path) -> None:
-    root, proc = tmp_path / "cgroup", tmp_path / "proc"
+def test_a_control_group_is_read_with_the_groups_inside_it(tmp_path: Path, proc: Path) -> None:
+    root = tmp_path / "cgroup"
     group = root / "system.slice" / "broker.service"
     (group / "inner").mkdir(parents=True)
     (group / "cpu.stat").write_text("user_usec 2000000\nsystem_usec 500000\n")
@@ -189,7 +204,7 @@ def test_a_control_group_is_read_with_the_groups_inside_it(tmp_path: Path) -> No
         (made_up_process(proc, pid) / "fd").mkdir()
         (proc / str(pid) / "fd" / "0").touch()
     for path in ("system.slice/broker.service", "/system.slice/broker.service", str(group)):
-        reading = CgroupSampler(path, root, proc).read()
+        reading = CgroupSampler(path, root).read()
         assert reading.counters == {"cpu_user_seconds": 2.0, "cpu_system_seconds": 0.5}
         assert reading.gauges == {
             "rss_bytes": 1024,

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from bench_spark.monitor.prometheus import parse_text
+from bench_spark.monitor.endpoints import parse_text
 from bench_spark.report.exporter import PREFIX, Trial, exposition
 from bench_spark.store.schema import PERCENTILES
-from bench_spark.watch.run_state import StoredWindow
+from bench_spark.watch.followed_run import StoredWindow
 
 FILE = Path(__file__).parents[3] / "conf" / "grafana" / "bench-spark.json"
 DASHBOARD: dict[str, Any] = json.loads(FILE.read_text())

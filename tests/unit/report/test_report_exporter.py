@@ -16,7 +16,7 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.cli import main
 from bench_spark.config.models import Scenario
 from bench_spark.errors import EnvironmentNotReady
-from bench_spark.monitor.prometheus import parse_text
+from bench_spark.monitor.endpoints import parse_text
 from bench_spark.plan import make_plan
 from bench_spark.report.exporter import Exporter, ExportingDisplay, Trial, exposition
 from bench_spark.report.live import LiveLog

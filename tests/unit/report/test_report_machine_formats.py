@@ -17,8 +17,7 @@ import result_documents as documents
 
 from bench_spark.errors import ConfigurationError
 from bench_spark.report import run as run_module
-from bench_spark.report.formats import write_csv, write_json
-from bench_spark.report.rows import RowFormat, Rows, write_rows
+from bench_spark.report.formats import RowFormat, Rows, write_csv, write_json, write_rows
 
 
 def csv_rows(document: dict[str, Any]) -> list[dict[str, str]]:

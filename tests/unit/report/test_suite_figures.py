@@ -12,7 +12,7 @@ import result_documents as documents
 from bench_spark.config.suite import Trial, trials_of
 from bench_spark.config.suite_loader import load_suite
 from bench_spark.errors import ConfigurationError
-from bench_spark.report.suite_figures import SuiteFigure, suite_figures
+from bench_spark.report.suite import SuiteFigure, suite_figures
 from bench_spark.report.suite_table import Outcome, suite_table
 
 COLUMNS = "columns: [{value: latency.p99}]"

@@ -13,8 +13,8 @@ from typing import Any, TextIO
 import pytest
 import result_documents as documents
 
+from bench_spark.config.objectives import MEASURES
 from bench_spark.config.suite import Suite, Trial, trials_of
-from bench_spark.config.suite_file import MEASURES
 from bench_spark.config.suite_loader import load_suite
 from bench_spark.report.formats import write_csv, write_json
 from bench_spark.report.measures import in_order

@@ -18,7 +18,7 @@ from hand_ticks import (
 
 from bench_spark.driver.accounts import Accounts
 from bench_spark.driver.control import DRIVER, Failure
-from bench_spark.results.judging import declared_limit
+from bench_spark.results.audit import declared_limit
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from bench_spark.core.hdr import Histogram, shape_for
 from bench_spark.driver_process import RUNNING
 from bench_spark.errors import LoginRefused
 from bench_spark.plan import make_plan
-from bench_spark.results.document import RunSummary
-from bench_spark.results.rows import TrialOf, run_row, summary_rows
+from bench_spark.results.document import RunSummary, TrialOf, run_row, summary_rows
 from bench_spark.results.totals import statistics
 from bench_spark.store.arrow import SUMMARY
 from bench_spark.store.delta import Store

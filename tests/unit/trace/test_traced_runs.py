@@ -18,8 +18,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.core.hdr import merge_sparse
 from bench_spark.data.checking import with_records
 from bench_spark.driver.committer import Committer
-from bench_spark.load_course import timeline_of
-from bench_spark.plan import make_plan
+from bench_spark.plan import make_plan, timeline_of
 from bench_spark.store.delta import Store
 from bench_spark.trace.files import MessageDirectory
 from bench_spark.trace.joining import ROWS, JoinedMessages, JoinRule, join_parts, unite

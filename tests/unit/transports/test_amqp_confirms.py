@@ -34,7 +34,7 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.batches import OutcomeKind
-from bench_spark.transports.sockets.rows import ReadBuffer
+from bench_spark.transports.sockets.buffers import ReadBuffer
 
 CHANNEL, SENT = 1, 300
 FRAMING = Framing(CHANNEL, 4096)

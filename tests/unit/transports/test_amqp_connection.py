@@ -31,8 +31,8 @@ from bench_spark.transports.amqp.frames import (
 )
 from bench_spark.transports.base import TransportContext
 from bench_spark.transports.batches import HEAD_ONLY
+from bench_spark.transports.sockets.buffers import Arrivals
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.rows import Arrivals
 
 FRAME_MAX = 4096
 FRAMING = Framing(1, FRAME_MAX)
@@ -73,13 +73,11 @@ class Rig:
         self.wire.open_channel()
         assert isinstance(self.next_frame().method, spec.Channel.Open)
         self.hear(method_frame(1, spec.Channel.OpenOk()) + behind_login)
-        self.wire.begin(self._make_parser, self.methods.append)
+        receiver = Deliveries(0, self.wire.framing, ConsumerTags(b"tag-", 1), self.arrivals)
+        parser = Parser(self.wire.framing, receiver, self.wire.on_any_method)
+        self.wire.begin(parser, self.methods.append)
         self.wire.on_end = self.ends.append
         self.loop.pump()
-
-    def _make_parser(self, framing: Framing, on_method: Any) -> Parser:
-        receiver = Deliveries(0, framing, ConsumerTags(b"tag-", 1), self.arrivals)
-        return Parser(framing, receiver, on_method)
 
     def hear(self, data: bytes) -> None:
         self.broker.sendall(data)

@@ -27,7 +27,7 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.batches import Part, Received
-from bench_spark.transports.sockets.rows import (
+from bench_spark.transports.sockets.buffers import (
     MOST_BYTES,
     Arrivals,
     ReadBuffer,

@@ -17,7 +17,7 @@ from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms
 from bench_spark.transports.amqp.frames import Framing
 from bench_spark.transports.amqp.publishing import KeyChoice, MessageWriter, PublishFrames
 from bench_spark.transports.batches import U8, Batch
-from bench_spark.transports.sockets.rows import OutcomeRows, by_lane, is_of_one_lane
+from bench_spark.transports.sockets.buffers import OutcomeRows, by_lane, is_of_one_lane
 
 FRAME_MAX = 4096
 

@@ -25,8 +25,8 @@ from bench_spark.transports.http.messages import (
     requests_of,
 )
 from bench_spark.transports.http.producers import Answered, Unanswered
+from bench_spark.transports.sockets.buffers import ReadBuffer
 from bench_spark.transports.sockets.listening import Place
-from bench_spark.transports.sockets.rows import ReadBuffer
 
 PLACE = Place.by_scheme("http://user:secret@example.org:8080/in?to=1")
 NOBODY = Credentials()

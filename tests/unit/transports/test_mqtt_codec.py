@@ -28,7 +28,7 @@ from bench_spark.transports.mqtt.connection import PacketReader, read_buffer
 from bench_spark.transports.mqtt.consumers import MessageReader, Routes
 from bench_spark.transports.mqtt.packets import BadPacket
 from bench_spark.transports.mqtt.producers import InFlight, OutcomeRows
-from bench_spark.transports.sockets.rows import Arrivals, ReadBuffer
+from bench_spark.transports.sockets.buffers import Arrivals, ReadBuffer
 
 LANE = 3
 TOPICS = (b"bench/run/0", b"bench/run/1", b"t")

@@ -12,7 +12,7 @@ from bench_spark.core.envelope import empty_envelopes, envelope_words
 from bench_spark.transports.batches import I64
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.producers import InFlight, OutcomeRows
-from bench_spark.transports.sockets.rows import ReadBuffer
+from bench_spark.transports.sockets.buffers import ReadBuffer
 
 
 def heads(first: int, count: int) -> I64:

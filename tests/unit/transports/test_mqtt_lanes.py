@@ -21,8 +21,8 @@ from bench_spark.transports.batches import HEAD_ONLY, Received
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.connection import MqttConnection, read_buffer
 from bench_spark.transports.mqtt.consumers import MessageReader, Routes
+from bench_spark.transports.sockets.buffers import Arrivals, ReadBuffer
 from bench_spark.transports.sockets.loop import Loop
-from bench_spark.transports.sockets.rows import Arrivals, ReadBuffer
 
 LANES = 8
 TOPICS = (b"bench/run/0", b"bench/run/1", b"other")

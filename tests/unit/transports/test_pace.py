@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_spark.process import Backoff
 from bench_spark.transports.base import OPENED_TOGETHER, OpeningPace
 
 
@@ -40,3 +41,13 @@ def test_without_a_rate_groups_are_as_large_as_they_can_be(wanted: int, together
     time = Time()
     assert OpeningPace(None, time.clock, time.sleep).take(wanted) == together
     assert time.now == 0
+
+
+def test_pauses_double_up_to_the_longest_and_are_never_in_step() -> None:
+    backoff = Backoff(0.1, 2.0)
+    highest = [0.1, 0.2, 0.4, 0.8, 1.6, *[2.0] * 20]
+    pauses = [backoff.next_seconds() for _ in highest]
+    assert all(most / 2 <= pause <= most for pause, most in zip(pauses, highest, strict=True))
+    assert len(set(pauses)) == len(pauses)
+    backoff.reset()
+    assert backoff.next_seconds() <= 0.1

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from bench_spark.config.models import Scenario
-from bench_spark.transports.sockets.connection import (
+from bench_spark.transports.sockets.loop import (
     FLOWING_BYTES,
     GATHERED_BYTES,
     Gathering,
+    Loop,
     is_gathered,
 )
-from bench_spark.transports.sockets.loop import Loop
 
 
 class PlainLane:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench_spark.report.charts import Line
-from bench_spark.report.time_charts import TimeChart
+from bench_spark.report.timeline import TimeChart
 from bench_spark.watch.dashboard import ChangingCharts
 
 SPAN, MEASURED = (-2.0, 20.0), (0.0, 20.0)

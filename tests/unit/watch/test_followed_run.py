@@ -10,8 +10,7 @@ from bench_spark.core.clock import NANOSECONDS
 from bench_spark.errors import BrokerUnreachable, StoreError
 from bench_spark.store.delta import Store
 from bench_spark.watch.dashboard import charts_so_far, span_of, timeline_so_far
-from bench_spark.watch.followed_run import FollowedRun
-from bench_spark.watch.run_state import KEPT_SECONDS
+from bench_spark.watch.followed_run import KEPT_SECONDS, FollowedRun
 
 
 @pytest.fixture
