@@ -347,7 +347,7 @@ class AddressedTransport:
         self._places = Places.of(context.broker, consumer_uri, context.scenario)
         self._listener = Listener(self._places.consumers)
         seconds = context.scenario.reconnect_seconds
-        self._rule = ReopeningRule(seconds, _nothing_to_restore) if seconds else None
+        self._rule = ReopeningRule(seconds) if seconds else None
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         """An address needs no making; one at any free port is known once it is listened at."""
@@ -376,6 +376,23 @@ class AddressedTransport:
     def _access(self, place: Place) -> SocketAccess:
         return access_to(self._context, place.host, place.port, place.is_encrypted)
 
-
-def _nothing_to_restore(destinations: Sequence[Destination]) -> None:
-    """An address cannot be forgotten."""
+    def _listening_consumers(
+        self,
+        lanes: int,
+        arrivals: Arrivals,
+        now_ns: NowNs,
+        make_peer: MakePeer,
+        lanes_of_peer: Callable[[int], Collection[int]],
+    ) -> ListeningConsumers:
+        """For so many lanes."""
+        is_encrypted = self._places.consumers.is_encrypted
+        consumers = ListeningConsumers(
+            self._listener.hand_over(),
+            server_tls(self._context.broker) if is_encrypted else None,
+            arrivals,
+            now_ns,
+            make_peer,
+            lanes_of_peer,
+        )
+        self._context.on_opened(lanes)
+        return consumers
