@@ -120,7 +120,7 @@ class ListeningConsumers(Consumers):
         return self._listener.fileno()
 
     def on_ready(self, events: int) -> None:
-        """Somebody has connected."""
+        """Accept all connections that wait."""
         while True:
             try:
                 connected, _ = self._listener.accept()
@@ -178,7 +178,7 @@ class ListeningConsumers(Consumers):
         return 0
 
     def detach(self) -> bool:
-        """Take nobody in any more, and read until nothing comes."""
+        """Accept no more connections, and read until nothing comes."""
         self._loop.remove(self)
         deadline = time.monotonic() + DETACH_SECONDS
         is_quiet = False

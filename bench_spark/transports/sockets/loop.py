@@ -35,7 +35,7 @@ from bench_spark.process import watched
 
 READABLE = select.EPOLLIN | select.EPOLLRDHUP
 BROKEN = select.EPOLLERR | select.EPOLLHUP
-"""Told whether asked for or not."""
+"""Reported whether asked for or not."""
 _HIGHEST_FOR_SELECT = 1023
 
 
@@ -73,7 +73,7 @@ class Loop:
 
     @property
     def descriptor(self) -> int:
-        """Readable when a socket needs attention, or when the bell was rung."""
+        """Readable when a socket needs attention, or after `wake`."""
         return self._epoll.fileno()
 
     @property
@@ -204,7 +204,7 @@ ResultT = TypeVar("ResultT")
 
 
 class BackgroundCalls:
-    """Served by the loop, by a descriptor that is readable when somebody has come back."""
+    """Served by the loop, by a descriptor that is readable when a call has returned."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -244,7 +244,7 @@ class BackgroundCalls:
             use()
 
     def close(self) -> None:
-        """Nobody is waited for: who is still out discards what he brings."""
+        """Does not wait for running calls; their results are dropped."""
         with self._lock:
             if self._is_closed:
                 return
