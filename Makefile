@@ -37,9 +37,9 @@ test-s3: ## runs with their store on an S3 server of this machine; fetches 690 M
 	@$(BIN)/python -m bench_spark.jars hadoop-aws
 	@$(BIN)/python -m pytest -m s3 tests/cluster
 
-test-deployment: ## a packed environment on bare workers, and hosts apart (network namespaces); 5 minutes
+test-deployment: ## clusters of workers, packed environments, hosts apart (network namespaces); 6 minutes
 	@tools/setup.sh --brokers
-	@$(BIN)/python -m pytest -m deployment tests/cluster
+	@tools/test.sh --deployment
 
 test-faults: ## every fault of docs/reliability.md, and its table from what was seen; 20 minutes (CASE=9: one)
 	@tools/setup.sh --brokers

@@ -22,9 +22,8 @@ from hdrh.histogram import HdrHistogram
 
 from bench_spark.agent.flow import Paced, RoundRobinFlow
 from bench_spark.agent.pacing import Schedule
-from bench_spark.agent.payload import BodySizes, PaddedBodies
 from bench_spark.agent.recorder import Recorder, RecorderSetup
-from bench_spark.agent.records import RecordCodec, SentRing
+from bench_spark.agent.records import BodySizes, PaddedBodies, RecordCodec, SentRing
 from bench_spark.agent.timeline import Timeline
 from bench_spark.config.sections import Dataset, Identity, Message
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes

@@ -38,7 +38,7 @@ class Load:
     def stop(self) -> None:
         self.server.call(lambda: self.control.stop("the test said so"))
 
-    def wait(self, timeout_seconds: float = 60.0) -> None:
+    def wait(self, timeout_seconds: float = 600.0) -> None:
         deadline = time.monotonic() + timeout_seconds
         for thread in self.threads:
             thread.join(max(0.0, deadline - time.monotonic()))

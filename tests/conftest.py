@@ -42,8 +42,8 @@ LONGEST_FIRST = (
     "tests/brokers/test_embedded_brokers.py",
     "tests/brokers/test_reconnection",
     "tests/brokers/test_transport_contract.py",
-    "tests/cli/test_python_api.py",
     "tests/brokers/test_mqtt",
+    "tests/faults/test_fuzzing.py",
 )
 QUICK = "tests/unit"
 
@@ -72,6 +72,12 @@ ON_ONE_SESSION = (
         "tests/faults/test_dead_threads.py",
         "tests/spark/",
     ),
+)
+
+# Packing an environment takes a minute.
+WITH_ONE_ARCHIVE = (
+    "tests/cluster/test_packed_environment.py",
+    "tests/cluster/test_readme_command.py",
 )
 
 SHARED_OUT = "PYTEST_XDIST_WORKER" in os.environ
@@ -120,8 +126,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class FilesAndSessions(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            sessions = (files[0] for files in ON_ONE_SESSION if nodeid.startswith(files))
-            return next(sessions, super()._split_scope(nodeid))
+            together = (*ON_ONE_SESSION, WITH_ONE_ARCHIVE)
+            firsts = (files[0] for files in together if nodeid.startswith(files))
+            return next(firsts, super()._split_scope(nodeid))
 
     return FilesAndSessions(config, log)
 

@@ -15,6 +15,7 @@ readonly NOTHING_SELECTED=5
 # Kafka's kernels read memory of librdkafka, which only compiled code can.
 readonly UNCOMPILED=(tests/unit/core tests/unit/transports tests/unit/agent/test_*record*.py
     --ignore tests/unit/core/test_kernel_cache.py --ignore-glob 'tests/unit/transports/*kafka*')
+readonly DEPLOYMENT=(tests/cluster tests/cli/test_python_api.py tests/unit/core/test_kernel_cache.py)
 readonly HERE="not faults_slow and not deployment and not s3"
 
 run() {
@@ -30,6 +31,10 @@ run_uncompiled() {
 
 if [ "${1:-}" = --uncompiled ]; then
     run_uncompiled
+    exit
+fi
+if [ "${1:-}" = --deployment ]; then
+    run -m deployment --numprocesses 2 --dist loadfile --no-loadscope-reorder "${DEPLOYMENT[@]}"
     exit
 fi
 uncompiled=0

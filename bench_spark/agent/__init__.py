@@ -18,8 +18,8 @@ What it decides by, pure:
 
 timeline.py        phases and ticks
 pacing.py          schedules: when messages are due
-flow.py            which producer sends next: at a rate, at most, in windows, by requests
-payload.py         bodies: envelope and padding, and their sizes
+flow.py            which producer sends next, in every mode of load; what is due by now
+records.py         bodies: envelope and padding, or real records; their sizes
 
 What is measured:
 
@@ -28,5 +28,4 @@ classification.py  kernels: whose a message is, whether it was seen before, how 
 intervals.py       counters and histograms of one tick, role, phase and destination
 sampler.py         throughput as the consumer sees it
 tracer.py          single messages
-records.py         real records instead of made bodies
 """

@@ -43,9 +43,8 @@ from bench_spark.agent.job import (
 )
 from bench_spark.agent.link import Link, LinkLost, report
 from bench_spark.agent.loop import LoadLoop
-from bench_spark.agent.payload import Bodies, body_sizes
 from bench_spark.agent.protocol import EventRow
-from bench_spark.agent.records import bodies_for
+from bench_spark.agent.records import Bodies, bodies_for, body_sizes
 from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER, WARMUP
 from bench_spark.agent.tracer import MakeMessageWriter, MessageFile, NoTracer, Tracer
 from bench_spark.config.ends import Ends
@@ -78,7 +77,7 @@ def closing_report(
     recorder, producers = instruments.recorder, assignment.producers
     streams = assignment.scenario.wiring.streams
     subscriptions = np.array(assignment.subscriptions or [0], dtype=np.int64)
-    members = np.array([member.index for member in producers] or [0], dtype=np.int64)
+    members = np.array(assignment.producer_numbers or [0], dtype=np.int64)
     blobs = [
         _relabelled(
             recorder.received_sets,

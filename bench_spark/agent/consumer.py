@@ -20,8 +20,8 @@ from bench_spark.agent.connections import FlowControl
 from bench_spark.agent.job import Instruments, Job, Lanes
 from bench_spark.agent.link import Link, report
 from bench_spark.agent.pacing import DueTimes
-from bench_spark.agent.payload import Bodies
 from bench_spark.agent.producer import NoRequests, Requests
+from bench_spark.agent.records import Bodies
 from bench_spark.config.sections import Consumer
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.transports.batches import I64, Received, joined

@@ -36,8 +36,8 @@ from bench_spark.agent.intervals import (
     record_alike,
 )
 from bench_spark.agent.pacing import DueTimes
-from bench_spark.agent.payload import BodySizes
 from bench_spark.agent.protocol import EventRow
+from bench_spark.agent.records import BodySizes
 from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER, WARMUP, Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_DTYPE, Envelopes, ForeignStamps

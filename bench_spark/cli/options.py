@@ -175,6 +175,20 @@ class LoadOptions:
 
 
 @dataclass(frozen=True)
+class SparkOptions:
+    """Which store a command reads by Spark, and what it says of it, on standard error."""
+
+    store: StoreOption = DEFAULT_STORE
+    packages: PackagesOption = None
+    jars: JarsOption = None
+    quiet: QuietOption = False
+    verbose: VerboseOption = False
+
+    def display(self) -> Steps:
+        return display_of(self.quiet, self.verbose, live=False)
+
+
+@dataclass(frozen=True)
 class SessionOptions:
     """Where a command runs and what it says of it, on standard error."""
 

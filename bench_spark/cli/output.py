@@ -14,9 +14,6 @@ from bench_spark.config.problems import nearest, shown_path, shown_value
 from bench_spark.errors import ConfigurationError, StoreError
 from bench_spark.report.formats import FORMATS, Report
 
-_OWNERS_OF_STDOUT = ("json", "csv", "html", "markdown", "terminal")
-"""Who gets standard output, the first that was asked for: programs read it, people read both."""
-
 
 @dataclass(frozen=True)
 class Outputs:
@@ -26,7 +23,7 @@ class Outputs:
 
     def write(self, report: Report) -> None:
         on_streams = [name for name, path in self.chosen if path is None]
-        owner = next((name for name in _OWNERS_OF_STDOUT if name in on_streams), None)
+        owner = min(on_streams, key=lambda name: FORMATS[name].precedence, default=None)
         for name, path in self.chosen:
             if path is not None:
                 write_bytes(path, FORMATS[name].encode(report))

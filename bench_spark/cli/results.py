@@ -13,13 +13,10 @@ import typer
 from bench_spark.cache import DEFAULT_STORE
 from bench_spark.cli.options import (
     FormatsOption,
-    JarsOption,
-    PackagesOption,
-    QuietOption,
     RunArgument,
+    SparkOptions,
     StoreOption,
-    VerboseOption,
-    display_of,
+    with_options,
 )
 from bench_spark.cli.output import parse_formats, to_stdout
 from bench_spark.cli.stored import existing_store, listed_runs, run_report, shown_run, stored_run
@@ -102,22 +99,19 @@ def show(
         raise typer.Exit(EXIT_DEGRADED if found.exit_code is None else found.exit_code)
 
 
+@with_options
 def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SQL statement.")],
-    store: StoreOption = DEFAULT_STORE,
-    packages: PackagesOption = None,
-    jars: JarsOption = None,
+    session: SparkOptions,
     row_format: RowFormatOption = RowFormat.TABLE,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Answer a query over the store's tables and views; statements that change them are refused.
 
     Tables: runs, events, metrics, summary, samples, resources, messages. Views: metrics_latest,
     latency_by_interval, latency_spec, message_times, latency_by_rate, broker_costs, interval_means.
     """
-    opened = existing_store(store)
-    with spark_session(LOCAL_MASTER, display_of(quiet, verbose, live=False)) as spark:
+    opened = existing_store(session.store)
+    with spark_session(LOCAL_MASTER, session.display()) as spark:
         from bench_spark.spark.sql import run_query
 
         answer = Rows.of_table(run_query(spark, opened, query))
@@ -125,18 +119,15 @@ def sql(
 
 
 @metrics.command()
+@with_options
 def rebuild(
     run: RunArgument,
-    store: StoreOption = DEFAULT_STORE,
-    packages: PackagesOption = None,
-    jars: JarsOption = None,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    session: SparkOptions,
 ) -> None:
     """Compute the rolling metrics of a run anew from its events."""
-    opened = existing_store(store)
+    opened = existing_store(session.store)
     stored_run(opened, run)
-    with spark_session(LOCAL_MASTER, display_of(quiet, verbose, live=False)) as spark:
+    with spark_session(LOCAL_MASTER, session.display()) as spark:
         from bench_spark.spark.rebuild import rebuild_metrics
 
         rebuilt = rebuild_metrics(spark, opened, run)
@@ -151,25 +142,22 @@ class MessagesFormat(StrEnum):
     JSON = "json"
 
 
+@with_options
 def messages(
     run: RunArgument,
-    store: StoreOption = DEFAULT_STORE,
-    packages: PackagesOption = None,
-    jars: JarsOption = None,
+    session: SparkOptions,
     messages_format: Annotated[
         MessagesFormat, typer.Option("--format", help="How to print what was found.")
     ] = MessagesFormat.TERMINAL,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Join the traced messages of a run again, exactly, from the table `messages`."""
-    opened = existing_store(store)
+    opened = existing_store(session.store)
     document = stored_run(opened, run).document
     if document["scenario"].get("trace") != ALL:
         raise ConfigurationError(
             f"messages: run {run} has no rows of every message; `--set trace={ALL}` makes them"
         )
-    with spark_session(LOCAL_MASTER, display_of(quiet, verbose, live=False)) as spark:
+    with spark_session(LOCAL_MASTER, session.display()) as spark:
         section = joined_section(spark, opened, run, document["scenario"])
 
     def write(writer: TextIO) -> None:

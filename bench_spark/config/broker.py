@@ -178,11 +178,7 @@ class ResourceSource(Section):
         """The token from where the file says it is; None where none is asked for."""
         where = f"resources: {self.kind}"
         if self.token_env:
-            token = os.environ.get(self.token_env)
-            if token is None:
-                raise ConfigurationError(
-                    f"{where}: token_env: the environment has no {self.token_env}"
-                )
+            token = _from_environment(self.token_env, f"{where}: token_env")
         elif self.token_file:
             token = read_token(self.token_file, f"{where}: token_file")
         else:
@@ -200,6 +196,13 @@ class ResourceSource(Section):
         if self.command:
             shown["command"] = masked_arguments(self.command)
         return shown
+
+
+def _from_environment(variable: str, where: str) -> str:
+    value = os.environ.get(variable)
+    if value is None:
+        raise ConfigurationError(f"{where}: the environment has no {variable}")
+    return value
 
 
 def why_unreadable(error: Exception) -> str:
@@ -478,11 +481,7 @@ def resolve_credentials(broker: Broker) -> Credentials:
     username = broker.username or (urllib.parse.unquote(parts.username) if parts.username else None)
     password = urllib.parse.unquote(parts.password) if parts.password else None
     if broker.password_env:
-        password = os.environ.get(broker.password_env)
-        if password is None:
-            raise ConfigurationError(
-                f"broker {broker.name}: password_env: the environment has no {broker.password_env}"
-            )
+        password = _from_environment(broker.password_env, f"broker {broker.name}: password_env")
     elif broker.password_file:
         try:
             password = Path(broker.password_file).read_text().splitlines()[0]

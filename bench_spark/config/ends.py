@@ -11,13 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from bench_spark.config.broker import Broker, Credentials, resolve_credentials
 from bench_spark.config.models import Scenario, merged
-from bench_spark.config.problems import problems_of
+from bench_spark.config.problems import validated
 from bench_spark.config.topologies import ThroughSystem
-from bench_spark.errors import ConfigurationError
 
 Role = Literal["both", "ingress", "egress"]
 
@@ -135,14 +132,9 @@ def scenario_at(scenario: Scenario, end: End) -> Scenario:
         "consumers": sizes.members,
         "destinations": sizes.destinations,
     }
-    try:
-        found = Scenario.model_validate(merged(document, section.own_sections()))
-    except ValidationError as error:
-        place = f"{end.role}.{end.place}"
-        problems = problems_of(error, Scenario, lambda paths: place)
-    else:
-        return found.model_copy(update=_absent(end))
-    raise ConfigurationError("\n".join(map(str, problems)))
+    document = merged(document, section.own_sections())
+    found = validated(Scenario, document, f"{end.role}.{end.place}")
+    return found.model_copy(update=_absent(end))
 
 
 def _absent(end: End) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -27,6 +27,7 @@ from bench_spark.config.problems import (
     Key,
     KeyPath,
     Problem,
+    SectionT,
     did_you_mean,
     keys_of,
     problems_of,
@@ -35,6 +36,7 @@ from bench_spark.config.problems import (
     shown_text,
     shown_value,
     unknown_key,
+    validated,
 )
 from bench_spark.config.sections import Egress, Ingress
 from bench_spark.config.suite import SuiteFile
@@ -129,8 +131,6 @@ def _value(key: Key, text: str) -> Any:
 _SUFFIXES = (".yaml", ".yml")
 _HERE = Path()
 
-_Model = TypeVar("_Model", bound=Section)
-
 
 def load_scenario(reference: str, overrides: Sequence[str] = ()) -> Scenario:
     """The scenario of a path or a shipped name, with `KEY=VALUE` overrides on top."""
@@ -217,7 +217,7 @@ def locate(kind: str, reference: str, directory: Path = _HERE) -> File:
     path = directory / reference
     if looks_like_path or _exists(path):
         return File(path, shown_path(reference if directory == _HERE else str(path)))
-    for other in _MODELS:
+    for other in MODELS:
         if reference in shipped(other):
             raise ConfigurationError(f"{reference}: {_misplaced(other, kind)}")
     raise ConfigurationError(
@@ -234,7 +234,7 @@ def described(kind: str) -> list[list[str]]:
     ]
 
 
-def load_file(model: type[_Model], file: File, override_texts: Sequence[str] = ()) -> _Model:
+def load_file(model: type[SectionT], file: File, override_texts: Sequence[str] = ()) -> SectionT:
     """The validated content of a file, named by its stem unless it names itself."""
     document = read_mapping(file)
     _refuse_other_kind(model, file, document)
@@ -257,7 +257,7 @@ def load_file(model: type[_Model], file: File, override_texts: Sequence[str] = (
     return loaded
 
 
-_MODELS: dict[str, type[Section]] = {
+MODELS: dict[str, type[Section]] = {
     "scenarios": Scenario,
     "brokers": Broker,
     "suites": SuiteFile,
@@ -271,14 +271,14 @@ _TAKEN_BY = {
 
 def _refuse_other_kind(model: type[Section], file: File, document: Mapping[str, Any]) -> None:
     """Say it in one sentence where all that a file knows is known to files of another kind only."""
-    kinds = [kind for kind, known in _MODELS.items() if _own_keys(known) & document.keys()]
-    if len(kinds) == 1 and _MODELS[kinds[0]] is not model:
-        [wanted] = (kind for kind, known in _MODELS.items() if known is model)
+    kinds = [kind for kind, known in MODELS.items() if _own_keys(known) & document.keys()]
+    if len(kinds) == 1 and MODELS[kinds[0]] is not model:
+        [wanted] = (kind for kind, known in MODELS.items() if known is model)
         raise ConfigurationError(f"{file.shown}: {_misplaced(kinds[0], wanted)}")
 
 
 def _own_keys(model: type[Section]) -> set[str]:
-    others = (other.model_fields for other in _MODELS.values() if other is not model)
+    others = (other.model_fields for other in MODELS.values() if other is not model)
     return set(model.model_fields).difference(*others)
 
 
@@ -414,8 +414,4 @@ def _named(scenario: Scenario, role: str, given: Sequence[Given]) -> Scenario:
     document[role] = [
         entry | {"broker": name} for entry, name in zip(entries, references, strict=True)
     ]
-    try:
-        return Scenario.model_validate(document)
-    except ValidationError as error:
-        problems = problems_of(error, Scenario, lambda paths: f"--{role}")
-    raise ConfigurationError("\n".join(map(str, problems)))
+    return validated(Scenario, document, f"--{role}")

@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import AfterValidator, Field
 
@@ -23,6 +23,7 @@ MEASURES = (
 )
 STATISTICS = ("min", "mean", *(name.removesuffix("_us") for name, _ in PERCENTILES), "max")
 
+Aggregation = Literal["run", "interval_max", "interval_mean"]
 Unit = Literal["us", "per_second", "share", "cpu_share", "count", "bytes_per_second"]
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
@@ -92,7 +93,7 @@ TRACED_COUNTS = ("missing", "duplicates", "out_of_order", "corrupted", "unexpect
 
 _RATES = ("send_rate", "receive_rate")
 _SAMPLED = ("median", "mean", "low", "high")
-_AGGREGATIONS = ("run", "interval_max", "interval_mean")
+_AGGREGATIONS = get_args(Aggregation)
 HEADLINE = ("delivery_latency", "latency", "confirm_latency")
 """Measures that a statistic without one is about: the first that the run has. Only open loops have
 the first of them, and runs that only publish have neither of the first two."""
@@ -130,7 +131,7 @@ def headline_measure(measures: Collection[str]) -> str | None:
 
 def paths_named(name: str) -> tuple[str, ...]:
     """The paths that a name may mean: the first that a document has counts. None: no such name."""
-    plain = name.replace("99.9", "999")
+    plain = re.sub(r"\b(p\d+)\.(\d)", r"\1\2", name)
     return (plain,) if plain in UNIT_OF_PATH else SHORT_NAMES.get(plain, ())
 
 

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import difflib
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, groupby
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from bench_spark.config.fields import MASK, Section, is_secret_key, mask_uri
 from bench_spark.config.yaml_text import plain_scalar
+from bench_spark.errors import ConfigurationError
 
 KeyPath = tuple[str, ...]
 
@@ -80,11 +81,11 @@ class Kind(NamedTuple):
     @property
     def range(self) -> str:
         """The allowed values, without the type: `8 to 134217728`; empty if all are allowed."""
-        above, least, most = map(self._limit, ("gt", "ge", "le"))
+        above, least, most = map(self.limit, ("gt", "ge", "le"))
         if self.choices:
             return ", ".join(self.choices)
         if self.type is str:
-            longest = self._limit("max_length")
+            longest = self.limit("max_length")
             return f"of at most {longest} characters" if longest else ""
         if above is not None:
             return f"above {number(above)}" + ("" if most is None else f" up to {number(most)}")
@@ -104,7 +105,7 @@ class Kind(NamedTuple):
             span = f"from {span}"
         return f"{'' if self.type in (str, bool) else 'a '}{self.name} {span}".rstrip()
 
-    def _limit(self, name: str) -> Any:
+    def limit(self, name: str) -> Any:
         limits = (getattr(item, name, None) for item in self.metadata)
         return next((limit for limit in limits if limit is not None), None)
 
@@ -168,6 +169,13 @@ class Key:
         return tuple(choice for kind in self.kinds for choice in kind.choices)
 
     @property
+    def most(self) -> int:
+        """The highest number or length that is allowed; for keys that have such a limit."""
+        limits = (kind.limit(name) for kind in self.kinds for name in ("le", "max_length"))
+        most: int = next(limit for limit in limits if limit is not None)
+        return most
+
+    @property
     def type_name(self) -> str:
         """`whole number`, `text` ..., alternatives joined."""
         if self._described:
@@ -225,6 +233,13 @@ def follow(model: type[Section], path: KeyPath) -> Key | None:
         else:
             key = keys_of(key.section, key.path).get(name) if key.section else None
     return key.member if key is not None and key.is_map and len(path) > len(key.path) else key
+
+
+def key_at(model: type[Section], dotted: str) -> Key:
+    """A key that there is."""
+    key = follow(model, tuple(dotted.split(".")))
+    assert key is not None, dotted
+    return key
 
 
 def number(value: float) -> str:
@@ -292,6 +307,10 @@ def _plain(word: str) -> str:
 _LONGEST = 60
 _LONGEST_KEY = 120
 _LONGEST_PATH = 300
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def shown_text(text: str, longest: int = _LONGEST) -> str:
@@ -371,6 +390,21 @@ def problems_of(error: ValidationError, model: type[Section], source_of: SourceO
     for path, details in groupby(found, key=lambda item: item[0]):
         problems += _problems_at(model, path, [detail for _, detail in details], source_of)
     return problems
+
+
+SectionT = TypeVar("SectionT", bound=Section)
+
+
+def validated(
+    model: type[SectionT], document: Mapping[str, Any], source: str, strict: bool = False
+) -> SectionT:
+    """The document as a model. Raises ConfigurationError, whose lines begin with `source`."""
+    try:
+        return model.model_validate(document, strict=strict)
+    except ValidationError as error:
+        problems = problems_of(error, model, lambda _: source)
+    # Raised here and not above: a chained ValidationError would carry the document's secrets along.
+    raise ConfigurationError("\n".join(map(str, problems)))
 
 
 def unknown_key(

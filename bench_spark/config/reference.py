@@ -18,6 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from bench_spark.config.broker import Broker
 from bench_spark.config.fields import Section
+from bench_spark.config.loader import MODELS
 from bench_spark.config.models import Scenario
 from bench_spark.config.problems import Key, all_keys
 from bench_spark.config.suite import SuiteFile
@@ -117,12 +118,10 @@ def _explanation(key: Key) -> str:
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-MODELS: dict[str, type[Section]] = {"scenario": Scenario, "broker": Broker, "suite": SuiteFile}
-
 
 def json_schema(kind: str) -> dict[str, Any]:
     """The schema of one kind of file: `scenario`, `broker` or `suite`."""
-    made = MODELS[kind].model_json_schema()
+    made = MODELS[f"{kind}s"].model_json_schema()
     return {"$schema": DIALECT, **_one_line(made), "title": f"bench-spark {kind} file"}
 
 

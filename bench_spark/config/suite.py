@@ -24,7 +24,7 @@ from pydantic import AfterValidator, Field
 
 from bench_spark.config.fields import PLAIN_NAME, Name, PropertyName, Section
 from bench_spark.config.models import Scenario, at_whole_rate
-from bench_spark.config.objectives import MEASURES, STATISTICS
+from bench_spark.config.objectives import MEASURES, STATISTICS, Aggregation
 from bench_spark.config.problems import Described
 from bench_spark.config.yaml_text import plain_scalar
 
@@ -37,8 +37,6 @@ _COLUMN_RULE = (
     f"MEASURE.STATISTIC with a measure of {', '.join(MEASURES)} and a statistic of "
     f"{', '.join(STATISTICS)}; or one of {', '.join((*RATES, *RESOURCES))}"
 )
-
-Aggregation = Literal["run", "interval_max", "interval_mean"]
 
 
 def _column_value(value: str) -> str:
@@ -494,9 +492,7 @@ def _trial(number: int, cell: Cell, repetition: int, key: str, found_from: str |
 
 
 def _load_seconds(scenario: Scenario) -> float:
-    load, phases = scenario.load, scenario.phases
-    measured = phases.measure_seconds
-    if load.messages is not None and load.has_schedule and not scenario.only_consumes:
-        senders = scenario.producers if load.scope == "per_producer" else 1
-        measured = load.messages / (load.rate_per_second * senders)
-    return phases.warmup_seconds + measured
+    load, measured = scenario.load, scenario.phases.measure_seconds
+    if load.messages is not None and scenario.is_paced:
+        measured = load.messages / (load.rate_per_second * scenario.rates_counted)
+    return scenario.phases.warmup_seconds + measured

@@ -11,12 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import ValidationError
-
 from bench_spark.config.broker import Broker
-from bench_spark.config.fields import PLAIN_NAME, Section, uri_problem
+from bench_spark.config.fields import PLAIN_NAME, uri_problem
 from bench_spark.config.models import Scenario
-from bench_spark.config.problems import problems_of, shown_text, shown_value
+from bench_spark.config.problems import shown_text, shown_value, validated
 from bench_spark.config.yaml_text import plain_scalar
 from bench_spark.errors import ConfigurationError
 
@@ -91,9 +89,9 @@ class Draft:
 
     def check(self, source: str) -> None:
         """Refuse what our own files could not say; `source` names where it came from."""
-        _check(Scenario, self.scenario.values, source)
+        validated(Scenario, self.scenario.values, source, strict=True)
         if self.broker.values:
-            _check(Broker, self.broker.values, source)
+            validated(Broker, self.broker.values, source, strict=True)
 
 
 def table_rows(table: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
@@ -116,16 +114,6 @@ def plain_name(text: str, otherwise: str) -> str:
     """A name that files and runs may have, as near to `text` as can be."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:_LONGEST_NAME].rstrip("-._")
     return plain if PLAIN_NAME.fullmatch(plain) else otherwise
-
-
-def _check(model: type[Section], values: dict[str, Any], source: str) -> None:
-    try:
-        model.model_validate(values, strict=True)
-        return
-    except ValidationError as error:
-        problems = problems_of(error, model, lambda _: source)
-    # Raised here and not above: a chained ValidationError would carry the values along.
-    raise ConfigurationError("\n".join(map(str, problems)))
 
 
 def take_uri(draft: Draft, option: str, uri: str, schemes: tuple[str, ...]) -> None:

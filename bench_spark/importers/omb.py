@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bench_spark.config.broker import Broker
 from bench_spark.config.fields import ClientProperties, is_secret_key
-from bench_spark.config.problems import did_you_mean, nearest, shown_text, shown_value
+from bench_spark.config.problems import did_you_mean, key_at, nearest, shown_text, shown_value
 from bench_spark.config.yaml_text import plain_scalar
 from bench_spark.errors import ConfigurationError
 from bench_spark.importers.draft import Draft, plain_name, table_rows, take_password, take_uri
@@ -89,7 +90,7 @@ _DRIVERS = {
     "io.openmessaging.benchmark.driver.rabbitmq.RabbitMqBenchmarkDriver": "amqp",
 }
 _DRIVER_KEYS = {"kafka": KAFKA_DRIVER, "amqp": RABBITMQ_DRIVER}
-_SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_SASL_MECHANISMS = key_at(Broker, "sasl_mechanism").choices
 _JAAS_USER = re.compile(r"""username\s*=\s*["']?(?P<name>[^"';\s]+)""")
 _SERIALIZERS = re.compile(r"(key|value)\.(de)?serializer")
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench_spark.config.fields import value_text
+from bench_spark.config.models import Scenario
+from bench_spark.config.problems import key_at
 from bench_spark.config.sections import Load
 from bench_spark.core.envelope import ENVELOPE_BYTES
 from bench_spark.errors import ConfigurationError
@@ -72,7 +74,7 @@ UNLIMITED_SECONDS = 60
 """How long a run lasts whose PerfTest would have gone on until Ctrl-C."""
 MESSAGES_WITHOUT_CONSUMERS = 1_000_000
 SMALLEST_MESSAGE_BYTES = 12
-MOST_STEPS = 10_000
+MOST_STEPS = key_at(Scenario, "load.steps").most
 PAUSE_RATE = 0.001
 """What stands for a rate of 0, which a scenario's steps cannot have."""
 VARIED = {"variable-rate": ("rate_per_second", "RATE"), "variable-size": ("bytes", "SIZE")}
@@ -273,12 +275,11 @@ class LoadTranslation(Translation):
             self._set("amqp.heartbeat_seconds", heartbeat, "--heartbeat")
 
 
-UNLIMITED_CONFIRMS = 10_000_000
-"""The most that `amqp.confirms` may be."""
+UNLIMITED_CONFIRMS = key_at(Scenario, "amqp.confirms").most
 _NUMBER = re.compile(r"%0?[0-9]*d")
 _OFFSET = re.compile(r"first|last|next|[0-9]+")
-RANDOM_KEYS, MOST_RANDOM_KEYS = 100, 10_000
-EXCHANGE_TYPES = ("direct", "topic", "fanout", "headers")
+RANDOM_KEYS, MOST_RANDOM_KEYS = 100, key_at(Scenario, "amqp.routing_keys").most
+EXCHANGE_TYPES = key_at(Scenario, "amqp.exchange.type").choices
 
 _AMQP_PROPERTIES = {
     *("contentType", "contentEncoding", "deliveryMode", "priority", "correlationId", "replyTo"),

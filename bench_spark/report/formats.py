@@ -232,6 +232,9 @@ def _printed(value: Any) -> Any:
 class Format:
     write: Callable[[Report, Any], None]
     """To a stream of text, or of bytes."""
+    precedence: int = 0
+    """Of several formats the lowest gets standard output, the others standard error: programs read
+    the one, people read both."""
     is_binary: bool = False
     """It only goes into files."""
 
@@ -247,10 +250,10 @@ class Format:
 
 
 FORMATS: Mapping[str, Format] = {
-    "terminal": Format(lambda report, writer: report.write_terminal(writer)),
-    "markdown": Format(lambda report, writer: report.write_markdown(writer)),
-    "json": Format(write_json),
-    "csv": Format(write_csv),
+    "terminal": Format(lambda report, writer: report.write_terminal(writer), 5),
+    "markdown": Format(lambda report, writer: report.write_markdown(writer), 4),
+    "json": Format(write_json, 1),
+    "csv": Format(write_csv, 2),
     "parquet": Format(write_parquet, is_binary=True),
-    "html": Format(lambda report, writer: writer.write(report.page().html)),
+    "html": Format(lambda report, writer: writer.write(report.page().html), 3),
 }

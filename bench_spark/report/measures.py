@@ -29,6 +29,8 @@ PERCENTILE_COLUMNS = (
 )
 """Field of a measure, and what its column is called."""
 
+STATISTIC_LABELS = {field.removesuffix("_us"): label for field, label in PERCENTILE_COLUMNS}
+
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Measures in the order people ask for them; ones that are not known here come last."""

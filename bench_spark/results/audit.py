@@ -26,10 +26,13 @@ from bench_spark.results.checks import (
     account_checks,
     body_checks,
     content_checks,
+    failing,
     message_checks,
+    passing,
     refusal_checks,
     silence_checks,
     trace_checks,
+    warning,
 )
 from bench_spark.results.counts import Counts, Rates, expected_deliveries, per_second
 from bench_spark.results.facts import CENSORED_MEASURES, RunFacts, trace_findings
@@ -75,8 +78,7 @@ def audit_input(
     latency = measures.get("latency", {})
     # A run that was cut short says so; its last moments are no measure of the schedule.
     was_cut_short = bool(facts.failures) or facts.ended_early
-    has_schedule = scenario.load.has_schedule and not scenario.only_consumes
-    is_judged = has_schedule and seconds > 0 and not was_cut_short
+    is_judged = scenario.is_paced and seconds > 0 and not was_cut_short
     return AuditInput(
         mode=scenario.load.mode,
         due=counts["due"] or 0,
@@ -236,9 +238,7 @@ def _schedule(run: AuditInput) -> Iterator[Check]:
     unsent = run.due - run.sent
     kept = run.send_rate_per_second >= LEAST_RATE * run.wanted_rate_per_second
     if run.due and unsent <= MOST_UNSENT * run.due and kept:
-        yield Check(
-            "schedule", "pass", f"sent {run.sent} of {run.due} messages due, {unsent} unsent"
-        )
+        yield passing("schedule", f"sent {run.sent} of {run.due} messages due, {unsent} unsent")
         return
     limited_by, reason = _who_was_slow(run)
     fell_short = f"{unsent} of {run.due} messages stayed unsent"
@@ -246,9 +246,8 @@ def _schedule(run: AuditInput) -> Iterator[Check]:
         fell_short = "and the run ended before a message was due"
     elif unsent <= 0:
         fell_short = f"all {run.due} messages due went out, but not all within the measured seconds"
-    yield Check(
+    yield failing(
         "schedule",
-        "fail",
         f"the rate was not kept: {run.send_rate_per_second:.0f} of "
         f"{run.wanted_rate_per_second:.0f} msg/s, {fell_short}; {reason}",
         limited_by,
@@ -258,9 +257,8 @@ def _schedule(run: AuditInput) -> Iterator[Check]:
 def _backlog(run: AuditInput) -> Iterator[Check]:
     """A median latency of seconds at a steady rate means that messages queue up somewhere."""
     if run.mode == "rate" and (run.latency_p50_us or 0) >= PILED_UP_US:
-        yield Check(
+        yield warning(
             "backlog",
-            "warn",
             f"half of the messages took {(run.latency_p50_us or 0) / 1e6:.1f} s or longer: the "
             "broker delivered less than was sent, and the latencies are those of its backlog",
             "broker",
@@ -301,24 +299,22 @@ def _is_host_busy(run: AuditInput) -> bool:
 def _generator(run: AuditInput) -> Iterator[Check]:
     share = run.busiest_agent_share
     if share is None:
-        yield Check("generator_cpu", "warn", "the agents' CPU use is not known")
+        yield warning("generator_cpu", "the agents' CPU use is not known")
     elif share >= BUSY_CORE and run.mode in ("rate", "request"):
-        yield Check(
+        yield warning(
             "generator_cpu",
-            "warn",
             f"an agent used {share:.0%} of a core: latencies may contain its own queueing",
             "generator",
         )
     elif share >= BUSY_CORE:
-        yield Check(
+        yield warning(
             "generator_cpu",
-            "warn",
             f"an agent used {share:.0%} of a core: the maximum may be the generator's; "
             "compare with more agents",
             "generator",
         )
     else:
-        yield Check("generator_cpu", "pass", f"the busiest agent used {share:.0%} of a core")
+        yield passing("generator_cpu", f"the busiest agent used {share:.0%} of a core")
 
 
 def _stalls(run: AuditInput) -> Iterator[Check]:
@@ -351,9 +347,8 @@ def _connections(run: AuditInput) -> Iterator[Check]:
     ]
     if len(longest) > MOST_NAMED:
         named.append(f"and {len(longest) - MOST_NAMED} more")
-    yield Check(
+    yield failing(
         "connections",
-        "fail",
         f"{losses} connections were lost while the load ran and {reopened} opened again: "
         f"{', '.join(named)}",
     )
@@ -368,57 +363,49 @@ def _clocks(run: AuditInput) -> Iterator[Check]:
     bound_us = run.clock_bound_ns / 1000
     error = f"the clocks' error of {bound_us:.0f} us"
     if run.negative and run.ends == "consumers":
-        yield Check(
+        yield warning(
             "clocks",
-            "warn",
             f"{run.negative} latencies were negative, taken as 0: the clock of whoever sent those "
             "messages is ahead of ours",
         )
     elif run.negative and run.clock_bound_ns == 0:
-        yield Check("clocks", "fail", f"{run.negative} latencies were negative on one clock")
+        yield failing("clocks", f"{run.negative} latencies were negative on one clock")
     elif run.negative:
-        yield Check(
-            "clocks", "warn", f"{run.negative} latencies were negative, taken as 0; {error}"
-        )
+        yield warning("clocks", f"{run.negative} latencies were negative, taken as 0; {error}")
     elif run.latency_p50_us is not None and bound_us > run.latency_p50_us:
-        yield Check(
-            "clocks", "warn", f"{error} exceeds the median latency: one-way latency is unreliable"
+        yield warning(
+            "clocks", f"{error} exceeds the median latency: one-way latency is unreliable"
         )
     else:
-        yield Check("clocks", "pass", f"clocks agree within {bound_us:.0f} us")
+        yield passing("clocks", f"clocks agree within {bound_us:.0f} us")
 
 
 def _surroundings(run: AuditInput) -> Iterator[Check]:
     if run.warmup_seconds < RECOMMENDED_WARMUP_SECONDS:
-        yield Check(
+        yield warning(
             "warmup",
-            "warn",
             f"a warm-up of {run.warmup_seconds:g} s is short: 5 s at least, 10-30 s at high rates",
         )
     if _is_host_busy(run):
-        yield Check(
+        yield warning(
             "host_cpu",
-            "warn",
             f"an agent's host was {run.busiest_host_share:.0%} busy: latencies may contain waiting "
             "for CPU",
             "host",
         )
     if _is_host_busy(run) and run.shares_host and (run.spark_cores or 0.0) >= NOTICEABLE_CORES:
-        yield Check(
+        yield warning(
             "spark_cpu",
-            "warn",
             f"Spark itself used {run.spark_cores:.1f} cores of a busy machine that is the broker's "
             "too: --no-live leaves them to the broker",
         )
     if run.shares_host:
-        yield Check("host", "warn", "broker and generator share a host and compete for its CPU")
+        yield warning("host", "broker and generator share a host and compete for its CPU")
     elif run.link_speed_mbit:
         used = run.bytes_per_second * 8 / (run.link_speed_mbit * 1_000_000)
         if used >= NEAR_LINK_SPEED:
-            yield Check(
-                "link",
-                "warn",
-                f"bodies alone used {used:.0%} of the {run.link_speed_mbit} Mbit/s link",
+            yield warning(
+                "link", f"bodies alone used {used:.0%} of the {run.link_speed_mbit} Mbit/s link"
             )
 
 
@@ -427,8 +414,8 @@ def _samples(run: AuditInput) -> Iterator[Check]:
         return
     short = [pair for pair, taken in enumerate(run.samples_by_pair) if taken < run.samples_wanted]
     if not short:
-        yield Check(
-            "samples", "pass", f"every pair has its {run.samples_wanted} samples of the throughput"
+        yield passing(
+            "samples", f"every pair has its {run.samples_wanted} samples of the throughput"
         )
         return
     fewest = min(run.samples_by_pair)
@@ -448,9 +435,8 @@ def _bounds(run: AuditInput) -> Iterator[Check]:
     for measure, names in run.lower_bounds.items():
         if names:
             shown = ", ".join(name.removesuffix("_us") for name in names)
-            yield Check(
+            yield warning(
                 "lower_bounds",
-                "warn",
                 f"{measure}: {shown} are lower bounds; slower messages were unsent, still on their "
                 "way, or above the histogram's range",
             )
@@ -464,7 +450,7 @@ def _rates(run: AuditInput) -> Iterator[Check]:
     rates = f"{found.receive_rate:.0f} of {found.send_rate:.0f} msg/s sent"
     off = found.receive_rate / found.send_rate - 1
     if abs(off) <= LARGEST_DIFFERENCE:
-        yield Check("rates", "pass", f"received {rates}")
+        yield passing("rates", f"received {rates}")
     elif off > 0:
         excess = (found.receive_rate - found.send_rate) * found.seconds
         is_too_much = off > MOST_ABOVE and excess > AT_THE_EDGES_SECONDS * found.send_rate
@@ -474,9 +460,8 @@ def _rates(run: AuditInput) -> Iterator[Check]:
             f"received {rates}, {off:.1%} more: " + _where_more_came_from(found),
         )
     else:
-        yield Check(
+        yield warning(
             "rates",
-            "warn",
             f"received {rates}, {-off:.1%} less: the broker was behind; {found.after_the_end} "
             "messages arrived after the measured phase",
         )
@@ -487,9 +472,8 @@ def _repeats(run: AuditInput) -> Iterator[Check]:
     if run.accounts is None and run.ends == "both" and run.sent:
         more = run.received - run.sent * run.copies
         if more > 0:
-            yield Check(
+            yield warning(
                 "repeats",
-                "warn",
                 f"{more} messages more were received than sent: bodies below 32 bytes do not tell "
                 "which of them came again",
             )
@@ -498,9 +482,8 @@ def _repeats(run: AuditInput) -> Iterator[Check]:
 def _kernels(run: AuditInput) -> Iterator[Check]:
     if run.uncompiled_hosts:
         named = ", ".join(run.uncompiled_hosts[:MOST_NAMED])
-        yield Check(
+        yield warning(
             "kernels",
-            "warn",
             f"the agents on {named} ran their inner loops uncompiled (NUMBA_DISABLE_JIT): they are "
             "some hundred times slower, and so are latencies and rates",
         )

@@ -30,6 +30,18 @@ class Check:
         return found if self.limited_by is None else {**found, "limited_by": self.limited_by}
 
 
+def passing(name: str, text: str) -> Check:
+    return Check(name, "pass", text)
+
+
+def warning(name: str, text: str, limited_by: LimitedBy | None = None) -> Check:
+    return Check(name, "warn", text, limited_by)
+
+
+def failing(name: str, text: str, limited_by: LimitedBy | None = None) -> Check:
+    return Check(name, "fail", text, limited_by)
+
+
 @dataclass(frozen=True)
 class TraceFindings:
     """What came of joining all messages by their IDs."""
@@ -139,23 +151,20 @@ def message_checks(run: AuditInput) -> Iterator[Check]:
         return
     if run.ends == "consumers":
         if not run.received:
-            yield Check(
+            yield failing(
                 "messages",
-                "fail",
                 "nothing was received in the measured phase: the source was empty, or the warm-up "
                 "took all there was; put more into it, or set phases.warmup_seconds to 0",
             )
     elif not run.sent:
-        yield Check(
+        yield failing(
             "messages",
-            "fail",
             "nothing was sent in the measured phase: lengthen phases.measure_seconds, shorten the "
             f"warm-up, or look for what holds the producers back{_left_of_warmup(run)}",
         )
     elif run.ends == "both" and not run.received:
-        yield Check(
+        yield failing(
             "messages",
-            "fail",
             f"none of the {run.sent} messages of the measured phase was received: look at what "
             "lies between the broker and its consumers",
         )
@@ -185,13 +194,9 @@ def account_checks(run: AuditInput) -> Iterator[Check]:
         yield from _without_numbers(run)
         return
     if not accounts.closes or run.received < accounts.received_once:
-        yield Check(
-            "accounts",
-            "fail",
-            f"{_sent(accounts)} sent, but {accounts.settled} accounted for",
-        )
+        yield failing("accounts", f"{_sent(accounts)} sent, but {accounts.settled} accounted for")
     else:
-        yield Check("accounts", "pass", f"all {_sent(accounts)} messages sent are accounted for")
+        yield passing("accounts", f"all {_sent(accounts)} messages sent are accounted for")
     if accounts.indeterminate:
         yield Check(
             "indeterminate",
@@ -206,14 +211,13 @@ def account_checks(run: AuditInput) -> Iterator[Check]:
 def _without_numbers(run: AuditInput) -> Iterator[Check]:
     """Bodies without a sequence number: how many are missing is known, but not which, or why."""
     text = "bodies below 32 bytes carry no sequence: losses are not counted"
-    yield Check("accounts", "warn", text)
+    yield warning("accounts", text)
     expected = run.sent if run.expected is None else run.expected
     missing = expected - run.refused - run.received
     is_above = missing > run.undelivered_share * expected
     if is_above and not run.is_cut_short and not run.lost_is_explained_by:
-        yield Check(
+        yield failing(
             "indeterminate",
-            "fail",
             f"{missing} messages were not received, of {expected} expected: more than the "
             f"{run.undelivered_share:.2%} of audit.undelivered_share",
         )
@@ -223,14 +227,12 @@ def _loss(run: AuditInput, accounts: Accounts) -> Iterator[Check]:
     if not accounts.lost:
         return
     if run.lost_is_explained_by:
-        yield Check(
-            "loss", "warn", f"{accounts.lost} messages lost, as {run.lost_is_explained_by} allows"
+        yield warning(
+            "loss", f"{accounts.lost} messages lost, as {run.lost_is_explained_by} allows"
         )
     elif run.confirms:
-        yield Check(
-            "loss",
-            "fail",
-            f"{accounts.lost} confirmed messages lost, and no declared limit explains it",
+        yield failing(
+            "loss", f"{accounts.lost} confirmed messages lost, and no declared limit explains it"
         )
     else:
         yield Check(
@@ -268,14 +270,13 @@ def _drain(run: AuditInput, accounts: Accounts) -> Iterator[Check]:
     has_rate = run.mode in ("rate", "request")
     text = f"{left} messages were still in the broker when the drain ended"
     if has_rate and not run.is_cut_short and left > MOST_LEFT * expected:
-        yield Check(
+        yield failing(
             "drain",
-            "fail",
             f"{text}, {left / expected:.0%} of the {expected} expected: the consumers did not keep "
             "up with the rate",
         )
     else:
-        yield Check("drain", "warn", text)
+        yield warning("drain", text)
 
 
 def _expected(run: AuditInput, accounts: Accounts) -> int:
@@ -288,13 +289,12 @@ def refusal_checks(run: AuditInput) -> Iterator[Check]:
         return
     text = f"the broker refused {run.refused} of {run.sent} messages"
     if run.refused > run.undelivered_share * run.sent:
-        yield Check(
+        yield failing(
             "refused",
-            "fail",
             f"{text}: more than the {run.undelivered_share:.2%} of audit.undelivered_share",
         )
     else:
-        yield Check("refused", "warn", text)
+        yield warning("refused", text)
 
 
 def silence_checks(run: AuditInput) -> Iterator[Check]:
@@ -308,9 +308,8 @@ def silence_checks(run: AuditInput) -> Iterator[Check]:
         who = f"the {len(longest['consumers'])} consumers that share with {who}"
     done = "confirmed" if run.confirms else "sent"
     more = f"; {others} more had such a time" if others else ""
-    yield Check(
+    yield failing(
         "silence",
-        "fail",
         f"{who} received nothing for {longest['seconds']:.0f} s, from second "
         f"{max(0.0, longest['after_seconds']):.0f} of the measured phase on, while messages for it "
         f"were {done}{more}",
@@ -322,9 +321,8 @@ def _publishing(run: AuditInput) -> Iterator[Check]:
     if not run.sent:
         return
     if run.unconfirmed is None:
-        yield Check(
+        yield warning(
             "accounts",
-            "warn",
             "nobody receives and the broker confirms nothing: what became of the messages is "
             "unknown",
         )
@@ -338,15 +336,14 @@ def _publishing(run: AuditInput) -> Iterator[Check]:
             f"{more if is_above else ''}",
         )
     else:
-        yield Check("accounts", "pass", f"all {run.sent} messages sent have the broker's answer")
+        yield passing("accounts", f"all {run.sent} messages sent have the broker's answer")
 
 
 def _consuming(run: AuditInput) -> Iterator[Check]:
     """Nobody sends: what should have arrived is unknown, unless a number was asked for."""
     if run.asked_for is not None and run.received < run.asked_for:
-        yield Check(
+        yield warning(
             "accounts",
-            "warn",
             f"only {run.received} of the {run.asked_for} messages asked for were received",
         )
 
@@ -356,7 +353,7 @@ def trace_checks(run: AuditInput) -> Iterator[Check]:
     if trace is None:
         return
     if trace.disagreements:
-        told = ", ".join(
+        differences = ", ".join(
             f"{name} {by_join} by the join and {by_agents} by the agents"
             for name, (by_join, by_agents) in trace.disagreements.items()
         )
@@ -365,41 +362,39 @@ def trace_checks(run: AuditInput) -> Iterator[Check]:
             abs(by_join - by_agents) <= trace.unexpected
             for by_join, by_agents in trace.disagreements.values()
         )
-        yield Check("trace", "warn" if is_explained else "fail", f"messages and counts: {told}")
-    else:
-        yield Check("trace", "pass", f"{trace.messages} messages, joined by ID, agree with counts")
-    if trace.unexpected:
         yield Check(
-            "unexpected", "warn", f"{trace.unexpected} messages arrived that nobody here had sent"
+            "trace", "warn" if is_explained else "fail", f"messages and counts: {differences}"
+        )
+    else:
+        yield passing("trace", f"{trace.messages} messages, joined by ID, agree with counts")
+    if trace.unexpected:
+        yield warning(
+            "unexpected", f"{trace.unexpected} messages arrived that nobody here had sent"
         )
 
 
 def content_checks(run: AuditInput) -> Iterator[Check]:
     corrupted = run.corrupted if run.trace is None else run.trace.corrupted
     if corrupted:
-        yield Check("content", "fail", f"{corrupted} messages arrived with other content than sent")
+        yield failing("content", f"{corrupted} messages arrived with other content than sent")
 
 
 def body_checks(run: AuditInput) -> Iterator[Check]:
     """Messages that arrived and are not those that were sent."""
     if run.malformed and run.ends == "consumers":
-        yield Check(
+        yield warning(
             "bodies",
-            "warn",
             f"{run.malformed} of {run.received} messages do not say when they were sent, in the "
             "way of message.timestamped, or say a time that cannot be: they have no latency",
         )
     elif run.malformed:
-        yield Check(
+        yield warning(
             "bodies",
-            "warn",
             f"{run.malformed} messages arrived that no producer of this run can have sent as they "
             "are: too short, or with other numbers or times",
         )
     if run.unexpected and run.trace is None:
-        yield Check(
-            "unexpected", "warn", f"{run.unexpected} messages arrived that nobody here had sent"
-        )
+        yield warning("unexpected", f"{run.unexpected} messages arrived that nobody here had sent")
 
 
 def _sent(accounts: Accounts) -> str:

@@ -40,9 +40,9 @@ def statistics(histogram: SparseHistogram, highest_us: int, never_seen: int = 0)
             continue
         value = histogram.percentile(percentile, highest_us)
         found[name] = value.value_us
-        # In whole tenths of a percent: as fractions, 10 of 100 would be more than a tenth.
-        beyond = 1000 - round(percentile * 10)
-        reaches_unseen = never_seen * 1000 > beyond * (count + never_seen)
+        # In whole thousandths of a percent: as fractions, 10 of 100 would be more than a tenth.
+        beyond = 100_000 - round(percentile * 1000)
+        reaches_unseen = never_seen * 100_000 > beyond * (count + never_seen)
         if value.is_lower_bound or reaches_unseen:
             lower_bounds.append(name)
     found["max_us"] = histogram.max_us if count else None

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.deployment
+
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "python-api.md"
 

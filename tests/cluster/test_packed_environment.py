@@ -6,31 +6,17 @@ One run proves both: two executors whose Python comes out of an archive, with as
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench_spark.errors import EXIT_DEGRADED, EXIT_VALID
-from benchmarks.standalone import DELTA, HERE, ROOT, Job, standalone
+from benchmarks.standalone import DELTA, HERE, Job, standalone
 
 WORKERS, RATE_OF_AN_AGENT, SECONDS = 2, 500, 2
 
 pytestmark = pytest.mark.deployment
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("packed")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = directory.glob("*.whl")
-    packed = directory / "bench-spark-executors.tar.gz"
-    pack = [sys.executable, str(ROOT / "tools" / "pack_environment.py"), str(wheel)]
-    subprocess.run([*pack, "--out", str(packed), "--for-executors"], cwd=ROOT, check=True)
-    return packed
 
 
 @pytest.fixture(scope="module")

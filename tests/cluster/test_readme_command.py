@@ -46,19 +46,13 @@ def with_addresses(command: str, addresses: dict[str, str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout after `make archive FOR=executors`."""
     directory = tmp_path_factory.mktemp("checkout")
     for name in ("conf", "jobs", "spark-defaults.conf"):
         (directory / name).symlink_to(ROOT / name)
     (directory / ".venv").symlink_to(sys.prefix)
-    dist = directory / "dist"
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(dist)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = dist.glob("*.whl")
-    pack = [sys.executable, str(ROOT / "tools" / "pack_environment.py"), str(wheel)]
-    packed = ["--out", str(dist / "bench-spark-executors.tar.gz"), "--for-executors"]
-    subprocess.run([*pack, *packed], cwd=ROOT, check=True, capture_output=True)
+    (directory / "dist").symlink_to(archive.parent)
     return directory
 
 

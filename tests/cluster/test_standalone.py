@@ -12,6 +12,8 @@ from deltalake import DeltaTable
 
 from benchmarks.standalone import HERE, ROOT, Job, standalone
 
+pytestmark = pytest.mark.deployment
+
 SUITE = """
 name: grid
 base:

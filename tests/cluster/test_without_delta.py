@@ -6,9 +6,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from bench_spark import jars
 from bench_spark.errors import EXIT_PREFLIGHT
 from benchmarks.standalone import JOB_SECONDS_AT_MOST, ROOT, SPARK_HOME, quick_environment
+
+pytestmark = pytest.mark.deployment
 
 
 def submitted(tmp_path: Path, *options: str) -> tuple[int, str]:

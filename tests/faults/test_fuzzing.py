@@ -1,7 +1,7 @@
 """Spoiled streams, frames and bodies: understood or refused, never a crash.
 
-`fuzzed_streams.py` makes, spoils and reads those of protocols: a hundred thousand of each, and a
-million of each in `make test-faults`.
+`fuzzed_streams.py` makes, spoils and reads those of protocols: a hundred thousand of each protocol,
+shared by its kinds of streams, and a million of each in `make test-faults`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import pytest
 from fault_records import Seen
 from fuzzed_streams import FUZZED, SEED, spoiled
 
-from bench_spark.agent.payload import BodySizes
 from bench_spark.agent.protocol import (
     EventRow,
     FrameReader,
@@ -30,6 +29,7 @@ from bench_spark.agent.protocol import (
     encode_rows,
 )
 from bench_spark.agent.recorder import CONSUMER, Recorder, RecorderSetup
+from bench_spark.agent.records import BodySizes
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
@@ -63,18 +63,20 @@ def tried(
 @pytest.mark.parametrize(
     "streams", [STREAMS, pytest.param(10 * STREAMS, marks=pytest.mark.faults_slow)]
 )
-@pytest.mark.parametrize("protocol", FUZZED)
-def test_spoiled_streams_are_understood_or_refused(protocol: str, streams: int, seen: Seen) -> None:
+@pytest.mark.parametrize("kind", FUZZED)
+def test_spoiled_streams_are_understood_or_refused(kind: str, streams: int, seen: Seen) -> None:
     """In a process of its own, where kernels are compiled with bounds checks."""
+    protocol = kind.partition("-")[0]
+    streams = -(-streams // sum(other.partition("-")[0] == protocol for other in FUZZED))
     program = Path(fuzzed_streams.__file__)
     environment = os.environ | {"NUMBA_BOUNDSCHECK": "1", "PYTHONPATH": str(program.parents[2])}
-    command = [sys.executable, str(program), protocol, str(streams)]
+    command = [sys.executable, str(program), kind, str(streams)]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     refused = json.loads(ended.stdout)["refused"]
     # Any bytes are lines.
-    assert 0 < refused < streams or (protocol == "tcp-line" and not refused)
-    seen(f"{streams:,} {protocol} streams, {refused:,} refused")
+    assert 0 < refused < streams or (kind == "tcp-line" and not refused)
+    seen(f"{streams:,} {kind} streams, {refused:,} refused")
 
 
 def link_frame(chance: random.Random) -> bytes:

@@ -128,8 +128,8 @@ def test_a_broker_that_refuses_more_than_its_share_makes_no_valid_run(
     limit = {"x-max-length": 1, "x-overflow": "reject-publish"}
     outcome = carry_out(
         rabbitmq_broker,
-        phases={"warmup_seconds": 0.5, "measure_seconds": 3, "drain_seconds": 5},
-        load={"mode": "maximum"},
+        phases={"warmup_seconds": 0.5, "measure_seconds": 120, "drain_seconds": 5},
+        load={"mode": "maximum", "messages": 5000},
         amqp={"confirms": 1000, "queue": {"arguments": limit}},
     )
     refused = outcome.counts["refused"]

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bench_spark.agent.payload import BodySizes
 from bench_spark.agent.protocol import EventRow
 from bench_spark.agent.recorder import Recorder, RecorderSetup
+from bench_spark.agent.records import BodySizes
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.core.envelope import Envelopes, empty_envelopes

@@ -7,7 +7,7 @@ import lzma
 import numpy as np
 import pytest
 
-from bench_spark.agent.payload import PaddedBodies, head_bytes
+from bench_spark.agent.records import PaddedBodies, head_bytes
 from bench_spark.config.sections import Message
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.transports.batches import U8, Batch, common_tail_bytes

@@ -18,7 +18,7 @@ from unit.recordings import (
     total,
 )
 
-from bench_spark.agent.payload import BodySizes
+from bench_spark.agent.records import BodySizes
 from bench_spark.agent.timeline import CONSUMER, MEASURE, WARMUP
 from bench_spark.core.envelope import foreign_stamps
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.agent.payload import NEVER_NS, BodySizes, body_sizes
+from bench_spark.agent.records import NEVER_NS, BodySizes, body_sizes
 from bench_spark.agent.timeline import Timeline
 from bench_spark.config.sections import Message
 from bench_spark.core.clock import NANOSECONDS

@@ -140,6 +140,7 @@ def test_bounds_checks_have_a_directory_of_their_own(tmp_path: Path) -> None:
     assert (checked["found"], checked["compiled"]) == (812, 1)
 
 
+@pytest.mark.deployment
 def test_a_packed_environment_brings_kernels_for_any_cpu(tmp_path: Path) -> None:
     wheel, unpacked = tmp_path / "some.whl", tmp_path / "unpacked"
     with zipfile.ZipFile(wheel, "w") as archive:

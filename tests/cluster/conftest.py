@@ -1,0 +1,26 @@
+"""The archive that bare workers get their Python from, packed once for all tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.standalone import ROOT
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make archive FOR=executors` leaves in dist/."""
+    directory = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = directory.glob("*.whl")
+    packed = directory / "bench-spark-executors.tar.gz"
+    pack = [sys.executable, str(ROOT / "tools" / "pack_environment.py"), str(wheel)]
+    subprocess.run(
+        [*pack, "--out", str(packed), "--for-executors"], cwd=ROOT, check=True, capture_output=True
+    )
+    return packed
