@@ -36,7 +36,7 @@ LONGEST_SETTLING = 3
 
 def total_rate_per_second(scenario: Scenario) -> float:
     """What the load asks for; with steps, during the warm-up."""
-    return scenario.load.rate_per_second * _rates_counted(scenario)
+    return scenario.load.rate_per_second * scenario.rates_counted
 
 
 def mean_rate_per_second(scenario: Scenario) -> float:
@@ -47,19 +47,15 @@ def mean_rate_per_second(scenario: Scenario) -> float:
     left_seconds = measured_seconds(scenario) - sum(step.seconds for step in steps)
     messages = sum(step.seconds * step.rate_per_second for step in steps)
     messages += left_seconds * steps[-1].rate_per_second
-    return messages * _rates_counted(scenario) / measured_seconds(scenario)
+    return messages * scenario.rates_counted / measured_seconds(scenario)
 
 
 def rate_changes(scenario: Scenario) -> Iterator[tuple[int, float]]:
     """When the rate changes after the start, and to what in all."""
     at_seconds = scenario.phases.warmup_seconds
     for step in scenario.load.steps:
-        yield round(at_seconds * NANOSECONDS), step.rate_per_second * _rates_counted(scenario)
+        yield round(at_seconds * NANOSECONDS), step.rate_per_second * scenario.rates_counted
         at_seconds += step.seconds
-
-
-def _rates_counted(scenario: Scenario) -> int:
-    return scenario.producers if scenario.load.scope == "per_producer" else 1
 
 
 def measured_seconds(scenario: Scenario) -> float:
@@ -67,7 +63,7 @@ def measured_seconds(scenario: Scenario) -> float:
     load = scenario.load
     if load.messages is None:
         return scenario.phases.measure_seconds
-    if not _is_paced(scenario):
+    if not scenario.is_paced:
         return UNBOUNDED_PHASE_SECONDS
     return load.messages / total_rate_per_second(scenario)
 
@@ -77,11 +73,7 @@ def has_open_end(scenario: Scenario) -> bool:
     beforehand."""
     if scenario.sampling.samples:
         return True
-    return scenario.load.messages is not None and not _is_paced(scenario)
-
-
-def _is_paced(scenario: Scenario) -> bool:
-    return scenario.load.has_schedule and not scenario.only_consumes
+    return scenario.load.messages is not None and not scenario.is_paced
 
 
 def has_to_settle(scenario: Scenario) -> bool:
@@ -279,6 +271,11 @@ class Assignment:
         return tuple(sorted(destinations_of(self.producers + self.consumers)))
 
     @property
+    def producer_numbers(self) -> tuple[int, ...]:
+        """Those of its producers in the whole run."""
+        return tuple(member.index for member in self.producers)
+
+    @property
     def inspects(self) -> tuple[int, ...]:
         """Subscriptions in which this agent counts what is left: those of what it declares."""
         wiring = self.scenario.wiring
@@ -315,9 +312,8 @@ class Assignment:
         return Schedule(rate, period_ns * self.agent / self.agents, tuple(changes))
 
     def _recorded_schedule(self, rows_at: str) -> RecordedSchedule:
-        members = tuple(member.index for member in self.producers)
         recording = recording_at(rows_at, self.scenario.dataset.repeat)
-        return RecordedSchedule(recording, members, self.scenario.producers)
+        return RecordedSchedule(recording, self.producer_numbers, self.scenario.producers)
 
     @property
     def expected_messages(self) -> int | None:
@@ -498,7 +494,7 @@ def with_phases_by_number(assignments: Sequence[Assignment]) -> list[Assignment]
 def _with_streams(assignments: Sequence[Assignment]) -> list[Assignment]:
     """On a schedule every agent knows when the messages of the others are due."""
     streams = tuple(
-        Stream(tuple(member.index for member in one.producers), schedule)
+        Stream(one.producer_numbers, schedule)
         for one in assignments
         # Recorded traffic is no rule but a table: too much to send to every agent.
         if isinstance(schedule := one.schedule, Schedule)

@@ -77,7 +77,7 @@ def closing_report(
     recorder, producers = instruments.recorder, assignment.producers
     streams = assignment.scenario.wiring.streams
     subscriptions = np.array(assignment.subscriptions or [0], dtype=np.int64)
-    members = np.array([member.index for member in producers] or [0], dtype=np.int64)
+    members = np.array(assignment.producer_numbers or [0], dtype=np.int64)
     blobs = [
         _relabelled(
             recorder.received_sets,

@@ -293,7 +293,7 @@ def flow_control_for(job: Job, lanes: Lanes) -> FlowControl:
 
 def _flow_for(assignment: Assignment) -> Flow:
     load = assignment.scenario.load
-    members = tuple(member.index for member in assignment.producers)
+    members = assignment.producer_numbers
     if load.mode == "request":
         return RequestFlow(members)
     if load.mode == "window":

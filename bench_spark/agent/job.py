@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from bench_spark.config.sections import traced_every
 from bench_spark.core.clock import NANOSECONDS, NowNs
 from bench_spark.core.envelope import foreign_stamps
 from bench_spark.core.hdr import shape_for
-from bench_spark.plan import Assignment, Member
+from bench_spark.plan import Assignment
 from bench_spark.transports.base import Consumers, Destination, Lane, Producers, Signal
 from bench_spark.transports.batches import I64
 
@@ -73,21 +73,21 @@ def subscription_table(assignment: Assignment) -> SubscriptionTable:
 
 
 def producer_lanes(assignment: Assignment, destinations: Mapping[int, Destination]) -> list[Lane]:
-    return _lanes_of(assignment.producers, destinations)
-
-
-def consumer_lanes(assignment: Assignment, destinations: Mapping[int, Destination]) -> list[Lane]:
-    wiring = assignment.scenario.wiring
     return [
-        replace(lane, subscriptions=tuple(wiring.subscriptions_of_consumer(lane.member)))
-        for lane in _lanes_of(assignment.consumers, destinations)
+        Lane(member.index, tuple(destinations[index] for index in member.destinations))
+        for member in assignment.producers
     ]
 
 
-def _lanes_of(members: tuple[Member, ...], destinations: Mapping[int, Destination]) -> list[Lane]:
+def consumer_lanes(assignment: Assignment, destinations: Mapping[int, Destination]) -> list[Lane]:
+    subscriptions = assignment.scenario.wiring.subscriptions_of_consumer
     return [
-        Lane(member.index, tuple(destinations[index] for index in member.destinations))
-        for member in members
+        Lane(
+            member.index,
+            tuple(destinations[index] for index in member.destinations),
+            tuple(subscriptions(member.index)),
+        )
+        for member in assignment.consumers
     ]
 
 
@@ -132,13 +132,13 @@ def _make_recorder(job: Job, names: Mapping[int, str]) -> Recorder:
         subscriptions=tuple(names[first] for first in assignment.first_destinations),
         destinations_by_producer=_destinations_by_producer(assignment, names),
         sizes=job.sizes,
-        has_schedule=scenario.load.has_schedule and not scenario.only_consumes,
+        has_schedule=scenario.is_paced,
         takes_any=scenario.only_consumes,
         foreign_stamps=foreign_stamps(scenario.message.timestamped),
         is_carried=not scenario.has_envelopes,
         first_measured=_as_column(assignment.first_measured),
         by_destination=scenario.metrics_by == "destination",
-        own_producers=tuple(member.index for member in assignment.producers),
+        own_producers=assignment.producer_numbers,
         due_times=_due_times(assignment, timeline),
     )
     return Recorder(setup, timeline)
@@ -149,7 +149,7 @@ def _due_times(assignment: Assignment, timeline: Timeline) -> DueTimes | None:
     schedule = assignment.schedule
     streams = assignment.streams
     if not streams and isinstance(schedule, Schedule) and not assignment.shares_destinations:
-        streams = (Stream(tuple(member.index for member in assignment.producers), schedule),)
+        streams = (Stream(assignment.producer_numbers, schedule),)
     # In mode `request` whoever is free sends what is due.
     if not streams or assignment.scenario.load.mode != "rate":
         return None
@@ -161,7 +161,7 @@ def _make_sampler(job: Job) -> Sampler:
     scenario = job.assignment.scenario
     sampling = scenario.sampling
     wiring = scenario.wiring
-    producers = Counter(wiring.group_of_producer(m.index) for m in job.assignment.producers)
+    producers = Counter(map(wiring.group_of_producer, job.assignment.producer_numbers))
     rule = SamplingRule(
         samples=sampling.samples,
         threshold_ns=round(sampling.threshold_seconds * NANOSECONDS),

@@ -101,10 +101,8 @@ class Deliveries:
         self._recorder = recorder
         self._link = link
         self._confirms = confirms
-        members = [wiring.group_of_producer(one.index) for one in assignment.producers]
-        self._groups, self._group_of_lane = np.unique(
-            np.array(members, np.int64), return_inverse=True
-        )
+        groups = np.array([*map(wiring.group_of_producer, assignment.producer_numbers)], np.int64)
+        self._groups, self._group_of_lane = np.unique(groups, return_inverse=True)
         self._subscriptions = np.array(assignment.subscriptions, np.int64)
         self._confirmed = np.zeros(len(self._groups), np.int64)
         self._received = np.zeros(len(self._subscriptions), np.int64)

@@ -380,7 +380,7 @@ def bodies_for(assignment: Assignment, now_ns: NowNs) -> Iterator[Bodies]:
     if carrier is None:
         yield PaddedBodies(scenario.message, seed=assignment.run_tag + assignment.agent)
         return
-    ring = SentRing(tuple(member.index for member in assignment.producers))
+    ring = SentRing(assignment.producer_numbers)
     given = GivenIds(now_ns) if scenario.carrier == ACKNOWLEDGEMENT else None
     is_hashed = scenario.identity.content_hash
     if not assignment.producers:

@@ -85,7 +85,7 @@ WITH_EXIT_CODES = (
     *("run", "watch", "search-window", "search-rate", "demo", "compare"),
     *("suite run", "suite compare"),
 )
-"""Commands whose own help tells the exit codes."""
+"""Commands whose own help lists the exit codes."""
 
 EXIT_CODES = """\
 Exit codes:

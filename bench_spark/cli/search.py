@@ -136,7 +136,7 @@ def search_rate(
     store = runs.open_store(session.store, session.master)
     with search_trials(config, store, session.master, display, session.quiet) as trials:
         unthrottled = trials.run_unthrottled()
-        rates = RateTrials(partial(_run_at, trials), trials.ticks, trials.tell_verdict)
+        rates = RateTrials(partial(_run_at, trials), trials.ticks, trials.report_verdict)
         bounds = Bounds(close_enough=1 + precision, most_trials=most_trials - 1, is_open=True)
         found = rates.find(received_per_second(unthrottled.document), bounds)
     standing = rates.standing_for(found)

@@ -49,7 +49,7 @@ _WHOLE = ("run_id", "status", "exit_code", "reasons", "broker_json", "result_jso
 
 
 _OF_DRIVER = ("driver_json", "scenario_json", "started_at")
-"""What tells, beside the status, whether a run's driver has vanished."""
+"""What says, beside the status, whether a run's driver has vanished."""
 
 
 @dataclass(frozen=True)

@@ -100,8 +100,8 @@ def dashboard_at(endpoint: Endpoint | None, display: Steps) -> Iterator[Dashboar
 
 def html_command(run_id: str, store: str) -> str:
     """What makes the report of a run."""
-    told = "" if store == default_store() else f" --store {shlex.quote(store)}"
-    return f"bench-spark show {run_id}{told} --format html > report.html"
+    option = "" if store == default_store() else f" --store {shlex.quote(store)}"
+    return f"bench-spark show {run_id}{option} --format html > report.html"
 
 
 # -- following ------------------------------------------------------------------------------------
@@ -139,10 +139,10 @@ def watch(
     broker = str(stored_run(opened, run_id).document["broker"]["name"])
     display.step(f"watching {run_id} on {broker}")
     with (
-        exporting(display, metrics_at, broker) as told,
+        exporting(display, metrics_at, broker) as exported,
         dashboard_at(page_at, display) as page,
     ):
-        _follow(FollowedRun(opened, run_id), told, page, html_command(run_id, store))
+        _follow(FollowedRun(opened, run_id), exported, page, html_command(run_id, store))
         ended = stored_run(opened, run_id)
         parse_formats(None).write(run_report(ended.document, store))
     if exit_code:

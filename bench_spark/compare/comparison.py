@@ -130,7 +130,7 @@ class Compared:
     ratio: Estimate | None
     verdict: str
     weakness: str
-    """What makes the interval wide, or leaves none: the reason where nothing can be told."""
+    """What makes the interval wide, or leaves none: the reason where nothing can be decided."""
 
 
 def compare(baseline: Group, candidate: Group) -> list[Compared]:
@@ -176,9 +176,9 @@ def _weakness_of_repetitions(baseline: Group, candidate: Group) -> str:
     if method_of(baseline, candidate) == BOOTSTRAP:
         return "too few repetitions (one run each): its interval is wide"
     numbers = len(baseline.runs), len(candidate.runs)
-    told = f"({numbers[0]} and {numbers[1]}): its interval is wide"
+    varied = f"({numbers[0]} and {numbers[1]}): its interval is wide"
     is_few = min(numbers) < ENOUGH_REPETITIONS
-    return f"{'too few repetitions' if is_few else 'the repetitions vary too much'} {told}"
+    return f"{'too few repetitions' if is_few else 'the repetitions vary too much'} {varied}"
 
 
 def _weakness_of_resamples(drawn: Sequence[Resampled]) -> str:
@@ -303,7 +303,7 @@ def _group_entry(group: Group) -> dict[str, Any]:
 
 
 def _entry(compared: Compared, is_comparable: bool) -> dict[str, Any]:
-    is_told_nothing = is_comparable and compared.verdict == CANNOT_TELL
+    is_undecided = is_comparable and compared.verdict == CANNOT_TELL
     return {
         "metric": compared.metric.name,
         "unit": compared.metric.unit,
@@ -312,7 +312,7 @@ def _entry(compared: Compared, is_comparable: bool) -> dict[str, Any]:
         "candidate": _estimate_entry(compared.candidate),
         "ratio": _estimate_entry(compared.ratio),
         "verdict": compared.verdict if is_comparable else NOT_COMPARABLE,
-        "reason": compared.weakness if is_told_nothing else None,
+        "reason": compared.weakness if is_undecided else None,
     }
 
 
@@ -361,8 +361,8 @@ def _refused(gate: Gate, label: str, differs_in: Mapping[str, Any]) -> dict[str,
 
 def _unjudged(entry: dict[str, Any], metric: str, reason: str) -> dict[str, Any]:
     unknown = dict.fromkeys(("unit", "value", "low", "high", "doubt"))
-    told = {"metric": metric, "judged_by": NOTHING, "reason": reason, "missed": False}
-    return entry | unknown | told
+    unjudged = {"metric": metric, "judged_by": NOTHING, "reason": reason, "missed": False}
+    return entry | unknown | unjudged
 
 
 def _remarks(baseline: Group, candidate: Group) -> Iterator[str]:

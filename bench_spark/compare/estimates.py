@@ -135,7 +135,7 @@ _MOST_DEGREES = 400
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and the ends of its interval; without ends where nothing tells how sure it is."""
+    """A number and the ends of its interval; without ends where nothing says how sure it is."""
 
     value: float
     low: float | None = None

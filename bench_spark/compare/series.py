@@ -175,7 +175,7 @@ class RunSeries:
         }
 
     def resampled(self, metric: str) -> Resampled:
-        """Of a metric that the run has; without samples if nothing tells how it was made."""
+        """Of a metric that the run has; without samples if nothing says how it was made."""
         value = self.value(metric)
         assert value is not None
         return self.resamples.get(metric, Resampled(value, np.zeros(0), 0))

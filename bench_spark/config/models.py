@@ -186,6 +186,16 @@ class Scenario(Section):
         return self.has_both_ends and is_numbered
 
     @property
+    def is_paced(self) -> bool:
+        """Whether this run sends, every message at a certain time."""
+        return self.load.has_schedule and not self.only_consumes
+
+    @property
+    def rates_counted(self) -> int:
+        """How many times `load.rate_per_second` is asked for in all."""
+        return self.producers if self.load.scope == "per_producer" else 1
+
+    @property
     def headline_measure(self) -> str:
         """What a percentile without a measure is of: in open loops the time since a message was
         due, which contains what a broker that pushes back does to it."""

@@ -309,6 +309,10 @@ _LONGEST_KEY = 120
 _LONGEST_PATH = 300
 
 
+def plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def shown_text(text: str, longest: int = _LONGEST) -> str:
     """Bounded, and with every character that could disturb a terminal escaped."""
     cut = text if len(text) <= longest else text[: longest - 3] + "..."

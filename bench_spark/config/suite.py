@@ -492,9 +492,7 @@ def _trial(number: int, cell: Cell, repetition: int, key: str, found_from: str |
 
 
 def _load_seconds(scenario: Scenario) -> float:
-    load, phases = scenario.load, scenario.phases
-    measured = phases.measure_seconds
-    if load.messages is not None and load.has_schedule and not scenario.only_consumes:
-        senders = scenario.producers if load.scope == "per_producer" else 1
-        measured = load.messages / (load.rate_per_second * senders)
-    return phases.warmup_seconds + measured
+    load, measured = scenario.load, scenario.phases.measure_seconds
+    if load.messages is not None and scenario.is_paced:
+        measured = load.messages / (load.rate_per_second * scenario.rates_counted)
+    return scenario.phases.warmup_seconds + measured

@@ -72,10 +72,10 @@ def refuse_what_the_broker_cannot(trials: Iterable[tuple[str, Scenario]], ends: 
             _probe(scenario, end)
         except BrokerRefused as error:
             refused[kind] = f"trial {name}: {error}"
-    told = list(refused.values())
+    refusals = list(refused.values())
     if asked and len(refused) == len(asked):
-        raise BrokerRefused(told[0])
-    return told
+        raise BrokerRefused(refusals[0])
+    return refusals
 
 
 def _probe(scenario: Scenario, end: End) -> None:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,8 @@ from bench_spark.store.delta import Store, TableFile
 from bench_spark.store.schema import COUNTERS
 from bench_spark.trace.live import DRIVER, LiveFiles
 
+ItemT = TypeVar("ItemT")
+
 COMMIT_SECONDS = 1.0
 """How long rows wait for others at most."""
 QUIET_SECONDS = 0.1
@@ -41,6 +44,40 @@ def timestamp(ns: int) -> datetime:
     return datetime.fromtimestamp(ns // 1_000_000_000, UTC).replace(
         microsecond=ns % 1_000_000_000 // 1000
     )
+
+
+class _Queue(Generic[ItemT]):
+    """What agents send to a table, each item once: an agent numbers its items and sends them in
+    order, so a number below the highest came before."""
+
+    def __init__(self, number_of: Callable[[ItemT], int]) -> None:
+        self._number_of = number_of
+        self._next: dict[tuple[int, int], int] = {}
+        self.waiting: list[tuple[int, int, ItemT]] = []
+        """Agent, attempt and item."""
+        self.committing: list[tuple[int, int, ItemT]] = []
+        self.commits = 0
+
+    def add(self, agent: int, attempt: int, items: Sequence[ItemT]) -> None:
+        for item in items:
+            if self._number_of(item) >= self._next.get((agent, attempt), 0):
+                self._next[agent, attempt] = self._number_of(item) + 1
+                self.waiting.append((agent, attempt, item))
+
+    def take(self) -> None:
+        """Commit what waits, unless a commit failed: then the very same items are tried again. It
+        may have succeeded after all, and the store knows by its number that it has them."""
+        if not self.committing:
+            self.committing, self.waiting = self.waiting, []
+
+    def committed(self) -> None:
+        self.committing = []
+        self.commits += 1
+
+    @property
+    def unwritten(self) -> list[tuple[int, int, ItemT]]:
+        """What is not known to be in the table."""
+        return [*self.committing, *self.waiting]
 
 
 class Committer:
@@ -57,15 +94,14 @@ class Committer:
         self._store = store
         self._run_id = run_id
         self._tidy_up = tidy_up
-        self._waiting: list[tuple[int, int, EventRow]] = []
-        self._committing: list[tuple[int, int, EventRow]] = []
-        self._next_row: dict[tuple[int, int], int] = {}
-        self._files = _FileQueue(store, run_id)
+        self._rows: _Queue[EventRow] = _Queue(attrgetter("row_number"))
+        self._files: _Queue[MessageFile] = _Queue(attrgetter("number"))
+        self.message_paths: set[str] = set()
+        """Of the files of messages that were committed."""
         self._live_files: LiveFiles | None = None
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._has_rows = threading.Event()
-        self._commits = 0
         self.rows = 0
         self.error: BenchError | None = None
         """Of the last commit, if it failed."""
@@ -76,23 +112,15 @@ class Committer:
 
     def add(self, agent: int, attempt: int, rows: list[EventRow]) -> None:
         with self._lock:
-            for row in rows:
-                # An agent numbers its rows and sends them in order: a lower number came before.
-                if row.row_number >= self._next_row.get((agent, attempt), 0):
-                    self._next_row[agent, attempt] = row.row_number + 1
-                    self._waiting.append((agent, attempt, row))
-                    self.rows += 1
+            before = len(self._rows.waiting)
+            self._rows.add(agent, attempt, rows)
+            self.rows += len(self._rows.waiting) - before
         self._has_rows.set()
 
     def add_files(self, agent: int, attempt: int, files: Sequence[MessageFile]) -> None:
         with self._lock:
             self._files.add(agent, attempt, files)
         self._has_rows.set()
-
-    @property
-    def message_paths(self) -> Collection[str]:
-        """Of the files of messages that were committed."""
-        return self._files.paths
 
     @property
     def failing_seconds(self) -> float:
@@ -104,13 +132,13 @@ class Committer:
     def unwritten(self) -> list[tuple[int, int, EventRow]]:
         """Rows that are not known to be in the table."""
         with self._lock:
-            return [*self._committing, *self._waiting]
+            return self._rows.unwritten
 
     @property
     def unwritten_files(self) -> int:
         """Files of messages that are not known to be in their table."""
         with self._lock:
-            return self._files.unwritten
+            return len(self._files.unwritten)
 
     def close(self) -> None:
         """Commit what is left. Where that fails to the end, `error` says why and `unwritten` has
@@ -144,15 +172,12 @@ class Committer:
             self._stop.wait(min(QUIET_SECONDS, COMMIT_SECONDS))
 
     def _commit_waiting(self) -> None:
-        # A commit that failed is tried again with the very same rows: it may have succeeded after
-        # all, and then the store knows by its number that it has them.
         with self._lock:
-            if not self._committing:
-                self._committing, self._waiting = self._waiting, []
+            self._rows.take()
             self._files.take()
         try:
             self._commit_events()
-            self._note_late_timings(self._files.commit())
+            self._note_late_timings(self._commit_files())
         except BenchError as error:
             self.error = error
             self._failing_since = self._failing_since or time.monotonic()
@@ -168,62 +193,32 @@ class Committer:
         if self._live_files is not None and paths:
             found = self._live_files.added(paths)
             with self._lock:
-                self._waiting += [(DRIVER, 0, row) for row in found]
+                self._rows.waiting += [(DRIVER, 0, row) for row in found]
                 self.rows += len(found)
 
     def _commit_events(self) -> None:
-        if not self._committing:
+        if not self._rows.committing:
             return
         self._store.append(
             "events",
-            events_table(self._run_id, self._committing),
+            events_table(self._run_id, self._rows.committing),
             app_id=self._run_id,
-            version=self._commits,
+            version=self._rows.commits,
         )
-        self._committing = []
-        self._commits += 1
+        self._rows.committed()
 
-
-class _FileQueue:
-    """Files of messages on their way into the table, each once."""
-
-    def __init__(self, store: Store, run_id: str) -> None:
-        self._store = store
-        self._run_id = run_id
-        self._waiting: list[MessageFile] = []
-        self._committing: list[MessageFile] = []
-        self._next_file: dict[tuple[int, int], int] = {}
-        self._commits = 0
-        self.paths: set[str] = set()
-
-    def add(self, agent: int, attempt: int, files: Sequence[MessageFile]) -> None:
-        for file in files:
-            # As with rows: an agent numbers its files and reports them in order.
-            if file.number >= self._next_file.get((agent, attempt), 0):
-                self._next_file[agent, attempt] = file.number + 1
-                self._waiting.append(file)
-
-    def take(self) -> None:
-        if not self._committing:
-            self._committing, self._waiting = self._waiting, []
-
-    @property
-    def unwritten(self) -> int:
-        return len(self._committing) + len(self._waiting)
-
-    def commit(self) -> list[str]:
+    def _commit_files(self) -> list[str]:
         """Paths of what was committed."""
-        if not self._committing:
+        if not self._files.committing:
             return []
         added = [
             TableFile(file.path, file.size_bytes, file.rows, {"run_id": self._run_id})
-            for file in self._committing
+            for _, _, file in self._files.committing
         ]
-        self._store.add_files("messages", added, app_id=self._run_id, version=self._commits)
-        self._committing = []
-        self._commits += 1
+        self._store.add_files("messages", added, app_id=self._run_id, version=self._files.commits)
+        self._files.committed()
         paths = [file.path for file in added]
-        self.paths.update(paths)
+        self.message_paths.update(paths)
         return paths
 
 

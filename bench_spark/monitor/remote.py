@@ -52,9 +52,9 @@ class Peer:
             connection.settimeout(HANDSHAKE_SECONDS)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if accepted:
-                self._let_in()
+                self._challenge()
             else:
-                self._ask_in()
+                self._join()
         except OSError as error:
             self.close()
             raise PeerError(f"it does not answer ({type(error).__name__})") from None
@@ -96,11 +96,11 @@ class Peer:
     def close(self) -> None:
         self._socket.close()
 
-    def _let_in(self) -> None:
+    def _challenge(self) -> None:
         self._socket.sendall(self._handshake.challenge)
         self.send(self._handshake.welcome(self.receive("hello", HANDSHAKE_SECONDS)))
 
-    def _ask_in(self) -> None:
+    def _join(self) -> None:
         theirs = b""
         while len(theirs) < CHALLENGE_BYTES:
             more = self._socket.recv(CHALLENGE_BYTES - len(theirs))

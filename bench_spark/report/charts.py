@@ -178,12 +178,12 @@ def keys_of(lines: Sequence[Line]) -> list[str]:
 
 
 def plotted(
-    rows: Iterable[Row], lines: Sequence[Line], told_by_x: Sequence[str], kind: Kind
+    rows: Iterable[Row], lines: Sequence[Line], columns_of_x: Sequence[str], kind: Kind
 ) -> list[dict[str, Any]]:
     """The rows as they are drawn: where on the axis, and a value for each line."""
     keys = keys_of(lines)
     return [
-        {name: row[name] for name in told_by_x}
+        {name: row[name] for name in columns_of_x}
         | {key: scaled(row.get(line.field), kind) for key, line in zip(keys, lines, strict=True)}
         for row in rows
     ]
@@ -198,7 +198,7 @@ def line_layers(
     tooltip_of_x: Spec,
     points: str,
 ) -> list[Spec]:
-    """The lines, and a cursor that tells the values of all of them.
+    """The lines, and a cursor that shows the values of all of them.
 
     `data` holds rows of `plotted`, and `points` is how many they are: a Vega expression.
     """
@@ -254,7 +254,7 @@ def time_axis(scale: Spec) -> Spec:
     }
 
 
-TOLD_SECOND = {"field": "second", "format": ".1f"}
+SECOND_TOOLTIP = {"field": "second", "format": ".1f"}
 
 
 def outside_of(span: tuple[float, float], measured: tuple[float, float]) -> list[Row]:
@@ -365,10 +365,10 @@ def scaled(value: float | None, kind: Kind) -> float | None:
 
 def _text_expression(value: str, kind: Kind) -> str:
     if kind == "duration":
-        told = _duration_expression(value)
+        text = _duration_expression(value)
     else:
-        told = f"format({value}, ',.4~r') + {_quoted(' ' + UNITS[kind] if UNITS[kind] else '')}"
-    return f"isValid({value}) ? {told} : '-'"
+        text = f"format({value}, ',.4~r') + {_quoted(' ' + UNITS[kind] if UNITS[kind] else '')}"
+    return f"isValid({value}) ? {text} : '-'"
 
 
 def _duration_expression(value: str) -> str:
@@ -400,8 +400,8 @@ def percentile_of(decades: float) -> float:
     return 100.0 * (1.0 - math.pow(10.0, -decades))
 
 
-def told_decades(count: int) -> float:
-    """As far as so many values tell: beyond, less than one of them is above the percentile."""
+def known_decades(count: int) -> float:
+    """As far as so many values reach: beyond, less than one of them is above the percentile."""
     return min(MOST_DECADES, math.log10(count)) if count > 1 else 0.0
 
 
@@ -409,15 +409,15 @@ def distribution_rows(
     histograms: Mapping[str, SparseHistogram], highest_us: int
 ) -> Sequence[dict[str, Any]]:
     """Rows of `decades`, `percentile` and a value per measure; a measure may end before others."""
-    told = {name: told_decades(found.count) for name, found in histograms.items() if found.count}
-    most = max(told.values(), default=0.0)
+    ends = {name: known_decades(found.count) for name, found in histograms.items() if found.count}
+    most = max(ends.values(), default=0.0)
     steps = [step / POINTS_PER_DECADE for step in range(math.ceil(most * POINTS_PER_DECADE))]
     rows = []
-    for decades in [*steps, most] if told else []:
+    for decades in [*steps, most] if ends else []:
         percentile = percentile_of(decades)
         values = {
             name: histograms[name].percentile(percentile, highest_us).value_us
-            for name, end in told.items()
+            for name, end in ends.items()
             if decades <= end
         }
         rows.append({"decades": round(decades, 5), "percentile": round(percentile, 5), **values})
@@ -445,13 +445,13 @@ def over_time(
     x = time_axis({"domain": list(span)})
     outside = outside_of(span, measured)
     shaded = [shade({"values": outside}, x)] if outside else []
-    return chart(title, [*shaded, *_lines(rows, lines, x, kind, TOLD_SECOND)])
+    return chart(title, [*shaded, *_lines(rows, lines, x, kind, SECOND_TOOLTIP)])
 
 
 def distribution(title: str, rows: Sequence[Row], lines: Sequence[Line]) -> Spec:
     """Durations by percentile; `decades` is log10(1 / (1 - p)), so every nine has the same width.
 
-    A line ends where a run has too few messages to tell more.
+    A line ends where a run has too few messages.
     """
     ticks = ", ".join(f"'{value:g}': '{text}'" for value, text in _DISTRIBUTION_TICKS.items())
     most = max([1.0, *(row["decades"] for row in rows)])

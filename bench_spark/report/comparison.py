@@ -133,8 +133,8 @@ def _row(comparison: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, A
         for end in ("", "_low", "_high")
     }
     labels = {f"{side}_label": comparison[side]["label"] for side in ("baseline", "candidate")}
-    told = {name: entry[name] for name in ("metric", "unit", "verdict", "reason")}
-    return labels | told | estimates
+    texts = {name: entry[name] for name in ("metric", "unit", "verdict", "reason")}
+    return labels | texts | estimates
 
 
 # -- the pages -------------------------------------------------------------------------------------
@@ -228,10 +228,10 @@ def write_comparison(document: Document, writer: TextIO) -> None:
 def write_gates(document: Document, writer: TextIO) -> None:
     gates = document["gates"]
     # Of many, those that hold no news are only counted.
-    told = [gate for gate in gates if not _is_passed(gate) or len(gates) <= MOST_GATES_LISTED]
-    lines = [(_gate_label(gate), gate_text(gate)) for gate in told]
-    if len(told) < len(gates):
-        others = f"{len(gates) - len(told)} of {len(gates)} conditions"
+    listed = [gate for gate in gates if not _is_passed(gate) or len(gates) <= MOST_GATES_LISTED]
+    lines = [(_gate_label(gate), gate_text(gate)) for gate in listed]
+    if len(listed) < len(gates):
+        others = f"{len(gates) - len(listed)} of {len(gates)} conditions"
         lines.append((Text("passed", "green"), others))
     if lines:
         writer.write("\n")
@@ -298,11 +298,11 @@ def why_not_comparable(comparison: Mapping[str, Any]) -> str:
 
 def notes_of(comparison: Mapping[str, Any]) -> Iterator[str]:
     yield f"intervals: {comparison['method']}"
-    untold: dict[str, list[str]] = {}
+    undecided: dict[str, list[str]] = {}
     for entry in comparison["metrics"]:
         if entry["reason"] is not None:
-            untold.setdefault(entry["reason"], []).append(metric_text(entry["metric"]))
-    for reason, names in untold.items():
+            undecided.setdefault(entry["reason"], []).append(metric_text(entry["metric"]))
+    for reason, names in undecided.items():
         yield f"cannot tell {', '.join(names)}: {reason}"
     yield from map(one_line, comparison["remarks"])
     for key, (before, after) in comparison["scenario_differences"].items():
@@ -375,7 +375,7 @@ def write_suite_comparison(document: Document, writer: TextIO) -> None:
 
 
 def notes_of_suite(document: Document) -> Iterator[str]:
-    """Why a difference cannot be told; brokers and machines of each side."""
+    """Why a difference is undecided; brokers and machines of each side."""
     yield from _by_place(document, _doubts)
     for side in ("baseline", "candidate"):
         for what in ("broker", "machine"):

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from bench_spark.config.problems import plural
 from bench_spark.plan import Plan, has_open_end
-from bench_spark.report.formatting import byte_size, count, one_line, plural, rate, seconds, words
+from bench_spark.report.formatting import byte_size, count, one_line, rate, seconds, words
 
 _USER_INFO = re.compile(r"(?<=://)[^/]*@")
 
@@ -123,10 +124,10 @@ def brokers_of(document: Mapping[str, Any]) -> str:
     brokers = document.get("brokers") or [document["broker"]]
     if len(brokers) == 1:
         return broker_of(document["broker"], environment)
-    told = environment.get("brokers") or [None] * len(brokers)
+    of_each = environment.get("brokers") or [None] * len(brokers)
     return "; ".join(
         f"{broker['role']} {broker_of(broker, {'broker': facts})}"
-        for broker, facts in zip(brokers, told, strict=True)
+        for broker, facts in zip(brokers, of_each, strict=True)
     )
 
 
@@ -175,5 +176,5 @@ def trace_of(trace: Mapping[str, Any] | None) -> str | None:
         return None
     found = [f"{words(name)} {count(trace[name])}" for name in TROUBLES if trace.get(name)]
     none = [words(name) for name in TROUBLES if trace.get(name) == 0]
-    told = [f"{count(trace['sent'])} joined by ID in {trace['join_seconds']:.1f} s", *found]
-    return ", ".join(told) + (f"; no {', '.join(none)}" if none else "")
+    parts = [f"{count(trace['sent'])} joined by ID in {trace['join_seconds']:.1f} s", *found]
+    return ", ".join(parts) + (f"; no {', '.join(none)}" if none else "")

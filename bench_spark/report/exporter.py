@@ -44,7 +44,7 @@ class Trial:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Tags are told apart by a prefix, and cannot hide a label of ours."""
+        """Tags have a prefix, and cannot hide a label of ours."""
         own = {"run": self.run_id, "scenario": self.scenario, "broker": self.broker}
         tags = {f"tag_{_NOT_IN_A_NAME.sub('_', key)}": value for key, value in self.tags.items()}
         return own | tags

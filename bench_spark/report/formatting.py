@@ -83,10 +83,6 @@ def seconds(value: float) -> str:
     return f"{hours} h {rest} min" if rest else f"{hours} h"
 
 
-def plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 _FEWEST_STEPPED = 5
 
 

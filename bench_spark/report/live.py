@@ -75,7 +75,7 @@ class Movement:
         self._moved_ns: int | None = None
         """When the count last rose."""
 
-    def told(self, now_ns: int, total: int) -> None:
+    def counted(self, now_ns: int, total: int) -> None:
         if self._moved_ns is None or (self._totals and total != self._totals[-1][1]):
             self._moved_ns = now_ns
         self._totals.append((now_ns, total))
@@ -184,7 +184,7 @@ class _Watched:
 
     def counted(self, totals: Mapping[str, int]) -> None:
         counted = "sent" if self.plan.scenario.only_publishes else "received_once"
-        self.movement.told(self.now_ns(), totals.get(counted, 0))
+        self.movement.counted(self.now_ns(), totals.get(counted, 0))
 
     def progress(self, window: Window | None, is_draining: bool) -> Progress:
         return progress_of(

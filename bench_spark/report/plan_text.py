@@ -7,6 +7,7 @@ from typing import Any, TextIO
 
 from rich.text import Text
 
+from bench_spark.config.problems import plural
 from bench_spark.plan import (
     SLOTS_FOR_STREAMING,
     Assignment,
@@ -16,7 +17,7 @@ from bench_spark.plan import (
     measured_seconds,
 )
 from bench_spark.report import descriptions
-from bench_spark.report.formatting import count, number_ranges, plural, seconds
+from bench_spark.report.formatting import count, number_ranges, seconds
 from bench_spark.report.terminal import console_for, labelled, plain_table, print_block
 
 MOST_AGENTS_LISTED = 100

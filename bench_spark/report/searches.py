@@ -12,9 +12,10 @@ from typing import Any, ClassVar, TextIO
 import pyarrow as pa
 from rich.text import Text
 
+from bench_spark.config.problems import plural
 from bench_spark.report.charts import Spec, against
 from bench_spark.report.formats import Report, Sheet
-from bench_spark.report.formatting import count, duration, plural, rate, seconds, words
+from bench_spark.report.formatting import count, duration, rate, seconds, words
 from bench_spark.report.measures import Document
 from bench_spark.report.page import (
     Block,
@@ -298,7 +299,7 @@ def _figures(trial: Mapping[str, Any]) -> str:
 def _limit(document: Document) -> str:
     if document["above_per_second"] is None:
         return "none was met"
-    told = next(
+    why = next(
         trial["why"]
         for trial in document["trials"]
         if trial["rate_per_second"] == document["above_per_second"]
@@ -306,7 +307,7 @@ def _limit(document: Document) -> str:
         and (trial["limited_by"], trial["limit"]) == (document["limited_by"], document["limit"])
     )
     audit = f"; {document['limit']}" if document["limit"] else ""
-    return f"{_WHOSE[document['limited_by']]}: {told}{audit}"
+    return f"{_WHOSE[document['limited_by']]}: {why}{audit}"
 
 
 def _percentile(numbers: Mapping[str, Any], name: str) -> str:

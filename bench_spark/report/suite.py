@@ -17,6 +17,7 @@ from typing import Any, TextIO
 import pyarrow as pa
 from rich.text import Text
 
+from bench_spark.config.problems import plural
 from bench_spark.config.suite import RATE, Suite, Value, value_text
 from bench_spark.report.charts import UNITS, Kind, Spec, against
 from bench_spark.report.formats import Report, Sheet
@@ -26,7 +27,6 @@ from bench_spark.report.formatting import (
     duration,
     one_line,
     per_cent,
-    plural,
     rate,
     seconds,
     share,
@@ -65,7 +65,7 @@ from bench_spark.report.suite_table import (
 from bench_spark.report.terminal import console_for, labelled, plain_table, print_block
 
 MOST_SERIES = 8
-"""More lines than that cannot be told from each other."""
+"""More lines than that cannot be distinguished."""
 
 _KINDS: Mapping[Unit, Kind] = {
     "us": "duration",
@@ -295,8 +295,8 @@ class SuiteReport(Report):
 
 def _audit(table: SuiteTable) -> Iterator[Block]:
     statuses = Counter(cell.status for cell in table.cells)
-    told = ", ".join(f"{number} {status}" for status, number in statuses.most_common())
-    yield Paragraph(f"{plural(len(table.cells), 'combination')} of the axes: {told}.")
+    counts = ", ".join(f"{number} {status}" for status, number in statuses.most_common())
+    yield Paragraph(f"{plural(len(table.cells), 'combination')} of the axes: {counts}.")
     doubtful: list[list[Cell]] = [
         [Mark(cell.status, cell.status), cell_name(cell), one_line("; ".join(cell.notes))]
         for cell in table.cells
@@ -562,9 +562,9 @@ def _flat(entry: dict[str, Any], texts: Set[str]) -> dict[str, Any]:
     row = dict(entry["parameters"])
     row |= {name: entry[name] for name in ("status", "repetitions", "measured")}
     rate_found = {"rate_found_per_second": entry["rate_found_per_second"]}
-    for name, told in (rate_found | entry["values"]).items():
-        numbers = told if isinstance(told, dict) else {}
-        row[name] = told if isinstance(told, str) else numbers.get("median")
+    for name, shown in (rate_found | entry["values"]).items():
+        numbers = shown if isinstance(shown, dict) else {}
+        row[name] = shown if isinstance(shown, str) else numbers.get("median")
         if name not in texts:
             fields = ("min", "max", "is_lower_bound")
             row |= {f"{name}_{field}": numbers.get(field) for field in fields}

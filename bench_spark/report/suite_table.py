@@ -74,8 +74,8 @@ def scheduler_utilisation(document: Document) -> str | None:
     """Scheduler by scheduler; None where no source reports it."""
     found = _resources(document).get("scheduler_utilisation") or {}
     shares = {name.removeprefix(SCHEDULER_PREFIX): share for name, share in found.items()}
-    told = [f"{name}: {per_cent(share)}" for name, share in shares.items() if share is not None]
-    return ", ".join(told) or None
+    shown = [f"{name}: {per_cent(share)}" for name, share in shares.items() if share is not None]
+    return ", ".join(shown) or None
 
 
 def _resources(document: Document) -> Mapping[str, Any]:
@@ -217,8 +217,8 @@ class SuiteTable:
     @property
     def mean_overhead_seconds(self) -> float | None:
         """Over all trials measured; None where none of them reports it."""
-        told = [seconds for cell in self.cells for seconds in cell.overheads_seconds]
-        return statistics.fmean(told) if told else None
+        known = [seconds for cell in self.cells for seconds in cell.overheads_seconds]
+        return statistics.fmean(known) if known else None
 
 
 def suite_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> SuiteTable:
@@ -312,11 +312,11 @@ def _cell(
         statuses.append(status)
         if status in _MEASURED and outcome.document is not None:
             documents.append(outcome.document)
-        told = [f"{status}: {reason}"] if reason else []
-        told += [outcome.note] if outcome.note else []
+        texts = [f"{status}: {reason}"] if reason else []
+        texts += [outcome.note] if outcome.note else []
         is_one_of_many = len(trials) > 1 and status != "skipped"
         prefix = f"repetition {trial.repetition} " if is_one_of_many else ""
-        notes += [one_line(prefix + text) for text in told]
+        notes += [one_line(prefix + text) for text in texts]
     first = trials[0]
     return TableCell(
         parameters=first.parameters,
@@ -324,7 +324,8 @@ def _cell(
         asked=len(trials),
         measured=len(documents),
         figures=tuple(
-            _told([_reading(document, column) for document in documents]) for column in columns
+            _of_repetitions([_reading(document, column) for document in documents])
+            for column in columns
         ),
         overheads_seconds=tuple(
             document["overhead_seconds"]
@@ -403,7 +404,7 @@ def _reading(document: Document, column: Column) -> _Reading | str | None:
     return None if value is None else (value, name in (found.get("lower_bounds") or ()))
 
 
-def _told(readings: Sequence[_Reading | str | None]) -> Figure | Words | None:
+def _of_repetitions(readings: Sequence[_Reading | str | None]) -> Figure | Words | None:
     texts = tuple(dict.fromkeys(reading for reading in readings if isinstance(reading, str)))
     if texts:
         return Words(texts)

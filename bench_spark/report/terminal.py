@@ -127,11 +127,11 @@ STATUS_STYLES = {
 }
 _VERDICT_STYLES = {"fail": "bold red", "warn": "yellow", "pass": "green"}
 
-_ALWAYS_TOLD = (
+_ALWAYS_SHOWN = (
     *("due", "sent", "confirmed", "received", "received_once"),
     *("bytes_sent", "bytes_received"),
 )
-_TOLD_IF_ANY = tuple(name for name in COUNTS if name not in _ALWAYS_TOLD)
+_SHOWN_IF_ANY = tuple(name for name in COUNTS if name not in _ALWAYS_SHOWN)
 """Counts that are worth a word of their own only when something happened."""
 
 _ON_REQUEST = ("corrupted", "unexpected", "repeats_dropped", "given_up")
@@ -256,9 +256,9 @@ def audit_findings(document: Document) -> Iterator[tuple[str, str, str]]:
     """Verdict, name and text of each check, the worst first."""
     checks = (document.get("audit") or {}).get("checks", [])
     # The reasons repeat the checks that failed; what else is among them comes from the agents.
-    told = {check["text"] for check in checks}
+    of_checks = {check["text"] for check in checks}
     for reason in document.get("reasons") or []:
-        if reason not in told:
+        if reason not in of_checks:
             yield "fail", "run", reason
     for verdict in ("fail", "warn", "pass"):
         for check in checks:
@@ -318,13 +318,13 @@ def _headline_measure(document: Document) -> str:
 
 def _counts(document: Document) -> Iterator[ConsoleRenderable]:
     counts = document["counts"]
-    quiet = [name for name in _TOLD_IF_ANY if counts.get(name) == 0]
+    quiet = [name for name in _SHOWN_IF_ANY if counts.get(name) == 0]
     absent = [name for name in COUNTS if counts.get(name) is None]
     unknown = [name for name in absent if name not in _ON_REQUEST]
-    told = [name for name in COUNTS if name not in quiet and name not in absent]
+    shown = [name for name in COUNTS if name not in quiet and name not in absent]
     if _only_publishes(document) or _only_consumes(document):
         unknown = []  # what the other end would have counted is not missed here
-    lines = [("counts", ", ".join(f"{words(name)} {count(counts[name])}" for name in told))]
+    lines = [("counts", ", ".join(f"{words(name)} {count(counts[name])}" for name in shown))]
     if quiet:
         lines.append(("none", ", ".join(map(words, quiet))))
     if unknown:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from bench_spark.report.charts import (
     PAGE,
-    TOLD_SECOND,
+    SECOND_TOOLTIP,
     Kind,
     Line,
     SeriesColours,
@@ -330,7 +330,7 @@ def live_spec(described: TimeChart, colours: SeriesColours) -> Spec:
     params |= {"y_from": 1, "y_to": 10, "y_ticks": [1, 10]}
     domain = [{"expr": "y_from"}, {"expr": "y_to"}]
     y = y_encoding("value", kind, domain, {"expr": "y_ticks"})
-    layers = line_layers({"name": ROWS}, lines, x, y, kind, TOLD_SECOND, points="points")
+    layers = line_layers({"name": ROWS}, lines, x, y, kind, SECOND_TOOLTIP, points="points")
     drawn = chart(described.title, [shade({"name": OUTSIDE}, x), *layers])
     drawn["params"] = [{"name": name, "value": value} for name, value in params.items()]
     return themed(drawn, PAGE, colours)

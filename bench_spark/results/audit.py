@@ -78,8 +78,7 @@ def audit_input(
     latency = measures.get("latency", {})
     # A run that was cut short says so; its last moments are no measure of the schedule.
     was_cut_short = bool(facts.failures) or facts.ended_early
-    has_schedule = scenario.load.has_schedule and not scenario.only_consumes
-    is_judged = has_schedule and seconds > 0 and not was_cut_short
+    is_judged = scenario.is_paced and seconds > 0 and not was_cut_short
     return AuditInput(
         mode=scenario.load.mode,
         due=counts["due"] or 0,

@@ -353,7 +353,7 @@ def trace_checks(run: AuditInput) -> Iterator[Check]:
     if trace is None:
         return
     if trace.disagreements:
-        told = ", ".join(
+        differences = ", ".join(
             f"{name} {by_join} by the join and {by_agents} by the agents"
             for name, (by_join, by_agents) in trace.disagreements.items()
         )
@@ -362,7 +362,9 @@ def trace_checks(run: AuditInput) -> Iterator[Check]:
             abs(by_join - by_agents) <= trace.unexpected
             for by_join, by_agents in trace.disagreements.values()
         )
-        yield Check("trace", "warn" if is_explained else "fail", f"messages and counts: {told}")
+        yield Check(
+            "trace", "warn" if is_explained else "fail", f"messages and counts: {differences}"
+        )
     else:
         yield passing("trace", f"{trace.messages} messages, joined by ID, agree with counts")
     if trace.unexpected:

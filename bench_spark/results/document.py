@@ -205,10 +205,10 @@ def _spec(
 
 def _connections(facts: RunFacts) -> dict[str, int] | None:
     """By role, of all agents; None if one has never said."""
-    told = [agent.get("connections") for agent in facts.agents]
-    if not told or None in told:
+    found = [agent.get("connections") for agent in facts.agents]
+    if not found or None in found:
         return None
-    return {role: sum(one[role] for one in told if one) for role in ("producers", "consumers")}
+    return {role: sum(one[role] for one in found if one) for role in ("producers", "consumers")}
 
 
 def _start_spread_us(facts: RunFacts) -> float | None:

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
+from bench_spark.config.problems import plural
 from bench_spark.errors import BenchError, StoreError, TooFewSlots
 from bench_spark.plan import Plan
 from bench_spark.process import watched
-from bench_spark.report.formatting import plural
 from bench_spark.results.document import RunSummary
 from bench_spark.runs import RunConfig
 from bench_spark.spark.agent_task import start_worker, start_workers

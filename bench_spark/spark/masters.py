@@ -7,11 +7,10 @@ import re
 import sys
 from pathlib import Path
 
-from bench_spark.config.problems import shown_value
+from bench_spark.config.problems import plural, shown_value
 from bench_spark.errors import ConfigurationError, StoreNotReady, TooFewSlots
 from bench_spark.java import is_submitted
 from bench_spark.plan import SLOTS_FOR_STREAMING, Plan
-from bench_spark.report.formatting import plural
 
 _LOCAL = re.compile(r"local(?:\[\s*(?P<slots>\*|[0-9]+)\s*(?:,\s*[0-9]+\s*)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*[0-9]+\s*\]")

@@ -38,7 +38,7 @@ from bench_spark.agent.agent import AgentResult, AgentTask
 from bench_spark.agent.protocol import EventRow, new_token
 from bench_spark.agent.timeline import Timeline
 from bench_spark.agent.tracer import MakeMessageWriter
-from bench_spark.config.problems import shown_value
+from bench_spark.config.problems import plural, shown_value
 from bench_spark.core.clock import NANOSECONDS, Clock
 from bench_spark.driver.accounts import measured_span
 from bench_spark.driver.committer import Committer, commit_samples, events_table
@@ -57,7 +57,6 @@ from bench_spark.errors import (
 )
 from bench_spark.plan import Plan
 from bench_spark.process import ENDING_SIGNALS, handled, thread_errors, watched
-from bench_spark.report.formatting import plural
 from bench_spark.results.checks import Check
 from bench_spark.results.document import RunSummary, summarise, summary_rows
 from bench_spark.results.facts import MissedWhileRunning, missed_in_window

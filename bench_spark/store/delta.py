@@ -425,10 +425,10 @@ class Store:
             names = ("path", "num_records", "min.run_id", "max.run_id")
             if not set(names) <= set(files.column_names):
                 return {}
-            told = zip(*(files[column].to_pylist() for column in names), strict=True)
+            entries = zip(*(files[column].to_pylist() for column in names), strict=True)
             return {
                 unquote(path): rows or 0
-                for path, rows, first, last in told
+                for path, rows, first, last in entries
                 if first is None or last is None or first <= run_id <= last
             }
 

@@ -35,13 +35,13 @@ class RateTrials:
         self,
         run: Callable[[float], RunSummary],
         ticks: Callable[[str], Iterable[Tick]],
-        tell: Callable[[RateRun], None] | None = None,
+        report: Callable[[RateRun], None] | None = None,
     ) -> None:
         """`run` carries out a load of so many messages per second, `ticks` gives what the run of an
-        id counted second by second, `tell` gets every load that was judged."""
+        id counted second by second, `report` gets every load that was judged."""
         self._run = run
         self._ticks = ticks
-        self._tell = tell
+        self._report = report
         self.runs: list[RateRun] = []
 
     def find(self, unthrottled_per_second: float, bounds: Bounds) -> Sustained:
@@ -61,8 +61,8 @@ class RateTrials:
         ticks = measured_ticks(self._ticks(summary.document["run_id"]))
         verdict = judge_rate(summary.document, ticks, rate_per_second)
         self.runs.append(RateRun(rate_per_second, verdict, summary))
-        if self._tell is not None:
-            self._tell(self.runs[-1])
+        if self._report is not None:
+            self._report(self.runs[-1])
         return verdict
 
 

@@ -45,11 +45,11 @@ def announcement(what: str, scenario: Scenario, most_trials: int) -> str:
         phases.drain_seconds,
         sampling.samples * sampling.threshold_seconds if sampling.samples else None,
     )
-    told = estimate(time_of_one, most_trials)
+    estimated = estimate(time_of_one, most_trials)
     return (
-        f"searching {what}: probably {told.trials} trials in about "
-        f"{seconds(round(told.seconds))}, at most {told.most_trials} in "
-        f"{seconds(round(told.most_seconds))}"
+        f"searching {what}: probably {estimated.trials} trials in about "
+        f"{seconds(round(estimated.seconds))}, at most {estimated.most_trials} in "
+        f"{seconds(round(estimated.most_seconds))}"
     )
 
 
@@ -111,7 +111,7 @@ class SearchTrials:
 
         return merged_ticks_here(self._store, run_id)
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """What became of the newest trial."""
         status = self.runs[-1].status
         doubt = "" if status == "valid" else f", {status}"
@@ -127,12 +127,12 @@ class SearchTrials:
                 "the unthrottled run received nothing, so there is no rate to begin with; "
                 f"bench-spark show {self.runs[-1].run_id}"
             )
-        self.tell(f"unthrottled, {rate(found)} msg/s received")
+        self.report(f"unthrottled, {rate(found)} msg/s received")
         return summary
 
-    def tell_verdict(self, run: RateRun) -> None:
+    def report_verdict(self, run: RateRun) -> None:
         verdict = "kept" if run.verdict.kept else f"not kept, {run.verdict.why}"
-        self.tell(f"{rate(run.rate_per_second)} msg/s {verdict}")
+        self.report(f"{rate(run.rate_per_second)} msg/s {verdict}")
 
     # -- of windows ------------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class SearchTrials:
         else:
             pairs = [rates_of_ticks(measured_ticks(self.ticks(run_id)))]
         found = throughput_of(in_flight, pairs)
-        self.tell(
+        self.report(
             f"{count(found.in_flight)} in flight, {rate(found.median_per_second)} msg/s "
             f"({rate(found.low_per_second)} to {rate(found.high_per_second)})"
         )

@@ -143,13 +143,13 @@ class SuiteTrials:
 
 def _edge_text(found: Sustained, loads: RateTrials) -> str:
     """The loads that an unsettled answer hangs on, with their figures."""
-    told = []
+    texts = []
     for run in (loads.runs[place] for place in found.edge):
         kept = "kept" if run.verdict.kept else "not kept"
         figures = f"{rate(run.document['rates']['receive_rate'])} received"
         figures += "".join(f", {text}" for text in _p99_texts(run.document))
-        told.append(f"{rate(run.rate_per_second)} {kept} ({figures}, {run.document['run_id']})")
-    return "; ".join(told)
+        texts.append(f"{rate(run.rate_per_second)} {kept} ({figures}, {run.document['run_id']})")
+    return "; ".join(texts)
 
 
 def _p99_texts(document: Document) -> list[str]:
@@ -165,13 +165,13 @@ def result_text(document: Document) -> str:
     """The result of a load in a line."""
     rates = document["rates"]
     received = rates["receive_rate"]
-    told = [
+    parts = [
         document["status"],
         f"{rate(rates.get('send_rate') if received is None else received)} msg/s",
         *_p99_texts(document),
         *document.get("reasons", ())[:1],
     ]
-    return ", ".join(told)
+    return ", ".join(parts)
 
 
 _LONGEST_NAME_IN_RUN_ID = 80

@@ -188,7 +188,7 @@ class _Search:
             self._measure(in_flight)
             order = self._order(in_flight, best)
             if order < 0:
-                # Two steps back; further where the last ones could not be told from the best.
+                # Two steps back; further where the last ones cannot be distinguished from the best.
                 below = max(0, min(steps.index(self._best.in_flight) - 1, len(steps) - 3))
                 return _Bracket(steps[below], self._best.in_flight, in_flight)
             unchanged = 0 if order > 0 else unchanged + 1

@@ -174,9 +174,9 @@ class LiveJoin:
             chosen = code == value
             key = value >> 1, MEASURE if value & 1 else WARMUP
             self._histogram(key, "latency").record_ns((at_ns - sent_ns)[chosen])
-            untold = chosen & (arrivals.due_ns == 0)
-            if self._rule.has_schedule and untold.any():
-                since_due_ns = (at_ns - intended_ns)[untold]
+            unknown_due = chosen & (arrivals.due_ns == 0)
+            if self._rule.has_schedule and unknown_due.any():
+                since_due_ns = (at_ns - intended_ns)[unknown_due]
                 self._histogram(key, "delivery_latency").record_ns(since_due_ns)
 
     def _histogram(self, key: tuple[int, str], measure: str) -> Histogram:

@@ -210,17 +210,17 @@ class ChangingCharts:
     def since(self, layout: str, version: int) -> dict[str, Any]:
         """The changes for a page with this layout and version."""
         is_new = layout != self.layout
-        told: dict[str, dict[str, Any]] = {}
+        charts: dict[str, dict[str, Any]] = {}
         for name, chart in self._charts.items():
             rows = [row.drawn for row in chart.rows.values() if is_new or row.version > version]
             drawn = {"caption": chart.caption, "spec": chart.spec} if is_new else {}
-            told[name] = {
+            charts[name] = {
                 **drawn,
                 "rows": rows,
                 "outside": chart.axes.outside,
                 "signals": chart.axes.signals,
             }
-        return {"layout": self.layout, "version": self.version, "charts": told}
+        return {"layout": self.layout, "version": self.version, "charts": charts}
 
 
 def _layout_of(charts: Iterable[TimeChart]) -> str:
@@ -344,11 +344,11 @@ class Dashboard:
             return None
         after = question.query.get("after", "")
         with self._lock:
-            told = self._news.since(
+            news = self._news.since(
                 question.query.get("layout", ""), int(after) if after.isdecimal() else 0
             )
-        self._viewers.note(question.query.get("viewer", "")[:40], told["is_over"])
-        text = json.dumps(told, allow_nan=False, separators=(",", ":"))
+        self._viewers.note(question.query.get("viewer", "")[:40], news["is_over"])
+        text = json.dumps(news, allow_nan=False, separators=(",", ":"))
         return Answer(text.encode(), _JSON, _HEADERS)
 
 
@@ -359,10 +359,10 @@ class Viewers:
         self._lock = threading.Lock()
         self._seen: dict[str, tuple[float, bool]] = {}
 
-    def note(self, viewer: str, heard_the_end: bool) -> None:
+    def note(self, viewer: str, fetched_the_end: bool) -> None:
         with self._lock:
             self._seen.pop(viewer, None)
-            self._seen[viewer] = (time.monotonic(), heard_the_end)
+            self._seen[viewer] = (time.monotonic(), fetched_the_end)
             while len(self._seen) > MOST_VIEWERS:
                 del self._seen[next(iter(self._seen))]
 
@@ -370,7 +370,7 @@ class Viewers:
         """Whether an open page has not fetched the end of the run."""
         oldest = time.monotonic() - VIEWER_SECONDS
         with self._lock:
-            return any(at >= oldest and not heard for at, heard in self._seen.values())
+            return any(at >= oldest and not has_fetched for at, has_fetched in self._seen.values())
 
 
 class _News:
@@ -379,10 +379,10 @@ class _News:
     def __init__(self, message: str) -> None:
         self.message = message
         self._charts = ChangingCharts()
-        self._told: dict[str, Any] = {"title": "bench-spark", "fragments": {}, "is_over": False}
+        self._state: dict[str, Any] = {"title": "bench-spark", "fragments": {}, "is_over": False}
 
     def since(self, layout: str, version: int) -> dict[str, Any]:
-        return {"message": self.message, **self._told, **self._charts.since(layout, version)}
+        return {"message": self.message, **self._state, **self._charts.since(layout, version)}
 
     def update(self, state: RunState, message: str, show_again: str) -> None:
         run, plan, phases = state.run, state.plan, state.timeline
@@ -405,7 +405,7 @@ class _News:
                 TILES: "",
             }
         self.message = message or _awaited(state)
-        self._told = {
+        self._state = {
             "title": f"{title_of(run)}: {run['status']}",
             "fragments": fragments,
             "is_over": state.is_over,

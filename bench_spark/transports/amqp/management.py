@@ -23,6 +23,7 @@ from pika import spec
 
 from bench_spark.config.broker import Broker
 from bench_spark.config.models import Scenario
+from bench_spark.config.problems import plural
 from bench_spark.config.protocols import Amqp
 from bench_spark.errors import BrokerRefused, BrokerUnreachable, ConfigurationError, LoginRefused
 from bench_spark.transports.amqp.connection import Access, access_for
@@ -276,10 +277,10 @@ def _queues(control: Control, names: dict[str, str]) -> list[Leftover]:
         messages, consumers = now
         used_by = ""
         if consumers:
-            used_by = f"{consumers} consumer" + ("s" if consumers > 1 else "")
+            used_by = plural(consumers, "consumer")
         elif now != state:
             used_by = "somebody who publishes to it"
-        holds = f"{messages:,} message" + ("" if messages == 1 else "s")
+        holds = plural(messages, "message")
         found.append(Leftover("queue", name, names[name], holds, used_by))
     return found
 

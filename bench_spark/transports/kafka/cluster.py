@@ -35,6 +35,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from bench_spark.config.broker import Broker, Credentials
+from bench_spark.config.problems import plural
 from bench_spark.errors import BenchError, BrokerRefused, BrokerUnreachable, LoginRefused
 from bench_spark.transports.kafka.librdkafka import QuietLog, reason_of
 from bench_spark.transports.kafka.message_reader import Position
@@ -463,7 +464,7 @@ def _topics(cluster: Cluster, runs: Mapping[str, str]) -> Iterable[Leftover]:
             "topic",
             name,
             runs[name],
-            f"{messages:,} message" + ("" if messages == 1 else "s"),
+            plural(messages, "message"),
             "somebody who publishes to it" if end != before.get(name, end) else "",
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
+from bench_spark.config.problems import plural
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import BrokerRefused, BrokerUnreachable
 from bench_spark.transports.base import (
@@ -87,7 +88,7 @@ class KafkaTransport:
         return BrokerFacts(
             product="Apache Kafka",
             version=ask_release(self._broker),
-            platform=f"{brokers} broker" + ("s" if brokers > 1 else ""),
+            platform=plural(brokers, "broker"),
             capabilities=frozenset({"confirms", "keys", "consumer_groups", "transactions"}),
             client_library=client_library(),
         )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_spark.config.problems import plural
 from bench_spark.report import formatting as formatting
 
 
@@ -147,7 +148,7 @@ def test_ranges_hold_exactly_the_numbers_given(numbers: set[int]) -> None:
 
 @pytest.mark.parametrize(("number", "expected"), [(1, "1 agent"), (2_000, "2,000 agents")])
 def test_plurals(number: int, expected: str) -> None:
-    assert formatting.plural(number, "agent") == expected
+    assert plural(number, "agent") == expected
 
 
 def test_text_from_outside_cannot_move_the_cursor() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.core.hdr import Histogram, shape_for
-from bench_spark.report.charts import distribution_rows, percentile_of, told_decades
+from bench_spark.report.charts import distribution_rows, known_decades, percentile_of
 from bench_spark.report.timeline import (
     GENERATOR_COLUMNS,
     MOST_POINTS,
@@ -160,7 +160,7 @@ def test_a_decade_is_a_nine(decades: float, percentile: float) -> None:
 
 @pytest.mark.parametrize(("count", "decades"), [(0, 0), (1, 0), (100, 2), (10**4, 4), (10**9, 4)])
 def test_few_messages_tell_fewer_nines(count: int, decades: float) -> None:
-    assert told_decades(count) == pytest.approx(decades)
+    assert known_decades(count) == pytest.approx(decades)
 
 
 @given(st.lists(st.integers(0, 20_000_000), min_size=1, max_size=200))
@@ -171,7 +171,7 @@ def test_a_distribution_rises_and_has_the_percentiles_of_its_histogram(values: l
     rows = distribution_rows({"latency": sparse}, HIGHEST_US)
     found = [row["latency"] for row in rows]
     assert found == sorted(found)
-    for row, decades in ((rows[0], 0.0), (rows[-1], told_decades(len(values)))):
+    for row, decades in ((rows[0], 0.0), (rows[-1], known_decades(len(values)))):
         told = sparse.percentile(percentile_of(decades), HIGHEST_US)
         assert row["latency"] == told.value_us
     assert rows[0]["percentile"] == 0.0

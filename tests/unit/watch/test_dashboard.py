@@ -170,12 +170,12 @@ def test_the_end_waits_for_pages_that_have_not_heard_of_it(
     monkeypatch.setattr("bench_spark.watch.dashboard.time.monotonic", lambda: now)
     viewers = Viewers()
     assert not viewers.are_waiting()
-    viewers.note("a", heard_the_end=False)
-    viewers.note("b", heard_the_end=True)
+    viewers.note("a", fetched_the_end=False)
+    viewers.note("b", fetched_the_end=True)
     assert viewers.are_waiting()
-    viewers.note("a", heard_the_end=True)
+    viewers.note("a", fetched_the_end=True)
     assert not viewers.are_waiting()
-    viewers.note("c", heard_the_end=False)
+    viewers.note("c", fetched_the_end=False)
     now += module.VIEWER_SECONDS + 1
     assert not viewers.are_waiting(), "it has been closed"
 
@@ -183,7 +183,7 @@ def test_the_end_waits_for_pages_that_have_not_heard_of_it(
 def test_viewers_are_not_remembered_without_end() -> None:
     viewers = Viewers()
     for number in range(10 * module.MOST_VIEWERS):
-        viewers.note(str(number), heard_the_end=False)
+        viewers.note(str(number), fetched_the_end=False)
     assert len(viewers._seen) == module.MOST_VIEWERS
 
 
