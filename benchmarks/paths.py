@@ -68,14 +68,14 @@ def publish_to_a_sink(batch: int) -> Iterator[Work]:
     writer, tail = MessageWriter(may_return=False), bytes(BODY_BYTES - ENVELOPE_BYTES)
     heads, routes = empty_envelopes(batch), np.zeros(batch, np.uint16)
     made = Batch(np.zeros(batch, np.uint32), heads, tail, routes)
-    outcomes = OutcomeRows()
+    sent_ns, outcomes = heads["sent_ns"], OutcomeRows()
     confirms = Confirms(0, FRAMING, ConfirmTerms(10**6, may_return=False), outcomes)
     unconfirmed = 0
     with _sink() as sink:
 
         def send() -> None:
             nonlocal unconfirmed
-            heads["sent_ns"] = time.monotonic_ns()
+            sent_ns.fill(time.monotonic_ns())
             sink.sendall(writer.write(frames, made, confirms))
             unconfirmed += batch
             if unconfirmed == MESSAGES_AHEAD:

@@ -286,19 +286,6 @@ def stop(run: Any, why: int, at_ns: int, is_measured: int, destination: int) -> 
     run["destination"] = destination
 
 
-@inlined
-def record_times(run: Any, row: Any, latency: I64, delivery_latency: I64) -> None:
-    """Record the latencies of a message of ours that came for the first time."""
-    sent_ns, received_ns = signed(row["head"]["sent_ns"]), row["received_ns"]
-    if sent_ns > 0:
-        record_value_ns(latency, received_ns - sent_ns, 1)
-    if run["has_schedule"] and run["has_accounts"]:
-        # When it was due may be known of a message that another agent sent.
-        intended_ns = signed(row["head"]["intended_ns"])
-        if intended_ns > 0 if run["is_carried"] else sent_ns > 0:
-            record_value_ns(delivery_latency, received_ns - intended_ns, 1)
-
-
 @kernel
 def record_received(
     rows: Rows, first: int, facts: Rows, parties: Rows, interval: I64, sets: I64
@@ -347,7 +334,15 @@ def record_received(
             interval[OUT_OF_ORDER_COUNT] += 1
         interval[ONCE] += 1
         parties[place]["received_once"] += 1
-        record_times(run, row, latency, delivery_latency)
+        # Not in a function of its own: numba would count references to each view passed on.
+        sent_ns = signed(row["head"]["sent_ns"])
+        if sent_ns > 0:
+            record_value_ns(latency, received_ns - sent_ns, 1)
+        if run["has_schedule"] and run["has_accounts"]:
+            # When it was due may be known of a message that another agent sent.
+            intended_ns = signed(row["head"]["intended_ns"])
+            if intended_ns > 0 if run["is_carried"] else sent_ns > 0:
+                record_value_ns(delivery_latency, received_ns - intended_ns, 1)
     return len(rows), tagged
 
 

@@ -27,6 +27,7 @@ ENVELOPE_DTYPE = np.dtype(
     ]
 )
 ENVELOPE_BYTES = ENVELOPE_DTYPE.itemsize
+ENVELOPE_WORDS = ENVELOPE_BYTES // 8
 TIMESTAMP_BYTES = 8
 
 Envelopes = npt.NDArray[Any]
@@ -41,6 +42,12 @@ def envelope_bytes(envelopes: Envelopes) -> npt.NDArray[np.uint8]:
     """Rows of 32 bytes, ready to be copied into message bodies: the same memory, where it is one
     piece."""
     return np.ascontiguousarray(envelopes).view(np.uint8).reshape(len(envelopes), ENVELOPE_BYTES)
+
+
+def envelope_words(envelopes: Envelopes) -> npt.NDArray[np.int64]:
+    """Rows of four words, as kernels take them that are called for a few messages: the same memory,
+    which must be one piece."""
+    return envelopes.view(np.int64).reshape(len(envelopes), ENVELOPE_WORDS)
 
 
 def envelopes_from_bytes(rows: npt.NDArray[np.uint8]) -> Envelopes:

@@ -52,7 +52,7 @@ class Destination:
 
 @dataclass(frozen=True)
 class Lane:
-    """One connection of a producer or a consumer.
+    """One producer or consumer, on whatever connection it has.
 
     `member` is the producer's or consumer's number in the whole run; `route` in batches indexes
     `destinations`.

@@ -6,7 +6,7 @@ What is sent (`Batch`), what became of it (`Outcomes`) and what arrived (`Receiv
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from itertools import repeat
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from bench_spark.core.envelope import ENVELOPE_DTYPE, Envelopes
+from bench_spark.core.envelope import ENVELOPE_DTYPE, Envelopes, envelope_words
 
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
@@ -66,6 +66,11 @@ class Batch:
     """Of the bodies, for the agent's own books, where they differ."""
     hashes: I64 | None = None
     """Of the bodies' contents, likewise, where they are asked for."""
+    head_words: I64 = field(init=False, repr=False, compare=False)
+    """The same memory as `head`, as kernels take it that are called for a few messages."""
+
+    def __post_init__(self) -> None:
+        self.head_words = envelope_words(self.head)
 
     def __len__(self) -> int:
         return len(self.head)

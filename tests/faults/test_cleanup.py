@@ -40,8 +40,7 @@ from bench_spark.transports.leftovers import (
     sparing_kept,
     with_their_runs,
 )
-from bench_spark.transports.mqtt.control import Control
-from bench_spark.transports.mqtt.transport import MqttTransport
+from bench_spark.transports.mqtt.transport import Control, MqttTransport
 from bench_spark.transports.registry import make_transport
 
 Clean = Callable[..., dict[str, str]]

@@ -22,11 +22,13 @@ import numpy as np
 from bench_spark.core.envelope import (
     ENVELOPE_BYTES,
     ENVELOPE_DTYPE,
+    ENVELOPE_WORDS,
     Envelopes,
     empty_envelopes,
     envelope_bytes,
+    envelope_words,
 )
-from bench_spark.core.kernels import kernel, warm_up
+from bench_spark.core.kernels import inlined, kernel, warm_up
 from bench_spark.transports.amqp.frames import (
     ACK,
     FOREIGN,
@@ -45,7 +47,6 @@ from bench_spark.transports.amqp.frames import (
 )
 from bench_spark.transports.batches import I64, OUTCOME_DTYPE, U8, OutcomeKind, Rows
 from bench_spark.transports.sockets.buffers import (
-    HEAD_WORDS,
     Int,
     OutcomeRows,
     ReadBuffer,
@@ -63,64 +64,64 @@ _SETTLED_BYTES = 13
 """Of an ack or nack: class and method, tag, bits."""
 _CONFIRMED, _REFUSED = int(OutcomeKind.CONFIRMED), int(OutcomeKind.REFUSED)
 
-_CHANNEL, _CONTENT_MAX, _LANE, _OLDEST, _NEXT = range(5)
-"""Words of a channel's state. No tag below the oldest is open; the next one is that of the message
-to be published next."""
-_SLOT_WORDS = 1 + HEAD_WORDS
-"""Of the ring, whose length is a power of two: whether a tag is open, and its message's head."""
+# Words of a channel's ring: what never changes; the oldest tag that may be open, and that of the
+# message to be published next; how many slots there are, less one; and the slots, whose number is a
+# power of two.
+_CHANNEL, _CONTENT_MAX, _LANE, _OLDEST, _NEXT, _MASK, _SLOTS = range(7)
+_SLOT_WORDS = 1 + ENVELOPE_WORDS
+"""Whether a tag is open, and its message's head."""
+
+
+@inlined
+def has_tags(ring: I64) -> bool:
+    """Whether messages are confirmed at all."""
+    return bool(ring[_MASK] >= 0)
 
 
 @kernel
-def remember(heads: Rows, state: I64, ring: I64) -> bool:
+def remember(heads: I64, ring: I64) -> bool:
     """Open a tag for each of these heads; False, and nothing done, where the ring is too small."""
-    mask, tag = len(ring) - 1, state[_NEXT]
-    if tag + len(heads) - state[_OLDEST] > len(ring):
+    mask, tag = ring[_MASK], ring[_NEXT]
+    if tag + len(heads) - ring[_OLDEST] > mask + 1:
         return False
     for number in range(len(heads)):
-        slot = (tag + number) & mask
-        ring[slot, 0] = 1
-        put_head(heads, number, ring, slot)
-    state[_NEXT] = tag + len(heads)
+        slot = _SLOTS + (tag + number & mask) * _SLOT_WORDS
+        ring[slot] = 1
+        put_head(heads, number, ring, slot + 1)
+    ring[_NEXT] = tag + len(heads)
     return True
 
 
-@kernel
+@inlined
 def settle(
-    tag: Int,
-    is_multiple: bool,
-    kind: Int,
-    at_ns: Int,
-    count: Int,
-    state: I64,
-    ring: I64,
-    words: I64,
+    tag: Int, is_multiple: bool, kind: Int, at_ns: Int, count: Int, ring: I64, words: I64
 ) -> tuple[Int, bool]:
     """Close what a tag stands for, into the rows from `count` on; the rows then, and whether all
     had room. What had none stays open, so that the same call with more room goes on."""
-    mask, oldest, next_tag = len(ring) - 1, state[_OLDEST], state[_NEXT]
+    mask, oldest, next_tag = ring[_MASK], ring[_OLDEST], ring[_NEXT]
     is_unknown = tag < 0 or tag >= next_tag
     if not is_multiple and (is_unknown or tag < oldest):
         return count, True
     first = oldest if is_multiple else tag
     end = next_tag if is_unknown or tag == 0 else tag + 1
     for one in range(first, end):
-        slot = one & mask
-        if ring[slot, 0]:
+        slot = _SLOTS + (one & mask) * _SLOT_WORDS
+        if ring[slot]:
             if count == len(words):
                 return count, False
-            ring[slot, 0] = 0
-            put_outcome(words, count, at_ns, kind, state[_LANE], ring, slot)
+            ring[slot] = 0
+            put_outcome(words, count, at_ns, kind, ring[_LANE], ring, slot + 1)
             count += 1
     # Past everything settled, also past gaps filled earlier.
-    while oldest < next_tag and not ring[oldest & mask, 0]:
+    while oldest < next_tag and not ring[_SLOTS + (oldest & mask) * _SLOT_WORDS]:
         oldest += 1
-    state[_OLDEST] = oldest
+    ring[_OLDEST] = oldest
     return count, True
 
 
 @kernel
 def decode_confirms(
-    data: U8, at: Int, end: Int, at_ns: Int, count: Int, state: I64, ring: I64, words: I64
+    data: U8, at: Int, end: Int, at_ns: Int, count: Int, ring: I64, words: I64
 ) -> tuple[Int, Int, Int, Int]:
     """Settle by the acks and nacks from `at` to `end`, into the rows from `count` on; where that
     stopped, the rows then, how many of the new ones are refusals, and why it stopped."""
@@ -128,7 +129,7 @@ def decode_confirms(
     while end - at >= FRAME_EXTRA_BYTES:
         kind, first = np.int64(data[at]), at + FRAME_START_BYTES
         stop = first + be32(data, at + 3)
-        if (kind != METHOD and kind != HEARTBEAT) or stop - first > state[_CONTENT_MAX]:
+        if (kind != METHOD and kind != HEARTBEAT) or stop - first > ring[_CONTENT_MAX]:
             return at, count, refused, FOREIGN
         if stop >= end:
             return at, count, refused, MORE
@@ -136,7 +137,7 @@ def decode_confirms(
             return at, count, refused, FOREIGN
         if kind == METHOD:
             channel = np.int64(data[at + 1]) << 8 | np.int64(data[at + 2])
-            if channel != state[_CHANNEL] or stop - first < _SETTLED_BYTES:
+            if channel != ring[_CHANNEL] or stop - first < _SETTLED_BYTES:
                 return at, count, refused, FOREIGN
             method = be32(data, first)
             if method != ACK and method != NACK:
@@ -144,7 +145,7 @@ def decode_confirms(
             outcome = _CONFIRMED if method == ACK else _REFUSED
             tag, is_multiple = be64(data, first + 4), np.int64(data[first + 12]) & 1 == 1
             before = count
-            count, has_all = settle(tag, is_multiple, outcome, at_ns, count, state, ring, words)
+            count, has_all = settle(tag, is_multiple, outcome, at_ns, count, ring, words)
             if method == NACK:
                 refused += count - before
             if not has_all:
@@ -173,10 +174,11 @@ class Confirms:
         self._may_return = terms.may_return
         self._outcomes = outcomes
         self._lane = lane
-        self.state: I64 = np.array([framing.channel, framing.content_max, lane, 1, 1], np.int64)
         # A thousand lanes have a ring each: no larger than a small limit needs.
         capacity = min(_MOST_SLOTS_AT_FIRST, 1 << terms.limit.bit_length()) if terms.limit else 0
-        self.ring: I64 = np.zeros((capacity, _SLOT_WORDS), np.int64)
+        self.ring: I64 = np.zeros(_SLOTS + capacity * _SLOT_WORDS, np.int64)
+        """For whoever writes messages: see `remember`."""
+        self.ring[:_SLOTS] = framing.channel, framing.content_max, lane, 1, 1, capacity - 1
         self._open = 0
         self._is_full = False
         self._head_bytes = ENVELOPE_BYTES
@@ -203,7 +205,7 @@ class Confirms:
         bytes of their heads. Those that have none of it bring the whole head back by another
         way."""
         self.count(len(heads), head_bytes)
-        while self._limit and not remember(heads, self.state, self.ring):
+        while self._limit and not remember(envelope_words(heads), self.ring):
             self.double_ring()
 
     def count(self, messages: int, head_bytes: int) -> None:
@@ -214,31 +216,29 @@ class Confirms:
             self._is_full = self._open >= self._limit
 
     def double_ring(self) -> None:
-        tags = np.arange(self.state[_OLDEST], self.state[_NEXT])
-        larger = np.zeros((2 * len(self.ring), _SLOT_WORDS), np.int64)
-        larger[tags % len(larger)] = self.ring[tags % len(self.ring)]
-        self.ring = larger
+        head, old = self.ring[:_SLOTS], self.ring[_SLOTS:].reshape(-1, _SLOT_WORDS)
+        larger = np.zeros((2 * len(old), _SLOT_WORDS), np.int64)
+        tags = np.arange(head[_OLDEST], head[_NEXT])
+        larger[tags % len(larger)] = old[tags % len(old)]
+        self.ring = np.concatenate((head, larger.reshape(-1)))
+        self.ring[_MASK] = len(larger) - 1
 
     # -- what the broker says ----------------------------------------------------------------------
 
     def decode(self, buffer: ReadBuffer, at: int, end: int, at_ns: int) -> tuple[int, int]:
-        outcomes = self._outcomes
+        outcomes, before = self._outcomes, self._outcomes.count
         while True:
-            before = outcomes.count
-            at, outcomes.count, refused, why = decode_confirms(
-                buffer.array,
-                at,
-                end,
-                at_ns,
-                before,
-                self.state,
-                self.ring,
-                outcomes.words,
+            at, count, refused, why = decode_confirms(
+                buffer.array, at, end, at_ns, before, self.ring, outcomes.words
             )
-            self._settled(before, refused)
+            outcomes.count = count
+            self._open -= count - before
+            if refused or self._returned:
+                self._review(before, refused)
             if why != FULL:
                 return at, why
             outcomes.make_room(1)
+            before = outcomes.count
 
     def acked(self, tag: int, multiple: bool, at_ns: int) -> None:
         """A tag that is not open settles nothing; with `multiple`, tag 0 means all."""
@@ -280,17 +280,16 @@ class Confirms:
                 int(kind),
                 at_ns,
                 before,
-                self.state,
                 self.ring,
                 outcomes.words,
             )
             refused = outcomes.count - before if kind is OutcomeKind.REFUSED else 0
-            self._settled(before, refused)
+            self._open -= outcomes.count - before
+            self._review(before, refused)
             outcomes.make_room(0 if is_done else 1)
 
-    def _settled(self, before: int, refused: int) -> None:
-        """The rows from `before` on are new, and so many of them refusals."""
-        self._open -= self._outcomes.count - before
+    def _review(self, before: int, refused: int) -> None:
+        """Find returns among the rows from `before` on, so many of which are refusals."""
         if self._returned:
             self._mark_returned(self._outcomes.rows[before : self._outcomes.count])
         if refused and self._may_return:

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pika.spec
 
-from bench_spark.core.envelope import ENVELOPE_BYTES
-from bench_spark.core.kernels import kernel, warm_up
+from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_WORDS
+from bench_spark.core.kernels import inlined, kernel, warm_up
 from bench_spark.transports.amqp.frames import (
     BASIC_CLASS,
     BODY,
@@ -41,7 +41,6 @@ from bench_spark.transports.amqp.frames import (
 )
 from bench_spark.transports.batches import HEAD_ONLY, I64, U8
 from bench_spark.transports.sockets.buffers import (
-    HEAD_WORDS,
     Arrivals,
     Int,
     ReadBuffer,
@@ -65,7 +64,7 @@ _NOTHING, _A_HEADER, _A_BODY = 0, 1, 2
 # Words of a decoder's state: what never changes, and the delivery that is not complete yet.
 _CHANNEL, _CONTENT_MAX, _MOST_BYTES, _LANE, _TAG_MARK, _ROUTES, _PREFIX_BYTES = range(7)
 _EXPECTS, _ROUTE, _TAG, _REDELIVERED, _SIZE, _MISSING, _HEAD = range(7, 14)
-_PREFIX = _HEAD + HEAD_WORDS
+_PREFIX = _HEAD + ENVELOPE_WORDS
 _STATE_WORDS = _PREFIX + 255
 """A consumer tag has at most 255 bytes, a word each."""
 
@@ -84,7 +83,7 @@ class ConsumerTags(NamedTuple):
         return f"{self.prefix.decode()}{route}"
 
 
-@kernel
+@inlined
 def _route_of(data: U8, first: Int, stop: Int, state: I64) -> Int:
     """The route in a consumer tag; -1 where the tag is none of ours."""
     prefix_bytes = state[_PREFIX_BYTES]
@@ -105,7 +104,7 @@ def _route_of(data: U8, first: Int, stop: Int, state: I64) -> Int:
     return route
 
 
-@kernel
+@inlined
 def _begin_delivery(data: U8, first: Int, stop: Int, state: I64) -> bool:
     """Note the deliver between `first` and `stop`; False where it is not as it should be."""
     if state[_EXPECTS] != _NOTHING or stop - first < _CONSUMER_TAG_AT:
@@ -123,7 +122,7 @@ def _begin_delivery(data: U8, first: Int, stop: Int, state: I64) -> bool:
     return True
 
 
-@kernel
+@inlined
 def _take_header(data: U8, first: Int, stop: Int, state: I64) -> bool:
     """Note the size of a delivery's body; False where the header is not as it should be."""
     if state[_EXPECTS] != _A_HEADER or stop - first <= PROPERTIES_AT:
@@ -137,7 +136,7 @@ def _take_header(data: U8, first: Int, stop: Int, state: I64) -> bool:
     return True
 
 
-@kernel
+@inlined
 def _take_body(data: U8, first: Int, stop: Int, state: I64) -> bool:
     """Keep what a frame has of the envelope; False where the frame is not as it should be."""
     if state[_EXPECTS] != _A_BODY or stop - first > state[_MISSING]:
@@ -147,7 +146,7 @@ def _take_body(data: U8, first: Int, stop: Int, state: I64) -> bool:
         take_head(data, first, ENVELOPE_BYTES, state, _HEAD)
     elif have < ENVELOPE_BYTES:
         if have == 0:
-            for place in range(HEAD_WORDS):
+            for place in range(ENVELOPE_WORDS):
                 state[_HEAD + place] = 0
         for place in range(min(stop - first, ENVELOPE_BYTES - have)):
             byte = np.int64(data[first + place]) << 8 * ((have + place) % 8)
@@ -156,11 +155,11 @@ def _take_body(data: U8, first: Int, stop: Int, state: I64) -> bool:
     return True
 
 
-@kernel
+@inlined
 def _end_delivery(state: I64, words: I64, count: Int, at_ns: Int) -> None:
     """Write a complete delivery as a row."""
     if not state[_SIZE]:
-        for place in range(HEAD_WORDS):
+        for place in range(ENVELOPE_WORDS):
             state[_HEAD + place] = 0
     put_received(
         words,
@@ -334,14 +333,14 @@ _TAG_AT = 11
 
 
 @kernel
-def write_acks(out: U8, frame: U8, tags: U64, first: int, step: int) -> int:
+def write_acks(out: U8, frame: U8, tags: U64, first: Int, step: Int) -> Int:
     """Write the frame of an ack for every `step`th tag from `first` on; how many bytes."""
-    at = 0
+    at = np.int64(0)
     for number in range(first, len(tags), step):
         copy_bytes(out[at:], frame)
-        tag = tags[number]
+        tag, digits = tags[number], out[at + _TAG_AT : at + _TAG_AT + 8]
         for place in range(8):
-            out[at + _TAG_AT + place] = (tag >> np.uint64(56 - 8 * place)) & np.uint64(0xFF)
+            digits[place] = tag >> np.uint64(56 - 8 * place) & np.uint64(0xFF)
         at += len(frame)
     return at
 

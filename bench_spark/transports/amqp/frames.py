@@ -307,6 +307,7 @@ class Parser:
         self._channel = framing.channel
         self._content_max = framing.content_max
         self._receiver = receiver
+        self._decode = receiver.decode
         self._on_method = on_method
         self._content: Content | None = None
 
@@ -318,7 +319,7 @@ class Parser:
         at = 0
         while True:
             if self._content is None:
-                at, why = self._receiver.decode(buffer, at, end, at_ns)
+                at, why = self._decode(buffer, at, end, at_ns)
                 if why == MORE:
                     return at
             try:

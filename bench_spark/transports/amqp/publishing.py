@@ -19,7 +19,7 @@ from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.core.mixing import mixed
 from bench_spark.transports.amqp import naming
-from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms, remember
+from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms, has_tags, remember
 from bench_spark.transports.amqp.frames import (
     BODY,
     END_MARK,
@@ -33,13 +33,12 @@ from bench_spark.transports.amqp.frames import (
     message_ids,
     method_frame,
 )
-from bench_spark.transports.batches import I64, U8, U16, Batch, Headers, Rows
+from bench_spark.transports.batches import I64, U8, U16, Batch, Headers, Tails
 from bench_spark.transports.sockets.buffers import (
     NO_TAILS,
     Int,
     OutcomeRows,
     copy_bytes,
-    put_envelope,
 )
 from bench_spark.transports.sockets.lanes import (
     WRITE_BYTES,
@@ -160,24 +159,27 @@ class PublishFrames:
         return frame_start(BODY, self._channel, body_bytes)
 
 
-_HEAD_BYTES, _BODY_AT, _KEY_END, _PIECE_BYTES = range(4)
-"""Where things are in a template; a piece is what one frame holds of a body."""
+_HEAD_BYTES, _BODY_AT, _PIECE_BYTES, _MESSAGE = range(4)
+"""Words before a template's message: how many bytes of a head are in it, where its body begins, and
+what one frame holds of a body. In bytes, the message is behind the last of them."""
+_MESSAGE_AT = 8 * _MESSAGE
 
 
 @kernel
-def write_messages(
-    out: U8, at: Int, message: U8, places: I64, heads: Rows, tails: U8, state: I64, ring: I64
-) -> bool:
-    """Write the message once for each head, with that head, and with the tail that is its own where
-    there are any; and open a tag for each where there are confirms. False, and nothing done, where
-    the ring of tags is too small."""
-    if len(ring) and not remember(heads, state, ring):
+def write_messages(out: U8, template: U8, heads: I64, tails: U8, ring: I64) -> bool:
+    """Write the template's message once for each head, with that head, and with the tail that is
+    its own where there are any; and open a tag for each where there are confirms. False, and
+    nothing done, where the ring of tags is too small."""
+    if has_tags(ring) and not remember(heads, ring):
         return False
+    places, message = template[:_MESSAGE_AT].view(np.int64), template[_MESSAGE_AT:]
     head_bytes, body_at, piece_bytes = places[_HEAD_BYTES], places[_BODY_AT], places[_PIECE_BYTES]
-    message_bytes, tail_bytes = len(message), tails.shape[1]
+    message_bytes, tail_bytes, envelopes = len(message), tails.shape[1], heads.view(np.uint8)
+    shared_bytes = body_at if tail_bytes else message_bytes
+    at = 0
     for number in range(len(heads)):
-        copy_bytes(out[at:], message[: body_at if tail_bytes else message_bytes])
-        put_envelope(out[at + body_at : at + body_at + head_bytes], heads[number])
+        copy_bytes(out[at:], message[:shared_bytes])
+        copy_bytes(out[at + body_at :], envelopes[number][:head_bytes])
         done = 0
         while done < tail_bytes:
             # As far as a body's frame reaches, and then the end of that frame and the next start.
@@ -193,10 +195,11 @@ def write_messages(
 
 
 @kernel
-def put_digits(out: U8, at: Int, message_bytes: Int, key_end: Int, digits: U8) -> None:
+def put_digits(out: U8, message_bytes: Int, key_end: Int, digits: U8) -> None:
     """Write the last digits of the routing key of each message."""
+    at, width = 0, digits.shape[1]
     for number in range(len(digits)):
-        copy_bytes(out[at + key_end - digits.shape[1] :], digits[number])
+        copy_bytes(out[at + key_end - width :], digits[number])
         at += message_bytes
 
 
@@ -209,12 +212,10 @@ class MessageTemplate:
         self.tail = tail
         self.head_bytes = head_bytes
         whole = frames.message(bytes(head_bytes) + tail)
-        self.data: U8 = np.frombuffer(bytearray(whole), np.uint8)
+        places = np.array([head_bytes, frames.body_at, frames.piece_bytes], np.int64)
+        self.data: U8 = np.frombuffer(bytearray(places.tobytes() + whole), np.uint8)
         self.message_bytes = len(whole)
         self.key_end = frames.key_end
-        self.places: I64 = np.array(
-            [head_bytes, frames.body_at, frames.key_end, frames.piece_bytes], np.int64
-        )
 
 
 class MessageWriter:
@@ -223,9 +224,13 @@ class MessageWriter:
     def __init__(self, may_return: bool) -> None:
         self._may_return = may_return
         self._templates: dict[tuple[PublishFrames, int, int], MessageTemplate] = {}
-        self._last: MessageTemplate | None = None
         self._out: U8 = np.zeros(2 * WRITE_BYTES, np.uint8)
         self._view = self._out.data
+        # How the last batch was written, as the next one mostly is like it: its template, and the
+        # tail that it had, which is that of all or in the same memory for each.
+        self._last: MessageTemplate | None = None
+        self._last_tail: Tails = b""
+        self._last_tails: U8 = NO_TAILS
 
     def write(
         self,
@@ -236,65 +241,57 @@ class MessageWriter:
     ) -> bytes | memoryview:
         """The frames of these messages, whose routes are places in `frames`, and which will be
         confirmed; `digits` end their routing keys. Good until the next call."""
-        last, count = self._last, len(batch.head)
+        last = self._last
         if (
             last is not None
-            and last.tail is batch.tail
-            and last.frames is frames[0]
-            and last.head_bytes == batch.head_bytes
+            and batch.tail is self._last_tail
+            and frames[0] is last.frames
+            and batch.head_bytes == last.head_bytes
             and batch.headers is None
             and digits is None
             and len(frames) == 1
-        ):  # as mostly: like the batch before
-            confirms.count(count, last.head_bytes)
-            end = count * last.message_bytes
-            if end <= len(self._out) and write_messages(
-                self._out,
-                0,
-                last.data,
-                last.places,
-                batch.head,
-                NO_TAILS,
-                confirms.state,
-                confirms.ring,
+        ):
+            heads, tails = batch.head_words, self._last_tails
+            end = len(heads) * last.message_bytes
+            confirms.count(len(heads), last.head_bytes)
+            if end > len(self._out) or not write_messages(
+                self._out, last.data, heads, tails, confirms.ring
             ):
-                return self._view[:end]
-            end = self._write(last, 0, batch.head, NO_TAILS, confirms)
+                self._write(last, 0, heads, tails, confirms)
             return self._view[:end]
         if not is_alike(batch):
             confirms.sent(batch.head, batch.head_bytes)
             return _one_by_one(frames, batch, digits, self._may_return)
         tail, tails = shared_and_own_tails(batch.tail)
-        confirms.count(count, batch.head_bytes)
+        confirms.count(len(batch), batch.head_bytes)
         if len(frames) == 1:
-            template = self._last = self._template(frames[0], tail, batch.head_bytes)
-            end = self._write(template, 0, batch.head, tails, confirms)
+            template = self._template(frames[0], tail, batch.head_bytes)
+            self._last, self._last_tail, self._last_tails = template, batch.tail, tails
+            end = self._write(template, 0, batch.head_words, tails, confirms)
             if digits is not None:
-                put_digits(self._out, 0, template.message_bytes, template.key_end, digits)
+                put_digits(self._out, template.message_bytes, template.key_end, digits)
             return self._view[:end]
         templates = [self._template(one, tail, batch.head_bytes) for one in frames]
         self._make_room(len(batch) * max(template.message_bytes for template in templates))
         end = 0
         for route, first, stop in _runs(batch.route):
             template, start = templates[route], end
-            heads = batch.head[first:stop]
+            heads = batch.head_words[first:stop]
             end = self._write(template, start, heads, tails[first:stop], confirms)
             if digits is not None:
                 own = digits[first:stop]
-                put_digits(self._out, start, template.message_bytes, template.key_end, own)
+                put_digits(self._out[start:], template.message_bytes, template.key_end, own)
         return self._view[:end]
 
     def _write(
-        self, template: MessageTemplate, at: int, heads: Envelopes, tails: U8, confirms: Confirms
+        self, template: MessageTemplate, at: int, heads: I64, tails: U8, confirms: Confirms
     ) -> int:
         """Where these messages end."""
         end = at + len(heads) * template.message_bytes
         if end > len(self._out):
             self._make_room(end)
-        data, places = template.data, template.places
-        while not write_messages(
-            self._out, at, data, places, heads, tails, confirms.state, confirms.ring
-        ):
+        out = self._out[at:] if at else self._out
+        while not write_messages(out, template.data, heads, tails, confirms.ring):
             confirms.double_ring()
         return end
 

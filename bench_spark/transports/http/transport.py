@@ -269,13 +269,7 @@ class HttpTransport(AddressedTransport):
         reception = Reception(
             lanes, lambda index: own.numbered(index).path, self._http.status, arrivals
         )
-        consumers = ListeningConsumers(
-            self._listener.hand_over(),
-            server_tls(self._context.broker) if own.is_encrypted else None,
-            arrivals,
-            now_ns,
-            functools.partial(Peer, reception),
-            reception.lanes_of,
+        make_peer = functools.partial(Peer, reception)
+        return self._listening_consumers(
+            len(lanes), arrivals, now_ns, make_peer, reception.lanes_of
         )
-        self._context.on_opened(len(lanes))
-        return consumers

@@ -19,6 +19,7 @@ import contextlib
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
@@ -183,7 +184,7 @@ class Client(Protocol):
 ClientT = TypeVar("ClientT", bound=Client)
 
 
-class ClientPool(Generic[ClientT]):
+class ClientPool(ABC, Generic[ClientT]):
     """The clients that carry an agent's lanes of one role."""
 
     def __init__(self, address: str) -> None:
@@ -222,12 +223,12 @@ class ClientPool(Generic[ClientT]):
         if self._close_clients():
             self._wakeup.close()
 
+    @abstractmethod
     def _close_clients(self) -> bool:
         """End every client; whether nobody is left who could wake us."""
-        raise NotImplementedError
 
 
-class ThreadedClient:
+class ThreadedClient(ABC):
     """A client with a thread of its own, which ends when it is asked to."""
 
     LEAVE_SECONDS: float
@@ -239,9 +240,9 @@ class ThreadedClient:
         self._is_ending = threading.Event()
         self._thread = threading.Thread(target=watched(self._run), daemon=True)
 
+    @abstractmethod
     def _run(self) -> None:
         """Returns soon after `_is_ending` is set, if the broker lets it."""
-        raise NotImplementedError
 
     def leave(self) -> None:
         """Ask the thread to let go of the client; `has_left_by` says when it has."""

@@ -6,8 +6,7 @@ topics.py          topics, filters, client identifiers; what MQTT can never do (
 connection.py      the socket of a lane: login, keep-alive, DISCONNECT, and why it ended
 producers.py       messages to publish, and what became of them
 consumers.py       messages received, and their acknowledgements
-control.py         a connection for single requests: what a broker is, what killed runs have left
-transport.py       the Transport made of all these
+transport.py       the Transport made of all these; the probe, and what killed runs have left
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class _Mqtt(TransportKind):
         topics.refuse_impossible(scenario)
 
     def sweeper(self, context: TransportContext) -> Sweeper:
-        from bench_spark.transports.mqtt.control import MqttSweeper
+        from bench_spark.transports.mqtt.transport import MqttSweeper
 
         return MqttSweeper(context)
 

@@ -338,7 +338,7 @@ def encode_acks(rows: Rows, at: Int, generations: I64, out: U8) -> tuple[Int, In
 
 
 @kernel
-def take_identifiers(heads: Rows, state: I64, window: I64, identifiers: U16) -> None:
+def take_identifiers(heads: I64, state: I64, window: I64, identifiers: U16) -> None:
     """Give each of these messages, of which there are no more than free identifiers, one that has
     been free longest."""
     limit = len(window) - 1
@@ -347,7 +347,7 @@ def take_identifiers(heads: Rows, state: I64, window: I64, identifiers: U16) -> 
         identifier = window[place, FREE]
         identifiers[message] = identifier
         window[identifier, IS_OPEN] = 1
-        put_head(heads, message, window, identifier)
+        put_head(heads, message, window[identifier], 1)
         place = (place + 1) % limit
     state[FIRST_FREE] = place
     state[OPEN] += len(heads)
@@ -359,7 +359,7 @@ def settle(
 ) -> None:
     """Write the outcome of an open message, whose identifier is free from now on."""
     limit = len(window) - 1
-    put_outcome(words, count, at_ns, kind, state[LANE], window, identifier)
+    put_outcome(words, count, at_ns, kind, state[LANE], window[identifier], 1)
     window[identifier, IS_OPEN] = 0
     window[(state[FIRST_FREE] + limit - state[OPEN]) % limit, FREE] = identifier
     state[OPEN] -= 1

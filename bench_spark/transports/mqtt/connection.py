@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bench_spark.config.protocols import Mqtt
 from bench_spark.core.clock import NowNs
 from bench_spark.errors import (
     BenchError,
@@ -334,6 +335,16 @@ def access_for(context: TransportContext) -> Access:
         **vars(access_to(context, broker.host, broker.port, broker.uses_tls)),
         username=credentials.username,
         password=password.get_secret_value().encode() if password else None,
+    )
+
+
+def login_for(access: Access, mqtt: Mqtt, client_id: str) -> Login:
+    return Login(
+        version=mqtt.version,
+        client_id=client_id,
+        username=access.username,
+        password=access.password,
+        keep_alive_seconds=mqtt.keep_alive_seconds,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench_spark.config.protocols import Mqtt
-from bench_spark.core.envelope import Envelopes, empty_envelopes
+from bench_spark.core.envelope import empty_envelopes, envelope_words
 from bench_spark.core.kernels import warm_up
 from bench_spark.errors import BrokerRefused
 from bench_spark.transports.batches import I64, U16, Batch, Headers
@@ -109,9 +109,9 @@ class PacketWriter:
         tail, tails = shared_and_own_tails(batch.tail)
         if len(packets) == 1 or not np.count_nonzero(routes != routes[0]):
             template = self._template(packets[routes[0]], tail, head_bytes)
-            return self._block.messages(template, batch.head, tails, identifiers)
+            return self._block.messages(template, batch.head_words, tails, identifiers)
         templates = self._templates_of(packets, tail, head_bytes)
-        return self._block.mixed(templates, routes, batch.head, tails, identifiers)
+        return self._block.mixed(templates, routes, batch.head_words, tails, identifiers)
 
     def _templates_of(
         self, packets: Sequence[PublishPackets], tail: bytes, head_bytes: int
@@ -190,8 +190,8 @@ class InFlight(PacketReader):
         room = self._limit - self._sent + self.decoded
         return 0 if self._is_full and room < self._enough else room
 
-    def sent(self, heads: Envelopes) -> U16:
-        """The identifiers to send these messages with, whose envelopes are given as bytes; none
+    def sent(self, heads: I64) -> U16:
+        """The identifiers to send these messages with, whose envelopes are given as words; none
         where there are no acknowledgements. Good until the next call."""
         if not self._limit:
             return NO_IDENTIFIERS
@@ -276,7 +276,7 @@ class MqttSender(Sender[MqttConnection]):
     def write(self, lane: OpenLane[MqttConnection], batch: Batch) -> None:
         number = lane.number
         # Noted before it is written: a write that fails abandons what was noted.
-        identifiers = self._in_flight[number].sent(batch.head)
+        identifiers = self._in_flight[number].sent(batch.head_words)
         lane.connection.send(self._writer.data(self._packets[number], batch, identifiers))
 
     def in_flight(self) -> int:
@@ -286,6 +286,6 @@ class MqttSender(Sender[MqttConnection]):
 @warm_up
 def _compile() -> None:
     in_flight = InFlight(0, 1, OutcomeRows())
-    in_flight.sent(empty_envelopes(1))
+    in_flight.sent(envelope_words(empty_envelopes(1)))
     in_flight.parse(ReadBuffer(1), 0, 0)
     in_flight.abandon(0)

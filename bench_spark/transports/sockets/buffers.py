@@ -21,8 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_spark.config.sections import LARGEST_BODY_BYTES
-from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, leading_envelopes
-from bench_spark.core.kernels import kernel, warm_up
+from bench_spark.core.envelope import (
+    ENVELOPE_BYTES,
+    ENVELOPE_WORDS,
+    empty_envelopes,
+    envelope_words,
+    leading_envelopes,
+)
+from bench_spark.core.kernels import inlined, kernel, warm_up
 from bench_spark.transports.batches import (
     I64,
     OUTCOME_DTYPE,
@@ -50,21 +56,21 @@ NO_TAILS: U8 = np.zeros((0, 0), np.uint8)
 _U1, _U2, _U3, _U4, _U5, _U6, _U7 = map(np.uint64, range(1, 8))
 
 
-@kernel
+@inlined
 def copy_bytes(target: U8, source: U8) -> None:
     """Copy all of `source`. Given views, the compiler copies many bytes at once."""
     for place in range(len(source)):
         target[place] = source[place]
 
 
-@kernel
+@inlined
 def be16(data: U8, at: Int) -> Int:
     """The big-endian number in two bytes."""
     i = np.uint64(at)  # so that no index is looked at for being counted from the end
     return np.int64(data[i]) << 8 | np.int64(data[i + _U1])
 
 
-@kernel
+@inlined
 def be32(data: U8, at: Int) -> Int:
     """The big-endian number in four bytes."""
     i = np.uint64(at)
@@ -76,13 +82,13 @@ def be32(data: U8, at: Int) -> Int:
     )
 
 
-@kernel
+@inlined
 def be64(data: U8, at: Int) -> Int:
     """The big-endian number in eight bytes; from 2**63 on it comes out negative."""
     return be32(data, at) << 32 | be32(data, at + 4)
 
 
-@kernel
+@inlined
 def le64(data: U8, at: Int) -> Int:
     """The little-endian number in eight bytes. A view would take as long as ten of these."""
     i = np.uint64(at)
@@ -99,31 +105,9 @@ def le64(data: U8, at: Int) -> Int:
 
 
 @kernel
-def put_envelope(out: U8, head: Any) -> None:
-    """Write an envelope, or what `out` takes of its beginning."""
-    if len(out) == ENVELOPE_BYTES:
-        words = out.view(np.uint64)
-        words[0] = head["sent_ns"]
-        words[1] = head["intended_ns"]
-        words[2] = head["sequence"]
-        words[3] = np.uint64(head["producer"]) | np.uint64(head["run_tag"]) << np.uint64(32)
-        return
-    for place in range(len(out)):
-        field = place // 8
-        word = np.uint64(head["sent_ns"])
-        if field == 1:
-            word = np.uint64(head["intended_ns"])
-        elif field == 2:
-            word = np.uint64(head["sequence"])
-        elif field == 3:
-            word = np.uint64(head["producer"]) | np.uint64(head["run_tag"]) << np.uint64(32)
-        out[place] = word >> np.uint64(8 * (place % 8)) & np.uint64(255)
-
-
-@kernel
 def write_messages(
     template: U8,
-    heads: Rows,
+    heads: I64,
     tails: U8,
     identifiers: U16,
     out: U8,
@@ -135,12 +119,12 @@ def write_messages(
     """Write a message for each head; the first `filled` are there, and only differ in head, tail
     and identifier."""
     size = len(template)
-    tail_at = head_at + head_bytes
+    tail_at, envelopes = head_at + head_bytes, heads.view(np.uint8)
     for message in range(len(heads)):
         at = message * size
         if message >= filled:
             copy_bytes(out[at:], template)
-        put_envelope(out[at + head_at : at + tail_at], heads[message])
+        copy_bytes(out[at + head_at :], envelopes[message][:head_bytes])
         if len(tails):
             copy_bytes(out[at + tail_at :], tails[message])
         if len(identifiers):
@@ -150,17 +134,15 @@ def write_messages(
 
 
 @kernel
-def write_mixed(
-    templates: U8, places: I64, heads: Rows, tails: U8, out: U8, head_bytes: Int
-) -> Int:
+def write_mixed(templates: U8, places: I64, heads: I64, tails: U8, out: U8, head_bytes: Int) -> Int:
     """Write a message for each head from a template of its own. `places`: where that begins, its
     size, where in it head and identifier are, and the identifier or 0. Returns where they end."""
-    at = np.int64(0)
+    at, envelopes = np.int64(0), heads.view(np.uint8)
     for message in range(len(heads)):
         place = places[message]
         size, head_at, identifier_at, identifier = place[1], place[2], place[3], place[4]
         copy_bytes(out[at:], templates[place[0] : place[0] + size])
-        put_envelope(out[at + head_at : at + head_at + head_bytes], heads[message])
+        copy_bytes(out[at + head_at :], envelopes[message][:head_bytes])
         tail_at = head_at + head_bytes
         if len(tails):
             copy_bytes(out[at + tail_at :], tails[message])
@@ -220,12 +202,12 @@ class MessageBlock:
     def messages(
         self,
         template: Template,
-        heads: Envelopes,
+        heads: I64,
         tails: U8 = NO_TAILS,
         identifiers: U16 = NO_IDENTIFIERS,
     ) -> memoryview:
-        """A message for each head, with a tail of its own where there are `tails`; good until the
-        next call."""
+        """A message for each head, given as words, with a tail of its own where there are `tails`;
+        good until the next call."""
         count, has_own_tails = len(heads), tails is not NO_TAILS
         if template is not self._template or (self._has_own_tails and not has_own_tails):
             self._template, self._filled = template, 0
@@ -248,7 +230,7 @@ class MessageBlock:
         return self._view[:needed]
 
     def mixed(
-        self, templates: Templates, routes: U16, heads: Envelopes, tails: U8, identifiers: U16
+        self, templates: Templates, routes: U16, heads: I64, tails: U8, identifiers: U16
     ) -> memoryview:
         """The same, each by the template of its route."""
         self._template = None
@@ -278,7 +260,7 @@ def _of_one_type(rows: U8) -> U8:
 @warm_up
 def _compile() -> None:
     block, template = MessageBlock(), Template.of(b"", ENVELOPE_BYTES, b"")
-    heads = empty_envelopes(1)
+    heads = envelope_words(empty_envelopes(1))
     block.messages(template, heads)
     block.mixed(Templates([template]), np.zeros(1, np.uint16), heads, NO_TAILS, NO_IDENTIFIERS)
 
@@ -308,25 +290,21 @@ class ReadBuffer:
         self.array: U8 = np.frombuffer(self.raw, np.uint8)
 
 
-HEAD_WORDS = 4
-"""Of an envelope."""
-
-
-@kernel
+@inlined
 def take_head(data: U8, at: Int, size: Int, state: I64, head_at: Int) -> None:
     """Copy the beginning of a body of that size, which is at least as long as an envelope or all
     there, as four words; what it lacks is zeros."""
     if size >= ENVELOPE_BYTES:
-        for place in range(HEAD_WORDS):
+        for place in range(ENVELOPE_WORDS):
             state[head_at + place] = le64(data, at + 8 * place)
         return
-    for place in range(HEAD_WORDS):
+    for place in range(ENVELOPE_WORDS):
         state[head_at + place] = 0
     for place in range(size):
         state[head_at + place // 8] |= np.int64(data[at + place]) << 8 * (place % 8)
 
 
-@kernel
+@inlined
 def put_received(
     words: I64,
     row: Int,
@@ -342,31 +320,28 @@ def put_received(
     """Write a row of RECEIVED_DTYPE, whose head is four words from `head_at` on."""
     words[row, 0] = at_ns
     words[row, 1] = tag
-    for place in range(HEAD_WORDS):
+    for place in range(ENVELOPE_WORDS):
         words[row, 2 + place] = head[head_at + place]
     words[row, 6] = lane | size << 32
     words[row, 7] = route << 32 | redelivered << 48
 
 
-@kernel
+@inlined
 def put_outcome(
-    words: I64, row: Int, at_ns: Int, kind: Int, lane: Int, ring: I64, slot: Int
+    words: I64, row: Int, at_ns: Int, kind: Int, lane: Int, head: I64, head_at: Int
 ) -> None:
-    """Write a row of OUTCOME_DTYPE, whose head is in a ring: behind the first word of a slot."""
+    """Write a row of OUTCOME_DTYPE, whose head is four words from `head_at` on."""
     words[row, 0] = at_ns
-    for place in range(HEAD_WORDS):
-        words[row, 1 + place] = ring[slot, 1 + place]
+    for place in range(ENVELOPE_WORDS):
+        words[row, 1 + place] = head[head_at + place]
     words[row, 5] = lane | kind << 32
 
 
-@kernel
-def put_head(heads: Rows, number: Int, ring: I64, slot: Int) -> None:
-    """Write an envelope as the words behind the first one of a slot."""
-    head = heads[number]
-    ring[slot, 1] = np.int64(head["sent_ns"])
-    ring[slot, 2] = np.int64(head["intended_ns"])
-    ring[slot, 3] = np.int64(head["sequence"])
-    ring[slot, 4] = np.int64(head["producer"]) | np.int64(head["run_tag"]) << 32
+@inlined
+def put_head(heads: I64, number: Int, words: I64, at: Int) -> None:
+    """Write an envelope as the words from `at` on."""
+    for place in range(ENVELOPE_WORDS):
+        words[at + place] = heads[number, place]
 
 
 class RowBuffer:

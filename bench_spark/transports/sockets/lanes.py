@@ -150,7 +150,7 @@ class Lanes(Generic[ConnectionT]):
         self._decoded = role.decoded
         self.signals: list[Signal] = []
         """Not taken yet."""
-        self.is_closing = False
+        self.is_closing = self.is_closed = False
         self.has_closed_in_order = True
         self.held: frozenset[int] = frozenset()
         """Numbers of lanes that are not read."""
@@ -177,14 +177,15 @@ class Lanes(Generic[ConnectionT]):
     # -- for the agent -----------------------------------------------------------------------------
 
     def pump(self) -> None:
-        if not self.loop.is_closed:
-            self.loop.clear_wakeup()
+        if not self.is_closed:
+            if self.loop.is_awake:
+                self.loop.clear_wakeup()
             self.loop.pump()
 
     def wake_if_more(self) -> None:
         # Whoever serves the sockets decodes whatever is there, asked for or not. What the caller
         # did not take must keep the descriptor readable, or it would lie here till the next read.
-        if (self.signals or self._decoded) and not self.loop.is_closed:
+        if (self.signals or self._decoded) and not self.is_closed:
             self.loop.wake()
 
     def take_signals(self) -> list[Signal]:
@@ -215,6 +216,7 @@ class Lanes(Generic[ConnectionT]):
         self._role.after_close()
 
     def _close_loop(self) -> None:
+        self.is_closed = True
         self.loop.close()
         if self.protocol.gathering is not None:
             self.protocol.gathering.close()

@@ -120,7 +120,7 @@ class ListeningConsumers(Consumers):
         return self._listener.fileno()
 
     def on_ready(self, events: int) -> None:
-        """Somebody has connected."""
+        """Accept all connections that wait."""
         while True:
             try:
                 connected, _ = self._listener.accept()
@@ -178,7 +178,7 @@ class ListeningConsumers(Consumers):
         return 0
 
     def detach(self) -> bool:
-        """Take nobody in any more, and read until nothing comes."""
+        """Accept no more connections, and read until nothing comes."""
         self._loop.remove(self)
         deadline = time.monotonic() + DETACH_SECONDS
         is_quiet = False
@@ -347,7 +347,7 @@ class AddressedTransport:
         self._places = Places.of(context.broker, consumer_uri, context.scenario)
         self._listener = Listener(self._places.consumers)
         seconds = context.scenario.reconnect_seconds
-        self._rule = ReopeningRule(seconds, _nothing_to_restore) if seconds else None
+        self._rule = ReopeningRule(seconds) if seconds else None
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         """An address needs no making; one at any free port is known once it is listened at."""
@@ -376,6 +376,23 @@ class AddressedTransport:
     def _access(self, place: Place) -> SocketAccess:
         return access_to(self._context, place.host, place.port, place.is_encrypted)
 
-
-def _nothing_to_restore(destinations: Sequence[Destination]) -> None:
-    """An address cannot be forgotten."""
+    def _listening_consumers(
+        self,
+        lanes: int,
+        arrivals: Arrivals,
+        now_ns: NowNs,
+        make_peer: MakePeer,
+        lanes_of_peer: Callable[[int], Collection[int]],
+    ) -> ListeningConsumers:
+        """For so many lanes."""
+        is_encrypted = self._places.consumers.is_encrypted
+        consumers = ListeningConsumers(
+            self._listener.hand_over(),
+            server_tls(self._context.broker) if is_encrypted else None,
+            arrivals,
+            now_ns,
+            make_peer,
+            lanes_of_peer,
+        )
+        self._context.on_opened(lanes)
+        return consumers

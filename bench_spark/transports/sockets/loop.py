@@ -1,6 +1,6 @@
-"""One epoll over the sockets of all lanes, timers, and blocking calls made in threads.
+"""One epoll over many sockets, timers, and blocking calls made in threads.
 
-Nothing here knows a protocol. `pump` is the only place where a lane ever waits, and it waits in
+Nothing here knows a protocol. `pump` is the only place where anything ever waits, and it waits in
 `select` on the epoll's own descriptor: epoll alone rounds its timeout up to a millisecond, and
 `select` alone fails from descriptor 1024 on. The epoll is therefore made before any socket, so that
 its own number is small.
@@ -35,7 +35,7 @@ from bench_spark.process import watched
 
 READABLE = select.EPOLLIN | select.EPOLLRDHUP
 BROKEN = select.EPOLLERR | select.EPOLLHUP
-"""Told whether asked for or not."""
+"""Reported whether asked for or not."""
 _HIGHEST_FOR_SELECT = 1023
 
 
@@ -62,41 +62,42 @@ class Loop:
         self._epoll = select.epoll()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wakeup, select.EPOLLIN)
-        self._members: dict[int, Pollable] = {}
+        self._pollables: dict[int, Pollable] = {}
         self._watched: dict[int, int] = {}
-        """By member's descriptor: the events that are waited for."""
+        """By descriptor: the events that are waited for."""
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self._soon: deque[Callable[[], object]] = deque()
-        self._is_awake = False
+        self.is_awake = False
+        """Whether the descriptor is readable because of `wake`."""
 
     @property
     def descriptor(self) -> int:
-        """Readable when a socket needs attention, or when the bell was rung."""
+        """Readable when a socket needs attention, or after `wake`."""
         return self._epoll.fileno()
 
     @property
     def is_closed(self) -> bool:
         return self._epoll.closed
 
-    def add(self, member: Pollable) -> None:
-        self._members[member.fileno()] = member
-        self._watched[member.fileno()] = READABLE
-        self._epoll.register(member.fileno(), READABLE)
+    def add(self, pollable: Pollable) -> None:
+        self._pollables[pollable.fileno()] = pollable
+        self._watched[pollable.fileno()] = READABLE
+        self._epoll.register(pollable.fileno(), READABLE)
 
-    def remove(self, member: Pollable) -> None:
-        if self._members.pop(member.fileno(), None) is not None:
-            self._epoll.unregister(member.fileno())
+    def remove(self, pollable: Pollable) -> None:
+        if self._pollables.pop(pollable.fileno(), None) is not None:
+            self._epoll.unregister(pollable.fileno())
 
-    def watch_writing(self, member: Pollable, wanted: bool) -> None:
-        self._watch(member, select.EPOLLOUT, wanted)
+    def watch_writing(self, pollable: Pollable, wanted: bool) -> None:
+        self._watch(pollable, select.EPOLLOUT, wanted)
 
-    def watch_reading(self, member: Pollable, wanted: bool) -> None:
-        self._watch(member, READABLE, wanted)
+    def watch_reading(self, pollable: Pollable, wanted: bool) -> None:
+        self._watch(pollable, READABLE, wanted)
 
-    def _watch(self, member: Pollable, events: int, wanted: bool) -> None:
-        descriptor = member.fileno()
-        if descriptor in self._members:
+    def _watch(self, pollable: Pollable, events: int, wanted: bool) -> None:
+        descriptor = pollable.fileno()
+        if descriptor in self._pollables:
             others = self._watched[descriptor] & ~events
             self._watched[descriptor] = others | events if wanted else others
             self._epoll.modify(descriptor, self._watched[descriptor])
@@ -117,14 +118,14 @@ class Loop:
 
     def wake(self) -> None:
         """Make the descriptor readable: something decoded earlier waits to be fetched."""
-        if not self._is_awake:
+        if not self.is_awake:
             os.eventfd_write(self._wakeup, 1)
-            self._is_awake = True
+            self.is_awake = True
 
     def clear_wakeup(self) -> None:
-        if self._is_awake:
+        if self.is_awake:
             os.eventfd_read(self._wakeup)
-            self._is_awake = False
+            self.is_awake = False
 
     def pump(self, timeout_seconds: float = 0.0) -> None:
         """Wait at most that long for a socket, then serve every ready one once."""
@@ -132,14 +133,15 @@ class Loop:
             self._wait(timeout_seconds)
         ready = self._epoll.poll(0)
         for descriptor, events in ready:
-            member = self._members.get(descriptor)
-            if member is not None:
-                member.on_ready(events)
+            pollable = self._pollables.get(descriptor)
+            if pollable is not None:
+                pollable.on_ready(events)
         while self._soon:
             self._soon.popleft()()
         # Timers come after reading: a process that was itself stopped for a while must see what the
         # broker sent meanwhile before it concludes that the broker was silent.
-        self._run_timers()
+        if self._timers:
+            self._run_timers()
 
     def run_until(self, is_done: Callable[[], object], timeout_seconds: float) -> bool:
         """Serve sockets until the condition holds; whether it did in time."""
@@ -202,7 +204,7 @@ ResultT = TypeVar("ResultT")
 
 
 class BackgroundCalls:
-    """A member of the loop, by a descriptor that is readable when somebody has come back."""
+    """Served by the loop, by a descriptor that is readable when a call has returned."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -242,7 +244,7 @@ class BackgroundCalls:
             use()
 
     def close(self) -> None:
-        """Nobody is waited for: who is still out discards what he brings."""
+        """Does not wait for running calls; their results are dropped."""
         with self._lock:
             if self._is_closed:
                 return
@@ -259,7 +261,7 @@ class BackgroundCalls:
 
 GATHERED_BYTES = 128 * 1024
 FLOWING_BYTES = 8 * 1024
-"""A read that brings less than this is of a lane that does not flow."""
+"""A read that brings less than this is of a connection that does not flow."""
 PERIOD_SECONDS = 0.002
 LEAST_BACKLOG_BYTES = 8 * GATHERED_BYTES
 
@@ -287,7 +289,7 @@ class Gatherable(Protocol):
 
 
 class Gathering:
-    """For the lanes of one loop; itself a member of it, by a timer that can be waited for."""
+    """For the connections of one loop, which serves it too, by a timer that can be waited for."""
 
     def __init__(self) -> None:
         self._timer = PeriodicTimer()
@@ -297,34 +299,34 @@ class Gathering:
     def fileno(self) -> int:
         return self._timer.descriptor
 
-    def after_read(self, lane: Gatherable, count: int) -> None:
-        """A lane has read so many bytes."""
+    def after_read(self, connection: Gatherable, count: int) -> None:
+        """A connection has read so many bytes."""
         if count >= FLOWING_BYTES:
-            if lane not in self._flowing:
-                self._flowing.add(lane)
-                lane.wake_at(GATHERED_BYTES)
+            if connection not in self._flowing:
+                self._flowing.add(connection)
+                connection.wake_at(GATHERED_BYTES)
                 self._timer.start(PERIOD_SECONDS)
-            self._just_read.add(lane)
-        elif lane in self._flowing:
-            self.forget(lane)
-            lane.wake_at(1)
+            self._just_read.add(connection)
+        elif connection in self._flowing:
+            self.forget(connection)
+            connection.wake_at(1)
 
-    def is_flowing(self, lane: Gatherable) -> bool:
-        return lane in self._flowing
+    def is_flowing(self, connection: Gatherable) -> bool:
+        return connection in self._flowing
 
-    def forget(self, lane: Gatherable) -> None:
-        self._flowing.discard(lane)
-        self._just_read.discard(lane)
+    def forget(self, connection: Gatherable) -> None:
+        self._flowing.discard(connection)
+        self._just_read.discard(connection)
         if not self._flowing:
             self._timer.stop()
 
     def on_ready(self, events: int) -> None:
-        """Look after the lanes that were not woken since the last time."""
+        """Look after the connections that were not woken since the last time."""
         self._timer.clear()
         overdue = self._flowing - self._just_read
         self._just_read.clear()
-        for lane in overdue:
-            lane.read()
+        for connection in overdue:
+            connection.read()
 
     def close(self) -> None:
         self._timer.close()

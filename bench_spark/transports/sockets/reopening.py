@@ -40,9 +40,9 @@ class BeyondRestoring(Exception):
 class ReopeningRule:
     seconds: float
     """For how long a lost lane is tried."""
-    restore: Callable[[Sequence[Destination]], None]
-    """Declare again what the broker has forgotten. Blocks; raises BeyondRestoring, or a BenchError
-    where trying again may help."""
+    restore: Callable[[Sequence[Destination]], None] = lambda destinations: None
+    """Declare again what the broker has forgotten; by default nothing can be. Blocks; raises
+    BeyondRestoring, or a BenchError where trying again may help."""
 
 
 @dataclass

@@ -11,12 +11,11 @@ from typing import Final, Protocol
 import numpy as np
 
 from bench_spark.config.protocols import Tcp
-from bench_spark.core.envelope import ENVELOPE_BYTES, leading_envelopes
+from bench_spark.core.envelope import ENVELOPE_BYTES, ENVELOPE_WORDS, leading_envelopes
 from bench_spark.core.kernels import kernel, warm_up
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports.batches import HEAD_ONLY, I64, U8, Batch, Received
 from bench_spark.transports.sockets.buffers import (
-    HEAD_WORDS,
     NO_HEADERS,
     Arrivals,
     Int,
@@ -49,7 +48,7 @@ _LONGEST_LENGTH: Final = 1 << 48
 
 _LANE, _MOST_BYTES, _LENGTH_BYTES, _IS_LITTLE_ENDIAN, _WANTS_BODIES = range(5)
 _IS_INSIDE, _SIZE, _MISSING_BYTES, _PIECE_AT, _HEAD = range(5, 10)
-_STATE_WORDS: Final = _HEAD + HEAD_WORDS
+_STATE_WORDS: Final = _HEAD + ENVELOPE_WORDS
 """What a decoder knows from one read to the next: what never changes, and the message whose body
 comes."""
 
@@ -93,7 +92,7 @@ class LengthFraming:
         if is_alike(batch):
             tail, tails = shared_and_own_tails(batch.tail)
             template = self._template_for(tail, batch.head_bytes)
-            return self._block.messages(template, batch.head, tails)
+            return self._block.messages(template, batch.head_words, tails)
         bodies = bodies_of(batch)
         lengths = map(self.length, map(len, bodies))
         return b"".join(itertools.chain.from_iterable(zip(lengths, bodies, strict=True)))

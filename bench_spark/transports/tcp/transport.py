@@ -3,7 +3,6 @@ consumers that listen (`sockets/listening.py`)."""
 
 from __future__ import annotations
 
-import functools
 import socket
 import ssl
 import sys
@@ -22,7 +21,6 @@ from bench_spark.transports.sockets.connection import SocketConnection
 from bench_spark.transports.sockets.lanes import Receiver, Sender, SocketConsumers, SocketProducers
 from bench_spark.transports.sockets.listening import (
     AddressedTransport,
-    ListeningConsumers,
     Places,
     refuse_impossible_addresses,
     server_tls,
@@ -178,27 +176,15 @@ class TcpTransport(AddressedTransport):
             protocol = PlainProtocol(NAME, self._access(self._places.consumers), held_connection)
             receiver = TcpReceiver(self._tcp, arrivals)
             return SocketConsumers(receiver, protocol, lanes, now_ns, self._rule)
-        consumers = ListeningConsumers(
-            self._listener.hand_over(),
-            server_tls(self._context.broker) if self._places.consumers.is_encrypted else None,
-            arrivals,
-            now_ns,
-            functools.partial(self._welcome, len(lanes), arrivals),
-            lambda number: {number % len(lanes)},
-        )
-        self._context.on_opened(len(lanes))
-        return consumers
+        count = len(lanes)
 
-    def _welcome(
-        self,
-        lanes: int,
-        arrivals: Arrivals,
-        connected: socket.socket,
-        loop: Loop,
-        now_ns: NowNs,
-        buffer: ReadBuffer,
-        number: int,
-    ) -> TcpConnection:
-        connection = TcpConnection(connected, loop, now_ns, buffer)
-        connection.parser = parser_of(self._tcp, number % lanes, arrivals)
-        return connection
+        def make_peer(
+            connected: socket.socket, loop: Loop, now_ns: NowNs, buffer: ReadBuffer, number: int
+        ) -> TcpConnection:
+            connection = TcpConnection(connected, loop, now_ns, buffer)
+            connection.parser = parser_of(self._tcp, number % count, arrivals)
+            return connection
+
+        return self._listening_consumers(
+            count, arrivals, now_ns, make_peer, lambda number: {number % count}
+        )

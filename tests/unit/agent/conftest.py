@@ -8,7 +8,7 @@ import pytest
 from unit.loopbacks import Watch
 
 from bench_spark.agent import endpoints as ends_module
-from bench_spark.transports.loopback import transport as loopback
+from bench_spark.transports import loopback
 
 
 @pytest.fixture

@@ -105,4 +105,4 @@ def test_the_memory_goes_with_the_last_transport_of_the_run() -> None:
 def test_split_placement_is_refused() -> None:
     scenario = Scenario(placement="split", agents=2)
     with pytest.raises(ConfigurationError, match="placement"):
-        loopback.refuse_impossible(scenario)
+        loopback.KIND.check(scenario, Broker(kind="loopback"))

@@ -16,7 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes, envelope_bytes
+from bench_spark.core.envelope import (
+    ENVELOPE_BYTES,
+    empty_envelopes,
+    envelope_bytes,
+    envelope_words,
+)
 from bench_spark.transports.batches import HEAD_ONLY, RECEIVED_DTYPE, OutcomeKind, Part, Received
 from bench_spark.transports.mqtt import codec, packets
 from bench_spark.transports.mqtt.connection import PacketReader, read_buffer
@@ -467,7 +472,7 @@ def test_every_message_has_one_outcome_whatever_the_acknowledgements_look_like(
     for count in batches:
         heads = empty_envelopes(count)
         heads["sequence"] = np.arange(first, first + count)
-        found = in_flight.sent(heads)
+        found = in_flight.sent(envelope_words(heads))
         sequence = dict(zip(found.tolist(), range(first, first + count), strict=True))
         first += count
         shuffled = list(sequence)
@@ -503,7 +508,7 @@ def test_every_message_has_one_outcome_whatever_the_acknowledgements_look_like(
 def test_what_is_open_when_a_lane_goes_is_unknown() -> None:
     outcomes = OutcomeRows()
     in_flight = InFlight(LANE, 10, outcomes)
-    in_flight.sent(empty_envelopes(4))
+    in_flight.sent(envelope_words(empty_envelopes(4)))
     in_flight.abandon(at_ns=5)
     told = outcomes.take()
     assert len(told) == 4
@@ -532,7 +537,7 @@ def test_any_acknowledgements_are_understood_or_refused(data: bytes, limit: int)
     outcomes = OutcomeRows()
     in_flight = InFlight(LANE, limit, outcomes)
     in_flight.on_packet = lambda kind, body: None
-    in_flight.sent(empty_envelopes(limit))
+    in_flight.sent(envelope_words(empty_envelopes(limit)))
     buffer = ReadBuffer(len(data))
     buffer.raw[:] = data
     with contextlib.suppress(BadPacket):

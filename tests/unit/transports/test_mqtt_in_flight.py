@@ -8,16 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bench_spark.core.envelope import Envelopes, empty_envelopes
+from bench_spark.core.envelope import empty_envelopes, envelope_words
+from bench_spark.transports.batches import I64
 from bench_spark.transports.mqtt import packets
 from bench_spark.transports.mqtt.producers import InFlight, OutcomeRows
 from bench_spark.transports.sockets.buffers import ReadBuffer
 
 
-def heads(first: int, count: int) -> Envelopes:
+def heads(first: int, count: int) -> I64:
     made = empty_envelopes(count)
     made["sequence"] = np.arange(first, first + count)
-    return made
+    return envelope_words(made)
 
 
 class Ledger(InFlight):

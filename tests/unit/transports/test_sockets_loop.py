@@ -35,7 +35,7 @@ def is_readable(loop: Loop) -> bool:
     return bool(select.select([loop.descriptor], [], [], 0)[0])
 
 
-def test_a_member_is_served_when_its_socket_has_something(loop: Loop) -> None:
+def test_a_socket_is_served_when_its_socket_has_something(loop: Loop) -> None:
     near, far = socket.socketpair()
     with near, far:
         listener = Listener(near)
