@@ -243,7 +243,6 @@ def _number(value: float, unit: Unit, is_lower_bound: bool = False) -> str:
             return share(value)
 
 
-
 class SuiteReport(Report):
     def __init__(
         self, table: SuiteTable, suite: Suite, stored_name: str, broker: str, store: str
