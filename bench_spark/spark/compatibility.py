@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from bench_spark import jars
 from bench_spark.errors import EnvironmentNotReady
+from bench_spark.spark.masters import CONNECT, NO_CONNECT
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 
@@ -56,14 +57,11 @@ def refuse_connect(master: str | None = None) -> None:
     """Raise EnvironmentNotReady where a session would be one of Spark Connect."""
     connect: Any = sys.modules.get("pyspark.sql.connect.session")
     if (
-        (master or "").startswith("sc://")
+        (master or "").startswith(CONNECT)
         or not os.environ.keys().isdisjoint(CONNECT_VARIABLES)
         or (connect is not None and connect.SparkSession.getActiveSession() is not None)
     ):
-        raise EnvironmentNotReady(
-            "Spark Connect cannot carry a run, which places and watches its agents through the JVM "
-            "of the driver: use spark-submit, or a cluster with dedicated access"
-        )
+        raise EnvironmentNotReady(NO_CONNECT)
 
 
 def require_compatible(spark: SparkSession, session: str, remedy: str) -> None:

@@ -79,8 +79,8 @@ def destinations_of(broker: Broker, run_id: str) -> list[str]:
 
 def _names(broker: Broker) -> list[str]:
     if broker.kind == "kafka":
-        servers = broker.uri.removeprefix("kafka://")
-        return list(AdminClient({"bootstrap.servers": servers}).list_topics(timeout=30).topics)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        return list(admin.list_topics(timeout=30).topics)
     parts = urllib.parse.urlsplit(broker.management_uri or "")
     login = base64.b64encode(f"{parts.username}:{parts.password}".encode()).decode()
     request = urllib.request.Request(
