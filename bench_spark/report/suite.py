@@ -118,13 +118,14 @@ def _columns(table: SuiteTable) -> Iterator[tuple[int, TableColumn]]:
 
 
 def _layout(table: SuiteTable) -> _Layout:
-    names = [name for name in dict.fromkeys([*table.rows, table.across]) if name is not None]
+    asked = table.report
+    names = [name for name in dict.fromkeys([*asked.rows, asked.across]) if name is not None]
     varied = [name for name in names if len(_values(table, name)) > 1] or names[:1]
-    x = table.x or max(varied, key=lambda name: (_numbers(table, name), varied.index(name)))
+    x = asked.figures.x or max(varied, key=lambda name: (_numbers(table, name), varied.index(name)))
     others = [name for name in varied if name != x and not _follows(table, name, x)]
     series: tuple[str, ...]
-    if table.series is not None:
-        series = (table.series,) if table.series != x else ()
+    if asked.figures.series is not None:
+        series = (asked.figures.series,) if asked.figures.series != x else ()
     elif len({_texts(cell, others) for cell in table.cells}) <= MOST_SERIES:
         series = tuple(others)
     else:
@@ -244,12 +245,9 @@ def _number(value: float, unit: Unit, is_lower_bound: bool = False) -> str:
 
 
 class SuiteReport(Report):
-    def __init__(
-        self, table: SuiteTable, suite: Suite, stored_name: str, broker: str, store: str
-    ) -> None:
+    def __init__(self, table: SuiteTable, stored_name: str, broker: str, store: str) -> None:
         super().__init__(document_of(table))
         self._table = table
-        self._suite = suite
         self._stored_name = stored_name
         self._broker = broker
         self._store = store
@@ -271,7 +269,7 @@ class SuiteReport(Report):
             PageSection("audit", "Can it be trusted?", list(_audit(table))),
             *_figures(table, drawn),
             PageSection("table", "Table", list(_table(table))),
-            PageSection("suite", "Suite", list(_description(self._suite))),
+            PageSection("suite", "Suite", list(_description(table.suite))),
             PageSection("sql", "The numbers by SQL", [queries_block(queries, self._store)]),
         ]
         return Page(self._heading(), sections, drawn)
@@ -279,11 +277,11 @@ class SuiteReport(Report):
     def _heading(self) -> Heading:
         table = self._table
         is_whole = all(cell.status in ("valid", "skipped") for cell in table.cells)
-        surroundings = [f"{label}: {text}" for label, text in surroundings_of(table)]
+        surroundings = [f"{label}: {text}" for label, text in table.surroundings]
         return Heading(
-            title_of(table),
+            table.title,
             status_mark("valid" if is_whole else "degraded"),
-            [f"suite {table.suite} on {self._broker}", *surroundings],
+            [f"suite {table.suite.name} on {self._broker}", *surroundings],
         )
 
 
@@ -332,7 +330,7 @@ def _figures(table: SuiteTable, drawn: Charts) -> Iterator[PageSection]:
 def _table(table: SuiteTable) -> Iterator[Block]:
     laid = laid_out(table)
     caption = "One row per combination of the axes"
-    yield Table(caption, laid.headings, laid.rows, words=len(table.rows))
+    yield Table(caption, laid.headings, laid.rows, words=len(table.report.rows))
     yield Bullets([f"[{number}] {text}" for number, text in enumerate(laid.notes, start=1)])
 
 
@@ -362,25 +360,21 @@ def laid_out(table: SuiteTable) -> LaidOut:
     rows = []
     for cells in _rows(table):
         texts = [text for cell in cells for text in _cell_texts(cell, table.columns, notes)]
-        rows.append([_label(name, cells) for name in table.rows] + texts)
-    headings = [table.headings[name] for name in table.rows] + _column_headings(table)
+        rows.append([_label(name, cells) for name in table.report.rows] + texts)
+    headings = [table.headings[name] for name in table.report.rows] + _column_headings(table)
     return LaidOut(headings, rows, list(notes))
-
-
-def title_of(table: SuiteTable) -> str:
-    return f"{table.title} (quick)" if table.is_quick else table.title
 
 
 def write_markdown(table: SuiteTable, writer: TextIO) -> None:
     laid = laid_out(table)
     writer.write(
-        f"### {markdown_text(title_of(table))}\n\n{markdown_table(laid.headings, laid.rows)}\n"
+        f"### {markdown_text(table.title)}\n\n{markdown_table(laid.headings, laid.rows)}\n"
     )
     for text in _remarks(table):
         writer.write(f"\n{text}\n")
     for number, text in enumerate(laid.notes, start=1):
         writer.write(f"\n[{number}] {markdown_text(text)}\n")
-    lines = [f"{label}: {text}" for label, text in surroundings_of(table)]
+    lines = [f"{label}: {text}" for label, text in table.surroundings]
     lines += [f"warning: {warning_text(warned)}" for warned in table.warnings]
     if lines:
         writer.write("\n" + "\n".join(f"- {markdown_text(line)}" for line in lines) + "\n")
@@ -389,11 +383,11 @@ def write_markdown(table: SuiteTable, writer: TextIO) -> None:
 def write_terminal(table: SuiteTable, writer: TextIO) -> None:
     laid = laid_out(table)
     console = console_for(writer)
-    writer.write(f"{one_line(title_of(table))}\n\n")
+    writer.write(f"{one_line(table.title)}\n\n")
     print_block(console, plain_table(laid.headings, laid.rows, gap=2))
     notes = [(Text(f"[{number}]"), text) for number, text in enumerate(laid.notes, start=1)]
     notes += [(Text("note", "dim"), text) for text in _remarks(table)]
-    notes += [(Text(label, "dim"), text) for label, text in surroundings_of(table)]
+    notes += [(Text(label, "dim"), text) for label, text in table.surroundings]
     notes += [(Text("warn", "yellow"), warning_text(warned)) for warned in table.warnings]
     if notes:
         writer.write("\n")
@@ -405,14 +399,6 @@ def _remarks(table: SuiteTable) -> Iterator[str]:
         yield "Median of the repetitions, with the least and the greatest."
     if (overhead := table.mean_overhead_seconds) is not None:
         yield f"A trial took {seconds(overhead)} on average beside warm-up, load and drain."
-
-
-def surroundings_of(table: SuiteTable) -> list[tuple[str, str]]:
-    """Broker and machine, each as often as they have changed between trials."""
-    return [
-        *(("broker", text) for text in table.brokers),
-        *(("machine", text) for text in table.machines),
-    ]
 
 
 def warning_text(warned: Warned) -> str:
@@ -429,21 +415,21 @@ def _rows(table: SuiteTable) -> Iterator[list[TableCell]]:
     # By their texts: to Python, 1 and true are one key.
     rows: dict[tuple[str, ...], list[TableCell]] = {}
     for cell in table.cells:
-        texts = tuple(value_text(cell.parameters[name]) for name in table.rows)
+        texts = tuple(value_text(cell.parameters[name]) for name in table.report.rows)
         rows.setdefault(texts, []).append(cell)
     columns = [value_text(value) for value in table.across_values]
     for cells in rows.values():
-        if table.across is not None:
-            across = table.across
+        if table.report.across is not None:
+            across = table.report.across
             cells.sort(key=lambda cell: columns.index(value_text(cell.parameters[across])))
         yield cells
 
 
 def _column_headings(table: SuiteTable) -> list[str]:
     headings = [column.heading for column in table.columns]
-    if table.across is None:
+    if table.report.across is None:
         return headings
-    name = table.headings[table.across]
+    name = table.headings[table.report.across]
     return [
         f"{name} {_shown(value)}: {heading}"
         for value in table.across_values
@@ -487,14 +473,14 @@ def _shown(value: Value) -> str:
 
 def document_of(table: SuiteTable) -> Document:
     return {
-        "suite": table.suite,
-        "title": table.title,
-        "is_quick": table.is_quick,
+        "suite": table.suite.name,
+        "title": table.report.title or table.suite.name,
+        "is_quick": table.suite.is_quick,
         "mean_overhead_seconds": table.mean_overhead_seconds,
-        "brokers": list(table.brokers),
-        "machines": list(table.machines),
-        "rows": list(table.rows),
-        "across": table.across,
+        "brokers": [text for label, text in table.surroundings if label == "broker"],
+        "machines": [text for label, text in table.surroundings if label == "machine"],
+        "rows": list(table.report.rows),
+        "across": table.report.across,
         "columns": [
             {"name": column.name, "heading": column.heading, "unit": column.unit}
             for column in table.all_columns
@@ -520,9 +506,9 @@ def _entries(table: SuiteTable) -> Iterator[dict[str, Any]]:
         yield {
             "parameters": {name: cell.parameters.get(name) for name in table.headings},
             "status": cell.status,
-            "repetitions": cell.asked,
+            "repetitions": len(cell.trials),
             "measured": cell.measured,
-            "overhead_seconds": list(cell.overheads_seconds),
+            "overhead_seconds": cell.overheads_seconds,
             "rate_found_per_second": _figure_entry(cell.rate_found),
             "is_settled": cell.is_settled,
             "values": {
