@@ -19,6 +19,7 @@ from rich.text import Text
 
 from bench_spark.config.problems import plural
 from bench_spark.config.suite import RATE, Suite, Value, value_text
+from bench_spark.report import blocks
 from bench_spark.report.charts import UNITS, Kind, Spec, against
 from bench_spark.report.formats import Report, Sheet
 from bench_spark.report.formatting import (
@@ -33,24 +34,7 @@ from bench_spark.report.formatting import (
     share,
     words,
 )
-from bench_spark.report.page import (
-    Block,
-    Bullets,
-    Cell,
-    Charts,
-    Grid,
-    Heading,
-    Mark,
-    Page,
-    PageSection,
-    Paragraph,
-    Table,
-    keys_block,
-    markdown_table,
-    markdown_text,
-    queries_block,
-    status_mark,
-)
+from bench_spark.report.page import Charts, Page, markdown_table, markdown_text
 from bench_spark.report.queries import queries_of_suite
 from bench_spark.report.suite_table import (
     UNKNOWN_STATE,
@@ -265,22 +249,23 @@ class SuiteReport(Report):
     def page(self) -> Page:
         table, drawn = self._table, Charts()
         queries = queries_of_suite(self._stored_name, self._broker)
+        sql = [blocks.queries_block(queries, self._store)]
         sections = [
-            PageSection("audit", "Can it be trusted?", list(_audit(table))),
+            blocks.PageSection("audit", "Can it be trusted?", list(_audit(table))),
             *_figures(table, drawn),
-            PageSection("table", "Table", list(_table(table))),
-            PageSection("suite", "Suite", list(_description(table.suite))),
-            PageSection("sql", "The numbers by SQL", [queries_block(queries, self._store)]),
+            blocks.PageSection("table", "Table", list(_table(table))),
+            blocks.PageSection("suite", "Suite", list(_description(table.suite))),
+            blocks.PageSection("sql", "The numbers by SQL", sql),
         ]
         return Page(self._heading(), sections, drawn)
 
-    def _heading(self) -> Heading:
+    def _heading(self) -> blocks.Heading:
         table = self._table
         is_whole = all(cell.status in ("valid", "skipped") for cell in table.cells)
         surroundings = [f"{label}: {text}" for label, text in table.surroundings]
-        return Heading(
+        return blocks.Heading(
             table.title,
-            status_mark("valid" if is_whole else "degraded"),
+            blocks.status_mark("valid" if is_whole else "degraded"),
             [f"suite {table.suite.name} on {self._broker}", *surroundings],
         )
 
@@ -288,18 +273,18 @@ class SuiteReport(Report):
 # -- the page --------------------------------------------------------------------------------------
 
 
-def _audit(table: SuiteTable) -> Iterator[Block]:
+def _audit(table: SuiteTable) -> Iterator[blocks.Block]:
     statuses = Counter(cell.status for cell in table.cells)
     counts = ", ".join(f"{number} {status}" for status, number in statuses.most_common())
-    yield Paragraph(f"{plural(len(table.cells), 'combination')} of the axes: {counts}.")
-    doubtful: list[list[Cell]] = [
-        [Mark(cell.status, cell.status), cell_name(cell), one_line("; ".join(cell.notes))]
+    yield blocks.Paragraph(f"{plural(len(table.cells), 'combination')} of the axes: {counts}.")
+    doubtful: list[list[blocks.Cell]] = [
+        [blocks.Mark(cell.status, cell.status), cell_name(cell), one_line("; ".join(cell.notes))]
         for cell in table.cells
         if cell.status != "valid" or cell.notes
     ]
     if doubtful:
         headings = ["status", "where", "why"]
-        yield Table("What to know about some of them", headings, doubtful, words=3)
+        yield blocks.Table("What to know about some of them", headings, doubtful, words=3)
     warnings = [
         [
             words(warned.check),
@@ -311,35 +296,35 @@ def _audit(table: SuiteTable) -> Iterator[Block]:
     ]
     if warnings:
         headings = ["check", "trials", "first", "what it says there"]
-        yield Table("What the audits of the trials warn of", headings, warnings, words=4)
+        yield blocks.Table("What the audits of the trials warn of", headings, warnings, words=4)
 
 
-def _figures(table: SuiteTable, drawn: Charts) -> Iterator[PageSection]:
+def _figures(table: SuiteTable, drawn: Charts) -> Iterator[blocks.PageSection]:
     figures = [
         drawn.figure(
-            figure.caption, figure.spec, Table(figure.caption, figure.headings, figure.rows)
+            figure.caption, figure.spec, blocks.Table(figure.caption, figure.headings, figure.rows)
         )
         for figure in suite_figures(table)
     ]
     if figures:
         note = "Points are medians of the repetitions, bars reach from the least to the greatest."
-        about = [Paragraph(note, "faint")] if table.is_repeated else []
-        yield PageSection("figures", "Figures", [*about, Grid(figures)])
+        about = [blocks.Paragraph(note, "faint")] if table.is_repeated else []
+        yield blocks.PageSection("figures", "Figures", [*about, blocks.Grid(figures)])
 
 
-def _table(table: SuiteTable) -> Iterator[Block]:
+def _table(table: SuiteTable) -> Iterator[blocks.Block]:
     laid = laid_out(table)
     caption = "One row per combination of the axes"
-    yield Table(caption, laid.headings, laid.rows, words=len(table.report.rows))
-    yield Bullets([f"[{number}] {text}" for number, text in enumerate(laid.notes, start=1)])
+    yield blocks.Table(caption, laid.headings, laid.rows, words=len(table.report.rows))
+    yield blocks.Bullets([f"[{number}] {text}" for number, text in enumerate(laid.notes, start=1)])
 
 
-def _description(suite: Suite) -> Iterator[Block]:
+def _description(suite: Suite) -> Iterator[blocks.Block]:
     if suite.description:
-        yield Paragraph(suite.description)
+        yield blocks.Paragraph(suite.description)
     axes = [(axis.name, ", ".join(map(value_text, axis.values))) for axis in suite.axes]
-    yield Table("Axes", ["axis", "values"], axes, words=2)
-    yield keys_block("Base scenario", suite.base.dump())
+    yield blocks.Table("Axes", ["axis", "values"], axes, words=2)
+    yield blocks.keys_block("Base scenario", suite.base.dump())
 
 
 # -- the table for people --------------------------------------------------------------------------
@@ -385,9 +370,10 @@ def write_terminal(table: SuiteTable, writer: TextIO) -> None:
     console = console_for(writer)
     writer.write(f"{one_line(table.title)}\n\n")
     print_block(console, plain_table(laid.headings, laid.rows, gap=2))
+    notes: list[tuple[str | Text, str]]
     notes = [(Text(f"[{number}]"), text) for number, text in enumerate(laid.notes, start=1)]
-    notes += [(Text("note", "dim"), text) for text in _remarks(table)]
-    notes += [(Text(label, "dim"), text) for label, text in table.surroundings]
+    notes += [("note", text) for text in _remarks(table)]
+    notes += table.surroundings
     notes += [(Text("warn", "yellow"), warning_text(warned)) for warned in table.warnings]
     if notes:
         writer.write("\n")
