@@ -12,28 +12,24 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Generic, Protocol
 
 import numpy as np
 
 from bench_spark.core.clock import NowNs
-from bench_spark.core.envelope import envelope_bytes
 from bench_spark.errors import BrokerUnreachable
 from bench_spark.transports.base import Consumers, Lane, Producers, Signal, SignalKind
 from bench_spark.transports.batches import (
     I64,
-    U8,
     Batch,
     Outcomes,
     Received,
-    Tails,
     common_tail_bytes,
-    each_tail,
     nothing_received,
 )
-from bench_spark.transports.sockets.buffers import NO_TAILS, Arrivals, by_lane, is_of_one_lane
+from bench_spark.transports.sockets.buffers import Arrivals, by_lane, is_of_one_lane
 from bench_spark.transports.sockets.loop import Loop
+from bench_spark.transports.sockets.messages import WRITE_BYTES
 from bench_spark.transports.sockets.opening import (
     ConnectionT,
     Connector,
@@ -347,43 +343,6 @@ class Lanes(Generic[ConnectionT]):
 
 
 # -- producers -------------------------------------------------------------------------------------
-
-
-WRITE_BYTES = 256 * 1024
-"""Messages written to a lane at once, and the most that may wait there for its socket."""
-
-
-def is_alike(batch: Batch) -> bool:
-    """Whether all have heads, are of one size, and have no headers of their own."""
-    tails = type(batch.tail)
-    return batch.headers is None and batch.head_bytes > 0 and (tails is bytes or tails is _ARRAY)
-
-
-def shared_and_own_tails(tails: Tails) -> tuple[bytes, U8]:
-    """Of messages that are alike: the tail of all, or zeros that their own are written over; and a
-    row for each, where they differ."""
-    if isinstance(tails, bytes):
-        return tails, NO_TAILS
-    assert isinstance(tails, np.ndarray)
-    return _zeros(tails.shape[1]), tails
-
-
-def bodies_of(batch: Batch) -> list[bytes]:
-    tails = each_tail(batch.tail)
-    if not batch.head_bytes:
-        return [tail for tail, _ in zip(tails, batch.head, strict=False)]
-    heads = envelope_bytes(batch.head)[:, : batch.head_bytes]
-    # A tail that all share has no end, so the heads decide.
-    return [head.tobytes() + tail for head, tail in zip(heads, tails, strict=False)]
-
-
-_ARRAY = np.ndarray
-
-
-@lru_cache(maxsize=4)
-def _zeros(size: int) -> bytes:
-    """The same object for every batch: whoever caches frames knows it again at once."""
-    return bytes(size)
 
 
 class SocketProducers(Producers, Generic[ConnectionT]):
