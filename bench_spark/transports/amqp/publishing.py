@@ -216,6 +216,9 @@ class MessageWriter:
         self._tail: Tails = b""
         self._tails: U8 = NO_TAILS
         self._head_bytes = 0
+        # What was written of it, which for the next as large is the same view of the block.
+        self._end = 0
+        self._written = self._block.view
 
     def write(
         self, frames: Sequence[PublishFrames], batch: Batch, confirms: Confirms
@@ -232,8 +235,10 @@ class MessageWriter:
             end = write_and_remember(block.data, heads, self._tails, confirms.ring)
             if end:
                 confirms.count(len(heads), self._head_bytes)
-                return block.view[MESSAGES_AT:end]
-        self._frames = ()
+                if end != self._end:
+                    self._end, self._written = end, block.view[MESSAGES_AT:end]
+                return self._written
+        self._frames, self._end = (), 0
         if not is_alike(batch):
             confirms.sent(batch.head, batch.head_bytes)
             digits = None if self._key_choice is None else self._key_choice.digits(batch.head)

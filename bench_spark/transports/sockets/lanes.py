@@ -146,7 +146,7 @@ class Lanes(Generic[ConnectionT]):
         self._decoded = role.decoded
         self.signals: list[Signal] = []
         """Not taken yet."""
-        self.is_closing = self.is_closed = False
+        self.is_closing = False
         self.has_closed_in_order = True
         self.held: frozenset[int] = frozenset()
         """Numbers of lanes that are not read."""
@@ -172,20 +172,14 @@ class Lanes(Generic[ConnectionT]):
 
     # -- for the agent -----------------------------------------------------------------------------
 
-    def pump(self) -> None:
-        if not self.is_closed:
-            if self.loop.is_awake:
-                self.loop.clear_wakeup()
-            self.loop.pump()
-
     def wake_if_more(self) -> None:
-        # Whoever serves the sockets decodes whatever is there, asked for or not. What the caller
-        # did not take must keep the descriptor readable, or it would lie here till the next read.
-        if (self.signals or self._decoded) and not self.is_closed:
+        """Whoever serves the sockets decodes whatever is there, asked for or not. What the caller
+        did not take must keep the descriptor readable, or it would lie here till the next read."""
+        if self.signals or self._decoded:
             self.loop.wake()
 
     def take_signals(self) -> list[Signal]:
-        self.pump()
+        self.loop.pump()
         signals, self.signals = self.signals, []
         self.wake_if_more()
         return signals
@@ -200,7 +194,6 @@ class Lanes(Generic[ConnectionT]):
         if self.is_closing:
             return
         self.is_closing = True
-        self.loop.clear_wakeup()
         if self._reopener is not None:
             self._reopener.close()
         self._role.before_close()
@@ -212,7 +205,6 @@ class Lanes(Generic[ConnectionT]):
         self._role.after_close()
 
     def _close_loop(self) -> None:
-        self.is_closed = True
         self.loop.close()
         if self.protocol.gathering is not None:
             self.protocol.gathering.close()
@@ -393,10 +385,11 @@ class SocketProducers(Producers, Generic[ConnectionT]):
         return self._sender.in_flight()
 
     def outcomes(self) -> Outcomes:
-        self._lanes.pump()
-        settled = self._settled.take()
-        self._lanes.wake_if_more()
-        return settled
+        lanes = self._lanes
+        lanes.loop.pump()
+        if lanes.signals:
+            lanes.loop.wake()
+        return self._settled.take()
 
     @property
     def answers_by_status(self) -> Mapping[str, int]:
@@ -525,14 +518,14 @@ class SocketConsumers(Consumers, Generic[ConnectionT]):
         lanes, arrivals = self._lanes, self._arrivals
         if lanes.is_closing:
             return nothing_received()
-        lanes.pump()
+        lanes.loop.pump()
         if not arrivals:
             self._receiver.be_idle()
             if timeout_seconds > 0:
                 lanes.loop.run_until(lambda: arrivals or lanes.signals, timeout_seconds)
-        received = arrivals.take()
-        lanes.wake_if_more()
-        return received
+        if lanes.signals:
+            lanes.loop.wake()
+        return arrivals.take()
 
     def acknowledge(self, received: Received) -> int:
         """Also reports what was acknowledged on its own since the last call."""

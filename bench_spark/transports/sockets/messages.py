@@ -21,7 +21,7 @@ from bench_spark.core.envelope import (
 )
 from bench_spark.core.kernels import inlined, kernel, warm_up
 from bench_spark.transports.batches import I64, U8, U16, Batch, Tails, each_tail
-from bench_spark.transports.sockets.buffers import Int, copy_bytes
+from bench_spark.transports.sockets.buffers import Int, copy_bytes, le64
 
 WRITE_BYTES = 256 * 1024
 """Messages written to a lane at once, and the most that may wait there for its socket."""
@@ -75,11 +75,14 @@ def runs_by_route(batch: Batch) -> Iterator[tuple[int, int, int]]:
     return zip(routes[bounds[:-1]].tolist(), bounds[:-1], bounds[1:], strict=True)
 
 
-# Words at the beginning of a block: where in a message its head is, and how many bytes of one; the
-# body is in pieces of at most so many bytes, with so many between them; where its identifier is;
-# how long it is; and how many messages follow, of which the first is always there.
-_HEAD_AT, _HEAD_BYTES, _PIECE_BYTES, _GAP_BYTES, _IDENTIFIER_AT, _MESSAGE_BYTES, _FILLED = range(7)
-MESSAGES_AT = 8 * 7
+# Words at the beginning of a block, by their place in bytes: where in a message its head is, and
+# how many bytes of one; the body is in pieces of at most so many bytes, with so many between them;
+# where its identifier is; how long it is; and how many messages follow, of which the first is
+# always there. They are read as bytes: a view of the block would take longer than all the rest.
+_HEAD_AT, _HEAD_BYTES, _PIECE_BYTES, _GAP_BYTES, _IDENTIFIER_AT, _MESSAGE_BYTES, _FILLED = range(
+    0, 56, 8
+)
+MESSAGES_AT = 56
 """Where in a block its messages begin."""
 _ONE_PIECE = 1 << 62
 
@@ -87,33 +90,33 @@ _ONE_PIECE = 1 << 62
 @inlined
 def has_room(block: U8, heads: I64) -> bool:
     """Whether so many messages fit."""
-    message_bytes = block[:MESSAGES_AT].view(np.int64)[_MESSAGE_BYTES]
-    return bool(MESSAGES_AT + len(heads) * message_bytes <= len(block))
+    return bool(MESSAGES_AT + len(heads) * le64(block, _MESSAGE_BYTES) <= len(block))
 
 
 @inlined
 def put_messages(block: U8, heads: I64, tails: U8) -> Int:
     """Write a message for each head, with the tail that is its own where there are any; where they
     end."""
-    words, out = block[:MESSAGES_AT].view(np.int64), block[MESSAGES_AT:]
-    head_at, head_bytes, message_bytes = words[_HEAD_AT], words[_HEAD_BYTES], words[_MESSAGE_BYTES]
-    piece_bytes, gap_bytes, filled = words[_PIECE_BYTES], words[_GAP_BYTES], words[_FILLED]
-    envelopes, tail_bytes, at = heads.view(np.uint8), tails.shape[1], np.int64(0)
+    head_at, head_bytes = le64(block, _HEAD_AT), le64(block, _HEAD_BYTES)
+    piece_bytes, gap_bytes = le64(block, _PIECE_BYTES), le64(block, _GAP_BYTES)
+    message_bytes, filled = le64(block, _MESSAGE_BYTES), le64(block, _FILLED)
+    envelopes, tail_bytes, at = heads.view(np.uint8), tails.shape[1], MESSAGES_AT
     for number in range(len(heads)):
         if number >= filled:
-            copy_bytes(out[at:], out[:message_bytes])
-        copy_bytes(out[at + head_at :], envelopes[number][:head_bytes])
+            copy_bytes(block[at:], block[MESSAGES_AT : MESSAGES_AT + message_bytes])
+        copy_bytes(block[at + head_at :], envelopes[number][:head_bytes])
         done = 0
         while done < tail_bytes:
             piece = (head_bytes + done) // piece_bytes
             first = at + head_at + head_bytes + done + piece * gap_bytes
             count = min(tail_bytes - done, (piece + 1) * piece_bytes - head_bytes - done)
-            copy_bytes(out[first:], tails[number][done : done + count])
+            copy_bytes(block[first:], tails[number][done : done + count])
             done += count
         at += message_bytes
     if len(heads) > filled:
-        words[_FILLED] = len(heads)
-    return MESSAGES_AT + at
+        for place in range(8):
+            block[_FILLED + place] = len(heads) >> 8 * place & 255
+    return at
 
 
 @kernel
@@ -122,14 +125,13 @@ def write_messages(block: U8, heads: I64, tails: U8, identifiers: U16) -> Int:
     nothing done where the block is too small."""
     if not has_room(block, heads):
         return 0
-    words = block[:MESSAGES_AT].view(np.int64)
-    at = MESSAGES_AT + words[_IDENTIFIER_AT]
+    at, message_bytes = MESSAGES_AT + le64(block, _IDENTIFIER_AT), le64(block, _MESSAGE_BYTES)
     end = put_messages(block, heads, tails)
     for number in range(len(identifiers)):
         identifier = np.int64(identifiers[number])
         block[at] = identifier >> 8
         block[at + 1] = identifier & 255
-        at += words[_MESSAGE_BYTES]
+        at += message_bytes
     return end
 
 
