@@ -32,7 +32,9 @@ from bench_spark.store.delta import Store
 from bench_spark.store.schema import TABLES
 
 tables = typer.Typer(
-    help="The store's tables: their history, their names in a catalog.", no_args_is_help=True, rich_markup_mode=None
+    help="The store's tables: their history, their names in a catalog.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 LOCAL_MASTER = "local[*]"
