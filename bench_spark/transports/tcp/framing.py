@@ -19,15 +19,20 @@ from bench_spark.transports.sockets.buffers import (
     NO_HEADERS,
     Arrivals,
     Int,
-    MessageBlock,
     ReadBuffer,
-    Template,
     put_received,
     take_head,
     too_large,
 )
 from bench_spark.transports.sockets.connection import Unreadable
-from bench_spark.transports.sockets.lanes import bodies_of, is_alike, shared_and_own_tails
+from bench_spark.transports.sockets.messages import (
+    MessageBlock,
+    Template,
+    Templates,
+    bodies_of,
+    is_alike,
+    shared_and_own_tails,
+)
 
 LINE_END = b"\n"
 LONGEST_REST_BYTES = 64 * 1024
@@ -71,8 +76,7 @@ class LengthFraming:
         self._order = tcp.byte_order
         self._most_bytes = 256**tcp.length_bytes - 1
         self._block = MessageBlock()
-        self._tail = b""
-        self._template: Template | None = None
+        self._templates = Templates(LengthFraming._template)
 
     def length(self, size: int) -> bytes:
         if size > self._most_bytes:
@@ -87,21 +91,15 @@ class LengthFraming:
         that cannot be sent."""
         if is_alike(batch):
             tail, tails = shared_and_own_tails(batch.tail)
-            template = self._template_for(tail, batch.head_bytes)
+            template = self._templates.of(self, tail, batch.head_bytes)
             return self._block.messages(template, batch.head_words, tails)
         bodies = bodies_of(batch)
         lengths = map(self.length, map(len, bodies))
         return b"".join(itertools.chain.from_iterable(zip(lengths, bodies, strict=True)))
 
-    def _template_for(self, tail: bytes, head_bytes: int) -> Template:
-        found = self._template
-        # An agent sends the same tail again and again: usually it is the very same object.
-        is_same_tail = self._tail is tail or self._tail == tail
-        if found is None or not is_same_tail or found.head_bytes != head_bytes:
-            start = self.length(head_bytes + len(tail))
-            self._tail = tail
-            found = self._template = Template.of(start, head_bytes, tail)
-        return found
+    def _template(self, tail: bytes, head_bytes: int) -> Template:
+        start = self.length(head_bytes + len(tail))
+        return Template(start + bytes(head_bytes) + tail, len(start), head_bytes)
 
 
 class LineFraming:
