@@ -43,6 +43,7 @@ from bench_spark import jars
 from bench_spark.conf_files import conf_path
 from bench_spark.errors import ConfigurationError, EnvironmentNotReady
 from bench_spark.java import is_submitted, require_java
+from bench_spark.spark.launch import CONNECT, NO_CONNECT
 from bench_spark.store import s3
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -139,7 +140,6 @@ _EVERYWHERE = {
     "spark.sql.session.timeZone": "UTC",
     # An agent must run once, and as many of them as the plan says: no copies, no changing crowd.
     "spark.speculation": "false",
-    "spark.dynamicAllocation.enabled": "false",
     # Too few slots for the barrier stage: say so in seconds (the default is ten minutes).
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "5",
@@ -209,12 +209,16 @@ def session_beside() -> Iterator[SparkSession]:
 
 
 def build_session(
-    master: str | None, app_name: str, extra_conf: Mapping[str, str] | None = None
+    master: str | None,
+    app_name: str,
+    extra_conf: Mapping[str, str] | None = None,
+    slots: int = 0,
 ) -> SparkSession:
     """The session of this process, made if there is none.
 
     `master` counts only where spark-submit has not chosen one; None then means this machine.
     `extra_conf` wins over everything written here, but not over what spark-submit was given.
+    `slots`: how many are needed, where that is known.
     """
     refuse_connect(master)
     conf = _submitted_conf() if is_submitted() else _own_conf(master or "local[*]")
@@ -227,6 +231,8 @@ def build_session(
             conf.set(key, f"{delta},{value}")
         else:
             conf.set(key, value)
+    for key, value in fixed_executors(dict(conf.getAll()), slots).items():
+        conf.set(key, value)
     logging.getLogger(_PRINTS_ERRORS).disabled = True
     if not is_submitted():
         launch_jvm(conf)
@@ -386,6 +392,9 @@ def _java_options(is_local: bool) -> list[str]:
 CONNECT_VARIABLES = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 """With one of them set, pyspark makes sessions of Spark Connect only."""
 
+DEFAULT_EXECUTORS = 2
+"""How many Spark itself asks YARN and Kubernetes for."""
+
 _DELTA_JAR = re.compile(r"delta-spark_(?:(?P<spark>\d.\d+)_)?2.1\d-(?P<delta>\d+\.\d+)[^/]*\.jar$")
 _SPARK_OF_PLAIN_DELTA = {"3.2": "3.5", "3.3": "3.5", "4.0": "4.0"}
 """Jars of these releases of Delta do not name their Spark."""
@@ -414,14 +423,11 @@ def refuse_connect(master: str | None = None) -> None:
     """Raise EnvironmentNotReady where a session would be one of Spark Connect."""
     connect: Any = sys.modules.get("pyspark.sql.connect.session")
     if (
-        (master or "").startswith("sc://")
+        (master or "").startswith(CONNECT)
         or not os.environ.keys().isdisjoint(CONNECT_VARIABLES)
         or (connect is not None and connect.SparkSession.getActiveSession() is not None)
     ):
-        raise EnvironmentNotReady(
-            "Spark Connect cannot carry a run, which places and watches its agents through the JVM "
-            "of the driver: use spark-submit, or a cluster with dedicated access"
-        )
+        raise EnvironmentNotReady(NO_CONNECT)
 
 
 def require_compatible(spark: SparkSession, session: str, remedy: str) -> None:
@@ -449,6 +455,28 @@ def require_compatible(spark: SparkSession, session: str, remedy: str) -> None:
             f"{session} is Spark {spark.version} with the Delta Lake of Spark {made_for} "
             f"({jar.rpartition('/')[2]}): give it {fitting.coordinate} instead"
         )
+
+
+def fixed_executors(settings: Mapping[str, str], slots: int) -> dict[str, str]:
+    """The settings with which a new session asks for its executors once, and keeps them.
+
+    Spark starts no barrier stage while dynamic allocation is on, which platforms like to preset.
+    Where nobody has said how many executors a run gets, it asks YARN or Kubernetes for those that
+    `slots` need (0: unknown), a standalone cluster gives all it has. `settings`: Spark's own.
+    """
+    dynamic = "spark.dynamicAllocation."
+    fixed = {f"{dynamic}enabled": "false"}
+    is_asked_for = settings.get("spark.master", "").startswith(("yarn", "k8s"))
+    if not is_asked_for or "spark.executor.instances" in settings:
+        return fixed
+    cores = int(settings.get("spark.executor.cores", "1"))
+    tasks = max(1, cores // int(settings.get("spark.task.cpus", "1")))
+    bounds = [settings.get(f"{dynamic}{key}", "0") for key in ("initialExecutors", "minExecutors")]
+    wanted = max(DEFAULT_EXECUTORS, -(-slots // tasks), *map(int, bounds))
+    most = settings.get(f"{dynamic}maxExecutors", "infinity")
+    if most.isdecimal() and settings.get(f"{dynamic}enabled", "").lower() == "true":
+        wanted = min(wanted, int(most))
+    return fixed | {"spark.executor.instances": str(wanted)}
 
 
 def refuse_dynamic_allocation(session: str, settings: Mapping[str, str]) -> None:
