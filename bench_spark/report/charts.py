@@ -535,20 +535,25 @@ def against(
     layers = [line, *([extent] if spread else []), points]
     if marked:
         named = [{**row, "y": scaled(row["y"], kind)} for row in marked]
-        layers += _marks(named, {"x": x, "y": y})
+        layers += _marks(named, {"x": x, "y": y}, x_values)
     return chart(title, layers) | {"data": {"values": values}, "usermeta": {"legend": names}}
 
 
-def _marks(rows: Sequence[Row], place: Spec) -> list[Spec]:
+def _marks(rows: Sequence[Row], place: Spec, x_values: Sequence[Any]) -> list[Spec]:
     ring = {"type": "point", "size": 180, "strokeWidth": 2, "filled": False, "opacity": 1}
     text = {"type": "text", "dy": 18, "fontSize": 12, "style": "mark-name"}
+    # The text of a point at an end stays inside the chart.
+    aligned = {max(x_values): "right", min(x_values): "left"}
     return [
         {"data": {"values": list(rows)}, "mark": ring, "encoding": place},
-        {
-            "data": {"values": list(rows)},
-            "mark": text,
-            "encoding": {**place, "text": {"field": "text", "type": "nominal"}},
-        },
+        *(
+            {
+                "data": {"values": [row]},
+                "mark": text | {"align": aligned.get(row["x"], "center")},
+                "encoding": {**place, "text": {"field": "text", "type": "nominal"}},
+            }
+            for row in rows
+        ),
     ]
 
 
@@ -568,7 +573,8 @@ def changes(title: str, rows: Sequence[Row]) -> Spec:
         "scale": {"type": "log", "domain": domain, "nice": False},
         "axis": {
             "title": "times the baseline",
-            "format": ".3~r",
+            # Not as a format: of a logarithmic scale that leaves most labels out.
+            "labelExpr": "format(datum.value, '.3~r')",
             "tickCount": 6,
             "labelOverlap": False,
         },
@@ -607,7 +613,5 @@ def _number_scale(values: Sequence[float]) -> Spec:
     """Logarithmic where the values themselves go by factors."""
     known = sorted(value for value in values if value > 0)
     is_wide = len(known) == len(values) > 2 and known[-1] / known[0] >= 50
-    domain = [min(values), max(values)]
-    if is_wide:
-        return {"type": "log", "domain": domain, "nice": False}
-    return {"zero": False, "domain": domain, "nice": False, "padding": 12}
+    kind = {"type": "log"} if is_wide else {"zero": False}
+    return {**kind, "domain": [min(values), max(values)], "nice": False, "padding": 12}
