@@ -87,16 +87,6 @@ class TimeSeries:
 
 
 @dataclass(frozen=True)
-class RunTables:
-    """Rows of one run, as the store has them."""
-
-    metrics: pa.Table
-    resources: pa.Table
-    generator: pa.Table
-    """Rows of `events` with a `host_busy_share`."""
-
-
-@dataclass(frozen=True)
 class RunTimes:
     started_at: datetime | None = None
     measured_from: datetime | None = None
@@ -114,7 +104,11 @@ class RunHistory:
     """`decades`, `percentile`, and a value per measure."""
 
 
-def timeline_of(tables: RunTables, times: RunTimes) -> TimeSeries | None:
+def timeline_of(
+    metrics: pa.Table, resources: pa.Table, generator: pa.Table, times: RunTimes
+) -> TimeSeries | None:
+    """From rows of one run, as the store has them; `generator`: of `events` those with a
+    `host_busy_share`."""
     if times.measured_from is None or times.measured_until is None:
         return None
     origin = times.measured_from
@@ -122,7 +116,7 @@ def timeline_of(tables: RunTables, times: RunTimes) -> TimeSeries | None:
     def second(moment: datetime) -> float:
         return round((moment - origin).total_seconds(), 3)
 
-    windows = newest_windows(tables.metrics)
+    windows = newest_windows(metrics)
     ends = sorted({row["window_end"] for row in windows})
     per_point = max(1, math.ceil(len(ends) / MOST_POINTS))
     by_measure: dict[str, list[Row]] = {}
@@ -143,8 +137,8 @@ def timeline_of(tables: RunTables, times: RunTimes) -> TimeSeries | None:
             measure: thinned(rows, (), DURATION_COLUMNS, per_point)
             for measure, rows in sorted(by_measure.items())
         },
-        broker=_broker(tables.resources, second),
-        generator=_generator(tables.generator, second),
+        broker=_broker(resources, second),
+        generator=_generator(generator, second),
         measured=(0.0, second(times.measured_until)),
         windows_per_point=per_point,
     )
