@@ -15,7 +15,9 @@ readonly NOTHING_SELECTED=5
 # Kafka's kernels read memory of librdkafka, which only compiled code can.
 readonly UNCOMPILED=(tests/unit/core tests/unit/transports tests/unit/agent/test_*record*.py
     --ignore tests/unit/core/test_kernel_cache.py --ignore-glob 'tests/unit/transports/*kafka*')
-readonly DEPLOYMENT=(tests/cluster tests/cli/test_python_api.py tests/unit/core/test_kernel_cache.py)
+readonly DEPLOYMENT=(tests/cluster tests/cli/test_python_api.py tests/cli/test_bridge.py
+    tests/brokers/test_embedded_brokers.py tests/faults/test_killed_processes.py
+    tests/unit/core/test_kernel_cache.py)
 readonly HERE="not faults_slow and not deployment and not s3"
 
 run() {

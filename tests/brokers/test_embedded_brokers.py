@@ -197,7 +197,7 @@ def test_a_taken_port_is_named_before_anything_starts(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.deployment
 def test_three_nodes_of_rabbitmq_form_a_cluster_and_leave_nothing_behind(tmp_path: Path) -> None:
     skip_unless_installed("rabbitmq")
     [port] = free_ports(1)
@@ -238,7 +238,7 @@ def test_three_nodes_of_rabbitmq_form_a_cluster_and_leave_nothing_behind(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.deployment
 def test_three_nodes_of_kafka_hold_copies_and_go_on_without_one_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

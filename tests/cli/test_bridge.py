@@ -35,6 +35,7 @@ def broker_file(directory: Path, name: str, broker: Broker) -> str:
     return str(path)
 
 
+@pytest.mark.deployment
 @pytest.mark.usefixtures("spark")
 def test_the_bridge_of_the_documentation_is_measured_as_shown(
     rabbitmq_broker: Broker,
