@@ -54,7 +54,6 @@ ON_ONE_SESSION = (
     (
         "tests/cli/test_runs_on_real_brokers.py",
         "tests/cli/test_bridge.py",
-        "tests/cli/test_preflight.py",
         "tests/cli/test_search_command.py",
         "tests/cli/test_search_rate_command.py",
         "tests/cli/test_suites.py",
@@ -90,13 +89,6 @@ def pytest_configure() -> None:
     # interrupt would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`-m alone` selects very few: it need not import all the others first."""
-    if not config.option.markexpr.startswith("alone") or collection_path.suffix != ".py":
-        return None
-    return True if "mark.alone" not in collection_path.read_text() else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

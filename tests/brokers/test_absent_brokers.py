@@ -22,7 +22,7 @@ from contract import (
     running,
     send_all,
 )
-from dialects import AMQP, KAFKA, MOSQUITTO, dialect
+from dialects import AMQP, MOSQUITTO, dialect
 from pika import frame, spec
 
 from bench_spark.config.broker import Broker
@@ -100,10 +100,11 @@ def test_a_broker_that_tunes_frames_to_nothing_is_refused_with_the_reason(
     assert "4096" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["rabbitmq", "qpid", "kafka", "mosquitto"])
+@pytest.mark.parametrize("name", ["qpid", "mosquitto"])
 def test_a_broker_that_goes_away_is_lost_on_both_ends(name: str) -> None:
-    """All dialects at once: to start a broker for each takes longer than anything else here."""
-    cases = [case for case in (*AMQP, *KAFKA, *MOSQUITTO) if case.partition(" ")[0] == name]
+    """All dialects at once: to start a broker for each takes longer than anything else here. Kafka
+    dies in test_kafka_outage.py."""
+    cases = [case for case in (*AMQP, *MOSQUITTO) if case.partition(" ")[0] == name]
     with running(name) as status, ExitStack() as stack:
         opened: dict[str, tuple[Producers, Consumers]] = {}
         for case in cases:

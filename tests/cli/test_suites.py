@@ -212,7 +212,7 @@ def test_what_the_broker_refuses_of_some_trials_only_is_told_and_the_others_go_o
         refuse_what_the_broker_cannot(trials[1:], ends)
 
 
-@pytest.mark.slow
+@pytest.mark.deployment
 @pytest.mark.usefixtures("on_shared_session")
 def test_the_latency_study_finds_its_last_two_rows_by_itself(
     rabbitmq: BrokerStatus, tmp_path: Path, capfd: pytest.CaptureFixture[str]
