@@ -104,7 +104,7 @@ def management(broker: Broker, path: str) -> Any:
     root = f"http://{parts.hostname}:{parts.port}"
     manager.add_password(None, root, parts.username or "", parts.password or "")
     opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(manager))
-    with opener.open(f"{root}/api/{path}", timeout=5) as answer:
+    with opener.open(f"{root}/api/{path}", timeout=60) as answer:
         return json.load(answer)
 
 
@@ -145,7 +145,7 @@ def test_events_sum_to_kafkas_end_offsets(kafka_broker: Broker) -> None:
         deadline = time.monotonic() + 20
         offset = 0
         while offset < 750 and time.monotonic() < deadline:
-            offset = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1]
+            offset = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)[1]
         ends.append(offset)
         consumer.close()
 

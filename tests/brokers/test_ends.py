@@ -45,7 +45,7 @@ def bridging(rabbitmq: Broker, kafka: Broker, *options: str) -> Iterator[Bridged
         yield told
     finally:
         bridge.send_signal(signal.SIGTERM)
-        out, errors = bridge.communicate(timeout=20)
+        out, errors = bridge.communicate(timeout=60)
     assert not errors, errors
     told.counters = json.loads(out)
 
@@ -179,7 +179,7 @@ def test_destinations_that_were_missing_are_made_and_deleted_at_both_ends(
         connection.channel().queue_declare(queue, passive=True)
     connection.close()
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
-    assert topic not in admin.list_topics(timeout=10).topics
+    assert topic not in admin.list_topics(timeout=60).topics
 
 
 def test_an_end_that_cannot_be_reached_is_named_with_its_role(

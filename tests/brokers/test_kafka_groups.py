@@ -49,7 +49,7 @@ def test_members_of_a_share_group_divide_one_topic_partition(kafka_broker: Broke
     accounts = load.accounts()
     assert accounts.sent == accounts.received_once == RATE
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
-    assert not [one.id for one in admin.list_groups(timeout=10) if "kip-932" in one.id]
+    assert not [one.id for one in admin.list_groups(timeout=60) if "kip-932" in one.id]
 
 
 def test_a_share_group_is_refused_where_it_cannot_be_held_back(kafka_broker: Broker) -> None:

@@ -159,7 +159,7 @@ def test_a_topology_leaves_nothing_behind(healthy_broker: Broker, topology: str)
         admin = AdminClient({"bootstrap.servers": healthy_broker.bootstrap_servers})
 
         def left() -> list[str]:
-            return [name for name in admin.list_topics(timeout=5).topics if plan.run_id in name]
+            return [name for name in admin.list_topics(timeout=60).topics if plan.run_id in name]
 
         # A broker learns a moment later than its controller that a topic is no more.
         assert eventually(lambda: not left())

@@ -72,7 +72,7 @@ def test_the_bridge_of_the_documentation_is_measured_as_shown(
             )
         finally:
             process.send_signal(signal.SIGTERM)
-            told, _ = process.communicate(timeout=20)
+            told, _ = process.communicate(timeout=60)
     said = capfd.readouterr()
     assert code == 5, said.err
     did, document = json.loads(told), json.loads(said.out)

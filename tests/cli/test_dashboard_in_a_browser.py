@@ -77,7 +77,7 @@ def wait_for(url: str) -> None:
     until = time.monotonic() + 60
     while True:
         try:
-            urllib.request.urlopen(url, timeout=5).close()
+            urllib.request.urlopen(url, timeout=60).close()
             return
         except OSError:
             assert time.monotonic() < until, f"nothing answers at {url}"
@@ -103,7 +103,7 @@ def look(page: Page, url: str, prometheus: str, store: str) -> Looked:
     seen.complaints += page.complaints
     page.show(url, WIDE, "light")
     page.wait_until("document.querySelectorAll('.chart svg').length >= 2")
-    seen.metrics = urllib.request.urlopen(prometheus, timeout=5).read().decode()
+    seen.metrics = urllib.request.urlopen(prometheus, timeout=60).read().decode()
     first = seen.charts[0]["Throughput, msg/s"]
     page.wait_until(f"document.querySelector('.chart').dataset.points > {first}")
     seen.charts.append(page.evaluate(CHARTS))

@@ -469,7 +469,7 @@ def test_a_signal_keeps_the_partial_result_and_leaves_no_queue(
     )
     stopper.join()
     assert ended == code, err
-    assert time.monotonic() - stopped_at[0] < 40  # On an idle machine it is well below 10 s.
+    assert time.monotonic() - stopped_at[0] < 120  # On an idle machine it is well below 10 s.
     document = json.loads(out)
     assert document["status"] == "aborted"
     assert document["counts"]["received_once"] > 0
