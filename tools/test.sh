@@ -2,9 +2,9 @@
 # All tests that the arguments name, as fast as two cores allow: several processes share them out.
 # Nothing is retried.
 # WORKERS=1: everything in one process. Tests marked `faults_slow` are for `make test-faults`, those
-# marked `deployment` for `make test-deployment`, those marked `s3` for `make test-s3`. With all tests
-# (the argument `tests`), or alone with --uncompiled, those of codecs and recorder run once more with
-# kernels as plain Python, where an integer that overflows is an error.
+# marked `deployment` for `make test-deployment`, those marked `s3` and `yarn` for `make test-s3` and
+# `make test-yarn`. With all tests (the argument `tests`), or alone with --uncompiled, those of codecs
+# and recorder run once more with kernels as plain Python, where an integer that overflows is an error.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,7 +18,7 @@ readonly UNCOMPILED=(tests/unit/core tests/unit/transports tests/unit/agent/test
 readonly DEPLOYMENT=(tests/cluster tests/cli/test_python_api.py tests/cli/test_bridge.py
     tests/cli/test_suites.py tests/cli/test_jvm_log.py tests/brokers/test_embedded_brokers.py
     tests/faults/test_killed_processes.py tests/unit/core/test_kernel_cache.py)
-readonly HERE="not faults_slow and not deployment and not s3"
+readonly HERE="not faults_slow and not deployment and not s3 and not yarn"
 
 run() {
     .venv/bin/python -m pytest "$@"
