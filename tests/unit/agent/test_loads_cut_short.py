@@ -36,12 +36,12 @@ def test_a_stop_in_mid_run_keeps_what_was_measured(watch: Watch) -> None:
     load = run_load(
         plan(
             load={"rate_per_second": 2000},
-            phases={"warmup_seconds": 0.1, "measure_seconds": 600, "drain_seconds": 60},
+            phases={"warmup_seconds": 0.1, "measure_seconds": 60, "drain_seconds": 60},
         ),
         LOOPBACK,
         stop_soon,
     )
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 20
     assert_all_arrived(load)
     assert sent(load) > 100
     assert load.total(PRODUCER, "due") >= sent(load)

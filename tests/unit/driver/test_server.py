@@ -37,7 +37,7 @@ class Stranger:
 
     def __init__(self, collector: Collector) -> None:
         self._token = collector.token
-        self.socket = socket.create_connection(collector.address, timeout=60)
+        self.socket = socket.create_connection(collector.address, timeout=10)
         self.challenge = b""
         while len(self.challenge) < CHALLENGE_BYTES:
             self.challenge += self.socket.recv(CHALLENGE_BYTES - len(self.challenge))
@@ -281,4 +281,4 @@ def test_a_server_that_never_started_can_be_closed() -> None:
         idle = server_module.CollectorServer(("127.0.0.1", 0), "t", 1, running.clock)
         idle.close()
         with pytest.raises(OSError, match="refused"):
-            socket.create_connection(("127.0.0.1", idle.port), timeout=60)
+            socket.create_connection(("127.0.0.1", idle.port), timeout=5)

@@ -80,7 +80,7 @@ def exporter(display: LiveLog) -> Iterator[Exporter]:
 
 
 def scraped(exporter: Exporter, path: str = "/metrics") -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{exporter.port}{path}", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{exporter.port}{path}", timeout=10) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         text: str = answer.read().decode()
         return text

@@ -34,7 +34,7 @@ def dashboard() -> Iterator[Dashboard]:
 def get(
     dashboard: Dashboard, path: str, host: str | None = None
 ) -> tuple[http.client.HTTPResponse, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", dashboard.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", dashboard.port, timeout=10)
     connection.request("GET", path, headers={"Host": host} if host else {})
     answer = connection.getresponse()
     body = answer.read()
