@@ -22,7 +22,7 @@ from pathlib import Path
 from pyspark import BarrierTaskContext
 
 from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
-from bench_spark.agent.tracer import MakeMessageWriter
+from bench_spark.agent.tracer import MakeTraceWriter
 from bench_spark.errors import StoreNotReady
 
 
@@ -69,7 +69,7 @@ def start_workers(numbers: Iterable[int]) -> Iterable[int]:
 
 
 def in_task(
-    tasks: list[AgentTask], marker: StoreMarker | None, messages: MakeMessageWriter | None
+    tasks: list[AgentTask], marker: StoreMarker | None, messages: MakeTraceWriter | None
 ) -> Callable[[Iterable[int]], Iterable[AgentResult]]:
     """The body of the stage: task n carries out the n-th of these. `messages` makes the writers of
     rows of single messages, where these are traced."""

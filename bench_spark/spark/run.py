@@ -37,7 +37,7 @@ from pyspark.sql import SparkSession
 from bench_spark.agent.agent import AgentResult, AgentTask
 from bench_spark.agent.protocol import EventRow, new_token
 from bench_spark.agent.timeline import Timeline
-from bench_spark.agent.tracer import MakeMessageWriter
+from bench_spark.agent.tracer import MakeTraceWriter
 from bench_spark.config.problems import plural, shown_value
 from bench_spark.core.clock import NANOSECONDS, Clock
 from bench_spark.driver.accounts import measured_span
@@ -110,7 +110,7 @@ class AgentsJob:
         run_id: str,
         tasks: list[AgentTask],
         marker: StoreMarker | None,
-        messages: MakeMessageWriter | None,
+        messages: MakeTraceWriter | None,
     ) -> None:
         self.results: list[AgentResult] = []
         self.error: Exception | None = None
