@@ -76,7 +76,8 @@ def figures_of(document: Document) -> Figures:
     """Rate, CPU and latency of a result.
 
     The client's CPU is that of the agents' processes, both ends, over every message of the run,
-    warm-up included; turns are those of the loops of all agents. What Spark and the driver used in the measured phase is added for the whole.
+    warm-up included; turns are those of the loops of all agents. What Spark and the driver used in
+    the measured phase is added for the whole.
     """
     rates = document["rates"]
     rate = rates["receive_rate"] or rates["send_rate"]

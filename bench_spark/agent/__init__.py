@@ -2,7 +2,7 @@
 
 agent.py           the steps of a run, in time with all other agents
 endpoints.py       brokers opened, several of them as one transport
-load.py            what takes part in a load: its lanes and what measures them; how much is on its way
+load.py            what takes part in a load, and how much of it is on its way
 link.py, protocol.py
                    the way to the driver
 host.py            facts of the machine, its time slice, and the wait for descriptors
