@@ -583,7 +583,7 @@ class Paced:
         """The part of the schedule that is looked at."""
 
     def due(self, now_ns: int) -> int:
-        return min(self._schedule.messages_due(now_ns - self._start_ns), self.total)
+        return min(self._schedule.messages_before(now_ns - self._start_ns + 1), self.total)
 
     def batch_complete_ns(self, due: int, now_ns: int) -> int:
         if due >= self.total:
