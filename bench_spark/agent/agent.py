@@ -149,25 +149,6 @@ class OpeningNews:
             self._link.send({"type": "opening", "opened": self._opened})
 
 
-class EarlySignals:
-    """What happens to open lanes before the load begins.
-
-    Others may take minutes to open theirs, and lanes live only while they are served: unanswered
-    heartbeats end a connection.
-    """
-
-    def __init__(self, producers: Producers, consumers: Consumers) -> None:
-        self._ends: tuple[tuple[str, Producers | Consumers], ...] = (
-            (PRODUCER, producers),
-            (CONSUMER, consumers),
-        )
-        self.collected: list[tuple[str, Signal]] = []
-
-    def collect(self) -> None:
-        for role, end in self._ends:
-            self.collected += [(role, signal) for signal in end.signals()]
-
-
 STEP_TIMEOUT_SECONDS = 120.0
 START_TIMEOUT_SECONDS = 3600.0
 """Python workers on a slow cluster and thousands of connections of other agents take their time.
@@ -365,9 +346,24 @@ class _Agent:
             self._kernels.wait()
             # Done before the others wait for this agent: it may take a while.
             undisturbed.enter_context(without_interruptions())
-            self._report_ready(producers, consumers, confirms)
-            early = EarlySignals(producers, consumers)
-            start = self._expect("start", START_TIMEOUT_SECONDS, meanwhile=early.collect)
+            report(
+                self._link,
+                "ready",
+                confirms=confirms,
+                connections={
+                    "producers": producers.connections(len(assignment.producers)),
+                    "consumers": consumers.connections(len(assignment.consumers)),
+                },
+            )
+            early: list[tuple[str, Signal]] = []
+
+            def serve_lanes() -> None:
+                # Others may take minutes to open theirs, and lanes live only while they are served:
+                # unanswered heartbeats end a connection.
+                early.extend((PRODUCER, signal) for signal in producers.signals())
+                early.extend((CONSUMER, signal) for signal in consumers.signals())
+
+            start = self._expect("start", START_TIMEOUT_SECONDS, meanwhile=serve_lanes)
             timeline = timeline_of(assignment.scenario, int(start["start_at_ns"]))
             recorder = recorder_for(assignment, timeline, destinations)
             trace = trace_setup(assignment, timeline, destinations, self._attempt)
@@ -388,7 +384,7 @@ class _Agent:
                 confirms=confirms,
                 fills_first=fills_first,
                 drops_overflow=any(one.capabilities.drops_overflow for one in self._ends),
-                early_signals=early.collected,
+                early_signals=early,
             )
             loop = LoadLoop(load, self._waiting)
             with only_compiled():
@@ -412,17 +408,6 @@ class _Agent:
         totals["is_settled"] = loop.has_detached and is_read
         result.report = totals
         report(self._link, "closed", pages, **totals)
-
-    def _report_ready(self, producers: Producers, consumers: Consumers, confirms: bool) -> None:
-        report(
-            self._link,
-            "ready",
-            confirms=confirms,
-            connections={
-                "producers": producers.connections(len(self._assignment.producers)),
-                "consumers": consumers.connections(len(self._assignment.consumers)),
-            },
-        )
 
     @staticmethod
     def _close_lanes(end: Producers | Consumers, result: AgentResult) -> None:
