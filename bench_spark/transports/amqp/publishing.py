@@ -8,7 +8,7 @@ destination differ only in the digits at their end, so frames of all of them hav
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,22 +33,22 @@ from bench_spark.transports.amqp.frames import (
     message_ids,
     method_frame,
 )
-from bench_spark.transports.batches import I64, U8, U16, Batch, Headers, Tails
-from bench_spark.transports.sockets.buffers import (
+from bench_spark.transports.batches import I64, U8, Batch, Headers, Tails
+from bench_spark.transports.sockets.buffers import Int, OutcomeRows, copy_bytes
+from bench_spark.transports.sockets.messages import (
+    MESSAGES_AT,
     NO_TAILS,
-    Int,
-    OutcomeRows,
-    copy_bytes,
-)
-from bench_spark.transports.sockets.lanes import (
-    WRITE_BYTES,
+    MessageBlock,
+    Template,
+    Templates,
     bodies_of,
+    has_room,
     is_alike,
+    put_messages,
+    runs_by_route,
     shared_and_own_tails,
 )
 
-MOST_TEMPLATES = 4096
-"""That are kept, by route, size of the body, and how much of a head is in it."""
 MOST_STARTS = 4096
 """Beginnings of messages that are kept, by the size of the body."""
 
@@ -70,40 +70,29 @@ def message_properties(
 
 
 class PublishFrames:
-    """Messages for one exchange and routing key on one channel."""
+    """Messages that are published alike on one connection."""
 
     def __init__(
         self,
-        channel: int,
-        exchange: str,
-        routing_key: str,
+        framing: Framing,
+        publish: Any,
         *,
-        mandatory: bool,
-        immediate: bool = False,
         persistent: bool,
-        frame_max: int,
         headers: Mapping[str, Any] | None = None,
     ) -> None:
-        self._channel = channel
-        self._method = method_frame(
-            channel,
-            pika.spec.Basic.Publish(
-                exchange=exchange,
-                routing_key=routing_key,
-                mandatory=mandatory,
-                immediate=immediate,
-            ),
-        )
+        """`publish`: the method, with exchange, routing key and flags."""
+        self._channel = framing.channel
+        self._method = method_frame(framing.channel, publish)
         self._properties = message_properties(persistent=persistent, headers=headers)
         mode = _PERSISTENT if persistent else _TRANSIENT
-        self._own_header = MessageHeader(channel, mode, headers)
-        self.piece_bytes = frame_max - FRAME_EXTRA_BYTES
+        self._own_header = MessageHeader(framing.channel, mode, headers)
+        self.piece_bytes = framing.content_max
         """Of a body, in one frame."""
         self._starts: dict[int, bytes] = {}
-        start = self._start(0)
-        self.body_at = len(start) + FRAME_START_BYTES
+        self.body_at = len(self._start(0)) + FRAME_START_BYTES
         """Where in a message's bytes its body begins."""
-        self.key_end = _KEY_AT + len(exchange.encode()) + len(routing_key.encode())
+        names_bytes = len(publish.exchange.encode()) + len(publish.routing_key.encode())
+        self.key_end = _KEY_AT + names_bytes
         """Where its routing key ends."""
 
     def _start(self, body_bytes: int) -> bytes:
@@ -159,190 +148,22 @@ class PublishFrames:
         return frame_start(BODY, self._channel, body_bytes)
 
 
-_HEAD_BYTES, _BODY_AT, _PIECE_BYTES, _MESSAGE = range(4)
-"""Words before a template's message: how many bytes of a head are in it, where its body begins, and
-what one frame holds of a body. In bytes, the message is behind the last of them."""
-_MESSAGE_AT = 8 * _MESSAGE
+@kernel
+def write_and_remember(block: U8, heads: I64, tails: U8, ring: I64) -> Int:
+    """Write messages, and open a tag for each where there are confirms. Returns where they end: 0,
+    and nothing done, where the block or the ring of tags is too small."""
+    if not has_room(block, heads) or (has_tags(ring) and not remember(heads, ring)):
+        return 0
+    return put_messages(block, heads, tails)
 
 
 @kernel
-def write_messages(out: U8, template: U8, heads: I64, tails: U8, ring: I64) -> bool:
-    """Write the template's message once for each head, with that head, and with the tail that is
-    its own where there are any; and open a tag for each where there are confirms. False, and
-    nothing done, where the ring of tags is too small."""
-    if has_tags(ring) and not remember(heads, ring):
-        return False
-    places, message = template[:_MESSAGE_AT].view(np.int64), template[_MESSAGE_AT:]
-    head_bytes, body_at, piece_bytes = places[_HEAD_BYTES], places[_BODY_AT], places[_PIECE_BYTES]
-    message_bytes, tail_bytes, envelopes = len(message), tails.shape[1], heads.view(np.uint8)
-    shared_bytes = body_at if tail_bytes else message_bytes
-    at = 0
-    for number in range(len(heads)):
-        copy_bytes(out[at:], message[:shared_bytes])
-        copy_bytes(out[at + body_at :], envelopes[number][:head_bytes])
-        done = 0
-        while done < tail_bytes:
-            # As far as a body's frame reaches, and then the end of that frame and the next start.
-            frame = (head_bytes + done) // piece_bytes
-            first = body_at + head_bytes + done + frame * FRAME_EXTRA_BYTES
-            count = min(tail_bytes - done, (frame + 1) * piece_bytes - head_bytes - done)
-            end = first + count
-            copy_bytes(out[at + first :], tails[number][done : done + count])
-            copy_bytes(out[at + end :], message[end : end + FRAME_EXTRA_BYTES])
-            done += count
-        at += message_bytes
-    return True
-
-
-@kernel
-def put_digits(out: U8, message_bytes: Int, key_end: Int, digits: U8) -> None:
+def put_digits(block: U8, key_end: Int, message_bytes: Int, digits: U8) -> None:
     """Write the last digits of the routing key of each message."""
-    at, width = 0, digits.shape[1]
+    at, width = key_end, digits.shape[1]
     for number in range(len(digits)):
-        copy_bytes(out[at + key_end - width :], digits[number])
+        copy_bytes(block[at - width :], digits[number])
         at += message_bytes
-
-
-class MessageTemplate:
-    """The frames of messages of one size, to be written with other heads, tails and keys."""
-
-    def __init__(self, frames: PublishFrames, tail: bytes, head_bytes: int) -> None:
-        """`tail`: of all messages that are not given one of their own."""
-        self.frames = frames
-        self.tail = tail
-        self.head_bytes = head_bytes
-        whole = frames.message(bytes(head_bytes) + tail)
-        places = np.array([head_bytes, frames.body_at, frames.piece_bytes], np.int64)
-        self.data: U8 = np.frombuffer(bytearray(places.tobytes() + whole), np.uint8)
-        self.message_bytes = len(whole)
-        self.key_end = frames.key_end
-
-
-class MessageWriter:
-    """Writes the frames of batches into memory that all lanes of an agent share."""
-
-    def __init__(self, may_return: bool) -> None:
-        self._may_return = may_return
-        self._templates: dict[tuple[PublishFrames, int, int], MessageTemplate] = {}
-        self._out: U8 = np.zeros(2 * WRITE_BYTES, np.uint8)
-        self._view = self._out.data
-        # How the last batch was written, as the next one mostly is like it: its template, and the
-        # tail that it had, which is that of all or in the same memory for each.
-        self._last: MessageTemplate | None = None
-        self._last_tail: Tails = b""
-        self._last_tails: U8 = NO_TAILS
-
-    def write(
-        self,
-        frames: Sequence[PublishFrames],
-        batch: Batch,
-        confirms: Confirms,
-        digits: U8 | None = None,
-    ) -> bytes | memoryview:
-        """The frames of these messages, whose routes are places in `frames`, and which will be
-        confirmed; `digits` end their routing keys. Good until the next call."""
-        last = self._last
-        if (
-            last is not None
-            and batch.tail is self._last_tail
-            and frames[0] is last.frames
-            and batch.head_bytes == last.head_bytes
-            and batch.headers is None
-            and digits is None
-            and len(frames) == 1
-        ):
-            heads, tails = batch.head_words, self._last_tails
-            end = len(heads) * last.message_bytes
-            confirms.count(len(heads), last.head_bytes)
-            if end > len(self._out) or not write_messages(
-                self._out, last.data, heads, tails, confirms.ring
-            ):
-                self._write(last, 0, heads, tails, confirms)
-            return self._view[:end]
-        if not is_alike(batch):
-            confirms.sent(batch.head, batch.head_bytes)
-            return _one_by_one(frames, batch, digits, self._may_return)
-        tail, tails = shared_and_own_tails(batch.tail)
-        confirms.count(len(batch), batch.head_bytes)
-        if len(frames) == 1:
-            template = self._template(frames[0], tail, batch.head_bytes)
-            self._last, self._last_tail, self._last_tails = template, batch.tail, tails
-            end = self._write(template, 0, batch.head_words, tails, confirms)
-            if digits is not None:
-                put_digits(self._out, template.message_bytes, template.key_end, digits)
-            return self._view[:end]
-        templates = [self._template(one, tail, batch.head_bytes) for one in frames]
-        self._make_room(len(batch) * max(template.message_bytes for template in templates))
-        end = 0
-        for route, first, stop in _runs(batch.route):
-            template, start = templates[route], end
-            heads = batch.head_words[first:stop]
-            end = self._write(template, start, heads, tails[first:stop], confirms)
-            if digits is not None:
-                own = digits[first:stop]
-                put_digits(self._out[start:], template.message_bytes, template.key_end, own)
-        return self._view[:end]
-
-    def _write(
-        self, template: MessageTemplate, at: int, heads: I64, tails: U8, confirms: Confirms
-    ) -> int:
-        """Where these messages end."""
-        end = at + len(heads) * template.message_bytes
-        if end > len(self._out):
-            self._make_room(end)
-        out = self._out[at:] if at else self._out
-        while not write_messages(out, template.data, heads, tails, confirms.ring):
-            confirms.double_ring()
-        return end
-
-    def _template(self, frames: PublishFrames, tail: bytes, head_bytes: int) -> MessageTemplate:
-        key = (frames, len(tail), head_bytes)
-        found = self._templates.get(key)
-        # An agent sends the same tail again and again: usually it is the very same object.
-        if found is None or (found.tail is not tail and found.tail != tail):
-            if len(self._templates) >= MOST_TEMPLATES:
-                self._templates.clear()
-            found = self._templates[key] = MessageTemplate(frames, tail, head_bytes)
-        return found
-
-    def _make_room(self, wanted_bytes: int) -> None:
-        if wanted_bytes > len(self._out):
-            self._out = np.zeros(2 * wanted_bytes, np.uint8)
-            self._view = self._out.data
-
-
-def _runs(routes: U16) -> Iterator[tuple[int, int, int]]:
-    """Route, and where messages that follow each other on it begin and end."""
-    bounds = [0, *(np.flatnonzero(np.diff(routes)) + 1).tolist(), len(routes)]
-    return zip(routes[bounds[:-1]].tolist(), bounds[:-1], bounds[1:], strict=True)
-
-
-def _one_by_one(
-    frames: Sequence[PublishFrames], batch: Batch, key_digits: U8 | None, may_return: bool
-) -> bytes:
-    """Messages that differ in more than their heads."""
-    digits = itertools.repeat(b"") if key_digits is None else (row.tobytes() for row in key_digits)
-    headers = itertools.repeat(None) if batch.headers is None else batch.headers
-    is_named = may_return and not batch.head_bytes
-    names = message_ids(envelope_bytes(batch.head)) if is_named else itertools.repeat(b"")
-    # Some of these columns may have no end, so the shortest one decides.
-    return b"".join(
-        itertools.chain.from_iterable(
-            frames[route].pieces(body, ends, own, name)
-            for body, route, ends, own, name in zip(
-                bodies_of(batch), batch.route.tolist(), digits, headers, names, strict=False
-            )
-        )
-    )
-
-
-@warm_up
-def _compile() -> None:
-    frames = PublishFrames(1, "", "0", mandatory=False, persistent=False, frame_max=4096)
-    heads, digits = empty_envelopes(1), np.full((1, 1), ord("0"), np.uint8)
-    batch = Batch(np.zeros(1, np.uint32), heads, b"", np.zeros(1, np.uint16))
-    confirms = Confirms(0, Framing(1, 4096), ConfirmTerms(1, may_return=False), OutcomeRows())
-    MessageWriter(may_return=False).write([frames], batch, confirms, digits)
 
 
 class KeyChoice:
@@ -369,3 +190,107 @@ def key_choice(amqp: Amqp) -> KeyChoice | None:
     if amqp.routing_keys < 2:
         return None
     return KeyChoice(amqp.routing_keys, naming.key_digits(amqp))
+
+
+def _template(frames: PublishFrames, tail: bytes, head_bytes: int) -> Template:
+    return Template(
+        frames.message(bytes(head_bytes) + tail),
+        frames.body_at,
+        head_bytes,
+        piece_bytes=frames.piece_bytes,
+        gap_bytes=FRAME_EXTRA_BYTES,
+    )
+
+
+class MessageWriter:
+    """Writes the frames of batches into memory that all lanes of an agent share."""
+
+    def __init__(self, may_return: bool, key_choice: KeyChoice | None = None) -> None:
+        self._may_return = may_return
+        self._key_choice = key_choice
+        self._templates = Templates(_template)
+        self._block = MessageBlock()
+        # What the last batch was written from, as the next one mostly is like it. Its tail is that
+        # of all messages, or rows in the same memory for each.
+        self._frames: Sequence[PublishFrames] = ()
+        self._tail: Tails = b""
+        self._tails: U8 = NO_TAILS
+        self._head_bytes = 0
+        # What was written of it, which for the next as large is the same view of the block.
+        self._end = 0
+        self._written = self._block.view
+
+    def write(
+        self, frames: Sequence[PublishFrames], batch: Batch, confirms: Confirms
+    ) -> bytes | memoryview:
+        """The frames of these messages, whose routes are places in `frames`, and which will be
+        confirmed. Good until the next call."""
+        if (
+            frames is self._frames
+            and batch.tail is self._tail
+            and batch.head_bytes == self._head_bytes
+            and batch.headers is None
+        ):
+            block, heads = self._block, batch.head_words
+            end = write_and_remember(block.data, heads, self._tails, confirms.ring)
+            if end:
+                confirms.count(len(heads), self._head_bytes)
+                if end != self._end:
+                    self._end, self._written = end, block.view[MESSAGES_AT:end]
+                return self._written
+        self._frames, self._end = (), 0
+        if not is_alike(batch):
+            confirms.sent(batch.head, batch.head_bytes)
+            digits = None if self._key_choice is None else self._key_choice.digits(batch.head)
+            return _one_by_one(frames, batch, digits, self._may_return)
+        if len(frames) > 1:
+            return b"".join(
+                self._write_alike(frames[route], batch.part(first, end), confirms).tobytes()
+                for route, first, end in runs_by_route(batch)
+            )
+        written = self._write_alike(frames[0], batch, confirms)
+        if self._key_choice is None and (self._tails is NO_TAILS or self._tails is batch.tail):
+            self._frames, self._tail, self._head_bytes = frames, batch.tail, batch.head_bytes
+        return written
+
+    def _write_alike(self, frames: PublishFrames, batch: Batch, confirms: Confirms) -> memoryview:
+        """Of one destination."""
+        confirms.count(len(batch), batch.head_bytes)
+        tail, self._tails = shared_and_own_tails(batch.tail)
+        template = self._templates.of(frames, tail, batch.head_bytes)
+        block, heads = self._block, batch.head_words
+        block.begin(template, len(heads))
+        while not (end := write_and_remember(block.data, heads, self._tails, confirms.ring)):
+            confirms.double_ring()
+        if self._key_choice is not None:
+            digits = self._key_choice.digits(batch.head)
+            put_digits(block.data, MESSAGES_AT + frames.key_end, template.message_bytes, digits)
+        return block.view[MESSAGES_AT:end]
+
+
+def _one_by_one(
+    frames: Sequence[PublishFrames], batch: Batch, key_digits: U8 | None, may_return: bool
+) -> bytes:
+    """Messages that differ in more than their heads."""
+    digits = itertools.repeat(b"") if key_digits is None else (row.tobytes() for row in key_digits)
+    headers = itertools.repeat(None) if batch.headers is None else batch.headers
+    is_named = may_return and not batch.head_bytes
+    names = message_ids(envelope_bytes(batch.head)) if is_named else itertools.repeat(b"")
+    # Some of these columns may have no end, so the shortest one decides.
+    return b"".join(
+        itertools.chain.from_iterable(
+            frames[route].pieces(body, ends, own, name)
+            for body, route, ends, own, name in zip(
+                bodies_of(batch), batch.route.tolist(), digits, headers, names, strict=False
+            )
+        )
+    )
+
+
+@warm_up
+def _compile() -> None:
+    framing, publish = Framing(1, 4096), pika.spec.Basic.Publish(routing_key="0")
+    frames = [PublishFrames(framing, publish, persistent=False)]
+    batch = Batch(np.zeros(1, np.uint32), empty_envelopes(1), b"", np.zeros(1, np.uint16))
+    confirms = Confirms(0, framing, ConfirmTerms(1, may_return=False), OutcomeRows())
+    MessageWriter(may_return=False, key_choice=KeyChoice(2, 1)).write(frames, batch, confirms)

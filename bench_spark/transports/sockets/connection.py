@@ -66,10 +66,10 @@ class SocketConnection:
         self._now_ns = now_ns
         self._buffer = buffer
         self._gathering = gathering
-        self._read_bytes = 0
         self._rest = b""
         """The beginning of a frame whose end was not read yet."""
-        self._unsent = bytearray()
+        self.unsent = bytearray()
+        """What is still to be written to the socket."""
         self._watches_writing = False
         self._is_established = False
         self._is_reading = False
@@ -120,7 +120,7 @@ class SocketConnection:
         self._hang_up_if_done()
 
     def _hang_up_if_done(self) -> None:
-        if not self._unsent:
+        if not self.unsent:
             self._end(ConnectionLost("closed by us"))
 
     def abort(self, reason: str) -> None:
@@ -142,16 +142,11 @@ class SocketConnection:
         is_established = self._is_established or not self.logs_in
         return is_established and self.failure is None and not self._is_closing
 
-    @property
-    def unsent_bytes(self) -> int:
-        """What is still to be written to the socket."""
-        return len(self._unsent)
-
     def on_ready(self, events: int) -> None:
         # Reading is tried first, whatever the events: a hang-up often follows the broker's reason.
         if not self._is_held or events & BROKEN:
             self.read()
-        if self._unsent:
+        if self.unsent:
             self.flush()
 
     def hold(self, is_held: bool) -> None:
@@ -165,7 +160,7 @@ class SocketConnection:
         if self.failure is not None:
             return
         written = 0
-        if not self._unsent:
+        if not self.unsent:
             self._has_written = True
             try:
                 written = self._socket.send(data)
@@ -175,22 +170,22 @@ class SocketConnection:
                 self._writing_failed(error)
                 return
         if written < len(data):
-            self._unsent += data[written:]
+            self.unsent += data[written:]
             self.flush()
 
     def flush(self) -> bool:
         """Write what the socket takes now; whether all is written. TLS takes little at a time."""
-        while self._unsent:
+        while self.unsent:
             self._has_written = True
             try:
-                written = self._socket.send(self._unsent)
+                written = self._socket.send(self.unsent)
             except WOULD_BLOCK:
                 break
             except OSError as error:
                 self._writing_failed(error)
                 return True
-            del self._unsent[:written]
-        has_rest = bool(self._unsent)
+            del self.unsent[:written]
+        has_rest = bool(self.unsent)
         if has_rest != self._watches_writing:
             self._watches_writing = has_rest
             self._loop.watch_writing(self, has_rest)
@@ -203,34 +198,34 @@ class SocketConnection:
     def read(self) -> None:
         """Decode what has arrived, as long as more is likely, in fairness to other connections."""
         self._is_reading = True
-        self._read_bytes = 0
+        buffer, read_bytes = self._buffer, 0
         reads_left = TLS_READS_PER_TURN if self._is_tls else READS_PER_TURN
-        while self._read_once() and self.failure is None and not self._is_held:
+        while reads_left > 0 or self._holds_decrypted():
             reads_left -= 1
-            if reads_left <= 0 and not self._holds_decrypted():
+            room, rest_bytes = buffer.view, len(self._rest)
+            if rest_bytes:
+                buffer.raw[:rest_bytes] = self._rest
+                room = room[rest_bytes:]
+            count = self.receive_into(room)
+            if not count:
                 break
+            read_bytes += count
+            self._decode(rest_bytes + count)
+            if self.failure is not None or self._is_held:
+                break
+            if count < READ_BYTES and not self._is_tls:
+                break  # there was no more
         self._is_reading = False
         if self._gathering is not None and self.failure is None:
-            self._gathering.after_read(self, self._read_bytes)
+            self._gathering.after_read(self, read_bytes)
 
     def wake_at(self, waiting_bytes: int) -> None:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, waiting_bytes)
 
-    def _read_once(self) -> bool:
-        """Whether there may be more to read at once."""
-        rest_bytes = len(self._rest)
-        self._buffer.raw[:rest_bytes] = self._rest
-        count = self.receive_into(self._buffer.view[rest_bytes : rest_bytes + READ_BYTES])
-        if not count:
-            return False
-        self._read_bytes += count
-        self._decode(rest_bytes + count)
-        return count == READ_BYTES or self._is_tls
-
     def receive_into(self, room: memoryview) -> int:
         """Read once; how many bytes, 0 where there was nothing or the connection has ended."""
         try:
-            count = self._socket.recv_into(room)
+            count = self._socket.recv_into(room, READ_BYTES)
         except WOULD_BLOCK:
             return 0
         except OSError as error:
@@ -253,10 +248,10 @@ class SocketConnection:
         except Unreadable as error:
             self._end(self._lost(f"the broker sent {error}"))
             return
-        self._rest = bytes(self._buffer.view[done:end])
+        self._rest = bytes(self._buffer.view[done:end]) if done < end else b""
 
     def _writing_failed(self, error: OSError) -> None:
-        self._unsent.clear()
+        self.unsent.clear()
         if not self._is_reading:
             # The broker may have sent its reason before it closed its end: read that first.
             self.read()
@@ -272,7 +267,7 @@ class SocketConnection:
             self._beats.cancel()
         if self._gathering is not None:
             self._gathering.forget(self)
-        self._unsent.clear()
+        self.unsent.clear()
         self._loop.remove(self)
         self._socket.close()
         self.on_end(failure)
