@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from bench_spark.agent.agent import AgentResult, AgentTask, run_agent
 from bench_spark.agent.protocol import EventRow, new_token
-from bench_spark.agent.tracer import MakeTraceWriter, MessageFile
+from bench_spark.agent.tracer import MakeMessageWriter, MessageFile
 from bench_spark.config.broker import Broker
 from bench_spark.config.ends import Ends
 from bench_spark.core.clock import Clock
@@ -77,7 +77,7 @@ class Load:
 def start_load(
     plan: Plan,
     broker: Broker | Ends,
-    message_writer: MakeTraceWriter | None = None,
+    message_writer: MakeMessageWriter | None = None,
     on_files: Callable[[int, int, list[MessageFile]], None] | None = None,
 ) -> Load:
     """Start every agent of the plan in a thread; `Load.wait` ends it."""

@@ -42,7 +42,7 @@ from bench_spark.agent.recorder import recorder_for
 from bench_spark.agent.records import Bodies, bodies_for
 from bench_spark.agent.sampler import sampler_for
 from bench_spark.agent.timeline import CONSUMER, MEASURE, PRODUCER, WARMUP
-from bench_spark.agent.tracer import MakeTraceWriter, MessageFile, NoTracer, Tracer, trace_setup
+from bench_spark.agent.tracer import MakeMessageWriter, MessageFile, NoTracer, Tracer, trace_setup
 from bench_spark.config.ends import Ends
 from bench_spark.core.kernel_cache import WarmUp, only_compiled
 from bench_spark.core.sequences import SequencePages, SequenceSets
@@ -185,7 +185,7 @@ def run_agent(
     attempt: int = 0,
     executor: str | None = None,
     preflight: Callable[[], None] | None = None,
-    message_writer: MakeTraceWriter | None = None,
+    message_writer: MakeMessageWriter | None = None,
 ) -> AgentResult:
     """Carry out an assignment; whatever happens is in the result.
 
@@ -239,7 +239,7 @@ class _Agent:
         link: Link,
         executor: str | None,
         attempt: int,
-        message_writer: MakeTraceWriter | None,
+        message_writer: MakeMessageWriter | None,
     ) -> None:
         self._assignment = task.assignment
         self._task = task

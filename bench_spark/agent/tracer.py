@@ -143,7 +143,7 @@ class TraceWriter(Protocol):
         """Write one file; raises a BenchError if that cannot be done."""
 
 
-MakeTraceWriter = Callable[[TraceSetup], TraceWriter]
+MakeMessageWriter = Callable[[TraceSetup], TraceWriter]
 
 HasPossibleTimes = Callable[[Envelopes, I64], Mask]
 """Of which messages of the run, received then, it can be true when they say they were sent."""
