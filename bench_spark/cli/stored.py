@@ -112,7 +112,7 @@ def shown_run(store: Store, run_id: str) -> StoredRun:
         has_confirms=bool(pc.sum(events["confirmed"]).as_py()),
         measured_from_ns=measured_from.value * 1000 if measured_from.is_valid else None,
     )
-    from bench_spark.spark.ticks import ticks_here
+    from bench_spark.spark.merge import ticks_here
 
     document = partial_document(
         run_id,
