@@ -50,7 +50,7 @@ HELLO_REPLY = b"\0\0"
 _NODE_PORTS = {"client": 20092, "controller": 0}
 
 
-class Kafka:
+class KafkaRecipe:
     """One node, or several that form a cluster: each is broker and controller, so they start
     together; a majority of controllers is needed before any broker serves."""
 
@@ -63,8 +63,8 @@ class Kafka:
     def ports(self) -> Mapping[str, int]:
         return ports_of_nodes(_NODE_PORTS, self._nodes)
 
-    def with_nodes(self, nodes: int) -> Kafka:
-        return Kafka(nodes)
+    def with_nodes(self, nodes: int) -> KafkaRecipe:
+        return KafkaRecipe(nodes)
 
     def prepare(self, directory: Path, ports: Mapping[str, int], say: Say) -> Sequence[Command]:
         log4j = directory / "log4j2.properties"

@@ -46,7 +46,7 @@ _NODE_PORTS = {
 }
 
 
-class RabbitMQ:
+class RabbitMQRecipe:
     """One node, or several that form a cluster. Each further node joins the first, which is named
     in its configuration, when that one answers."""
 
@@ -59,8 +59,8 @@ class RabbitMQ:
     def ports(self) -> Mapping[str, int]:
         return {**ports_of_nodes(_NODE_PORTS, self._nodes), "epmd": 0}
 
-    def with_nodes(self, nodes: int) -> RabbitMQ:
-        return RabbitMQ(nodes)
+    def with_nodes(self, nodes: int) -> RabbitMQRecipe:
+        return RabbitMQRecipe(nodes)
 
     def prepare(self, directory: Path, ports: Mapping[str, int], say: Say) -> Sequence[Command]:
         server, epmd = installed_programs()

@@ -265,7 +265,7 @@ _PASSWORD_IN_URI = re.compile(r"(?<=://)[^/\s'\"]*@")
 
 
 @dataclass
-class Settings:
+class ProgramOptions:
     """Options of the program itself, filled in while it parses."""
 
     debug: bool = False
@@ -306,7 +306,7 @@ def _program(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is returned. Without arguments those of the process."""
-    settings = Settings()
+    settings = ProgramOptions()
     command = typer.main.get_command(app)
     try:
         # Like Ctrl-C, SIGTERM and SIGHUP unwind: brokers and Spark that were started end with the
@@ -336,7 +336,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _refuse(error: BenchError, settings: Settings) -> int:
+def _refuse(error: BenchError, settings: ProgramOptions) -> int:
     for line in str(error).splitlines():
         _complain(line)
     if settings.debug:
@@ -344,7 +344,7 @@ def _refuse(error: BenchError, settings: Settings) -> int:
     return error.exit_code
 
 
-def _admit_bug(error: Exception, settings: Settings) -> int:
+def _admit_bug(error: Exception, settings: ProgramOptions) -> int:
     what = "".join(str(error).splitlines()[:1])[:300]
     _complain(
         f"unexpected {type(error).__name__}: this is a bug; "

@@ -26,8 +26,7 @@ from bench_spark.config.suite import RATE, Suite, Trial, trials_of, value_text
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
 from bench_spark.report.comparison import ComparisonReport, SuiteComparisonReport
 from bench_spark.store.delta import Store
-from bench_spark.suites.runner import TrialRun, is_finished, runs_of_suite
-from bench_spark.suites.suite_config import SuiteConfig
+from bench_spark.suites.suite import SuiteConfig, TrialRun, is_finished, runs_of_suite
 
 FailIfOption = Annotated[
     list[str] | None,

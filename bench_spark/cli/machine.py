@@ -14,7 +14,6 @@ from bench_spark.cache import DEFAULT_STORE
 from bench_spark.cli.options import BROKER_VARIABLE, StoreOption
 from bench_spark.cli.output import to_stdout
 from bench_spark.config.broker import checked_pattern, host_and_port, read_token, refuse_weak_token
-from bench_spark.doctor.finding import Level, examine, write_findings, write_findings_json
 from bench_spark.errors import EXIT_PREFLIGHT, ConfigurationError, EnvironmentNotReady
 from bench_spark.monitor.containers import CgroupSampler
 from bench_spark.monitor.processes import ProcessSampler, matching, one_process
@@ -54,16 +53,18 @@ def doctor(
     changed. Ends with 3 if something is failing, else with 0.
     """
     # The client libraries of all brokers come along, which no other command should wait for.
-    from bench_spark.doctor.checks import machine_checks, place_checks, program_checks
+    from bench_spark import doctor as ready
 
     named = list(brokers or [])
     if not named and os.environ.get(BROKER_VARIABLE):
         named = [os.environ[BROKER_VARIABLE]]
-    checks = [*program_checks(), *machine_checks(), *place_checks(store, named)]
-    found = examine(checks, timeout_seconds)
-    write = write_findings_json if findings_format is FindingsFormat.JSON else write_findings
+    places = ready.place_checks(store, named)
+    checks = {**ready.program_checks(), **ready.machine_checks(), **places}
+    found = ready.examine(checks, timeout_seconds)
+    is_json = findings_format is FindingsFormat.JSON
+    write = ready.write_findings_json if is_json else ready.write_findings
     to_stdout(lambda writer: write(found, writer))
-    if any(finding.level is Level.FAILING for finding in found):
+    if any(finding.level is ready.Level.FAILING for finding in found.values()):
         raise typer.Exit(EXIT_PREFLIGHT)
 
 

@@ -21,13 +21,15 @@ from bench_spark.report.charts import Spec
 from bench_spark.report.formatting import rate
 from bench_spark.report.searches import RateSearchReport, WindowSearchReport
 from bench_spark.results.document import RunSummary
-from bench_spark.suites.rate_trials import (
+from bench_spark.suites.rate import (
+    CLOSE_ENOUGH,
+    Bounds,
     RateTrials,
     exit_code_of,
     rate_document,
     received_per_second,
 )
-from bench_spark.suites.search_trials import (
+from bench_spark.suites.searches import (
     HIGHEST_WINDOW,
     SearchTrials,
     announcement,
@@ -38,7 +40,6 @@ from bench_spark.suites.search_trials import (
     window_limits,
     windowed,
 )
-from bench_spark.suites.sustained import CLOSE_ENOUGH, Bounds
 from bench_spark.suites.window import MOST_TRIALS, find_window, window_document
 
 DEFAULT_TRIALS = 16

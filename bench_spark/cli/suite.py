@@ -41,14 +41,15 @@ from bench_spark.runs import open_store, refuse_idle_broker, session_master
 from bench_spark.spark.masters import refuse_unshared_store, runs_agents_here
 from bench_spark.spark.session_lifetime import spark_session
 from bench_spark.store.delta import Store
-from bench_spark.suites.runner import (
+from bench_spark.suites.suite import (
     OVERHEAD_SECONDS,
+    SuiteConfig,
     TrialRun,
+    agents_of,
     is_finished,
     refuse_if_changed,
     runs_of_suite,
 )
-from bench_spark.suites.suite_config import SuiteConfig, agents_of
 
 app = typer.Typer(
     help="Grids of trials around a scenario.", no_args_is_help=True, rich_markup_mode=None

@@ -165,7 +165,7 @@ class Figures(Section):
     than eight lines, else the last. Whatever is left makes further figures."""
 
 
-class Report(Section):
+class ReportLayout(Section):
     """The table that `suite report` makes, and its figures."""
 
     title: str = Field("", max_length=200)
@@ -221,7 +221,7 @@ class SuiteFile(Section):
     quick: Quick = Field(default_factory=Quick)
     variants: dict[Name, Variant] = Field(default_factory=dict)
     """The same grid with other settings, each under a name; its results are kept apart."""
-    report: Report = Field(default_factory=Report)
+    report: ReportLayout = Field(default_factory=ReportLayout)
 
 
 Value = str | int | float | bool | None
@@ -304,7 +304,7 @@ class Suite:
     seed: int
     hooks: Hooks
     search: Search
-    report: Report
+    report: ReportLayout
     """With `rows` filled in."""
     is_quick: bool
 

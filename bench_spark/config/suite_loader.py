@@ -48,7 +48,7 @@ from bench_spark.config.suite import (
     Axis,
     Cell,
     Point,
-    Report,
+    ReportLayout,
     Skip,
     SkipRule,
     Suite,
@@ -187,7 +187,7 @@ def _check_size(groups: Groups, repetitions: int, complain: Complain) -> None:
         complain("axes", f"make {trials} trials; allowed: at most {MOST_TRIALS}")
 
 
-def _report(text: Report, groups: Groups, complain: Complain) -> Report:
+def _report(text: ReportLayout, groups: Groups, complain: Complain) -> ReportLayout:
     """The report with all rows named; every axis must be in it, or trials would fall together."""
     axes = [axis.name for group in groups for axis in group]
     named = [("report.rows", name) for name in text.rows]

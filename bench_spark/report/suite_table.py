@@ -28,7 +28,7 @@ from bench_spark.config.suite import (
 from bench_spark.monitor.monitor import SCHEDULER_PREFIX
 from bench_spark.report.descriptions import brokers_of, environment_of
 from bench_spark.report.formatting import Document, one_line, per_cent, statistics_of
-from bench_spark.suites.sustained import ENDS, SETTLED
+from bench_spark.suites.rate import ENDS, SETTLED
 
 UNKNOWN_STATE = "unknown"
 

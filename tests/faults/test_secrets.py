@@ -22,7 +22,7 @@ from restartable import restartable
 
 from bench_spark.brokers import BrokerStatus
 from bench_spark.brokers.base import Command, Say
-from bench_spark.brokers.kafka import Kafka
+from bench_spark.brokers.kafka import KafkaRecipe
 from bench_spark.store.arrow import SCHEMAS
 from benchmarks.standalone import Job, Submitter, free_port
 
@@ -44,7 +44,7 @@ PAGES = (
 OF_APPLICATION = ("environment", "jobs", "stages?details=true", "allexecutors", "sql?length=100")
 
 
-class GuardedKafka(Kafka):
+class GuardedKafka(KafkaRecipe):
     """One more listener, which asks for the canary."""
 
     @property

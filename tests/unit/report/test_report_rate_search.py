@@ -16,8 +16,7 @@ from bench_spark.report.formats import FORMATS
 from bench_spark.report.searches import RateSearchReport
 from bench_spark.results.checks import LimitedBy
 from bench_spark.results.document import RunSummary
-from bench_spark.suites.rate_trials import RateRun, rate_document
-from bench_spark.suites.sustained import Bounds, Kept, find_sustained
+from bench_spark.suites.rate import Bounds, Kept, RateRun, find_sustained, rate_document
 
 CAPACITY = 40_000.0
 P99 = "delivery_latency.p99 < 20ms"

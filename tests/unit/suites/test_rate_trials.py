@@ -6,14 +6,16 @@ import pytest
 
 from bench_spark.errors import EXIT_DATA_LOST, EXIT_DEGRADED, EXIT_GATE_MISSED, EXIT_VALID
 from bench_spark.results.document import RunSummary
-from bench_spark.suites.rate_trials import (
+from bench_spark.suites.rate import (
+    End,
+    Kept,
     RateRun,
     RateTrials,
+    Sustained,
     exit_code_of,
     received_per_second,
     status_of,
 )
-from bench_spark.suites.sustained import End, Kept, Sustained
 
 
 def run(run_id: str, rate: float, kept: bool, status: str = "valid") -> RateRun:
