@@ -117,10 +117,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "search-rate steady --broker rabbitmq",
         'search-rate steady --broker mine.yaml --slo "delivery_latency.p99 < 20ms" --plot knee.svg',
     ),
-    "init": (
-        "init",
-        "init my-benchmarks --force",
-    ),
+    "init": ("init", "init my-benchmarks --force"),
     "validate": (
         "validate mine.yaml",
         "validate steady --broker mine.yaml --set amqp.confirms=100",
@@ -313,9 +310,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # program.
         with handled(_terminate, *ENDING_SIGNALS):
             command.main(
-                args=None if arguments is None else list(arguments),
-                prog_name=PROGRAM,
-                obj=settings,
+                args=None if arguments is None else list(arguments), prog_name=PROGRAM, obj=settings
             )
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0

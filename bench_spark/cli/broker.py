@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bench_spark.cli.options import Text, argument, option
 from bench_spark.cli.output import to_stdout
 
 if TYPE_CHECKING:
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
 
 # The brokers bring the client libraries along, which no other command should wait for.
 NameArgument = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="kafka, qpid, rabbitmq or mosquitto.", show_default=False),
+    str, argument("NAME", "kafka, qpid, rabbitmq or mosquitto.", show_default=False)
 ]
 
 app = typer.Typer(
@@ -28,10 +28,10 @@ app = typer.Typer(
 
 NodesOption = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
+    option(
+        "--nodes N",
+        "Start so many nodes that form a cluster (kafka, rabbitmq); 1 unless given.",
         min=1,
-        help="Start so many nodes that form a cluster (kafka, rabbitmq); 1 unless given.",
         show_default=False,
     ),
 ]
@@ -57,11 +57,7 @@ def stop(name: NameArgument) -> None:
 
 
 @app.command()
-def status(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One of them; unset: all.")
-    ] = None,
-) -> None:
+def status(name: Annotated[Text, argument("[NAME]", "One of them; unset: all.")] = None) -> None:
     """Print a line per broker: name, state, address and all ports."""
     from bench_spark import brokers
 

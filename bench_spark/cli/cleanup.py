@@ -8,10 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from bench_spark.cache import DEFAULT_STORE
-from bench_spark.cli.options import DEFAULT_BROKER, BrokerOption, StoreOption
+from bench_spark.cli.options import DEFAULT_BROKER, BrokerOption, StoreOption, option
 from bench_spark.cli.output import to_stdout
 from bench_spark.cli.results import RowFormatOption
 from bench_spark.config.broker import Broker, resolve_credentials
@@ -23,12 +21,7 @@ from bench_spark.driver_process import end_abandoned
 from bench_spark.errors import ConfigurationError
 from bench_spark.report.formats import RowFormat, Rows, write_rows
 from bench_spark.store.delta import Store
-from bench_spark.transports.leftovers import (
-    KnownRun,
-    Leftover,
-    Wanted,
-    sparing_kept,
-)
+from bench_spark.transports.leftovers import KnownRun, Leftover, Wanted, sparing_kept
 from bench_spark.transports.registry import sweeper_of
 
 _COLUMNS = ("kind", "name", "run_id", "holds", "state")
@@ -39,16 +32,14 @@ def cleanup(
     broker: BrokerOption = DEFAULT_BROKER,
     run_prefix: Annotated[
         str,
-        typer.Option(
-            "--run-prefix",
-            metavar="TEXT",
-            help="Only what runs have left whose ids begin like this.",
+        option(
+            "--run-prefix TEXT",
+            "Only what runs have left whose ids begin like this.",
             show_default="all runs",
         ),
     ] = "",
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run/--delete", help="Only show what is there, or delete it as well."),
+        bool, option("--dry-run/--delete", "Only show what is there, or delete it as well.")
     ] = True,
     store: StoreOption = DEFAULT_STORE,
     row_format: RowFormatOption = RowFormat.TABLE,

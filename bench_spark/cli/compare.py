@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bench_spark.cache import DEFAULT_STORE
-from bench_spark.cli.options import FormatsOption, StoreOption
+from bench_spark.cli.options import FormatsOption, StoreOption, Text, Texts, argument, option
 from bench_spark.cli.output import parse_formats
 from bench_spark.cli.stored import existing_store, stored_run
 from bench_spark.cli.suite import (
@@ -29,26 +29,22 @@ from bench_spark.store.delta import Store
 from bench_spark.suites.suite import SuiteConfig, TrialRun, is_finished, runs_of_suite
 
 FailIfOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--fail-if",
-        metavar="CONDITION",
-        help="End with exit code 1 if it holds: 'p99 > 1.10x', 'receive_rate < 0.95x', "
+    Texts,
+    option(
+        "--fail-if CONDITION",
+        "End with exit code 1 if it holds: 'p99 > 1.10x', 'receive_rate < 0.95x', "
         "'latency.p99 > 5ms', 'lost > 0'; repeatable.",
     ),
 ]
 StrictOption = Annotated[
     bool,
-    typer.Option(
-        "--strict",
-        help="Judge conditions by the numbers themselves, not by their whole intervals.",
-    ),
+    option("--strict", "Judge conditions by the numbers themselves, not by their whole intervals."),
 ]
 AcrossOption = Annotated[
     bool,
-    typer.Option(
+    option(
         "--across",
-        help="Compare runs although they differ in what was asked for: in keys of the scenario "
+        "Compare runs although they differ in what was asked for: in keys of the scenario "
         "that change the load, or in the kind of broker.",
     ),
 ]
@@ -57,9 +53,9 @@ AcrossOption = Annotated[
 def compare(
     runs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="BASELINE CANDIDATE...",
-            help="Run ids, as `runs` lists them; repetitions as RUN,RUN,RUN.",
+        argument(
+            "BASELINE CANDIDATE...",
+            "Run ids, as `runs` lists them; repetitions as RUN,RUN,RUN.",
             show_default=False,
         ),
     ],
@@ -133,30 +129,20 @@ def compare_suite(
     broker: SuiteBrokerOption = None,
     store: StoreOption = DEFAULT_STORE,
     baseline_broker: Annotated[
-        str | None,
-        typer.Option(
-            "--baseline-broker",
-            metavar="BROKER",
-            help="The baseline ran on this broker; unset: on the same.",
-        ),
+        Text,
+        option("--baseline-broker BROKER", "The baseline ran on this broker; unset: on the same."),
     ] = None,
     baseline_store: Annotated[
-        str | None,
-        typer.Option(
-            "--baseline-store",
-            metavar="PATH",
-            help="The baseline is in this store; unset: in the same.",
-        ),
+        Text, option("--baseline-store PATH", "The baseline is in this store; unset: in the same.")
     ] = None,
     quick: QuickOption = False,
     variant: VariantOption = None,
     baseline_variant: Annotated[
-        str | None,
-        typer.Option(
-            "--baseline-variant",
-            metavar="NAME",
+        Text,
+        option(
+            "--baseline-variant NAME",
+            "The baseline is this variant of the suite, or `none`; unset: the same variant.",
             show_default=False,
-            help="The baseline is this variant of the suite, or `none`; unset: the same variant.",
         ),
     ] = None,
     fail_if: FailIfOption = None,

@@ -47,9 +47,7 @@ class DemoRun:
 
 
 def demo(
-    store: StoreOption = DEFAULT_STORE,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    store: StoreOption = DEFAULT_STORE, quiet: QuietOption = False, verbose: VerboseOption = False
 ) -> None:
     """Compare an embedded Kafka and an embedded Qpid.
 

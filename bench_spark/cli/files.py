@@ -10,7 +10,14 @@ from typing import Annotated
 import typer
 
 from bench_spark import runs
-from bench_spark.cli.options import LoadOptions, ScenarioArgument, SetOption, with_options
+from bench_spark.cli.options import (
+    LoadOptions,
+    ScenarioArgument,
+    SetOption,
+    Text,
+    option,
+    with_options,
+)
 from bench_spark.cli.output import to_stdout
 from bench_spark.conf_files import shipped
 from bench_spark.config.loader import described, load_broker, load_scenario
@@ -26,8 +33,7 @@ from bench_spark.report.plan_text import write_plan
 def validate(
     scenario: ScenarioArgument,
     broker: Annotated[
-        str | None,
-        typer.Option("--broker", metavar="BROKER", help="Also check that this broker suits it."),
+        Text, option("--broker BROKER", "Also check that this broker suits it.")
     ] = None,
     overrides: SetOption = None,
 ) -> None:

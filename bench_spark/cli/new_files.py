@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from bench_spark.cli.options import Text, argument, option
 from bench_spark.cli.output import to_stdout
 from bench_spark.config.fields import PLAIN_NAME, PLAIN_NAME_RULE
 from bench_spark.config.loader import File, read_mapping, read_text
@@ -24,7 +25,7 @@ from bench_spark.importers.omb import import_omb
 from bench_spark.importers.perftest import import_perftest
 
 ForceOption = Annotated[
-    bool, typer.Option("--force", help="Write over files of the same names that are there.")
+    bool, option("--force", "Write over files of the same names that are there.")
 ]
 
 
@@ -54,9 +55,7 @@ _LONGEST_ADDRESS = 4096
 
 
 def init(
-    directory: Annotated[
-        Path, typer.Argument(metavar="[DIRECTORY]", help="Where to write the files.")
-    ] = Path(),
+    directory: Annotated[Path, argument("[DIRECTORY]", "Where to write the files.")] = Path(),
     force: ForceOption = False,
 ) -> None:
     """Write a scenario and a broker file to start from.
@@ -97,19 +96,16 @@ imports = typer.Typer(
 
 STANDARD_INPUT = "-"
 
-DirectoryOption = Annotated[
-    Path, typer.Option("--directory", metavar="DIRECTORY", help="Where to write the files.")
-]
+DirectoryOption = Annotated[Path, option("--directory DIRECTORY", "Where to write the files.")]
 NameOption = Annotated[
-    str | None,
-    typer.Option("--name", metavar="NAME", help="What to call the scenario; unset: as its source."),
+    Text, option("--name NAME", "What to call the scenario; unset: as its source.")
 ]
 
 
 @imports.command()
 def perftest(
     file: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="A file with the flags; unset: standard input.")
+        str, argument("[FILE]", "A file with the flags; unset: standard input.")
     ] = STANDARD_INPUT,
     directory: DirectoryOption = Path(),
     name: NameOption = None,
@@ -140,10 +136,7 @@ def omb(
     from bench_spark.transports.kafka.settings import PROPERTY_NAMES
 
     draft = import_omb(
-        read_mapping(_file(workload)),
-        read_mapping(_file(driver)),
-        PROPERTY_NAMES,
-        _checked(name),
+        read_mapping(_file(workload)), read_mapping(_file(driver)), PROPERTY_NAMES, _checked(name)
     )
     _write(draft, "omb", directory, force)
 

@@ -16,6 +16,8 @@ from bench_spark.cli.options import (
     RunArgument,
     SparkOptions,
     StoreOption,
+    argument,
+    option,
     with_options,
 )
 from bench_spark.cli.output import parse_formats, to_stdout
@@ -44,10 +46,7 @@ def _tables() -> None:
 @tables.command()
 def register(
     schema: Annotated[
-        str,
-        typer.Option(
-            "--schema", metavar="NAME", help="Schema for them, with its catalog or without."
-        ),
+        str, option("--schema NAME", "Schema for them, with its catalog or without.")
     ] = "bench_spark",
     store: StoreOption = DEFAULT_STORE,
 ) -> None:
@@ -65,7 +64,7 @@ def register(
 LOCAL_MASTER = "local[*]"
 
 
-RowFormatOption = Annotated[RowFormat, typer.Option("--format", help="How to print the rows.")]
+RowFormatOption = Annotated[RowFormat, option("--format", "How to print the rows.")]
 
 metrics = typer.Typer(
     help="Rolling metrics of stored runs.", no_args_is_help=True, rich_markup_mode=None
@@ -87,9 +86,7 @@ def show(
     run: RunArgument,
     store: StoreOption = DEFAULT_STORE,
     formats: FormatsOption = None,
-    exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="End with the exit code of the run.")
-    ] = False,
+    exit_code: Annotated[bool, option("--exit-code", "End with the exit code of the run.")] = False,
 ) -> None:
     """Print the result of a stored run, or the result so far of one that goes on or was killed."""
     outputs = parse_formats(formats)
@@ -101,7 +98,7 @@ def show(
 
 @with_options
 def sql(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="One SQL statement.")],
+    query: Annotated[str, argument("QUERY", "One SQL statement.")],
     session: SparkOptions,
     row_format: RowFormatOption = RowFormat.TABLE,
 ) -> None:
@@ -120,10 +117,7 @@ def sql(
 
 @metrics.command()
 @with_options
-def rebuild(
-    run: RunArgument,
-    session: SparkOptions,
-) -> None:
+def rebuild(run: RunArgument, session: SparkOptions) -> None:
     """Compute the rolling metrics of a run anew from its events."""
     opened = existing_store(session.store)
     stored_run(opened, run)
@@ -147,7 +141,7 @@ def messages(
     run: RunArgument,
     session: SparkOptions,
     messages_format: Annotated[
-        MessagesFormat, typer.Option("--format", help="How to print what was found.")
+        MessagesFormat, option("--format", "How to print what was found.")
     ] = MessagesFormat.TERMINAL,
 ) -> None:
     """Join the traced messages of a run again, exactly, from the table `messages`."""

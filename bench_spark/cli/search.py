@@ -10,7 +10,15 @@ from typing import Annotated
 import typer
 
 from bench_spark import runs
-from bench_spark.cli.options import FormatsOption, LoadOptions, SessionOptions, with_options
+from bench_spark.cli.options import (
+    FormatsOption,
+    LoadOptions,
+    SessionOptions,
+    Text,
+    Texts,
+    option,
+    with_options,
+)
 from bench_spark.cli.output import file_to_write, parse_formats, write_bytes
 from bench_spark.config.loader import load_scenario
 from bench_spark.config.models import at_whole_rate
@@ -51,10 +59,7 @@ SHORTEST_MEASURED_SECONDS = 2.0
 
 _RATE = "load.rate_per_second"
 
-PlotOption = Annotated[
-    str | None,
-    typer.Option("--plot", metavar="FILE", help="Draw the curve into a file, .svg or .png."),
-]
+PlotOption = Annotated[Text, option("--plot FILE", "Draw the curve into a file, .svg or .png.")]
 
 
 class Plot:
@@ -81,27 +86,22 @@ def search_rate(
     load: LoadOptions,
     session: SessionOptions,
     slo: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--slo",
-            metavar="OBJECTIVE",
-            help='What must hold at a rate that counts as kept, as in "p99 < 50ms"; repeatable, '
+        Texts,
+        option(
+            "--slo OBJECTIVE",
+            'What must hold at a rate that counts as kept, as in "p99 < 50ms"; repeatable, '
             "beside the scenario's own.",
         ),
     ] = None,
     precision: Annotated[
         float,
-        typer.Option(
-            "--precision",
-            metavar="SHARE",
-            help="How close the lowest rate that was not kept has to come to the answer.",
+        option(
+            "--precision SHARE",
+            "How close the lowest rate that was not kept has to come to the answer.",
         ),
     ] = round(CLOSE_ENOUGH - 1, 6),
     most_trials: Annotated[
-        int,
-        typer.Option(
-            "--trials", metavar="N", min=2, max=100, help="Most runs, the unthrottled one included."
-        ),
+        int, option("--trials N", "Most runs, the unthrottled one included.", min=2, max=100)
     ] = DEFAULT_TRIALS,
     formats: FormatsOption = None,
     plot: PlotOption = None,
@@ -168,18 +168,14 @@ def _run_at(trials: SearchTrials, rate_per_second: float) -> RunSummary:
 def search_window(
     load: LoadOptions,
     session: SessionOptions,
-    base: Annotated[
-        float,
-        typer.Option("--base", metavar="BASE", help="The first windows tried are its powers."),
-    ] = 10.0,
+    base: Annotated[float, option("--base BASE", "The first windows tried are its powers.")] = 10.0,
     highest: Annotated[
         int | None,
-        typer.Option(
-            "--highest",
-            metavar="MESSAGES",
+        option(
+            "--highest MESSAGES",
+            "The largest window to try; unset: what load.backlog_limit_bytes holds.",
             min=1,
             max=HIGHEST_WINDOW,
-            help="The largest window to try; unset: what load.backlog_limit_bytes holds.",
         ),
     ] = None,
     formats: FormatsOption = None,

@@ -147,9 +147,7 @@ def run_history(store: Store, document: Document) -> RunHistory:
         generator=events.filter(pc.is_valid(events["host_busy_share"])),
     )
     return RunHistory(
-        times,
-        timeline_of(tables, times),
-        distribution_rows(*_histograms(store, document)),
+        times, timeline_of(tables, times), distribution_rows(*_histograms(store, document))
     )
 
 

@@ -21,7 +21,9 @@ from bench_spark.cli.options import (
     SessionOptions,
     SetOption,
     StoreOption,
-    complete,
+    Text,
+    argument,
+    option,
     suite_displays,
     with_options,
 )
@@ -61,34 +63,32 @@ START_SECONDS = 12.0
 
 SuiteArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="SUITE",
-        help="A suite file, or the name of a shipped one.",
+    argument(
+        "SUITE",
+        "A suite file, or the name of a shipped one.",
         show_default=False,
-        autocompletion=lambda incomplete: complete("suites", incomplete),
+        completes="suites",
     ),
 ]
 SuiteBrokerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--broker",
-        metavar="BROKER",
+    Text,
+    option(
+        "--broker BROKER",
+        "A broker file, or the name of a shipped one.",
         envvar=BROKER_VARIABLE,
         show_default=f"the suite's, else {DEFAULT_BROKER}",
-        help="A broker file, or the name of a shipped one.",
-        autocompletion=lambda incomplete: complete("brokers", incomplete),
+        completes="brokers",
     ),
 ]
 QuickOption = Annotated[
-    bool, typer.Option("--quick", help="The suite in small: every axis with two or three values.")
+    bool, option("--quick", "The suite in small: every axis with two or three values.")
 ]
 VariantOption = Annotated[
-    str | None,
-    typer.Option(
-        "--variant",
-        metavar="NAME",
+    Text,
+    option(
+        "--variant NAME",
+        "The suite with the settings that it has under this name.",
         show_default=False,
-        help="The suite with the settings that it has under this name.",
     ),
 ]
 
@@ -147,13 +147,10 @@ def run(
     session: SessionOptions,
     overrides: SetOption = None,
     force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Go on although the suite has changed since some trials were run."
-        ),
+        bool, option("--force", "Go on although the suite has changed since some trials were run.")
     ] = False,
     live: Annotated[
-        bool, typer.Option("--live/--no-live", help="Rolling metrics while the loads run.")
+        bool, option("--live/--no-live", "Rolling metrics while the loads run.")
     ] = True,
     formats: FormatsOption = None,
 ) -> None:
@@ -209,10 +206,9 @@ def report(
     formats: FormatsOption = None,
     figures: Annotated[
         Path | None,
-        typer.Option(
-            "--figures",
-            metavar="DIRECTORY",
-            help="Draw each number against the swept parameter, as SVG and PNG files there.",
+        option(
+            "--figures DIRECTORY",
+            "Draw each number against the swept parameter, as SVG and PNG files there.",
         ),
     ] = None,
 ) -> None:
