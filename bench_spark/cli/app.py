@@ -35,7 +35,7 @@ COMMANDS = {
         "search:search_rate",
         "Find the highest rate that SCENARIO sustains on a broker.",
     ),
-    "init": ("new_files:init", "Write a scenario and a broker file to start from."),
+    "init": ("files:init", "Write a scenario and a broker file to start from."),
     "validate": (
         "files:validate",
         "Check SCENARIO with its data set, and whether a broker suits it.",
@@ -70,14 +70,14 @@ COMMANDS = {
     "demo": ("demo:demo", "Compare an embedded Kafka and an embedded Qpid."),
     "sample": ("machine:sample", "Tell runs what the broker on this machine uses, until Ctrl-C."),
     "cleanup": (
-        "cleanup:cleanup",
+        "broker:cleanup",
         "Show, and with --delete remove, what killed runs have left in a broker.",
     ),
     "metrics": ("results:metrics", "Rolling metrics of stored runs."),
     "tables": ("results:tables", "The store's tables by name, in a catalog."),
-    "suite": ("compare:suite_app", "Grids of trials around a scenario."),
-    "broker": ("broker:app", "Real brokers on this machine, for trying things out."),
-    "import": ("new_files:imports", "Scenarios from the command lines and files of other tools."),
+    "suite": ("suite:app", "Grids of trials around a scenario."),
+    "broker": ("broker:broker_app", "Real brokers on this machine, for trying things out."),
+    "import": ("files:imports", "Scenarios from the command lines and files of other tools."),
 }
 """By name: module and function, or group of commands, and the first line of its help."""
 

@@ -21,7 +21,7 @@ from bench_spark.cli.options import (
     with_options,
 )
 from bench_spark.cli.output import parse_formats
-from bench_spark.cli.stored import run_report
+from bench_spark.cli.results import run_report
 from bench_spark.cli.watch import (
     DashboardOption,
     PrometheusOption,

@@ -24,7 +24,7 @@ from bench_spark.cli.options import (
     option,
 )
 from bench_spark.cli.output import parse_formats
-from bench_spark.cli.stored import existing_store, listed_runs, run_report, stored_run
+from bench_spark.cli.results import existing_store, listed_runs, run_report, stored_run
 from bench_spark.config.broker import host_and_port
 from bench_spark.config.problems import shown_value
 from bench_spark.driver_process import RUNNING
