@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -21,25 +20,22 @@ from bench_spark.cli.options import (
 )
 from bench_spark.cli.output import file_to_write, parse_formats, write_bytes
 from bench_spark.config.loader import load_scenario
-from bench_spark.config.models import at_whole_rate
 from bench_spark.config.problems import shown_path
+from bench_spark.config.suite import RATE
 from bench_spark.errors import EXIT_DATA_LOST, ConfigurationError
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.charts import Spec
-from bench_spark.report.formatting import rate
 from bench_spark.report.searches import RateSearchReport, WindowSearchReport
-from bench_spark.results.document import RunSummary
 from bench_spark.suites.rate import (
     CLOSE_ENOUGH,
     Bounds,
-    RateTrials,
     exit_code_of,
+    find_sustained,
     rate_document,
     received_per_second,
 )
 from bench_spark.suites.searches import (
     HIGHEST_WINDOW,
-    SearchTrials,
     announcement,
     refuse_keys_of_search,
     refuse_objectives_of_rates,
@@ -56,8 +52,6 @@ FINEST, COARSEST = 0.001, 0.5
 LOWEST_BASE, HIGHEST_BASE = 1.1, 1000.0
 SHORTEST_MEASURED_SECONDS = 2.0
 """Ticks are a second long, and it takes two to see whether a backlog grows."""
-
-_RATE = "load.rate_per_second"
 
 PlotOption = Annotated[Text, option("--plot FILE", "Draw the curve into a file, .svg or .png.")]
 
@@ -119,7 +113,7 @@ def search_rate(
             f"{COARSEST:g}"
         )
     overrides = load.overrides or []
-    refuse_keys_of_search(overrides, ("load.mode", _RATE))
+    refuse_keys_of_search(overrides, ("load.mode", RATE))
     refuse_what_has_no_rate(load_scenario(load.scenario, overrides))
     # Refuses what only that mode does not do.
     load_scenario(load.scenario, [*overrides, "load.mode=rate"])
@@ -137,31 +131,16 @@ def search_rate(
     store = runs.open_store(session.store, session.master)
     with search_trials(config, store, session.master, display, session.quiet) as trials:
         unthrottled = trials.run_unthrottled()
-        rates = RateTrials(partial(_run_at, trials), trials.ticks, trials.report_verdict)
         bounds = Bounds(close_enough=1 + precision, most_trials=most_trials - 1, is_open=True)
-        found = rates.find(received_per_second(unthrottled.document), bounds)
-    standing = rates.standing_for(found)
-    document = rate_document(
-        found,
-        unthrottled.document,
-        rates.runs,
-        standing,
-        trials.scenario.dump(),
-        ends.shown,
-        time.monotonic() - started,
-    )
+        start = received_per_second(unthrottled.document)
+        found = find_sustained(start, trials.run_at_rate, bounds)
+    taken = time.monotonic() - started
+    dumped = trials.scenario.dump()
+    document = rate_document(found, unthrottled.document, dumped, ends.shown, taken)
     report = RateSearchReport(document)
     plotted.draw(report.chart)
     outputs.write(report)
-    raise typer.Exit(exit_code_of(found, standing, trials.exit_codes))
-
-
-def _run_at(trials: SearchTrials, rate_per_second: float) -> RunSummary:
-    return trials.run(
-        at_whole_rate(trials.scenario, rate_per_second),
-        {_RATE: f"{rate_per_second:.10g}"},
-        f"{rate(rate_per_second)} msg/s",
-    )
+    raise typer.Exit(exit_code_of(found, trials.exit_codes))
 
 
 @with_options
@@ -203,9 +182,8 @@ def search_window(
     store = runs.open_store(session.store, session.master)
     with search_trials(config, store, session.master, display, session.quiet) as trials:
         found = find_window(trials.run_windowed, limits)
-    document = window_document(
-        found, trials.runs, trials.scenario.dump(), ends.shown, time.monotonic() - started
-    )
+    taken = time.monotonic() - started
+    document = window_document(found, trials.runs, trials.scenario.dump(), ends.shown, taken)
     report = WindowSearchReport(document)
     plotted.draw(report.chart)
     outputs.write(report)

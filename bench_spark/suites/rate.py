@@ -20,7 +20,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal
 
@@ -30,9 +30,8 @@ from bench_spark.errors import EXIT_DATA_LOST, EXIT_DEGRADED, EXIT_VALID, RunErr
 from bench_spark.report.descriptions import objective_text
 from bench_spark.report.formatting import count, per_cent, seconds
 from bench_spark.results.checks import LimitedBy
-from bench_spark.results.document import Document, RunSummary
-from bench_spark.results.totals import Tick
-from bench_spark.suites.window import MeasuredTick, measured_ticks
+from bench_spark.results.document import Document
+from bench_spark.suites.window import MeasuredTick
 
 MOST_UNSENT = 0.001
 """Share of the messages due that a run which kept its rate may not have sent."""
@@ -56,10 +55,12 @@ class Kept:
     """The objective that was missed, where nothing else fell short."""
     limit: str = ""
     """What the run's own audit says of the limit; empty where it says nothing."""
+    document: Document = field(default_factory=dict, repr=False, compare=False)
+    """The result that was judged."""
 
 
 def judge_rate(
-    document: Mapping[str, Any],
+    document: Document,
     ticks: Sequence[MeasuredTick],
     rate_per_second: float,
     backlog_at_start: int = 0,
@@ -77,10 +78,10 @@ def judge_rate(
     if why is None:
         missed = _missed_objective(document)
         if missed is None:
-            return Kept(True)
+            return Kept(True, document=document)
         objective, why = missed["objective"], objective_text(missed)
     limited_by, limit = _limit(document)
-    return Kept(False, limited_by, why, objective, limit)
+    return Kept(False, limited_by, why, objective, limit, document)
 
 
 def _limit(document: Mapping[str, Any]) -> tuple[LimitedBy, str]:
@@ -167,6 +168,10 @@ LOWEST_RATE = 1.0
 class RateTrial:
     rate_per_second: float
     verdict: Kept
+
+    @property
+    def document(self) -> Document:
+        return self.verdict.document
 
 
 RunAtRate = Callable[[float], Kept]
@@ -418,55 +423,14 @@ class _OpenVotes(_Votes):
         return super().next_rate()
 
 
-@dataclass(frozen=True)
-class RateRun:
-    """A load at a rate, and what was thought of it."""
-
-    rate_per_second: float
-    verdict: Kept
-    summary: RunSummary
-
-    @property
-    def document(self) -> Document:
-        return self.summary.document
-
-
-class RateTrials:
-    """Runs and judges loads, and remembers them."""
-
-    def __init__(
-        self,
-        run: Callable[[float], RunSummary],
-        ticks: Callable[[str], Iterable[Tick]],
-        report: Callable[[RateRun], None] | None = None,
-    ) -> None:
-        """`run` carries out a load of so many messages per second, `ticks` gives what the run of an
-        id counted second by second, `report` gets every load that was judged."""
-        self._run = run
-        self._ticks = ticks
-        self._report = report
-        self.runs: list[RateRun] = []
-
-    def find(self, unthrottled_per_second: float, bounds: Bounds) -> Sustained:
-        return find_sustained(unthrottled_per_second, self._run_at_rate, bounds)
-
-    def standing_for(self, found: Sustained) -> RateRun:
-        """The run that stands for the answer: at the rate that was found, one that kept it, and is
-        valid if there is such; if no rate was kept, one at the lowest."""
-        rate = found.rate_per_second
-        if rate is None:
-            rate = min(run.rate_per_second for run in self.runs)
-        at_rate = [run for run in self.runs if run.rate_per_second == rate]
-        return max(at_rate, key=lambda run: (run.verdict.kept, run.document["status"] == "valid"))
-
-    def _run_at_rate(self, rate_per_second: float) -> Kept:
-        summary = self._run(rate_per_second)
-        ticks = measured_ticks(self._ticks(summary.document["run_id"]))
-        verdict = judge_rate(summary.document, ticks, rate_per_second)
-        self.runs.append(RateRun(rate_per_second, verdict, summary))
-        if self._report is not None:
-            self._report(self.runs[-1])
-        return verdict
+def standing_for(found: Sustained) -> RateTrial:
+    """The trial that stands for the answer: at the rate that was found, one that kept it, and is
+    valid if there is such; if no rate was kept, one at the lowest."""
+    rate = found.rate_per_second
+    if rate is None:
+        rate = min(trial.rate_per_second for trial in found.trials)
+    at_rate = [trial for trial in found.trials if trial.rate_per_second == rate]
+    return max(at_rate, key=lambda trial: (trial.verdict.kept, trial.document["status"] == "valid"))
 
 
 def received_per_second(document: Mapping[str, Any]) -> float:
@@ -474,19 +438,20 @@ def received_per_second(document: Mapping[str, Any]) -> float:
     return float(document["rates"]["receive_rate"] or 0.0) / (document.get("copies") or 1)
 
 
-def status_of(found: Sustained, standing: RateRun) -> str:
+def status_of(found: Sustained) -> str:
     """Valid if a rate was found, the search is settled, and the run that stands for it is valid.
 
     Loads above the answer are degraded by their nature and do not count."""
     is_found = found.rate_per_second is not None and found.is_settled
-    return "valid" if is_found and standing.document["status"] == "valid" else "degraded"
+    is_valid = is_found and standing_for(found).document["status"] == "valid"
+    return "valid" if is_valid else "degraded"
 
 
-def exit_code_of(found: Sustained, standing: RateRun, all_codes: Iterable[int]) -> int:
+def exit_code_of(found: Sustained, all_codes: Iterable[int]) -> int:
     """Of a search: by its status, but confirmed messages that were lost count in whatever load."""
     if EXIT_DATA_LOST in all_codes:
         return EXIT_DATA_LOST
-    return EXIT_VALID if status_of(found, standing) == "valid" else EXIT_DEGRADED
+    return EXIT_VALID if status_of(found) == "valid" else EXIT_DEGRADED
 
 
 PERCENTILES = ("p50", "p99")
@@ -498,21 +463,20 @@ too high does to it; bodies that carry one time only have the other."""
 def rate_document(
     found: Sustained,
     unthrottled: Document,
-    runs: Sequence[RateRun],
-    standing: RateRun,
     scenario: Mapping[str, Any],
     broker: Mapping[str, Any],
     took_seconds: float,
 ) -> dict[str, Any]:
-    """`unthrottled` is the result that the search began with, `standing` the run that stands for
-    the answer; scenario and broker as they are stored."""
+    """`unthrottled` is the result that the search began with; scenario and broker as they are
+    stored."""
+    standing = standing_for(found)
     measure = _measure_of(standing.document)
     trials = [
         _trial(1, unthrottled, measure),
-        *(_trial(number, run.document, measure, run) for number, run in enumerate(runs, start=2)),
+        *(_trial(number, one.document, measure, one) for number, one in enumerate(found.trials, 2)),
     ]
     return {
-        "status": status_of(found, standing),
+        "status": status_of(found),
         "rate_per_second": found.rate_per_second,
         "above_per_second": found.above_per_second,
         "range_low_per_second": found.rate_per_second,
@@ -543,23 +507,23 @@ def _measure_of(document: Document) -> str:
 
 
 def _trial(
-    number: int, document: Document, measure: str, run: RateRun | None = None
+    number: int, document: Document, measure: str, trial: RateTrial | None = None
 ) -> dict[str, Any]:
-    """Without a run: the unthrottled one, which has no schedule to be late for, and no verdict."""
-    verdict = None if run is None else run.verdict
+    """Without a trial: the unthrottled run, which has no schedule to be late for, no verdict."""
+    verdict = trial.verdict if trial else Kept(True)
     return {
         "trial": number,
         "run_id": document["run_id"],
         "status": document["status"],
-        "rate_per_second": None if run is None else run.rate_per_second,
+        "rate_per_second": trial.rate_per_second if trial else None,
         "sent_per_second": document["rates"]["send_rate"],
         "received_per_second": received_per_second(document),
-        "kept": None if verdict is None else verdict.kept,
-        "limited_by": None if verdict is None else verdict.limited_by,
-        "objective": None if verdict is None else verdict.objective,
-        "why": "" if verdict is None else verdict.why,
-        "limit": "" if verdict is None else verdict.limit,
-        **_percentiles(document, measure if run is not None else FALLBACK),
+        "kept": verdict.kept if trial else None,
+        "limited_by": verdict.limited_by,
+        "objective": verdict.objective,
+        "why": verdict.why,
+        "limit": verdict.limit,
+        **_percentiles(document, measure if trial else FALLBACK),
     }
 
 

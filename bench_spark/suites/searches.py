@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from bench_spark.config.broker import Broker
 from bench_spark.config.ends import Ends, scenario_at
-from bench_spark.config.models import Scenario
+from bench_spark.config.models import Scenario, at_whole_rate
 from bench_spark.config.objectives import UNIT_OF_PATH, parse_objective
 from bench_spark.config.sections import Load
+from bench_spark.config.suite import RATE
 from bench_spark.core.throughput import F64
 from bench_spark.errors import EXIT_INTERRUPTED, ConfigurationError, RunError
 from bench_spark.plan import make_plan
@@ -21,7 +22,7 @@ from bench_spark.report.live import Steps, display_for_trials, silent_display
 from bench_spark.results.document import TrialOf
 from bench_spark.runs import RunConfig, launched, with_remedy
 from bench_spark.store.delta import Store
-from bench_spark.suites.rate import RateRun, received_per_second
+from bench_spark.suites.rate import Kept, judge_rate, received_per_second
 from bench_spark.suites.window import (
     WindowLimits,
     WindowRun,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 HIGHEST_WINDOW = 10_000_000
 """What `load.in_flight` may be at most."""
-_RATE = "load.rate_per_second"
 
 
 def announcement(what: str, scenario: Scenario, most_trials: int) -> str:
@@ -119,7 +119,7 @@ class SearchTrials:
     # -- of rates --------------------------------------------------------------------------------
 
     def run_unthrottled(self) -> RunSummary:
-        summary = self.run(self.scenario, {_RATE: "max"}, "unthrottled")
+        summary = self.run(self.scenario, {RATE: "max"}, "unthrottled")
         found = received_per_second(summary.document)
         if not found:
             raise RunError(
@@ -129,9 +129,14 @@ class SearchTrials:
         self.report(f"unthrottled, {rate(found)} msg/s received")
         return summary
 
-    def report_verdict(self, run: RateRun) -> None:
-        verdict = "kept" if run.verdict.kept else f"not kept, {run.verdict.why}"
-        self.report(f"{rate(run.rate_per_second)} msg/s {verdict}")
+    def run_at_rate(self, rate_per_second: float) -> Kept:
+        shown = f"{rate(rate_per_second)} msg/s"
+        scenario = at_whole_rate(self.scenario, rate_per_second)
+        document = self.run(scenario, {RATE: f"{rate_per_second:.10g}"}, shown).document
+        ticks = measured_ticks(self.ticks(document["run_id"]))
+        verdict = judge_rate(document, ticks, rate_per_second)
+        self.report(f"{shown} kept" if verdict.kept else f"{shown} not kept, {verdict.why}")
+        return verdict
 
     # -- of windows ------------------------------------------------------------------------------
 

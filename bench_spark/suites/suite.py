@@ -61,7 +61,17 @@ from bench_spark.runs import (
     with_remedy,
 )
 from bench_spark.store.delta import Store
-from bench_spark.suites.rate import Bounds, RateTrials, Sustained, exit_code_of, received_per_second
+from bench_spark.suites.rate import (
+    Bounds,
+    Kept,
+    Sustained,
+    exit_code_of,
+    find_sustained,
+    judge_rate,
+    received_per_second,
+    standing_for,
+)
+from bench_spark.suites.window import measured_ticks
 from bench_spark.transports.registry import fitted_to
 
 if TYPE_CHECKING:
@@ -398,25 +408,24 @@ class SuiteTrials:
 
         exit_codes: list[int] = []
 
-        def run_at_rate(rate_per_second: float) -> RunSummary:
+        def run_at_rate(rate_per_second: float) -> Kept:
             scenario = trial.at_rate(rate_per_second)
             summary = self._load(trial, scenario, {SEARCH_TAG: trial.key})
             exit_codes.append(summary.exit_code)
             if summary.exit_code in SIGNALLED:
                 raise _Interrupted(summary.exit_code)
-            return summary
+            ticks = measured_ticks(self.abilities.ticks(summary.document["run_id"]))
+            return judge_rate(summary.document, ticks, rate_per_second)
 
-        loads = RateTrials(run_at_rate, self.abilities.ticks)
         try:
-            found = loads.find(start, self._bounds())
+            found = find_sustained(start, run_at_rate, self._bounds())
         except _Interrupted as interrupted:
             return TrialEnd(interrupted.exit_code, "interrupted")
-        # The load at the rate that was found stands for the trial.
-        standing = loads.standing_for(found)
-        text = found.text if found.is_settled else f"{found.text}; {_edge_text(found, loads)}"
+        text = found.text if found.is_settled else f"{found.text}; {_edge_text(found)}"
         tags = {KEY_TAG: trial.key, NOTE_TAG: text, SEARCH_END_TAG: found.end}
-        self.abilities.tag(standing.document["run_id"], tags)
-        return TrialEnd(exit_code_of(found, standing, exit_codes), text)
+        # The load at the rate that was found stands for the trial.
+        self.abilities.tag(standing_for(found).document["run_id"], tags)
+        return TrialEnd(exit_code_of(found, exit_codes), text)
 
     def _bounds(self) -> Bounds:
         search = self.suite.search
@@ -428,10 +437,10 @@ class SuiteTrials:
         )
 
 
-def _edge_text(found: Sustained, loads: RateTrials) -> str:
+def _edge_text(found: Sustained) -> str:
     """The loads that an unsettled answer hangs on, with their figures."""
     texts = []
-    for run in (loads.runs[place] for place in found.edge):
+    for run in (found.trials[place] for place in found.edge):
         kept = "kept" if run.verdict.kept else "not kept"
         figures = f"{rate(run.document['rates']['receive_rate'])} received"
         figures += "".join(f", {text}" for text in _p99_texts(run.document))
