@@ -60,11 +60,7 @@ HotPath = Callable[[int], AbstractContextManager[Work]]
 def publish_to_a_sink(batch: int) -> Iterator[Work]:
     """Stamp the frames of a batch, remember it as sent, and write it to a socket that another
     process reads."""
-    frames = [
-        PublishFrames(
-            CHANNEL, "", "bench-run-0", mandatory=False, persistent=False, frame_max=FRAME_MAX
-        )
-    ]
+    frames = [_publish_frames()]
     writer, tail = MessageWriter(may_return=False), bytes(BODY_BYTES - ENVELOPE_BYTES)
     heads, routes = empty_envelopes(batch), np.zeros(batch, np.uint16)
     made = Batch(np.zeros(batch, np.uint32), heads, tail, routes)
@@ -89,12 +85,14 @@ def publish_to_a_sink(batch: int) -> Iterator[Work]:
 @contextmanager
 def bare_socket_send(batch: int) -> Iterator[Work]:
     """Write as many bytes to such a socket: the floor of publishing."""
-    frames = PublishFrames(
-        CHANNEL, "", "bench-run-0", mandatory=False, persistent=False, frame_max=FRAME_MAX
-    )
-    data = frames.message(bytes(BODY_BYTES)) * batch
+    data = _publish_frames().message(bytes(BODY_BYTES)) * batch
     with _sink() as sink:
         yield partial(sink.sendall, data)
+
+
+def _publish_frames() -> PublishFrames:
+    publish = pika.spec.Basic.Publish(routing_key="bench-run-0")
+    return PublishFrames(FRAMING, publish, persistent=False)
 
 
 @contextmanager

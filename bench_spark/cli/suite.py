@@ -50,7 +50,7 @@ from bench_spark.report.charts import SeriesColours
 from bench_spark.report.comparison import SuiteComparisonReport
 from bench_spark.report.formatting import count, seconds
 from bench_spark.report.suite import SuiteReport, suite_figures
-from bench_spark.report.suite_table import Outcome, SuiteTable, suite_table
+from bench_spark.report.suite_table import SuiteTable, TrialResult, suite_table
 from bench_spark.runs import open_store, refuse_idle_broker, session_master
 from bench_spark.spark.masters import refuse_unshared_store, runs_agents_here
 from bench_spark.spark.session_lifetime import spark_session
@@ -262,10 +262,10 @@ def _write_figures(table: SuiteTable, directory: Path) -> None:
             write_bytes(directory / f"{figure.name}{ending}", drawn(figure.spec, ending, colours))
 
 
-def _outcome(known: TrialRun) -> Outcome:
+def _outcome(known: TrialRun) -> TrialResult:
     if known.is_finished:
-        return Outcome(document=known.document, note=known.note, search_end=known.search_end)
-    return Outcome(failure="; ".join(known.reasons) or known.status)
+        return TrialResult(document=known.document, note=known.note, search_end=known.search_end)
+    return TrialResult(failure="; ".join(known.reasons) or known.status)
 
 
 # -- comparing ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from bench_spark.monitor.processes import network_bytes
-from bench_spark.monitor.reading import Reading, Unreadable, reading_of
+from bench_spark.monitor.reading import Reading, SourceUnreadable, reading_of
 from bench_spark.transports.direct_http import DirectHttp, HttpRefusal, HttpUnreachable
 
 ROOT = Path("/sys/fs/cgroup")
@@ -68,7 +68,7 @@ class CgroupSampler:
 
     def read(self) -> Reading:
         if not (self._directory / "cgroup.procs").is_file():
-            raise Unreadable(f"{self._directory} is no control group of version 2")
+            raise SourceUnreadable(f"{self._directory} is no control group of version 2")
         totals: dict[str, float] = {}
         for read in (
             lambda: parse_cpu_stat(self._text("cpu.stat")),
@@ -160,7 +160,7 @@ class DockerSampler:
         try:
             found = parse_stats(stats)
         except (KeyError, TypeError, AttributeError) as error:
-            raise Unreadable("the Docker daemon's statistics have an unknown form") from error
+            raise SourceUnreadable("the Docker daemon's statistics have an unknown form") from error
         cores = _section(stats, "cpu_stats").get("online_cpus")
         return reading_of(found, str(stats.get("id", "")), int(cores) if cores else None)
 
@@ -173,14 +173,16 @@ class DockerSampler:
             body = self._http.ask(f"/containers/{name}/stats?stream=false&one-shot=true")
             stats = json.loads(body)
         except HttpRefusal as error:
-            raise Unreadable(
+            raise SourceUnreadable(
                 f"Docker answers {error.status} for container {self._container}"
             ) from None
         except HttpUnreachable as error:
             reason = getattr(error.cause, "strerror", None) or type(error.cause).__name__
-            raise Unreadable(f"Docker at {self._socket_path}: {reason}") from None
+            raise SourceUnreadable(f"Docker at {self._socket_path}: {reason}") from None
         except ValueError:
-            raise Unreadable(f"Docker at {self._socket_path} does not answer in JSON") from None
+            raise SourceUnreadable(
+                f"Docker at {self._socket_path} does not answer in JSON"
+            ) from None
         if not isinstance(stats, dict):
-            raise Unreadable(f"Docker answers 200 for container {self._container}")
+            raise SourceUnreadable(f"Docker answers 200 for container {self._container}")
         return stats

@@ -17,12 +17,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from bench_spark.config.broker import LABEL, METRIC, Broker, Credentials, Tls
-from bench_spark.monitor.reading import Reading, Unreadable
+from bench_spark.monitor.reading import Reading, SourceUnreadable
 from bench_spark.transports.direct_http import DirectHttp, HttpRefusal, HttpUnreachable
 
 
 class Endpoint:
-    """Reads one URL; what goes wrong is Unreadable."""
+    """Reads one URL; what goes wrong is SourceUnreadable."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class Endpoint:
         try:
             return self._http.ask(path, headers={"Accept": accept})
         except HttpRefusal as error:
-            raise Unreadable(f"{self._http.address} answers {error}") from None
+            raise SourceUnreadable(f"{self._http.address} answers {error}") from None
         except HttpUnreachable as error:
-            raise Unreadable(f"{self._http.address}: {type(error.cause).__name__}") from None
+            raise SourceUnreadable(f"{self._http.address}: {type(error.cause).__name__}") from None
 
 
 def _tls_context(tls: Tls | None) -> ssl.SSLContext:
@@ -60,7 +60,7 @@ def _tls_context(tls: Tls | None) -> ssl.SSLContext:
         if tls is not None and tls.certificate_file:
             context.load_cert_chain(tls.certificate_file, tls.key_file)
     except OSError as error:
-        raise Unreadable(f"TLS: {error.strerror}") from None
+        raise SourceUnreadable(f"TLS: {error.strerror}") from None
     return context
 
 
@@ -219,7 +219,9 @@ class FlowSampler:
         except ValueError:
             found = None
         if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-            raise Unreadable(f"{self._source.host} does not answer like RabbitMQ's management API")
+            raise SourceUnreadable(
+                f"{self._source.host} does not answer like RabbitMQ's management API"
+            )
         return found
 
 

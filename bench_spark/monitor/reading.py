@@ -44,7 +44,7 @@ LONGEST_NAME = 200
 _NANOSECONDS = 1_000_000_000
 
 
-class Unreadable(Exception):
+class SourceUnreadable(Exception):
     """A source could not be read at all; the text says why, without secrets."""
 
 
@@ -91,9 +91,9 @@ class Reading:
                 identity=str(message["identity"])[:LONGEST_NAME],
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise Unreadable("the sampler's answer is not a reading") from error
+            raise SourceUnreadable("the sampler's answer is not a reading") from error
         if reading.cores < 1 or len(reading.unreadable) > MOST_VALUES:
-            raise Unreadable("the sampler's answer is not a reading")
+            raise SourceUnreadable("the sampler's answer is not a reading")
         return reading
 
 
@@ -110,11 +110,11 @@ def reading_of(found: Mapping[str, float], identity: str, cores: int | None = No
     )
 
 
-class Sampler(Protocol):
+class ResourceSampler(Protocol):
     """One source. Used from one thread; may take as long as its time limit."""
 
     def read(self) -> Reading:
-        """Raises Unreadable where nothing can be read."""
+        """Raises SourceUnreadable where nothing can be read."""
 
     def close(self) -> None: ...
 

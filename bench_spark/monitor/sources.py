@@ -29,7 +29,13 @@ from bench_spark.monitor.processes import (
     matching,
     one_process,
 )
-from bench_spark.monitor.reading import LONGEST_NAME, MOST_VALUES, Reading, Sampler, Unreadable
+from bench_spark.monitor.reading import (
+    LONGEST_NAME,
+    MOST_VALUES,
+    Reading,
+    ResourceSampler,
+    SourceUnreadable,
+)
 from bench_spark.monitor.remote import CalledSampler, RemoteSampler
 from bench_spark.process import output_of
 
@@ -68,7 +74,7 @@ class CommandSampler:
         text = self._output()
         values, unreadable = parse_values(text)
         if not values and not unreadable:
-            raise Unreadable(f"{self._program} printed no name=value line")
+            raise SourceUnreadable(f"{self._program} printed no name=value line")
         return Reading(
             at_ns=time.monotonic_ns(),
             host=socket.gethostname(),
@@ -88,38 +94,40 @@ class CommandSampler:
         try:
             exit_code, text = output_of(self._arguments, self._timeout_seconds)
         except OSError as error:
-            raise Unreadable(f"{self._program}: {error.strerror}") from None
+            raise SourceUnreadable(f"{self._program}: {error.strerror}") from None
         except subprocess.TimeoutExpired:
-            raise Unreadable(
+            raise SourceUnreadable(
                 f"{self._program} did not end within {self._timeout_seconds:g} s"
             ) from None
         if exit_code != 0:
-            raise Unreadable(f"{self._program} ended with exit code {exit_code}")
+            raise SourceUnreadable(f"{self._program} ended with exit code {exit_code}")
         return text[:MOST_OUTPUT_CHARACTERS]
 
 
 FLOW_TIMEOUT_SECONDS = 5.0
 
 
-def samplers_of(broker: Broker, credentials: Credentials, run_id: str) -> dict[str, Sampler]:
+def samplers_of(
+    broker: Broker, credentials: Credentials, run_id: str
+) -> dict[str, ResourceSampler]:
     """By the names that results call them. One that cannot even be set up says so when read."""
-    makers: dict[str, Callable[[], Sampler | None]] = {
+    makers: dict[str, Callable[[], ResourceSampler | None]] = {
         name: lambda source=source: make_sampler(source, broker)  # type: ignore[misc]
         for name, source in named_sources(broker.resources).items()
     }
     makers[FLOW_SOURCE] = lambda: flow_sampler(broker, credentials, run_id, FLOW_TIMEOUT_SECONDS)
-    samplers: dict[str, Sampler] = {}
+    samplers: dict[str, ResourceSampler] = {}
     for name, make in makers.items():
         try:
             sampler = make()
-        except (Unreadable, ConfigurationError) as error:
+        except (SourceUnreadable, ConfigurationError) as error:
             sampler = Silent(str(error))
         if sampler is not None:
             samplers[name] = sampler
     return samplers
 
 
-def make_sampler(source: ResourceSource, broker: Broker | None = None) -> Sampler:
+def make_sampler(source: ResourceSource, broker: Broker | None = None) -> ResourceSampler:
     """`broker`: the one that it is about, where that is known."""
     if source.pid is not None:
         return ProcessSampler(one_process(source.pid))
@@ -158,7 +166,9 @@ def embedded_broker(name: str) -> FindRoots:
     def find(processes: Processes) -> list[int]:
         pids = [pid for pid in brokers.status(name).node_pids if pid in processes]
         if not pids:
-            raise Unreadable(f"no {name} runs here that `bench-spark broker start` has started")
+            raise SourceUnreadable(
+                f"no {name} runs here that `bench-spark broker start` has started"
+            )
         return pids
 
     return find
@@ -171,7 +181,7 @@ class Silent:
         self._problem = problem
 
     def read(self) -> Reading:
-        raise Unreadable(self._problem)
+        raise SourceUnreadable(self._problem)
 
     def close(self) -> None:
         pass

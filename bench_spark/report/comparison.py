@@ -35,8 +35,8 @@ from bench_spark.report.page import (
     Heading,
     Mark,
     Page,
+    PageSection,
     Paragraph,
-    Section,
     Table,
 )
 from bench_spark.report.terminal import console_for, labelled, plain_table, print_block
@@ -79,13 +79,13 @@ class _Comparison(Report):
         ]
         return Sheet(COLUMNS, rows, _TYPES)
 
-    def _page(self, sections: Sequence[Section], drawn: Charts) -> Page:
+    def _page(self, sections: Sequence[PageSection], drawn: Charts) -> Page:
         document, status, gates = self.document, None, []
         if document["gates"]:
             is_good = document["passed"]
             text = "gates passed" if is_good else "gate missed"
             status = Mark(text, f"status {'valid' if is_good else 'failed'}")
-            gates = [Section("gates", "Gates", [_gates(document)])]
+            gates = [PageSection("gates", "Gates", [_gates(document)])]
         return Page(Heading(document["title"], status), [*gates, *sections], drawn)
 
 
@@ -98,7 +98,7 @@ class ComparisonReport(_Comparison):
     def page(self) -> Page:
         drawn = Charts()
         sections = [
-            Section(f"comparison-{number}", title_of(one), list(_comparison(one, drawn)))
+            PageSection(f"comparison-{number}", title_of(one), list(_comparison(one, drawn)))
             for number, one in enumerate(self.document["comparisons"], start=1)
         ]
         return self._page(sections, drawn)
@@ -124,7 +124,7 @@ class SuiteComparisonReport(_Comparison):
             *folded,
             Bullets(document["unmatched"]),
         ]
-        return self._page([Section("cells", "Combination by combination", blocks)], Charts())
+        return self._page([PageSection("cells", "Combination by combination", blocks)], Charts())
 
 
 def _row(comparison: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:

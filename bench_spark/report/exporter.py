@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from bench_spark.agent.timeline import Timeline
 from bench_spark.plan import Plan
-from bench_spark.report.live import Steps, Window, progress_of
+from bench_spark.report.live import RollingWindow, Steps, progress_of
 from bench_spark.report.serving import Answer, Question, Served
 from bench_spark.store.schema import PERCENTILES
 
@@ -30,7 +30,7 @@ _MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Trial:
+class ExportedRun:
     """State of a run at one moment."""
 
     run_id: str
@@ -39,7 +39,7 @@ class Trial:
     tags: Labels = field(default_factory=dict)
     phase: str = "setup"
     totals: Mapping[str, int] = field(default_factory=dict)
-    window: Window | None = None
+    window: RollingWindow | None = None
     """The newest rolling window; None before the first and without live metrics."""
 
     @property
@@ -50,7 +50,7 @@ class Trial:
         return own | tags
 
 
-def exposition(trial: Trial | None) -> str:
+def exposition(trial: ExportedRun | None) -> str:
     """All metrics; outside of runs only that nothing runs."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Metrics(trial))
@@ -60,7 +60,7 @@ def exposition(trial: Trial | None) -> str:
 class _Metrics(Collector):
     """The metrics of one moment."""
 
-    def __init__(self, trial: Trial | None) -> None:
+    def __init__(self, trial: ExportedRun | None) -> None:
         self._trial = trial
 
     def collect(self) -> Iterator[Metric]:
@@ -112,7 +112,7 @@ class Exporter:
     """Serves the newest state of the trial; written by one thread, read by those of requests."""
 
     def __init__(self, host: str, port: int) -> None:
-        self.trial: Trial | None = None
+        self.trial: ExportedRun | None = None
         self._served = Served("--prometheus", host, port, self._answer)
 
     @property
@@ -160,7 +160,7 @@ class ExportingDisplay(Steps):
         plan: Plan,
         timeline: Timeline,
         now_ns: Callable[[], int],
-        window: Window | None = None,
+        window: RollingWindow | None = None,
     ) -> None:
         self._plan, self._timeline, self._now_ns = plan, timeline, now_ns
         self._exporter.trial = self._trial(plan)
@@ -170,7 +170,7 @@ class ExportingDisplay(Steps):
         self._totals = dict(totals)
         self._display.counted(totals)
 
-    def update(self, window: Window | None, is_draining: bool) -> None:
+    def update(self, window: RollingWindow | None, is_draining: bool) -> None:
         if self._exporter.trial is not None and self._plan and self._timeline:
             progress = progress_of(self._plan, self._timeline, self._now_ns(), window, is_draining)
             self._exporter.trial = replace(
@@ -183,6 +183,6 @@ class ExportingDisplay(Steps):
         self._totals = {}
         self._display.ended()
 
-    def _trial(self, plan: Plan) -> Trial:
+    def _trial(self, plan: Plan) -> ExportedRun:
         scenario = plan.scenario
-        return Trial(plan.run_id, scenario.name, self._broker, scenario.tags)
+        return ExportedRun(plan.run_id, scenario.name, self._broker, scenario.tags)

@@ -50,7 +50,7 @@ OPENED_PER_LINE = 500
 _ERASE_LINE = "\r\x1b[2K"
 
 
-class Window(Protocol):
+class RollingWindow(Protocol):
     """The newest rolling window of a run."""
 
     @property
@@ -138,7 +138,7 @@ def progress_of(
     plan: Plan,
     timeline: Timeline,
     now_ns: int,
-    window: Window | None,
+    window: RollingWindow | None,
     is_draining: bool,
     movement: Movement | None = None,
 ) -> Progress:
@@ -186,7 +186,7 @@ class _Watched:
         counted = "sent" if self.plan.scenario.only_publishes else "received_once"
         self.movement.counted(self.now_ns(), totals.get(counted, 0))
 
-    def progress(self, window: Window | None, is_draining: bool) -> Progress:
+    def progress(self, window: RollingWindow | None, is_draining: bool) -> Progress:
         return progress_of(
             self.plan, self.timeline, self.now_ns(), window, is_draining, self.movement
         )
@@ -236,13 +236,13 @@ class Steps:
         plan: Plan,
         timeline: Timeline,
         now_ns: Callable[[], int],
-        window: Window | None = None,
+        window: RollingWindow | None = None,
     ) -> None:
         """`window`: who comes when the load has been running may know one already."""
         self._watched = _Watched(self._name or plan.scenario.name, plan, timeline, now_ns)
         self._show_start(self._watched, window)
 
-    def update(self, window: Window | None, is_draining: bool) -> None:
+    def update(self, window: RollingWindow | None, is_draining: bool) -> None:
         pass
 
     def counted(self, totals: Mapping[str, int]) -> None:
@@ -253,7 +253,7 @@ class Steps:
     def ended(self) -> None:
         self._watched = None
 
-    def _show_start(self, watched: _Watched, window: Window | None) -> None:
+    def _show_start(self, watched: _Watched, window: RollingWindow | None) -> None:
         end = end_of(watched.plan) or f"{seconds(watched.plan.longest_seconds)} at most"
         self.step(f"{watched.name}: the load runs, {end}")
 
@@ -280,7 +280,7 @@ class LiveLog(Steps):
             self._opened_said = opened
             self._say(f"{self._name or plan.scenario.name}  {_opening_text(plan, opened)}")
 
-    def update(self, window: Window | None, is_draining: bool) -> None:
+    def update(self, window: RollingWindow | None, is_draining: bool) -> None:
         if self._watched is None:
             return
         progress = self._watched.progress(window, is_draining)
@@ -295,7 +295,7 @@ class LiveLog(Steps):
         self._said = None
         self._opened_said = 0
 
-    def _show_start(self, watched: _Watched, window: Window | None) -> None:
+    def _show_start(self, watched: _Watched, window: RollingWindow | None) -> None:
         self.update(window, is_draining=False)
 
 
@@ -317,7 +317,7 @@ class LiveLine(Steps):
         if opened >= FEWEST_OPENED_SHOWN:
             self._rewrite(Text(_opening_text(plan, opened), "dim"))
 
-    def update(self, window: Window | None, is_draining: bool) -> None:
+    def update(self, window: RollingWindow | None, is_draining: bool) -> None:
         if self._watched is None:
             return
         progress = self._watched.progress(window, is_draining)
@@ -333,7 +333,7 @@ class LiveLine(Steps):
             self._write(_ERASE_LINE)
         super().ended()
 
-    def _show_start(self, watched: _Watched, window: Window | None) -> None:
+    def _show_start(self, watched: _Watched, window: RollingWindow | None) -> None:
         self.update(window, is_draining=False)
 
     def _say(self, line: str) -> None:

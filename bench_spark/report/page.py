@@ -147,7 +147,7 @@ Block = (
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     identifier: str
     title: str
     blocks: Sequence[Block]
@@ -170,7 +170,7 @@ class Charts:
 @dataclass(frozen=True)
 class Page:
     heading: Heading
-    sections: Sequence[Section]
+    sections: Sequence[PageSection]
     charts: Charts
 
     @property

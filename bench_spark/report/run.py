@@ -55,8 +55,8 @@ from bench_spark.report.page import (
     Heading,
     Mark,
     Page,
+    PageSection,
     Paragraph,
-    Section,
     Table,
     Tiles,
     keys_block,
@@ -70,7 +70,7 @@ from bench_spark.report.timeline import (
     Row,
     RunHistory,
     TimeChart,
-    Timeline,
+    TimeSeries,
     time_charts,
 )
 
@@ -124,11 +124,11 @@ class RunReport(Report):
     def page(self) -> Page:
         document, history, drawn = self.document, self._history(), Charts()
         sections = [
-            Section("audit", "Can it be trusted?", [audit(document)]),
+            PageSection("audit", "Can it be trusted?", [audit(document)]),
             *_objectives(document),
             *_measured(document, history, drawn),
-            Section("scenario", "Scenario and environment", list(_surroundings(document))),
-            Section(
+            PageSection("scenario", "Scenario and environment", list(_surroundings(document))),
+            PageSection(
                 "sql",
                 "The numbers by SQL",
                 [queries_block(queries_of_run(document), self._store)],
@@ -166,19 +166,19 @@ def _of_run(document: Document) -> dict[str, Any]:
     }
 
 
-def _measured(document: Document, history: RunHistory, drawn: Charts) -> Iterator[Section]:
+def _measured(document: Document, history: RunHistory, drawn: Charts) -> Iterator[PageSection]:
     if not document.get("counts"):
         return
-    yield Section("headline", "Result", [headline(document)])
+    yield PageSection("headline", "Result", [headline(document)])
     if history.timeline is not None:
         charted = list(_over_time(history.timeline, drawn))
         if charted:
-            yield Section("time", "Over time", charted)
+            yield PageSection("time", "Over time", charted)
     if document.get("measures"):
-        yield Section("latency", "Latency", list(_durations(document, history, drawn)))
-    yield Section("messages", "Messages", list(_counts(document)))
+        yield PageSection("latency", "Latency", list(_durations(document, history, drawn)))
+    yield PageSection("messages", "Messages", list(_counts(document)))
     if document.get("agents"):
-        yield Section("agents", "Agents", [_agents(document)])
+        yield PageSection("agents", "Agents", [_agents(document)])
 
 
 def _heading(document: Document, history: RunHistory) -> Heading:
@@ -206,7 +206,7 @@ def audit(document: Document) -> Block:
     return Table("The run's audit of itself", ["verdict", "check", ""], rows, words=3)
 
 
-def _objectives(document: Document) -> Iterator[Section]:
+def _objectives(document: Document) -> Iterator[PageSection]:
     if not document.get("slo"):
         return
     rows = [
@@ -220,7 +220,7 @@ def _objectives(document: Document) -> Iterator[Section]:
     ]
     headings = ["", "objective", "value", ""]
     shown = Table("What the run was to reach", headings, rows, words=4)
-    yield Section("objectives", "Objectives", [shown])
+    yield PageSection("objectives", "Objectives", [shown])
 
 
 def headline(document: Document) -> Tiles:
@@ -251,13 +251,13 @@ def _known(value: float | None, shown: Any) -> str | None:
 # -- over time -------------------------------------------------------------------------------------
 
 
-def _over_time(timeline: Timeline, drawn: Charts) -> Iterator[Block]:
+def _over_time(timeline: TimeSeries, drawn: Charts) -> Iterator[Block]:
     yield Paragraph(_about_windows(timeline), "faint")
     for chart in time_charts(timeline):
         yield _figure(chart, timeline, drawn)
 
 
-def _about_windows(timeline: Timeline) -> str:
+def _about_windows(timeline: TimeSeries) -> str:
     text = (
         "Throughput and percentiles are of the last 10 seconds at each moment, resources of each "
         "second. What lies outside the measured phase is shaded."
@@ -270,7 +270,7 @@ def _about_windows(timeline: Timeline) -> str:
     return text
 
 
-def _figure(chart: TimeChart, timeline: Timeline, drawn: Charts) -> Figure:
+def _figure(chart: TimeChart, timeline: TimeSeries, drawn: Charts) -> Figure:
     spec = charts.over_time(
         chart.title, chart.rows, chart.lines, chart.kind, timeline.span, timeline.measured
     )

@@ -23,7 +23,7 @@ from bench_spark.report.page import (
     Heading,
     Mark,
     Page,
-    Section,
+    PageSection,
     Table,
     keys_block,
     status_mark,
@@ -101,10 +101,10 @@ class SearchReport(Report):
         figure = drawn.figure(chart["description"], chart, numbers)
         doubts: list[Block] = [Bullets(self.doubts)] if self.doubts else []
         sections = [
-            Section("answer", "Result", [answer]),
-            Section("curve", "Curve", [figure]),
-            Section("trials", "Trials", [numbers, *doubts]),
-            Section("scenario", "Scenario and broker", list(self._surroundings())),
+            PageSection("answer", "Result", [answer]),
+            PageSection("curve", "Curve", [figure]),
+            PageSection("trials", "Trials", [numbers, *doubts]),
+            PageSection("scenario", "Scenario and broker", list(self._surroundings())),
         ]
         return Page(Heading(self.title, self._status()), sections, drawn)
 

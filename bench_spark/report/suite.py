@@ -42,8 +42,8 @@ from bench_spark.report.page import (
     Heading,
     Mark,
     Page,
+    PageSection,
     Paragraph,
-    Section,
     Table,
     keys_block,
     markdown_table,
@@ -54,7 +54,7 @@ from bench_spark.report.page import (
 from bench_spark.report.queries import queries_of_suite
 from bench_spark.report.suite_table import (
     UNKNOWN_STATE,
-    Figure,
+    Spread,
     SuiteTable,
     TableCell,
     TableColumn,
@@ -172,7 +172,7 @@ def _figure(
     points = [
         _point(table, layout, cell, figure, column)
         for cell in cells
-        if isinstance(figure := cell.figures[place], Figure)
+        if isinstance(figure := cell.figures[place], Spread)
     ]
     if not points:
         return None
@@ -196,7 +196,7 @@ def _figure(
 
 
 def _point(
-    table: SuiteTable, layout: _Layout, cell: TableCell, figure: Figure, column: TableColumn
+    table: SuiteTable, layout: _Layout, cell: TableCell, figure: Spread, column: TableColumn
 ) -> dict[str, Any]:
     x = cell.parameters.get(layout.x)
     if not _is_number(x):
@@ -220,7 +220,7 @@ def _file_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "_", text).strip("_.") or "_"
 
 
-def figure_text(figure: Figure, unit: Unit, is_repeated: bool) -> str:
+def figure_text(figure: Spread, unit: Unit, is_repeated: bool) -> str:
     text = _number(figure.median, unit, figure.is_lower_bound)
     if not is_repeated:
         return text
@@ -268,11 +268,11 @@ class SuiteReport(Report):
         table, drawn = self._table, Charts()
         queries = queries_of_suite(self._stored_name, self._broker)
         sections = [
-            Section("audit", "Can it be trusted?", list(_audit(table))),
+            PageSection("audit", "Can it be trusted?", list(_audit(table))),
             *_figures(table, drawn),
-            Section("table", "Table", list(_table(table))),
-            Section("suite", "Suite", list(_description(self._suite))),
-            Section("sql", "The numbers by SQL", [queries_block(queries, self._store)]),
+            PageSection("table", "Table", list(_table(table))),
+            PageSection("suite", "Suite", list(_description(self._suite))),
+            PageSection("sql", "The numbers by SQL", [queries_block(queries, self._store)]),
         ]
         return Page(self._heading(), sections, drawn)
 
@@ -316,7 +316,7 @@ def _audit(table: SuiteTable) -> Iterator[Block]:
         yield Table("What the audits of the trials warn of", headings, warnings, words=4)
 
 
-def _figures(table: SuiteTable, drawn: Charts) -> Iterator[Section]:
+def _figures(table: SuiteTable, drawn: Charts) -> Iterator[PageSection]:
     figures = [
         drawn.figure(
             figure.caption, figure.spec, Table(figure.caption, figure.headings, figure.rows)
@@ -326,7 +326,7 @@ def _figures(table: SuiteTable, drawn: Charts) -> Iterator[Section]:
     if figures:
         note = "Points are medians of the repetitions, bars reach from the least to the greatest."
         about = [Paragraph(note, "faint")] if table.is_repeated else []
-        yield Section("figures", "Figures", [*about, Grid(figures)])
+        yield PageSection("figures", "Figures", [*about, Grid(figures)])
 
 
 def _table(table: SuiteTable) -> Iterator[Block]:
@@ -535,7 +535,7 @@ def _entries(table: SuiteTable) -> Iterator[dict[str, Any]]:
 
 
 def _entry(
-    column: TableColumn, figure: Figure | Words | None, cell: TableCell
+    column: TableColumn, figure: Spread | Words | None, cell: TableCell
 ) -> dict[str, Any] | str | None:
     """Of a trial that was measured, what its broker did not report is the word `unknown`."""
     if figure is None and column.is_about_broker and cell.measured:
@@ -543,7 +543,7 @@ def _entry(
     return _words_text(figure) if isinstance(figure, Words) else _figure_entry(figure)
 
 
-def _figure_entry(figure: Figure | None) -> dict[str, Any] | None:
+def _figure_entry(figure: Spread | None) -> dict[str, Any] | None:
     if figure is None:
         return None
     return {

@@ -92,7 +92,7 @@ _MEASURED = ("valid", "degraded")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialResult:
     """What a trial left behind."""
 
     document: Document | None = None
@@ -106,7 +106,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Spread:
     """A number of a cell: over repetitions the median and the extremes."""
 
     median: float
@@ -142,11 +142,11 @@ class TableCell:
     """Repetitions there should be."""
     measured: int
     """Repetitions the figures come from."""
-    figures: tuple[Figure | Words | None, ...]
+    figures: tuple[Spread | Words | None, ...]
     """One per column, then one per further column; None where it is unknown."""
     overheads_seconds: tuple[float, ...]
     """Of each repetition: how long it took beside warm-up, measured phase and drain."""
-    rate_found: Figure | None
+    rate_found: Spread | None
     """Messages per second, where the load was to find its own: values `max` and `sustained`."""
     is_settled: bool | None
     """Whether all searches of the cell are settled; None where nothing was searched."""
@@ -220,7 +220,7 @@ class SuiteTable:
         return statistics.fmean(known) if known else None
 
 
-def suite_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> SuiteTable:
+def suite_table(suite: Suite, outcomes: Mapping[str, TrialResult]) -> SuiteTable:
     """`outcomes` by the trial's key; a trial without one has not been run."""
     report = suite.report
     asked = {column.value for column in report.columns}
@@ -300,13 +300,13 @@ _HEADINGS = {
 
 
 def _cell(
-    trials: Sequence[Trial], columns: Iterable[Column], outcomes: Mapping[str, Outcome]
+    trials: Sequence[Trial], columns: Iterable[Column], outcomes: Mapping[str, TrialResult]
 ) -> TableCell:
     statuses: list[Status] = []
     documents: list[Document] = []
     notes: list[str] = []
     for trial in trials:
-        outcome = outcomes.get(trial.key, Outcome())
+        outcome = outcomes.get(trial.key, TrialResult())
         status, reason = _judged(trial, outcome)
         statuses.append(status)
         if status in _MEASURED and outcome.document is not None:
@@ -347,13 +347,13 @@ def _warnings(document: Document) -> Iterable[tuple[str, str]]:
     return [(name, "; ".join(texts)) for name, texts in found.items()]
 
 
-def _is_settled(trials: Sequence[Trial], outcomes: Mapping[str, Outcome]) -> bool | None:
+def _is_settled(trials: Sequence[Trial], outcomes: Mapping[str, TrialResult]) -> bool | None:
     ends = [outcomes[trial.key].search_end for trial in trials if trial.key in outcomes]
     known = [end for end in ends if end is not None]
     return all(end in SETTLED for end in known) if known else None
 
 
-def _judged(trial: Trial, outcome: Outcome) -> tuple[Status, str | None]:
+def _judged(trial: Trial, outcome: TrialResult) -> tuple[Status, str | None]:
     """The status, and why it is no better."""
     if trial.skipped_because is not None:
         return "skipped", trial.skipped_because
@@ -403,14 +403,14 @@ def _reading(document: Document, column: Column) -> _Reading | str | None:
     return None if value is None else (value, name in (found.get("lower_bounds") or ()))
 
 
-def _of_repetitions(readings: Sequence[_Reading | str | None]) -> Figure | Words | None:
+def _of_repetitions(readings: Sequence[_Reading | str | None]) -> Spread | Words | None:
     texts = tuple(dict.fromkeys(reading for reading in readings if isinstance(reading, str)))
     if texts:
         return Words(texts)
     return _figure([reading for reading in readings if not isinstance(reading, str)])
 
 
-def _figure(readings: Sequence[_Reading | None]) -> Figure | None:
+def _figure(readings: Sequence[_Reading | None]) -> Spread | None:
     known = [reading for reading in readings if reading is not None]
     if not known:
         return None
@@ -418,10 +418,10 @@ def _figure(readings: Sequence[_Reading | None]) -> Figure | None:
     median = statistics.median(values)
     # A lower bound above the median stays above it, whatever its true value.
     is_lower_bound = any(is_bound and value <= median for value, is_bound in known)
-    return Figure(median, min(values), max(values), is_lower_bound)
+    return Spread(median, min(values), max(values), is_lower_bound)
 
 
-def _rate_found(trial: Trial, documents: Sequence[Document]) -> Figure | None:
+def _rate_found(trial: Trial, documents: Sequence[Document]) -> Spread | None:
     if trial.search is None or trial.skipped_because is not None:
         return None
     if trial.search == SUSTAINED:

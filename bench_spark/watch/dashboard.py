@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bench_spark.agent.timeline import Timeline as Phases
+from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.plan import has_open_end
 from bench_spark.process import watched
@@ -31,7 +31,7 @@ from bench_spark.report.formatting import (
     seconds,
     words,
 )
-from bench_spark.report.live import Progress, Window, progress_of
+from bench_spark.report.live import Progress, RollingWindow, progress_of
 from bench_spark.report.page import (
     POLICY,
     Block,
@@ -50,7 +50,7 @@ from bench_spark.report.timeline import (
     MEASURES_OVER_TIME,
     Axes,
     TimeChart,
-    Timeline,
+    TimeSeries,
     axes_of,
     drawn_row,
     live_spec,
@@ -84,7 +84,7 @@ def progress_bar(progress: Progress) -> str:
     return fragment([ProgressBar(text, None if total is None else progress.share)])
 
 
-def tiles_now(window: Window, totals: Mapping[str, int]) -> str:
+def tiles_now(window: RollingWindow, totals: Mapping[str, int]) -> str:
     numbers = [
         ("received, msg/s", rate(window.received_per_second)),
         ("sent, msg/s", rate(window.sent_per_second)),
@@ -231,11 +231,11 @@ def _layout_of(charts: Iterable[TimeChart]) -> str:
 _SPREAD = ("slowest", "median", "fastest")
 
 
-def timeline_so_far(state: RunState) -> Timeline | None:
+def timeline_so_far(state: RunState) -> TimeSeries | None:
     """None before the load starts."""
     if state.timeline is None:
         return None
-    return Timeline(
+    return TimeSeries(
         throughput=list(state.throughput.values()),
         durations={measure: list(rows.values()) for measure, rows in state.durations.items()},
         broker={source: list(rows.values()) for source, rows in state.broker.items()},
@@ -251,7 +251,7 @@ def timeline_so_far(state: RunState) -> Timeline | None:
     )
 
 
-def _measured_until(state: RunState, phases: Phases) -> float:
+def _measured_until(state: RunState, phases: Timeline) -> float:
     """From the run's row at the end; before, as planned."""
     if state.run is not None and state.run["measured_until"] is not None:
         return state.second_of(state.run["measured_until"])
@@ -261,13 +261,13 @@ def _measured_until(state: RunState, phases: Phases) -> float:
     return (ends_ns - state.origin_ns) / NANOSECONDS
 
 
-def charts_so_far(state: RunState, timeline: Timeline) -> Iterator[TimeChart]:
+def charts_so_far(state: RunState, timeline: TimeSeries) -> Iterator[TimeChart]:
     yield from time_charts(timeline)
     if len(state.agents.by_number) > 1:
         yield _agents_apart(state, timeline)
 
 
-def span_of(timeline: Timeline) -> tuple[float, float]:
+def span_of(timeline: TimeSeries) -> tuple[float, float]:
     """The time axis: the whole run if it is short, the last minutes of a long one."""
     first, last = timeline.span
     if last - first <= KEPT_SECONDS:
@@ -276,7 +276,7 @@ def span_of(timeline: Timeline) -> tuple[float, float]:
     return max(first, newest - KEPT_SECONDS), newest
 
 
-def _agents_apart(state: RunState, timeline: Timeline) -> TimeChart:
+def _agents_apart(state: RunState, timeline: TimeSeries) -> TimeChart:
     """How far agents differ; hundreds of lines would be unreadable."""
     assert state.timeline is not None
     rows = []

@@ -92,7 +92,7 @@ class AgentTotals:
 
 
 @dataclass
-class Second:
+class AgentsInTick:
     """One tick over all agents."""
 
     started_at: datetime
@@ -122,7 +122,7 @@ class Agents:
     counted_role: str = CONSUMER
     """Whose messages the agents are compared by."""
     by_number: dict[int, AgentTotals] = field(default_factory=dict)
-    by_tick: dict[int, Second] = field(default_factory=dict)
+    by_tick: dict[int, AgentsInTick] = field(default_factory=dict)
 
     @property
     def totals(self) -> dict[str, int]:
@@ -146,7 +146,7 @@ class Agents:
 
     def _add_to_second(self, row: Mapping[str, Any]) -> None:
         length = row["tick_seconds"] or 1.0
-        second = self.by_tick.setdefault(row["tick"], Second(row["tick_start"], length))
+        second = self.by_tick.setdefault(row["tick"], AgentsInTick(row["tick_start"], length))
         if row["host_busy_share"] is not None:
             second.busiest_share = max(second.busiest_share or 0.0, row["host_busy_share"])
         if row["role"] == self.counted_role and second.spread is None:

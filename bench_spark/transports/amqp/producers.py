@@ -30,8 +30,8 @@ class AmqpSender(Sender[AmqpConnection]):
         self.request = "tx.select" if amqp.producer_transaction else "confirm.select"
         self.decoded = OutcomeRows()
         self._amqp = amqp
-        self._key_choice = key_choice(amqp)
-        self._writer = MessageWriter(amqp.may_return)
+        self._is_transactional = amqp.producer_transaction > 0
+        self._writer = MessageWriter(amqp.may_return, key_choice(amqp))
         self._frames: dict[tuple[object, ...], PublishFrames] = {}
         self._frames_of_lane: dict[int, list[PublishFrames]] = {}
         """By route."""
@@ -67,15 +67,14 @@ class AmqpSender(Sender[AmqpConnection]):
         headers = naming.message_headers(self._amqp, destination.index)
         key = (framing, routing_key, *headers.values())
         if key not in self._frames:
-            self._frames[key] = PublishFrames(
-                framing.channel,
-                self._amqp.exchange.name,
-                routing_key,
+            publish = pika.spec.Basic.Publish(
+                exchange=self._amqp.exchange.name,
+                routing_key=routing_key,
                 mandatory=self._amqp.mandatory,
                 immediate=self._amqp.immediate,
-                persistent=self._amqp.persistent,
-                frame_max=framing.frame_max,
-                headers=headers,
+            )
+            self._frames[key] = PublishFrames(
+                framing, publish, persistent=self._amqp.persistent, headers=headers
             )
         return self._frames[key]
 
@@ -103,9 +102,8 @@ class AmqpSender(Sender[AmqpConnection]):
     def write(self, lane: OpenLane[AmqpConnection], batch: Batch) -> None:
         confirms = self._confirms[lane.number]
         # Noted before it is written: a write that fails abandons what was noted.
-        digits = None if self._key_choice is None else self._key_choice.digits(batch.head)
-        data = self._writer.write(self._frames_of_lane[lane.number], batch, confirms, digits)
-        if self._amqp.producer_transaction and not confirms.room:
+        data = self._writer.write(self._frames_of_lane[lane.number], batch, confirms)
+        if self._is_transactional and not confirms.room:
             self._committing.add(lane.number)
             channel = lane.connection.framing.channel
             data = b"".join((data, method_frame(channel, pika.spec.Tx.Commit())))

@@ -34,12 +34,7 @@ from bench_spark.transports.amqp.frames import (
     method_frame,
 )
 from bench_spark.transports.batches import I64, U8, U16, Batch, Headers, Tails
-from bench_spark.transports.sockets.buffers import (
-    NO_TAILS,
-    Int,
-    OutcomeRows,
-    copy_bytes,
-)
+from bench_spark.transports.sockets.buffers import NO_TAILS, Int, OutcomeRows, copy_bytes
 from bench_spark.transports.sockets.lanes import (
     WRITE_BYTES,
     bodies_of,
@@ -70,40 +65,29 @@ def message_properties(
 
 
 class PublishFrames:
-    """Messages for one exchange and routing key on one channel."""
+    """Messages that are published alike on one connection."""
 
     def __init__(
         self,
-        channel: int,
-        exchange: str,
-        routing_key: str,
+        framing: Framing,
+        publish: Any,
         *,
-        mandatory: bool,
-        immediate: bool = False,
         persistent: bool,
-        frame_max: int,
         headers: Mapping[str, Any] | None = None,
     ) -> None:
-        self._channel = channel
-        self._method = method_frame(
-            channel,
-            pika.spec.Basic.Publish(
-                exchange=exchange,
-                routing_key=routing_key,
-                mandatory=mandatory,
-                immediate=immediate,
-            ),
-        )
+        """`publish`: the method, with exchange, routing key and flags."""
+        self._channel = framing.channel
+        self._method = method_frame(framing.channel, publish)
         self._properties = message_properties(persistent=persistent, headers=headers)
         mode = _PERSISTENT if persistent else _TRANSIENT
-        self._own_header = MessageHeader(channel, mode, headers)
-        self.piece_bytes = frame_max - FRAME_EXTRA_BYTES
+        self._own_header = MessageHeader(framing.channel, mode, headers)
+        self.piece_bytes = framing.content_max
         """Of a body, in one frame."""
         self._starts: dict[int, bytes] = {}
-        start = self._start(0)
-        self.body_at = len(start) + FRAME_START_BYTES
+        self.body_at = len(self._start(0)) + FRAME_START_BYTES
         """Where in a message's bytes its body begins."""
-        self.key_end = _KEY_AT + len(exchange.encode()) + len(routing_key.encode())
+        names_bytes = len(publish.exchange.encode()) + len(publish.routing_key.encode())
+        self.key_end = _KEY_AT + names_bytes
         """Where its routing key ends."""
 
     def _start(self, body_bytes: int) -> bytes:
@@ -166,15 +150,15 @@ _MESSAGE_AT = 8 * _MESSAGE
 
 
 @kernel
-def write_messages(out: U8, template: U8, heads: I64, tails: U8, ring: I64) -> bool:
+def write_messages(out: U8, template: U8, heads: I64, tails: U8, ring: I64) -> Int:
     """Write the template's message once for each head, with that head, and with the tail that is
-    its own where there are any; and open a tag for each where there are confirms. False, and
-    nothing done, where the ring of tags is too small."""
-    if has_tags(ring) and not remember(heads, ring):
-        return False
+    its own where there are any; and open a tag for each where there are confirms. Returns where
+    they end: 0, and nothing done, where `out` or the ring of tags is too small."""
     places, message = template[:_MESSAGE_AT].view(np.int64), template[_MESSAGE_AT:]
     head_bytes, body_at, piece_bytes = places[_HEAD_BYTES], places[_BODY_AT], places[_PIECE_BYTES]
     message_bytes, tail_bytes, envelopes = len(message), tails.shape[1], heads.view(np.uint8)
+    if len(heads) * message_bytes > len(out) or (has_tags(ring) and not remember(heads, ring)):
+        return 0
     shared_bytes = body_at if tail_bytes else message_bytes
     at = 0
     for number in range(len(heads)):
@@ -191,7 +175,7 @@ def write_messages(out: U8, template: U8, heads: I64, tails: U8, ring: I64) -> b
             copy_bytes(out[at + end :], message[end : end + FRAME_EXTRA_BYTES])
             done += count
         at += message_bytes
-    return True
+    return at
 
 
 @kernel
@@ -203,14 +187,38 @@ def put_digits(out: U8, message_bytes: Int, key_end: Int, digits: U8) -> None:
         at += message_bytes
 
 
+class KeyChoice:
+    """For messages that take one of so many keys, numbered with so many digits."""
+
+    def __init__(self, keys: int, digits: int) -> None:
+        self._keys = np.uint64(keys)
+        texts = "".join(f"{number:0{digits}d}" for number in range(keys)).encode()
+        self._digits: U8 = np.frombuffer(texts, np.uint8).reshape(keys, digits)
+
+    def numbers(self, heads: Envelopes) -> I64:
+        """The number of each message's key: evenly spread, in no order."""
+        numbers: I64 = (mixed(heads) % self._keys).astype(np.int64)
+        return numbers
+
+    def digits(self, heads: Envelopes) -> U8:
+        """A row with the digits of each message's key."""
+        rows: U8 = self._digits[self.numbers(heads)]
+        return rows
+
+
+def key_choice(amqp: Amqp) -> KeyChoice | None:
+    """None where all messages of a destination have the same key."""
+    if amqp.routing_keys < 2:
+        return None
+    return KeyChoice(amqp.routing_keys, naming.key_digits(amqp))
+
+
 class MessageTemplate:
     """The frames of messages of one size, to be written with other heads, tails and keys."""
 
     def __init__(self, frames: PublishFrames, tail: bytes, head_bytes: int) -> None:
         """`tail`: of all messages that are not given one of their own."""
-        self.frames = frames
         self.tail = tail
-        self.head_bytes = head_bytes
         whole = frames.message(bytes(head_bytes) + tail)
         places = np.array([head_bytes, frames.body_at, frames.piece_bytes], np.int64)
         self.data: U8 = np.frombuffer(bytearray(places.tobytes() + whole), np.uint8)
@@ -221,81 +229,66 @@ class MessageTemplate:
 class MessageWriter:
     """Writes the frames of batches into memory that all lanes of an agent share."""
 
-    def __init__(self, may_return: bool) -> None:
+    def __init__(self, may_return: bool, key_choice: KeyChoice | None = None) -> None:
         self._may_return = may_return
+        self._key_choice = key_choice
         self._templates: dict[tuple[PublishFrames, int, int], MessageTemplate] = {}
         self._out: U8 = np.zeros(2 * WRITE_BYTES, np.uint8)
         self._view = self._out.data
-        # How the last batch was written, as the next one mostly is like it: its template, and the
-        # tail that it had, which is that of all or in the same memory for each.
-        self._last: MessageTemplate | None = None
-        self._last_tail: Tails = b""
-        self._last_tails: U8 = NO_TAILS
+        # What the last batch was written from, as the next one mostly is like it. Its tail is that
+        # of all messages, or rows in the same memory for each.
+        self._frames: Sequence[PublishFrames] = ()
+        self._tail: Tails = b""
+        self._head_bytes = 0
+        self._template = self._out
+        self._tails: U8 = NO_TAILS
 
     def write(
-        self,
-        frames: Sequence[PublishFrames],
-        batch: Batch,
-        confirms: Confirms,
-        digits: U8 | None = None,
+        self, frames: Sequence[PublishFrames], batch: Batch, confirms: Confirms
     ) -> bytes | memoryview:
         """The frames of these messages, whose routes are places in `frames`, and which will be
-        confirmed; `digits` end their routing keys. Good until the next call."""
-        last = self._last
+        confirmed. Good until the next call."""
         if (
-            last is not None
-            and batch.tail is self._last_tail
-            and frames[0] is last.frames
-            and batch.head_bytes == last.head_bytes
+            frames is self._frames
+            and batch.tail is self._tail
+            and batch.head_bytes == self._head_bytes
             and batch.headers is None
-            and digits is None
-            and len(frames) == 1
         ):
-            heads, tails = batch.head_words, self._last_tails
-            end = len(heads) * last.message_bytes
-            confirms.count(len(heads), last.head_bytes)
-            if end > len(self._out) or not write_messages(
-                self._out, last.data, heads, tails, confirms.ring
-            ):
-                self._write(last, 0, heads, tails, confirms)
-            return self._view[:end]
-        if not is_alike(batch):
-            confirms.sent(batch.head, batch.head_bytes)
-            return _one_by_one(frames, batch, digits, self._may_return)
-        tail, tails = shared_and_own_tails(batch.tail)
+            heads = batch.head_words
+            end = write_messages(self._out, self._template, heads, self._tails, confirms.ring)
+            if end:
+                confirms.count(len(heads), self._head_bytes)
+                return self._view[:end]
+        if is_alike(batch):
+            return self._write_alike(frames, batch, confirms)
+        confirms.sent(batch.head, batch.head_bytes)
+        digits = None if self._key_choice is None else self._key_choice.digits(batch.head)
+        return _one_by_one(frames, batch, digits, self._may_return)
+
+    def _write_alike(
+        self, frames: Sequence[PublishFrames], batch: Batch, confirms: Confirms
+    ) -> memoryview:
         confirms.count(len(batch), batch.head_bytes)
-        if len(frames) == 1:
-            template = self._template(frames[0], tail, batch.head_bytes)
-            self._last, self._last_tail, self._last_tails = template, batch.tail, tails
-            end = self._write(template, 0, batch.head_words, tails, confirms)
-            if digits is not None:
-                put_digits(self._out, template.message_bytes, template.key_end, digits)
-            return self._view[:end]
-        templates = [self._template(one, tail, batch.head_bytes) for one in frames]
-        self._make_room(len(batch) * max(template.message_bytes for template in templates))
+        tail, tails = shared_and_own_tails(batch.tail)
+        runs = _runs(batch.route) if len(frames) > 1 else ((0, 0, len(batch)),)
         end = 0
-        for route, first, stop in _runs(batch.route):
-            template, start = templates[route], end
-            heads = batch.head_words[first:stop]
-            end = self._write(template, start, heads, tails[first:stop], confirms)
-            if digits is not None:
-                own = digits[first:stop]
-                put_digits(self._out[start:], template.message_bytes, template.key_end, own)
+        for route, first, stop in runs:
+            template = self._template_of(frames[route], tail, batch.head_bytes)
+            heads, start = batch.head_words[first:stop], end
+            end += len(heads) * template.message_bytes
+            self._make_room(start, end)
+            out, own_tails = self._out[start:], tails[first:stop]
+            while not write_messages(out, template.data, heads, own_tails, confirms.ring):
+                confirms.double_ring()
+            if self._key_choice is not None:
+                digits = self._key_choice.digits(batch.head[first:stop])
+                put_digits(out, template.message_bytes, template.key_end, digits)
+        if len(frames) == 1 and self._key_choice is None:
+            self._frames, self._tail, self._head_bytes = frames, batch.tail, batch.head_bytes
+            self._template, self._tails = template.data, tails
         return self._view[:end]
 
-    def _write(
-        self, template: MessageTemplate, at: int, heads: I64, tails: U8, confirms: Confirms
-    ) -> int:
-        """Where these messages end."""
-        end = at + len(heads) * template.message_bytes
-        if end > len(self._out):
-            self._make_room(end)
-        out = self._out[at:] if at else self._out
-        while not write_messages(out, template.data, heads, tails, confirms.ring):
-            confirms.double_ring()
-        return end
-
-    def _template(self, frames: PublishFrames, tail: bytes, head_bytes: int) -> MessageTemplate:
+    def _template_of(self, frames: PublishFrames, tail: bytes, head_bytes: int) -> MessageTemplate:
         key = (frames, len(tail), head_bytes)
         found = self._templates.get(key)
         # An agent sends the same tail again and again: usually it is the very same object.
@@ -305,10 +298,12 @@ class MessageWriter:
             found = self._templates[key] = MessageTemplate(frames, tail, head_bytes)
         return found
 
-    def _make_room(self, wanted_bytes: int) -> None:
-        if wanted_bytes > len(self._out):
-            self._out = np.zeros(2 * wanted_bytes, np.uint8)
-            self._view = self._out.data
+    def _make_room(self, filled: int, wanted: int) -> None:
+        """For so many bytes, the first of which are filled."""
+        if wanted > len(self._out):
+            larger = np.zeros(2 * wanted, np.uint8)
+            larger[:filled] = self._out[:filled]
+            self._out, self._view = larger, larger.data
 
 
 def _runs(routes: U16) -> Iterator[tuple[int, int, int]]:
@@ -338,34 +333,8 @@ def _one_by_one(
 
 @warm_up
 def _compile() -> None:
-    frames = PublishFrames(1, "", "0", mandatory=False, persistent=False, frame_max=4096)
-    heads, digits = empty_envelopes(1), np.full((1, 1), ord("0"), np.uint8)
-    batch = Batch(np.zeros(1, np.uint32), heads, b"", np.zeros(1, np.uint16))
-    confirms = Confirms(0, Framing(1, 4096), ConfirmTerms(1, may_return=False), OutcomeRows())
-    MessageWriter(may_return=False).write([frames], batch, confirms, digits)
-
-
-class KeyChoice:
-    """For messages that take one of so many keys, numbered with so many digits."""
-
-    def __init__(self, keys: int, digits: int) -> None:
-        self._keys = np.uint64(keys)
-        texts = "".join(f"{number:0{digits}d}" for number in range(keys)).encode()
-        self._digits: U8 = np.frombuffer(texts, np.uint8).reshape(keys, digits)
-
-    def numbers(self, heads: Envelopes) -> I64:
-        """The number of each message's key: evenly spread, in no order."""
-        numbers: I64 = (mixed(heads) % self._keys).astype(np.int64)
-        return numbers
-
-    def digits(self, heads: Envelopes) -> U8:
-        """A row with the digits of each message's key."""
-        rows: U8 = self._digits[self.numbers(heads)]
-        return rows
-
-
-def key_choice(amqp: Amqp) -> KeyChoice | None:
-    """None where all messages of a destination have the same key."""
-    if amqp.routing_keys < 2:
-        return None
-    return KeyChoice(amqp.routing_keys, naming.key_digits(amqp))
+    framing, publish = Framing(1, 4096), pika.spec.Basic.Publish(routing_key="0")
+    frames = [PublishFrames(framing, publish, persistent=False)]
+    batch = Batch(np.zeros(1, np.uint32), empty_envelopes(1), b"", np.zeros(1, np.uint16))
+    confirms = Confirms(0, framing, ConfirmTerms(1, may_return=False), OutcomeRows())
+    MessageWriter(may_return=False, key_choice=KeyChoice(2, 1)).write(frames, batch, confirms)

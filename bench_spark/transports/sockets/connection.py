@@ -69,7 +69,8 @@ class SocketConnection:
         self._read_bytes = 0
         self._rest = b""
         """The beginning of a frame whose end was not read yet."""
-        self._unsent = bytearray()
+        self.unsent = bytearray()
+        """What is still to be written to the socket."""
         self._watches_writing = False
         self._is_established = False
         self._is_reading = False
@@ -120,7 +121,7 @@ class SocketConnection:
         self._hang_up_if_done()
 
     def _hang_up_if_done(self) -> None:
-        if not self._unsent:
+        if not self.unsent:
             self._end(ConnectionLost("closed by us"))
 
     def abort(self, reason: str) -> None:
@@ -142,16 +143,11 @@ class SocketConnection:
         is_established = self._is_established or not self.logs_in
         return is_established and self.failure is None and not self._is_closing
 
-    @property
-    def unsent_bytes(self) -> int:
-        """What is still to be written to the socket."""
-        return len(self._unsent)
-
     def on_ready(self, events: int) -> None:
         # Reading is tried first, whatever the events: a hang-up often follows the broker's reason.
         if not self._is_held or events & BROKEN:
             self.read()
-        if self._unsent:
+        if self.unsent:
             self.flush()
 
     def hold(self, is_held: bool) -> None:
@@ -165,7 +161,7 @@ class SocketConnection:
         if self.failure is not None:
             return
         written = 0
-        if not self._unsent:
+        if not self.unsent:
             self._has_written = True
             try:
                 written = self._socket.send(data)
@@ -175,22 +171,22 @@ class SocketConnection:
                 self._writing_failed(error)
                 return
         if written < len(data):
-            self._unsent += data[written:]
+            self.unsent += data[written:]
             self.flush()
 
     def flush(self) -> bool:
         """Write what the socket takes now; whether all is written. TLS takes little at a time."""
-        while self._unsent:
+        while self.unsent:
             self._has_written = True
             try:
-                written = self._socket.send(self._unsent)
+                written = self._socket.send(self.unsent)
             except WOULD_BLOCK:
                 break
             except OSError as error:
                 self._writing_failed(error)
                 return True
-            del self._unsent[:written]
-        has_rest = bool(self._unsent)
+            del self.unsent[:written]
+        has_rest = bool(self.unsent)
         if has_rest != self._watches_writing:
             self._watches_writing = has_rest
             self._loop.watch_writing(self, has_rest)
@@ -256,7 +252,7 @@ class SocketConnection:
         self._rest = bytes(self._buffer.view[done:end])
 
     def _writing_failed(self, error: OSError) -> None:
-        self._unsent.clear()
+        self.unsent.clear()
         if not self._is_reading:
             # The broker may have sent its reason before it closed its end: read that first.
             self.read()
@@ -272,7 +268,7 @@ class SocketConnection:
             self._beats.cancel()
         if self._gathering is not None:
             self._gathering.forget(self)
-        self._unsent.clear()
+        self.unsent.clear()
         self._loop.remove(self)
         self._socket.close()
         self.on_end(failure)

@@ -412,10 +412,11 @@ class SocketProducers(Producers, Generic[ConnectionT]):
         return self._lanes.loop.descriptor
 
     def send(self, batch: Batch) -> int:
-        if self._lanes.is_closing or not len(batch):
+        lane = batch.lane
+        if self._lanes.is_closing or not len(lane):
             return 0
-        if len(self._open) == 1 or is_of_one_lane(batch.lane):
-            return self._send_on_one_lane(batch)
+        if len(self._open) == 1 or is_of_one_lane(lane):
+            return self._send_on_one_lane(self._open[lane.item(0)], batch)
         return self._send_by_lane(batch)
 
     def full_among(self, lanes: Iterable[int]) -> set[int]:
@@ -423,8 +424,7 @@ class SocketProducers(Producers, Generic[ConnectionT]):
         return {
             number
             for number in lanes
-            if self._open[number].connection.unsent_bytes
-            or self._sender.room(self._open[number]) <= 0
+            if self._open[number].connection.unsent or self._sender.room(self._open[number]) <= 0
         }
 
     def commit(self) -> None:
@@ -449,7 +449,7 @@ class SocketProducers(Producers, Generic[ConnectionT]):
     def flush(self, timeout_seconds: float) -> None:
         """Write what still waits for its socket."""
         self._lanes.loop.run_until(
-            lambda: not any(lane.connection.unsent_bytes for lane in self._open), timeout_seconds
+            lambda: not any(lane.connection.unsent for lane in self._open), timeout_seconds
         )
         self._lanes.wake_if_more()
 
@@ -462,21 +462,19 @@ class SocketProducers(Producers, Generic[ConnectionT]):
     def _room(self, lane: OpenLane[ConnectionT]) -> int:
         """How many messages the lane takes now."""
         room = self._sender.room(lane)
-        if room <= 0 or not lane.connection.unsent_bytes:
+        if room <= 0 or not lane.connection.unsent:
             return room
         # Again: a write that failed has ended the lane.
         return self._sender.room(lane) if lane.connection.flush() else 0
 
-    def _send_on_one_lane(self, batch: Batch) -> int:
-        lane = self._open[batch.lane[0]]
-        room = self._room(lane)
+    def _send_on_one_lane(self, lane: OpenLane[ConnectionT], batch: Batch) -> int:
+        room, count = self._room(lane), len(batch.lane)
         if room <= 0:
             return 0
-        count, portions = len(batch), _Portions(batch)
-        if room >= count and portions.end(0, count) == count:
+        if count == 1 or (room >= count and _Portions(batch).end(0, count) == count):
             self._sender.write(lane, batch)
             return count
-        accepted = 0
+        accepted, portions = 0, _Portions(batch)
         while room > 0 and accepted < count:
             end = portions.end(accepted, min(count, accepted + room))
             self._sender.write(lane, batch.part(accepted, end))

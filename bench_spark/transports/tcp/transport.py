@@ -84,7 +84,7 @@ class TcpConnection(SocketConnection):
     def _hang_up_if_done(self) -> None:
         if not self.awaits_peer or isinstance(self._socket, ssl.SSLSocket):
             super()._hang_up_if_done()
-        elif not self._unsent and not self._has_said_so:
+        elif not self.unsent and not self._has_said_so:
             self._has_said_so = True
             self._socket.shutdown(socket.SHUT_WR)
 

@@ -21,10 +21,10 @@ from bench_spark.report.page import (
     Heading,
     Mark,
     Page,
+    PageSection,
     Paragraph,
     ProgressBar,
     Queries,
-    Section,
     Table,
     Tiles,
     fragment,
@@ -99,7 +99,7 @@ def test_a_hostile_text_is_harmless_in_every_block(block: Block) -> None:
 )
 def test_data_stays_what_it_is_and_never_ends_its_element(data: Any) -> None:
     charts = Charts({"chart-1": {"data": data}})
-    page = Page(Heading("t"), [Section("s", "S", [])], charts).html
+    page = Page(Heading("t"), [PageSection("s", "S", [])], charts).html
     begin = page.index('id="charts">') + len('id="charts">')
     body = page[begin : page.index("</script>", begin)]
     assert "<" not in body

@@ -18,7 +18,7 @@ from bench_spark.config.models import Scenario
 from bench_spark.errors import EnvironmentNotReady
 from bench_spark.monitor.endpoints import parse_text
 from bench_spark.plan import make_plan
-from bench_spark.report.exporter import Exporter, ExportingDisplay, Trial, exposition
+from bench_spark.report.exporter import ExportedRun, Exporter, ExportingDisplay, exposition
 from bench_spark.report.live import LiveLog
 
 SECOND = 1_000_000_000
@@ -35,10 +35,10 @@ class HandWindow:
 
 
 def test_a_trial_is_told_as_counters_rates_and_quantiles() -> None:
-    trial = Trial(
+    trial = ExportedRun(
         "r1", "steady", "mine", {"git.sha": "ab"}, "measure", {"sent": 5, "received_once": 4}
     )
-    text = exposition(Trial(**{**vars(trial), "window": HandWindow()}))
+    text = exposition(ExportedRun(**{**vars(trial), "window": HandWindow()}))
     found = {
         (sample.name, sample.labels.get("quantile")): sample.value for sample in parse_text(text)
     }
@@ -63,7 +63,7 @@ def test_without_a_trial_only_that_is_told() -> None:
 
 @given(st.text())
 def test_any_value_of_a_tag_survives_its_escaping(value: str) -> None:
-    text = exposition(Trial("r", "s", "b", {"t": value}, totals={"sent": 1}))
+    text = exposition(ExportedRun("r", "s", "b", {"t": value}, totals={"sent": 1}))
     assert [s.labels["tag_t"] for s in parse_text(text) if s.labels] == [value, value]
 
 

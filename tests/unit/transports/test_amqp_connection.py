@@ -140,10 +140,10 @@ def test_the_beginning_of_a_frame_behind_the_login_is_kept() -> None:
 def test_a_full_socket_keeps_the_rest_and_finishes_it_in_order(rig: Rig) -> None:
     piece = bytes(range(256)) * 1024
     sent = b""
-    while not rig.wire.unsent_bytes:
+    while not rig.wire.unsent:
         rig.wire.send(piece)
         sent += piece
-    kept = rig.wire.unsent_bytes
+    kept = len(rig.wire.unsent)
     assert kept <= len(piece)
     assert not rig.wire.flush()
     rig.wire.send(b"the end")
@@ -153,7 +153,7 @@ def test_a_full_socket_keeps_the_rest_and_finishes_it_in_order(rig: Rig) -> None
         rig.loop.pump()
         read += rig.broker.recv(1 << 20)
     assert read == sent
-    assert rig.wire.unsent_bytes == 0
+    assert len(rig.wire.unsent) == 0
     assert rig.wire.flush()
 
 
@@ -254,7 +254,7 @@ def test_a_full_socket_of_a_wire_that_is_held_is_written_but_not_read(rig: Rig) 
     rig.wire.hold(True)
     rig.broker.sendall(delivery(1))
     sent = 0
-    while not rig.wire.unsent_bytes:
+    while not rig.wire.unsent:
         rig.wire.send(bytes(1 << 16))
         sent += 1 << 16
     read = 0

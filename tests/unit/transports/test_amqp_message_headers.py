@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pika.frame
+import pika.spec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import empty_envelopes, envelope_bytes
 from bench_spark.transports.amqp.frames import (
+    Framing,
     MessageHeader,
     header_bytes,
     header_frame,
@@ -71,9 +73,8 @@ def test_a_message_without_its_head_is_known_by_its_name_when_it_comes_back() ->
 
 @pytest.mark.parametrize("size", [0, 1, 4088, 4089, 20_000])
 def test_pieces_are_the_frames_of_a_message_whatever_its_size(size: int) -> None:
-    frames = PublishFrames(
-        CHANNEL, "exchange", "key-00", mandatory=False, persistent=True, frame_max=4096
-    )
+    publish = pika.spec.Basic.Publish(exchange="exchange", routing_key="key-00")
+    frames = PublishFrames(Framing(CHANNEL, 4096), publish, persistent=True)
     body = bytes(range(256)) * (size // 256) + bytes(range(size % 256))
     for headers in (None, {"id": b"x"}):
         stream = b"".join(frames.pieces(body, b"42", headers))

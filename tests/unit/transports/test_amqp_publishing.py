@@ -29,16 +29,10 @@ def frames(
     key: str = "a.key",
     headers: dict[str, Any] | None = None,
 ) -> PublishFrames:
-    return PublishFrames(
-        5,
-        "an exchange",
-        key,
-        mandatory=mandatory,
-        immediate=immediate,
-        persistent=persistent,
-        frame_max=FRAME_MAX,
-        headers=headers,
+    publish = pika.spec.Basic.Publish(
+        exchange="an exchange", routing_key=key, mandatory=mandatory, immediate=immediate
     )
+    return PublishFrames(Framing(5, FRAME_MAX), publish, persistent=persistent, headers=headers)
 
 
 def confirms(limit: int = 0) -> Confirms:
@@ -197,10 +191,8 @@ def test_messages_have_the_chosen_routing_keys(keys: int, count: int, producer: 
     made["producer"] = producer
     one_key = frames(key=f"schlüssel.{0:0{digits}d}")
     expected = [f"schlüssel.{number:0{digits}d}" for number in choice.numbers(made).tolist()]
-    writer = MessageWriter(may_return=False)
-    written = bytes(
-        writer.write([one_key], load_of(made, b"tail"), confirms(), choice.digits(made))
-    )
+    writer = MessageWriter(may_return=False, key_choice=choice)
+    written = bytes(writer.write([one_key], load_of(made, b"tail"), confirms()))
     assert [one.method.routing_key for one in published(written)] == expected
     singly = b"".join(
         one_key.message(head.tobytes() + b"tail", row.tobytes())
