@@ -111,7 +111,7 @@ def find_key(model: type[Section], dotted: str, source: str) -> tuple[KeyPath, K
         if not rest:
             return key.path, key
         if key.is_map:
-            return (*key.path, ".".join(rest)), key.member
+            return (*key.path, ".".join(rest)), key.entry()
         if key.section is None:
             return Problem(source, dotted, f"nothing is inside {key.dotted}")
         section = key.section

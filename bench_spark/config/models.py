@@ -273,7 +273,7 @@ def _of_today(
             continue
         today = (former and former.now) or name
         key = known.get(today)
-        inside = (key.item() if key.is_list else key).section if key else None
+        inside = (key.entry() if key.is_list else key).section if key else None
         if inside and isinstance(value, Mapping):
             value = _of_today(inside, value, keeps_differences=keeps_differences)
         elif inside and isinstance(value, list):
