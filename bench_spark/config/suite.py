@@ -79,7 +79,7 @@ class Hooks(Section):
     in its name is looked for relative to the suite file. If it fails, the trial is not run."""
     after: Command | None = None
     """Run after a trial, in the same way, also when the trial has failed."""
-    timeout_seconds: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] = 60.0
+    timeout_seconds: Annotated[float, Field(gt=0, le=86400)] = 60.0
     """A hook that takes longer is stopped, and has failed."""
 
 
@@ -97,11 +97,11 @@ class Search(Section):
     """How the value `sustained` of an axis `load.rate_per_second` is found: by bisection, from the
     throughput of the value `max`."""
 
-    lowest_share: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.5
+    lowest_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Lower end of the bracket, as a share of the throughput of `max`."""
-    highest_share: Annotated[float, Field(ge=1, le=10, allow_inf_nan=False)] = 1.2
+    highest_share: Annotated[float, Field(ge=1, le=10)] = 1.2
     """Upper end of the bracket."""
-    precision_share: Annotated[float, Field(ge=0.001, le=0.5, allow_inf_nan=False)] = 0.02
+    precision_share: Annotated[float, Field(ge=0.001, le=0.5)] = 0.02
     """The bracket is halved until it is narrower than this share of the throughput of `max`."""
     most_trials: int = Field(10, ge=2, le=100)
     """Loads tried at most."""
