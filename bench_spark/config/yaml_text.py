@@ -119,8 +119,9 @@ class _Document:
     def _value(self, event: Any, path: tuple[str, ...]) -> Any:
         if isinstance(event, yaml.AliasEvent):
             problem = "has an alias ('*...') without a finished anchor before it"
-            _refuse(event.anchor not in self._anchored, event, problem)
-            value, size = self._anchored[event.anchor]
+            anchor = event.anchor or ""
+            _refuse(anchor not in self._anchored, event, problem)
+            value, size = self._anchored[anchor]
             self._count(event, size)
             return copy.deepcopy(value)
         before = self._values_read
