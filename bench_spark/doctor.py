@@ -376,8 +376,7 @@ def _packages() -> Finding:
         required = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         return warning(
-            f"{DISTRIBUTION} is not installed, so nothing says which packages it needs",
-            SETUP,
+            f"{DISTRIBUTION} is not installed, so nothing says which packages it needs", SETUP
         )
     return packages_finding(required)
 
@@ -469,9 +468,7 @@ def _class_archive() -> Finding:
 
 def _kernels() -> Finding:
     return kernels_finding(
-        kernels.are_compiled(),
-        kernel_cache.compiled_count(),
-        str(kernel_files.kernels_directory()),
+        kernels.are_compiled(), kernel_cache.compiled_count(), str(kernel_files.kernels_directory())
     )
 
 

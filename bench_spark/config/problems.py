@@ -385,16 +385,27 @@ def problems_of(error: ValidationError, model: type[Section], source_of: SourceO
 SectionT = TypeVar("SectionT", bound=Section)
 
 
+def read_model(
+    model: type[SectionT], document: Mapping[str, Any], source_of: SourceOf, strict: bool = True
+) -> SectionT | list[Problem]:
+    """The document as a model, or what is wrong with it.
+
+    Returned and not raised: a chained ValidationError would carry the document's secrets along.
+    """
+    try:
+        return model.model_validate(document, strict=strict)
+    except ValidationError as error:
+        return problems_of(error, model, source_of)
+
+
 def validated(
     model: type[SectionT], document: Mapping[str, Any], source: str, strict: bool = False
 ) -> SectionT:
     """The document as a model. Raises ConfigurationError, whose lines begin with `source`."""
-    try:
-        return model.model_validate(document, strict=strict)
-    except ValidationError as error:
-        problems = problems_of(error, model, lambda _: source)
-    # Raised here and not above: a chained ValidationError would carry the document's secrets along.
-    raise ConfigurationError("\n".join(map(str, problems)))
+    found = read_model(model, document, lambda _: source, strict)
+    if isinstance(found, list):
+        raise ConfigurationError("\n".join(map(str, found)))
+    return found
 
 
 def unknown_key(

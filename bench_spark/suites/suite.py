@@ -333,11 +333,7 @@ def _run_one(
 
 
 def _hook(
-    suite: Suite,
-    trial: Trial,
-    when: str,
-    command: Sequence[str] | None,
-    tools: Mapping[str, str],
+    suite: Suite, trial: Trial, when: str, command: Sequence[str] | None, tools: Mapping[str, str]
 ) -> None:
     if command is not None:
         run_hook(
