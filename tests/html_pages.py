@@ -106,7 +106,7 @@ def suite_report(directory: Path, hurt: bool = False) -> SuiteReport:
         for trial in trials_of(suite)[1:]
     }
     broker = HOSTILE if hurt else "rabbitmq"
-    return SuiteReport(suite_table(suite, outcomes), suite, "study", broker, "bench-store")
+    return SuiteReport(suite_table(suite, outcomes), "study", broker, "bench-store")
 
 
 def suite_page(directory: Path, hurt: bool = False) -> str:

@@ -239,7 +239,7 @@ def report(
 
 
 def _report(config: SuiteConfig, table: SuiteTable, store: str) -> SuiteReport:
-    return SuiteReport(table, config.suite, config.stored_name, config.ends.name, store)
+    return SuiteReport(table, config.stored_name, config.ends.name, store)
 
 
 def _table(config: SuiteConfig, store: Store) -> SuiteTable:

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from bench_spark.monitor.processes import network_bytes
-from bench_spark.monitor.reading import Reading, SourceUnreadable, reading_of
+from bench_spark.monitor.reading import Reading, ResourceSampler, SourceUnreadable, reading_of
 from bench_spark.transports.direct_http import DirectHttp, HttpRefusal, HttpUnreachable
 
 ROOT = Path("/sys/fs/cgroup")
@@ -59,7 +59,7 @@ def parse_io_stat(text: str) -> dict[str, int]:
     return totals
 
 
-class CgroupSampler:
+class CgroupSampler(ResourceSampler):
     def __init__(self, path: str, root: Path = ROOT) -> None:
         """`path`: the group's directory, or where it is below `root`."""
         given = Path(path)
@@ -79,9 +79,6 @@ class CgroupSampler:
         ):
             self._add(read, totals)
         return reading_of(totals, str(self._directory.stat().st_ino))
-
-    def close(self) -> None:
-        pass
 
     @staticmethod
     def _add(read: Callable[[], Mapping[str, float]], totals: dict[str, float]) -> None:
@@ -149,7 +146,7 @@ def _section(stats: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     return section if isinstance(section, Mapping) else {}
 
 
-class DockerSampler:
+class DockerSampler(ResourceSampler):
     def __init__(self, container: str, socket_path: str, timeout_seconds: float) -> None:
         self._container = container
         self._socket_path = socket_path
@@ -163,9 +160,6 @@ class DockerSampler:
             raise SourceUnreadable("the Docker daemon's statistics have an unknown form") from error
         cores = _section(stats, "cpu_stats").get("online_cpus")
         return reading_of(found, str(stats.get("id", "")), int(cores) if cores else None)
-
-    def close(self) -> None:
-        pass
 
     def _stats(self) -> Mapping[str, Any]:
         name = urllib.parse.quote(self._container, safe="")

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from bench_spark.config.fields import Pattern, TooSlow
-from bench_spark.monitor.reading import Reading, SourceUnreadable, reading_of
+from bench_spark.monitor.reading import Reading, ResourceSampler, SourceUnreadable, reading_of
 
 _ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 _NETWORK = ("network_received_bytes", "network_sent_bytes")
@@ -129,7 +129,7 @@ def _names(process: psutil.Process) -> list[str]:
         return []
 
 
-class ProcessSampler:
+class ProcessSampler(ResourceSampler):
     """Processes of this machine and all that they have started, as one."""
 
     def __init__(self, find_roots: FindRoots) -> None:
@@ -157,9 +157,6 @@ class ProcessSampler:
             {name: value for name, value in found.items() if name not in unreadable},
             identity=f"{oldest.pid}-{oldest.info['create_time']}",
         )
-
-    def close(self) -> None:
-        pass
 
 
 def _io(process: psutil.Process) -> tuple[int, ...]:

@@ -128,7 +128,7 @@ Say = Callable[[str], None]
 # -- the monitor's end -----------------------------------------------------------------------------
 
 
-class RemoteSampler:
+class RemoteSampler(ResourceSampler):
     """Calls a sampler that listens, and calls again when the connection was lost."""
 
     def __init__(self, address: Address, token: str, timeout_seconds: float) -> None:
@@ -161,7 +161,7 @@ class RemoteSampler:
         return SamplerPeer(connection, self._token, "monitor", accepted=False)
 
 
-class CalledSampler:
+class CalledSampler(ResourceSampler):
     """Waits for a sampler that calls; the newest that proves itself is the one asked."""
 
     def __init__(self, address: Address, token: str, timeout_seconds: float) -> None:
@@ -307,7 +307,7 @@ def _answer_until_end(peer: SamplerPeer, sampler: ResourceSampler) -> None:
         peer.close()
 
 
-class _Shared:
+class _Shared(ResourceSampler):
     """One sampler for several connections, one at a time."""
 
     def __init__(self, sampler: ResourceSampler) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import socket
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -35,6 +32,7 @@ from bench_spark.monitor.reading import (
     Reading,
     ResourceSampler,
     SourceUnreadable,
+    values_read,
 )
 from bench_spark.monitor.remote import CalledSampler, RemoteSampler
 from bench_spark.process import output_of
@@ -63,7 +61,7 @@ def parse_values(text: str) -> tuple[dict[str, float], tuple[str, ...]]:
     return values, tuple(unreadable)
 
 
-class CommandSampler:
+class CommandSampler(ResourceSampler):
     """A command of the user's that prints `name=value` lines."""
 
     def __init__(self, arguments: Sequence[str], timeout_seconds: float) -> None:
@@ -75,16 +73,7 @@ class CommandSampler:
         values, unreadable = parse_values(text)
         if not values and not unreadable:
             raise SourceUnreadable(f"{self._program} printed no name=value line")
-        return Reading(
-            at_ns=time.monotonic_ns(),
-            host=socket.gethostname(),
-            cores=os.cpu_count() or 1,
-            values=values,
-            unreadable=unreadable,
-        )
-
-    def close(self) -> None:
-        pass
+        return values_read(values, unreadable)
 
     @property
     def _program(self) -> str:
@@ -121,7 +110,7 @@ def samplers_of(
         try:
             sampler = make()
         except (SourceUnreadable, ConfigurationError) as error:
-            sampler = Silent(str(error))
+            sampler = SilentSampler(str(error))
         if sampler is not None:
             samplers[name] = sampler
     return samplers
@@ -174,7 +163,7 @@ def embedded_broker(name: str) -> FindRoots:
     return find
 
 
-class Silent:
+class SilentSampler(ResourceSampler):
     """A source that could not be set up."""
 
     def __init__(self, problem: str) -> None:
@@ -182,6 +171,3 @@ class Silent:
 
     def read(self) -> Reading:
         raise SourceUnreadable(self._problem)
-
-    def close(self) -> None:
-        pass

@@ -319,14 +319,15 @@ def y_axis(values: Iterable[float | None], kind: Kind) -> tuple[list[float], lis
 
 
 def number_axis(values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """From 0, or a little below where a value is there, to a round number above the values."""
+    """From 0 to a round number; a little further at an end where a value is there."""
     high = max(values, default=0.0)
     if high < SMALLEST_DRAWN:
         high = 1.0
     power = 10.0 ** math.floor(math.log10(high / 5))
     step = next(factor * power for factor in (1, 2, 5, 10, 20) if factor * power >= high / 5)
-    steps = math.ceil(high * 1.02 / step)
-    top = steps * step
+    # In whole millionths of a step: rounding must not add a tick.
+    steps = math.ceil(round(high / step, 6))
+    top = max(steps * step, high * 1.02)
     low = -0.02 * top if any(value < 0.005 * top for value in values) else 0.0
     return [low, top], [float(f"{place * step:.6g}") for place in range(steps + 1)]
 

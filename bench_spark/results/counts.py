@@ -45,7 +45,7 @@ Rates = dict[str, float | None]
 
 def completed_accounts(totals: TickTotals, facts: RunFacts) -> Accounts | None:
     """As the agents reported them; where one was killed, with what its events say."""
-    accounts = facts.accounts
+    accounts = facts.messages.accounts
     if accounts is None or accounts.is_reported:
         return accounts
     from bench_spark.driver.accounts import completed
@@ -66,8 +66,8 @@ def counts_of(totals: TickTotals, facts: RunFacts) -> Counts:
         "due": due,
         "unsent": max(0, due - sent),
         "sent": sent,
-        "confirmed": measured(PRODUCER, "confirmed") if facts.confirms else None,
-        "unconfirmed": _unconfirmed(totals) if facts.confirms else None,
+        "confirmed": measured(PRODUCER, "confirmed") if facts.messages.confirms else None,
+        "unconfirmed": _unconfirmed(totals) if facts.messages.confirms else None,
         "refused": measured(PRODUCER, "refused"),
         "returned": measured(PRODUCER, "returned"),
         "received": received,
@@ -85,7 +85,7 @@ def counts_of(totals: TickTotals, facts: RunFacts) -> Counts:
         "repeats_dropped": in_all(CONSUMER, "repeats_dropped"),
         "given_up": measured(PRODUCER, "given_up") if _waits(facts) else None,
     }
-    accounts = facts.accounts
+    accounts = facts.messages.accounts
     if accounts is None:
         scenario = facts.plan.scenario
         absent = [] if scenario.has_both_ends else ["received_once"]
@@ -131,8 +131,8 @@ def _corrupted(totals: TickTotals, facts: RunFacts) -> int | None:
     """Known where whoever received a message had also sent it, or where all were joined."""
     if not facts.plan.scenario.identity.content_hash:
         return None
-    if facts.trace is not None:
-        return facts.trace.joined.total("corrupted")
+    if facts.messages.trace is not None:
+        return facts.messages.trace.joined.total("corrupted")
     return totals.of_measured(CONSUMER, "corrupted") if facts.plan.is_paired else None
 
 
@@ -145,8 +145,8 @@ def _unconfirmed(totals: TickTotals) -> int:
 
 def rates_of(totals: TickTotals, facts: RunFacts) -> Rates:
     scenario, seconds = facts.plan.scenario, facts.measured_seconds
-    if facts.counted is not None:
-        sent, received = facts.counted
+    if facts.messages.counted is not None:
+        sent, received = facts.messages.counted
     else:
         sent = _sent_as_asked(totals.of_measured(PRODUCER, "sent"), facts)
         received = totals.of_window(CONSUMER, "received")
@@ -200,7 +200,7 @@ def never_seen(counts: Counts, facts: RunFacts, round_trips: int) -> dict[str, i
     one."""
     # Given up, or still waited for at the end.
     unanswered = max(0, (counts["sent"] or 0) - round_trips) if _waits(facts) else 0
-    accounts = facts.accounts
+    accounts = facts.messages.accounts
     if accounts is None:
         return {"round_trip": unanswered}
     on_their_way = accounts.left_in_broker + accounts.indeterminate

@@ -18,7 +18,7 @@ from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.plan import has_open_end
 from bench_spark.process import watched
-from bench_spark.report import descriptions
+from bench_spark.report import blocks, descriptions
 from bench_spark.report.charts import Line, SeriesColours
 from bench_spark.report.formatting import (
     UNKNOWN,
@@ -32,18 +32,7 @@ from bench_spark.report.formatting import (
     words,
 )
 from bench_spark.report.live import Progress, RollingWindow, progress_of
-from bench_spark.report.page import (
-    POLICY,
-    Block,
-    Heading,
-    Paragraph,
-    ProgressBar,
-    Table,
-    Tiles,
-    fragment,
-    live_page,
-    status_mark,
-)
+from bench_spark.report.page import POLICY, fragment, live_page
 from bench_spark.report.run import audit, caption_of, headline
 from bench_spark.report.serving import Answer, Question, Served
 from bench_spark.report.timeline import (
@@ -69,8 +58,10 @@ HEAD, PROGRESS, RESULT, TILES, AGENTS = "head", "progress", "result", "tiles", "
 def head(run: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
     """Of the run's row in `runs`, and its scenario."""
     started = f"run {run['run_id']}; started {run['started_at']:%Y-%m-%d %H:%M:%S} UTC"
-    status = status_mark(run["status"])
-    return fragment([Heading(title_of(run), status, [started], descriptions.scenario_of(scenario))])
+    status = blocks.status_mark(run["status"])
+    return fragment(
+        [blocks.Heading(title_of(run), status, [started], descriptions.scenario_of(scenario))]
+    )
 
 
 def title_of(run: Mapping[str, Any]) -> str:
@@ -81,7 +72,7 @@ def progress_bar(progress: Progress) -> str:
     total = progress.total_seconds
     of_all = "" if total is None else f" of {seconds(total)}"
     text = f"{progress.phase}, {progress.elapsed_seconds:.0f} s{of_all}"
-    return fragment([ProgressBar(text, None if total is None else progress.share)])
+    return fragment([blocks.ProgressBar(text, None if total is None else progress.share)])
 
 
 def tiles_now(window: RollingWindow, totals: Mapping[str, int]) -> str:
@@ -99,7 +90,7 @@ def tiles_now(window: RollingWindow, totals: Mapping[str, int]) -> str:
         ("received in all", count(totals["received_once"])),
         ("sent in all", count(totals["sent"])),
     ]
-    return fragment([Tiles(numbers)])
+    return fragment([blocks.Tiles(numbers)])
 
 
 _AGENT_HEADINGS = (
@@ -123,22 +114,22 @@ def agent_table(agents: Mapping[int, Any]) -> str:
         for number, agent in shown
     ]
     left_out = len(agents) - len(shown)
-    blocks: list[Block] = [
-        Table("Rates are of the last second that each reported", _AGENT_HEADINGS, rows)
+    parts: list[blocks.Block] = [
+        blocks.Table("Rates are of the last second that each reported", _AGENT_HEADINGS, rows)
     ]
     if left_out:
-        blocks.append(Paragraph(f"And {count(left_out)} more.", "faint"))
-    return fragment(blocks)
+        parts.append(blocks.Paragraph(f"And {count(left_out)} more.", "faint"))
+    return fragment(parts)
 
 
 def result(run: Mapping[str, Any], document: Document | None, show_again: str) -> str:
     """Of a run that is over: whether to trust it, and what it came to."""
-    blocks: list[Block] = [Heading(f"The run is over: {run['status']}", level=2)]
+    parts: list[blocks.Block] = [blocks.Heading(f"The run is over: {run['status']}", level=2)]
     if document is None:
-        blocks += [Paragraph(one_line(reason), "failed") for reason in run["reasons"] or ()]
+        parts += [blocks.Paragraph(one_line(reason), "failed") for reason in run["reasons"] or ()]
     else:
-        blocks += [audit(document), *([headline(document)] if document.get("counts") else [])]
-    return fragment([*blocks, Paragraph("The whole run: ", code=show_again)])
+        parts += [audit(document), *([headline(document)] if document.get("counts") else [])]
+    return fragment([*parts, blocks.Paragraph("The whole run: ", code=show_again)])
 
 
 NO_AXES = Axes((), {})

@@ -11,24 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_spark.report.page import (
+from bench_spark.report.blocks import (
     Block,
     Bullets,
-    Charts,
     Details,
     Figure,
     Grid,
     Heading,
     Mark,
-    Page,
     PageSection,
     Paragraph,
     ProgressBar,
     Queries,
     Table,
     Tiles,
-    fragment,
 )
+from bench_spark.report.page import Charts, Page, fragment
 from bench_spark.report.queries import Query
 
 HOSTILE = "<script>alert('x')</script>&\" onclick='x'"

@@ -56,7 +56,7 @@ def table_of(suite: Suite, outcome_of: Callable[[Trial], TrialResult | None]) ->
 
 
 def report_of(table: SuiteTable) -> SuiteReport:
-    return SuiteReport(table, load_suite("delivery"), "study", "rabbitmq", "bench-store")
+    return SuiteReport(table, "study", "rabbitmq", "bench-store")
 
 
 def markdown(table: SuiteTable) -> str:
@@ -203,7 +203,7 @@ def test_repetitions_become_their_median_with_the_extremes(three_times: Suite) -
     assert (latency.lowest, latency.median, latency.highest) == (160, 320, 480)
     assert isinstance(received, Spread)
     assert (received.lowest, received.median, received.highest) == (100, 200, 300)
-    assert (cell.status, cell.asked, cell.measured, cell.notes) == ("valid", 3, 3, ())
+    assert (cell.status, len(cell.trials), cell.measured, cell.notes) == ("valid", 3, 3, ())
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_repetition_that_is_missing_or_failed_is_told_beside_the_others(
     cell = only_cell(
         three_times, TrialResult(result(10, 1.0)), None, TrialResult(failure="no broker")
     )
-    assert (cell.status, cell.asked, cell.measured) == ("missing", 3, 1)
+    assert (cell.status, len(cell.trials), cell.measured) == ("missing", 3, 1)
     assert cell.notes == ("repetition 2 missing: not run", "repetition 3 failed: no broker")
 
 
@@ -274,8 +274,9 @@ def test_warnings_machines_and_brokers_of_the_trials_are_told(three_times: Suite
         return TrialResult(found)
 
     table = table_of(three_times, outcome)
-    assert [text.rpartition(", ")[2] for text in table.brokers] == ["RabbitMQ 4.0", "RabbitMQ 4.1"]
-    assert table.machines == ("2 cores (c), 1.00 GB of memory",)
+    *brokers, machine = table.surroundings
+    assert [text.rpartition(", ")[2] for _, text in brokers] == ["RabbitMQ 4.0", "RabbitMQ 4.1"]
+    assert machine == ("machine", "2 cores (c), 1.00 GB of memory")
     found = [(one.check, one.trials, one.of_trials, one.text) for one in table.warnings]
     assert found == [("host_cpu", 3, 3, "busy 1"), ("lower_bounds", 1, 3, "a: p99; b: p99")]
     text = markdown(table)
