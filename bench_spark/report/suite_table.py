@@ -18,7 +18,7 @@ from typing import Any, Literal
 from bench_spark.config.suite import (
     SUSTAINED,
     Column,
-    Report,
+    ReportLayout,
     Suite,
     Trial,
     Value,
@@ -353,7 +353,7 @@ class SuiteTable:
     """In the order of the grid; a cell has a figure for each column, then for each further one."""
 
     @property
-    def report(self) -> Report:
+    def report(self) -> ReportLayout:
         return self.suite.report
 
     @property
