@@ -45,6 +45,7 @@ from bench_spark.config.suite import (
 from bench_spark.config.suite_loader import load_suite
 from bench_spark.driver_process import end_abandoned
 from bench_spark.errors import EXIT_GATE_MISSED, EXIT_VALID, ConfigurationError
+from bench_spark.plan import SLOTS_FOR_STREAMING
 from bench_spark.report.chart_files import DRAWN_AS, drawn
 from bench_spark.report.charts import SeriesColours
 from bench_spark.report.comparison import SuiteComparisonReport
@@ -198,7 +199,8 @@ def run(
         from bench_spark.spark.engine import Engine
 
         agents = max(agents_of(trial.scenario) for trial in missing)
-        with spark_session(session_master(master, agents), display) as spark:
+        slots = agents + SLOTS_FOR_STREAMING
+        with spark_session(session_master(master, agents), display, slots) as spark:
             refuse_unshared_store(store, spark.sparkContext.master)
             with closing(Engine(spark, opened, of_trials)) as engine:
                 display.step("starting workers" + (" and the rolling metrics" if live else ""))

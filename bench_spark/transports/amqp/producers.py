@@ -33,8 +33,9 @@ class AmqpSender(Sender[AmqpConnection]):
         self._is_transactional = amqp.producer_transaction > 0
         self._writer = MessageWriter(amqp.may_return, key_choice(amqp))
         self._frames: dict[tuple[object, ...], PublishFrames] = {}
-        self._frames_of_lane: dict[int, list[PublishFrames]] = {}
-        """By route."""
+        self._frames_of_lane: dict[int, tuple[PublishFrames, ...]] = {}
+        """By route; the same object for lanes with the same destinations."""
+        self._frames_of_routes: dict[tuple[PublishFrames, ...], tuple[PublishFrames, ...]] = {}
         # A transaction is settled as a whole, and as long as it is not, no other may begin: the
         # same as so many confirms, all of which come at once.
         unsettled = amqp.producer_transaction or amqp.confirms
@@ -54,9 +55,8 @@ class AmqpSender(Sender[AmqpConnection]):
         self._blocked.discard(lane.number)
         connection = lane.connection
         framing = connection.framing
-        self._frames_of_lane[lane.number] = [
-            self._frames_for(framing, one) for one in lane.lane.destinations
-        ]
+        frames = tuple(self._frames_for(framing, one) for one in lane.lane.destinations)
+        self._frames_of_lane[lane.number] = self._frames_of_routes.setdefault(frames, frames)
         confirms = Confirms(lane.number, framing, self._confirm_terms, self.decoded)
         self._confirms[lane.number] = confirms
         on_method = functools.partial(self._on_method, lane)

@@ -8,7 +8,7 @@ destination differ only in the digits at their end, so frames of all of them hav
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,17 +33,22 @@ from bench_spark.transports.amqp.frames import (
     message_ids,
     method_frame,
 )
-from bench_spark.transports.batches import I64, U8, U16, Batch, Headers, Tails
-from bench_spark.transports.sockets.buffers import NO_TAILS, Int, OutcomeRows, copy_bytes
-from bench_spark.transports.sockets.lanes import (
-    WRITE_BYTES,
+from bench_spark.transports.batches import I64, U8, Batch, Headers, Tails
+from bench_spark.transports.sockets.buffers import Int, OutcomeRows, copy_bytes
+from bench_spark.transports.sockets.messages import (
+    MESSAGES_AT,
+    NO_TAILS,
+    MessageBlock,
+    Template,
+    Templates,
     bodies_of,
+    has_room,
     is_alike,
+    put_messages,
+    runs_by_route,
     shared_and_own_tails,
 )
 
-MOST_TEMPLATES = 4096
-"""That are kept, by route, size of the body, and how much of a head is in it."""
 MOST_STARTS = 4096
 """Beginnings of messages that are kept, by the size of the body."""
 
@@ -143,47 +148,21 @@ class PublishFrames:
         return frame_start(BODY, self._channel, body_bytes)
 
 
-_HEAD_BYTES, _BODY_AT, _PIECE_BYTES, _MESSAGE = range(4)
-"""Words before a template's message: how many bytes of a head are in it, where its body begins, and
-what one frame holds of a body. In bytes, the message is behind the last of them."""
-_MESSAGE_AT = 8 * _MESSAGE
-
-
 @kernel
-def write_messages(out: U8, template: U8, heads: I64, tails: U8, ring: I64) -> Int:
-    """Write the template's message once for each head, with that head, and with the tail that is
-    its own where there are any; and open a tag for each where there are confirms. Returns where
-    they end: 0, and nothing done, where `out` or the ring of tags is too small."""
-    places, message = template[:_MESSAGE_AT].view(np.int64), template[_MESSAGE_AT:]
-    head_bytes, body_at, piece_bytes = places[_HEAD_BYTES], places[_BODY_AT], places[_PIECE_BYTES]
-    message_bytes, tail_bytes, envelopes = len(message), tails.shape[1], heads.view(np.uint8)
-    if len(heads) * message_bytes > len(out) or (has_tags(ring) and not remember(heads, ring)):
+def write_and_remember(block: U8, heads: I64, tails: U8, ring: I64) -> Int:
+    """Write messages, and open a tag for each where there are confirms. Returns where they end: 0,
+    and nothing done, where the block or the ring of tags is too small."""
+    if not has_room(block, heads) or (has_tags(ring) and not remember(heads, ring)):
         return 0
-    shared_bytes = body_at if tail_bytes else message_bytes
-    at = 0
-    for number in range(len(heads)):
-        copy_bytes(out[at:], message[:shared_bytes])
-        copy_bytes(out[at + body_at :], envelopes[number][:head_bytes])
-        done = 0
-        while done < tail_bytes:
-            # As far as a body's frame reaches, and then the end of that frame and the next start.
-            frame = (head_bytes + done) // piece_bytes
-            first = body_at + head_bytes + done + frame * FRAME_EXTRA_BYTES
-            count = min(tail_bytes - done, (frame + 1) * piece_bytes - head_bytes - done)
-            end = first + count
-            copy_bytes(out[at + first :], tails[number][done : done + count])
-            copy_bytes(out[at + end :], message[end : end + FRAME_EXTRA_BYTES])
-            done += count
-        at += message_bytes
-    return at
+    return put_messages(block, heads, tails)
 
 
 @kernel
-def put_digits(out: U8, message_bytes: Int, key_end: Int, digits: U8) -> None:
+def put_digits(block: U8, key_end: Int, message_bytes: Int, digits: U8) -> None:
     """Write the last digits of the routing key of each message."""
-    at, width = 0, digits.shape[1]
+    at, width = key_end, digits.shape[1]
     for number in range(len(digits)):
-        copy_bytes(out[at + key_end - width :], digits[number])
+        copy_bytes(block[at - width :], digits[number])
         at += message_bytes
 
 
@@ -213,17 +192,14 @@ def key_choice(amqp: Amqp) -> KeyChoice | None:
     return KeyChoice(amqp.routing_keys, naming.key_digits(amqp))
 
 
-class MessageTemplate:
-    """The frames of messages of one size, to be written with other heads, tails and keys."""
-
-    def __init__(self, frames: PublishFrames, tail: bytes, head_bytes: int) -> None:
-        """`tail`: of all messages that are not given one of their own."""
-        self.tail = tail
-        whole = frames.message(bytes(head_bytes) + tail)
-        places = np.array([head_bytes, frames.body_at, frames.piece_bytes], np.int64)
-        self.data: U8 = np.frombuffer(bytearray(places.tobytes() + whole), np.uint8)
-        self.message_bytes = len(whole)
-        self.key_end = frames.key_end
+def _template(frames: PublishFrames, tail: bytes, head_bytes: int) -> Template:
+    return Template(
+        frames.message(bytes(head_bytes) + tail),
+        frames.body_at,
+        head_bytes,
+        piece_bytes=frames.piece_bytes,
+        gap_bytes=FRAME_EXTRA_BYTES,
+    )
 
 
 class MessageWriter:
@@ -232,16 +208,17 @@ class MessageWriter:
     def __init__(self, may_return: bool, key_choice: KeyChoice | None = None) -> None:
         self._may_return = may_return
         self._key_choice = key_choice
-        self._templates: dict[tuple[PublishFrames, int, int], MessageTemplate] = {}
-        self._out: U8 = np.zeros(2 * WRITE_BYTES, np.uint8)
-        self._view = self._out.data
+        self._templates = Templates(_template)
+        self._block = MessageBlock()
         # What the last batch was written from, as the next one mostly is like it. Its tail is that
         # of all messages, or rows in the same memory for each.
         self._frames: Sequence[PublishFrames] = ()
         self._tail: Tails = b""
-        self._head_bytes = 0
-        self._template = self._out
         self._tails: U8 = NO_TAILS
+        self._head_bytes = 0
+        # What was written of it, which for the next as large is the same view of the block.
+        self._end = 0
+        self._written = self._block.view
 
     def write(
         self, frames: Sequence[PublishFrames], batch: Batch, confirms: Confirms
@@ -254,62 +231,41 @@ class MessageWriter:
             and batch.head_bytes == self._head_bytes
             and batch.headers is None
         ):
-            heads = batch.head_words
-            end = write_messages(self._out, self._template, heads, self._tails, confirms.ring)
+            block, heads = self._block, batch.head_words
+            end = write_and_remember(block.data, heads, self._tails, confirms.ring)
             if end:
                 confirms.count(len(heads), self._head_bytes)
-                return self._view[:end]
-        if is_alike(batch):
-            return self._write_alike(frames, batch, confirms)
-        confirms.sent(batch.head, batch.head_bytes)
-        digits = None if self._key_choice is None else self._key_choice.digits(batch.head)
-        return _one_by_one(frames, batch, digits, self._may_return)
-
-    def _write_alike(
-        self, frames: Sequence[PublishFrames], batch: Batch, confirms: Confirms
-    ) -> memoryview:
-        confirms.count(len(batch), batch.head_bytes)
-        tail, tails = shared_and_own_tails(batch.tail)
-        runs = _runs(batch.route) if len(frames) > 1 else ((0, 0, len(batch)),)
-        end = 0
-        for route, first, stop in runs:
-            template = self._template_of(frames[route], tail, batch.head_bytes)
-            heads, start = batch.head_words[first:stop], end
-            end += len(heads) * template.message_bytes
-            self._make_room(start, end)
-            out, own_tails = self._out[start:], tails[first:stop]
-            while not write_messages(out, template.data, heads, own_tails, confirms.ring):
-                confirms.double_ring()
-            if self._key_choice is not None:
-                digits = self._key_choice.digits(batch.head[first:stop])
-                put_digits(out, template.message_bytes, template.key_end, digits)
-        if len(frames) == 1 and self._key_choice is None:
+                if end != self._end:
+                    self._end, self._written = end, block.view[MESSAGES_AT:end]
+                return self._written
+        self._frames, self._end = (), 0
+        if not is_alike(batch):
+            confirms.sent(batch.head, batch.head_bytes)
+            digits = None if self._key_choice is None else self._key_choice.digits(batch.head)
+            return _one_by_one(frames, batch, digits, self._may_return)
+        if len(frames) > 1:
+            return b"".join(
+                self._write_alike(frames[route], batch.part(first, end), confirms).tobytes()
+                for route, first, end in runs_by_route(batch)
+            )
+        written = self._write_alike(frames[0], batch, confirms)
+        if self._key_choice is None and (self._tails is NO_TAILS or self._tails is batch.tail):
             self._frames, self._tail, self._head_bytes = frames, batch.tail, batch.head_bytes
-            self._template, self._tails = template.data, tails
-        return self._view[:end]
+        return written
 
-    def _template_of(self, frames: PublishFrames, tail: bytes, head_bytes: int) -> MessageTemplate:
-        key = (frames, len(tail), head_bytes)
-        found = self._templates.get(key)
-        # An agent sends the same tail again and again: usually it is the very same object.
-        if found is None or (found.tail is not tail and found.tail != tail):
-            if len(self._templates) >= MOST_TEMPLATES:
-                self._templates.clear()
-            found = self._templates[key] = MessageTemplate(frames, tail, head_bytes)
-        return found
-
-    def _make_room(self, filled: int, wanted: int) -> None:
-        """For so many bytes, the first of which are filled."""
-        if wanted > len(self._out):
-            larger = np.zeros(2 * wanted, np.uint8)
-            larger[:filled] = self._out[:filled]
-            self._out, self._view = larger, larger.data
-
-
-def _runs(routes: U16) -> Iterator[tuple[int, int, int]]:
-    """Route, and where messages that follow each other on it begin and end."""
-    bounds = [0, *(np.flatnonzero(np.diff(routes)) + 1).tolist(), len(routes)]
-    return zip(routes[bounds[:-1]].tolist(), bounds[:-1], bounds[1:], strict=True)
+    def _write_alike(self, frames: PublishFrames, batch: Batch, confirms: Confirms) -> memoryview:
+        """Of one destination."""
+        confirms.count(len(batch), batch.head_bytes)
+        tail, self._tails = shared_and_own_tails(batch.tail)
+        template = self._templates.of(frames, tail, batch.head_bytes)
+        block, heads = self._block, batch.head_words
+        block.begin(template, len(heads))
+        while not (end := write_and_remember(block.data, heads, self._tails, confirms.ring)):
+            confirms.double_ring()
+        if self._key_choice is not None:
+            digits = self._key_choice.digits(batch.head)
+            put_digits(block.data, MESSAGES_AT + frames.key_end, template.message_bytes, digits)
+        return block.view[MESSAGES_AT:end]
 
 
 def _one_by_one(

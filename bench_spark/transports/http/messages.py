@@ -19,8 +19,8 @@ from bench_spark.config.protocols import Http, field_name
 from bench_spark.errors import ConfigurationError
 from bench_spark.transports.batches import Batch, Headers
 from bench_spark.transports.sockets.buffers import MOST_BYTES, ReadBuffer, too_large
-from bench_spark.transports.sockets.lanes import bodies_of
 from bench_spark.transports.sockets.listening import Place
+from bench_spark.transports.sockets.messages import bodies_of
 
 CHUNKED = -1
 UNTIL_CLOSE = -2

@@ -15,10 +15,7 @@ from bench_spark.core.kernels import warm_up
 from bench_spark.errors import BrokerRefused
 from bench_spark.transports.batches import I64, U16, Batch, Headers
 from bench_spark.transports.mqtt import codec
-from bench_spark.transports.mqtt.connection import (
-    MqttConnection,
-    PacketReader,
-)
+from bench_spark.transports.mqtt.connection import MqttConnection, PacketReader
 from bench_spark.transports.mqtt.packets import (
     KIND_BITS,
     PUBLISH,
@@ -27,20 +24,23 @@ from bench_spark.transports.mqtt.packets import (
     user_properties,
 )
 from bench_spark.transports.mqtt.topics import message_headers
-from bench_spark.transports.sockets.buffers import (
+from bench_spark.transports.sockets.buffers import OutcomeRows, ReadBuffer
+from bench_spark.transports.sockets.lanes import Sender
+from bench_spark.transports.sockets.messages import (
     NO_IDENTIFIERS,
     MessageBlock,
-    OutcomeRows,
-    ReadBuffer,
     Template,
     Templates,
+    bodies_of,
+    is_alike,
+    runs_by_route,
+    shared_and_own_tails,
 )
-from bench_spark.transports.sockets.lanes import Sender, bodies_of, is_alike, shared_and_own_tails
 from bench_spark.transports.sockets.opening import OpenLane
 
-MOST_TEMPLATES = 4096
 MOST_STARTS = 4096
 """Beginnings of messages that are kept, by the size of the payload."""
+_NO_TOPICS: I64 = np.zeros((0, 0), np.int64)
 
 
 class PublishPackets:
@@ -91,12 +91,17 @@ class PublishPackets:
         return found
 
 
+def _template(packets: PublishPackets, tail: bytes, head_bytes: int) -> Template:
+    start, identifier_at = packets.start(head_bytes + len(tail))
+    message = start + bytes(head_bytes) + tail
+    return Template(message, len(start), head_bytes, identifier_at=identifier_at)
+
+
 class PacketWriter:
     """Messages as bytes; lanes that publish to the same topic share templates."""
 
     def __init__(self) -> None:
-        self._templates: dict[tuple[PublishPackets, int, int], tuple[bytes, Template]] = {}
-        self._sets: dict[tuple[tuple[PublishPackets, ...], int, int], tuple[bytes, Templates]] = {}
+        self._templates = Templates(_template)
         self._block = MessageBlock()
 
     def data(
@@ -105,38 +110,17 @@ class PacketWriter:
         """The bytes of these messages; `packets` by route. Good until the next call."""
         if not is_alike(batch):
             return _one_by_one(packets, batch, identifiers)
-        routes, head_bytes = batch.route, batch.head_bytes
+        if len(packets) == 1:
+            return self._alike(packets[0], batch, identifiers)
+        return b"".join(
+            self._alike(packets[route], batch.part(first, end), identifiers[first:end]).tobytes()
+            for route, first, end in runs_by_route(batch)
+        )
+
+    def _alike(self, packets: PublishPackets, batch: Batch, identifiers: U16) -> memoryview:
         tail, tails = shared_and_own_tails(batch.tail)
-        if len(packets) == 1 or not np.count_nonzero(routes != routes[0]):
-            template = self._template(packets[routes[0]], tail, head_bytes)
-            return self._block.messages(template, batch.head_words, tails, identifiers)
-        templates = self._templates_of(packets, tail, head_bytes)
-        return self._block.mixed(templates, routes, batch.head_words, tails, identifiers)
-
-    def _templates_of(
-        self, packets: Sequence[PublishPackets], tail: bytes, head_bytes: int
-    ) -> Templates:
-        """By route, of a lane that publishes to several destinations."""
-        key = (tuple(packets), len(tail), head_bytes)
-        found = self._sets.get(key)
-        if found is None or (found[0] is not tail and found[0] != tail):
-            if len(self._sets) >= MOST_TEMPLATES:
-                self._sets.clear()
-            of_routes = [self._template(one, tail, head_bytes) for one in packets]
-            found = self._sets[key] = tail, Templates(of_routes)
-        return found[1]
-
-    def _template(self, packets: PublishPackets, tail: bytes, head_bytes: int) -> Template:
-        key = (packets, len(tail), head_bytes)
-        found = self._templates.get(key)
-        # An agent sends the same tail again and again: usually it is the very same object.
-        if found is None or (found[0] is not tail and found[0] != tail):
-            if len(self._templates) >= MOST_TEMPLATES:
-                self._templates.clear()
-            start, identifier_at = packets.start(head_bytes + len(tail))
-            found = tail, Template.of(start, head_bytes, tail, identifier_at)
-            self._templates[key] = found
-        return found[1]
+        template = self._templates.of(packets, tail, batch.head_bytes)
+        return self._block.messages(template, batch.head_words, tails, identifiers)
 
 
 def _one_by_one(packets: Sequence[PublishPackets], batch: Batch, identifiers: U16) -> bytes:
@@ -166,19 +150,18 @@ class InFlight(PacketReader):
         """`limit`: most messages in flight; 0 without acknowledgements."""
         self._limit = limit
         self._outcomes = outcomes
-        self._window: I64 = np.zeros((limit + 1, codec.WINDOW_WORDS), np.int64)
-        self._window[:limit, codec.FREE] = np.arange(1, limit + 1)
-        state: I64 = np.zeros(codec.IN_FLIGHT_WORDS, np.int64)
-        state[codec.LANE] = lane
-        super().__init__(codec.decode_acks, state, self._window, outcomes)
+        state: I64 = np.zeros(codec.WINDOW + (limit + 1) * codec.SLOT_WORDS, np.int64)
+        state[codec.LANE], state[codec.LIMIT] = lane, limit
+        slots = state[codec.WINDOW :].reshape(-1, codec.SLOT_WORDS)
+        slots[:limit, codec.FREE] = np.arange(1, limit + 1)
+        super().__init__(state, _NO_TOPICS, outcomes)
         self._identifiers: U16 = np.zeros(limit, np.uint16)
         self._is_full = False
         self._enough = max(1, limit // 4)
-        self._sent = 0
-        """All together, of which `decoded` are settled."""
 
     def __len__(self) -> int:
-        return self._sent - self.decoded
+        open_messages: int = self._numbers[codec.OPEN]
+        return open_messages
 
     @property
     def room(self) -> int:
@@ -187,7 +170,7 @@ class InFlight(PacketReader):
         time."""
         if not self._limit:
             return sys.maxsize
-        room = self._limit - self._sent + self.decoded
+        room: int = self._limit - self._numbers[codec.OPEN]
         return 0 if self._is_full and room < self._enough else room
 
     def sent(self, heads: I64) -> U16:
@@ -196,23 +179,18 @@ class InFlight(PacketReader):
         if not self._limit:
             return NO_IDENTIFIERS
         count = len(heads)
-        free = self._limit - self._sent + self.decoded
+        free = self._limit - self._numbers[codec.OPEN]
         if count > free:
             raise ValueError(f"{count} messages, and {free} identifiers")
-        codec.take_identifiers(heads, self._state, self._window, self._identifiers)
-        self._sent += count
+        codec.take_identifiers(heads, self._state, self._identifiers)
         self._is_full = count == free
         return self._identifiers[:count]
 
     def abandon(self, at_ns: int) -> None:
         """The lane is gone: what became of the messages in flight will never be known."""
-        if len(self):
-            outcomes = self._outcomes
-            outcomes.make_room(len(self))
-            outcomes.count = codec.abandon_all(
-                at_ns, self._state, self._window, outcomes.words, outcomes.count
-            )
-            self.decoded = self._sent
+        outcomes = self._outcomes
+        outcomes.make_room(len(self))
+        outcomes.count = codec.abandon_all(at_ns, self._state, outcomes.words, outcomes.count)
 
     def _pass_on(self, raw: bytearray, at: int, end: int) -> int:
         if raw[at] & KIND_BITS == PUBLISH:

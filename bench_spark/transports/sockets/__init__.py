@@ -6,7 +6,8 @@ opening.py         from an address to open connections; what went wrong, in word
 lanes.py           producers and consumers whose lanes are connections: sending, receiving, losing
 reopening.py       lost lanes are opened again
 listening.py       addresses, and consumers that wait for others to connect
-buffers.py         what is read into and written from, and the rows of decoders (pure)
+messages.py        messages of a batch as bytes, stamped into a template (pure)
+buffers.py         what is read into, and the rows of decoders (pure)
 
 A protocol has a subclass of `SocketConnection`, a `Connector` that says how these are opened, and a
 `Sender` and a `Receiver` that `SocketProducers` and `SocketConsumers` are made with.

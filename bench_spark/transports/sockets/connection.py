@@ -66,7 +66,6 @@ class SocketConnection:
         self._now_ns = now_ns
         self._buffer = buffer
         self._gathering = gathering
-        self._read_bytes = 0
         self._rest = b""
         """The beginning of a frame whose end was not read yet."""
         self.unsent = bytearray()
@@ -199,34 +198,34 @@ class SocketConnection:
     def read(self) -> None:
         """Decode what has arrived, as long as more is likely, in fairness to other connections."""
         self._is_reading = True
-        self._read_bytes = 0
+        buffer, read_bytes = self._buffer, 0
         reads_left = TLS_READS_PER_TURN if self._is_tls else READS_PER_TURN
-        while self._read_once() and self.failure is None and not self._is_held:
+        while reads_left > 0 or self._holds_decrypted():
             reads_left -= 1
-            if reads_left <= 0 and not self._holds_decrypted():
+            room, rest_bytes = buffer.view, len(self._rest)
+            if rest_bytes:
+                buffer.raw[:rest_bytes] = self._rest
+                room = room[rest_bytes:]
+            count = self.receive_into(room)
+            if not count:
                 break
+            read_bytes += count
+            self._decode(rest_bytes + count)
+            if self.failure is not None or self._is_held:
+                break
+            if count < READ_BYTES and not self._is_tls:
+                break  # there was no more
         self._is_reading = False
         if self._gathering is not None and self.failure is None:
-            self._gathering.after_read(self, self._read_bytes)
+            self._gathering.after_read(self, read_bytes)
 
     def wake_at(self, waiting_bytes: int) -> None:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, waiting_bytes)
 
-    def _read_once(self) -> bool:
-        """Whether there may be more to read at once."""
-        rest_bytes = len(self._rest)
-        self._buffer.raw[:rest_bytes] = self._rest
-        count = self.receive_into(self._buffer.view[rest_bytes : rest_bytes + READ_BYTES])
-        if not count:
-            return False
-        self._read_bytes += count
-        self._decode(rest_bytes + count)
-        return count == READ_BYTES or self._is_tls
-
     def receive_into(self, room: memoryview) -> int:
         """Read once; how many bytes, 0 where there was nothing or the connection has ended."""
         try:
-            count = self._socket.recv_into(room)
+            count = self._socket.recv_into(room, READ_BYTES)
         except WOULD_BLOCK:
             return 0
         except OSError as error:
@@ -249,7 +248,7 @@ class SocketConnection:
         except Unreadable as error:
             self._end(self._lost(f"the broker sent {error}"))
             return
-        self._rest = bytes(self._buffer.view[done:end])
+        self._rest = bytes(self._buffer.view[done:end]) if done < end else b""
 
     def _writing_failed(self, error: OSError) -> None:
         self.unsent.clear()

@@ -12,28 +12,24 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Generic, Protocol
 
 import numpy as np
 
 from bench_spark.core.clock import NowNs
-from bench_spark.core.envelope import envelope_bytes
 from bench_spark.errors import BrokerUnreachable
 from bench_spark.transports.base import Consumers, Lane, Producers, Signal, SignalKind
 from bench_spark.transports.batches import (
     I64,
-    U8,
     Batch,
     Outcomes,
     Received,
-    Tails,
     common_tail_bytes,
-    each_tail,
     nothing_received,
 )
-from bench_spark.transports.sockets.buffers import NO_TAILS, Arrivals, by_lane, is_of_one_lane
+from bench_spark.transports.sockets.buffers import Arrivals, by_lane, is_of_one_lane
 from bench_spark.transports.sockets.loop import Loop
+from bench_spark.transports.sockets.messages import WRITE_BYTES
 from bench_spark.transports.sockets.opening import (
     ConnectionT,
     Connector,
@@ -150,7 +146,7 @@ class Lanes(Generic[ConnectionT]):
         self._decoded = role.decoded
         self.signals: list[Signal] = []
         """Not taken yet."""
-        self.is_closing = self.is_closed = False
+        self.is_closing = False
         self.has_closed_in_order = True
         self.held: frozenset[int] = frozenset()
         """Numbers of lanes that are not read."""
@@ -176,20 +172,14 @@ class Lanes(Generic[ConnectionT]):
 
     # -- for the agent -----------------------------------------------------------------------------
 
-    def pump(self) -> None:
-        if not self.is_closed:
-            if self.loop.is_awake:
-                self.loop.clear_wakeup()
-            self.loop.pump()
-
     def wake_if_more(self) -> None:
-        # Whoever serves the sockets decodes whatever is there, asked for or not. What the caller
-        # did not take must keep the descriptor readable, or it would lie here till the next read.
-        if (self.signals or self._decoded) and not self.is_closed:
+        """Whoever serves the sockets decodes whatever is there, asked for or not. What the caller
+        did not take must keep the descriptor readable, or it would lie here till the next read."""
+        if self.signals or self._decoded:
             self.loop.wake()
 
     def take_signals(self) -> list[Signal]:
-        self.pump()
+        self.loop.pump()
         signals, self.signals = self.signals, []
         self.wake_if_more()
         return signals
@@ -204,7 +194,6 @@ class Lanes(Generic[ConnectionT]):
         if self.is_closing:
             return
         self.is_closing = True
-        self.loop.clear_wakeup()
         if self._reopener is not None:
             self._reopener.close()
         self._role.before_close()
@@ -216,7 +205,6 @@ class Lanes(Generic[ConnectionT]):
         self._role.after_close()
 
     def _close_loop(self) -> None:
-        self.is_closed = True
         self.loop.close()
         if self.protocol.gathering is not None:
             self.protocol.gathering.close()
@@ -349,43 +337,6 @@ class Lanes(Generic[ConnectionT]):
 # -- producers -------------------------------------------------------------------------------------
 
 
-WRITE_BYTES = 256 * 1024
-"""Messages written to a lane at once, and the most that may wait there for its socket."""
-
-
-def is_alike(batch: Batch) -> bool:
-    """Whether all have heads, are of one size, and have no headers of their own."""
-    tails = type(batch.tail)
-    return batch.headers is None and batch.head_bytes > 0 and (tails is bytes or tails is _ARRAY)
-
-
-def shared_and_own_tails(tails: Tails) -> tuple[bytes, U8]:
-    """Of messages that are alike: the tail of all, or zeros that their own are written over; and a
-    row for each, where they differ."""
-    if isinstance(tails, bytes):
-        return tails, NO_TAILS
-    assert isinstance(tails, np.ndarray)
-    return _zeros(tails.shape[1]), tails
-
-
-def bodies_of(batch: Batch) -> list[bytes]:
-    tails = each_tail(batch.tail)
-    if not batch.head_bytes:
-        return [tail for tail, _ in zip(tails, batch.head, strict=False)]
-    heads = envelope_bytes(batch.head)[:, : batch.head_bytes]
-    # A tail that all share has no end, so the heads decide.
-    return [head.tobytes() + tail for head, tail in zip(heads, tails, strict=False)]
-
-
-_ARRAY = np.ndarray
-
-
-@lru_cache(maxsize=4)
-def _zeros(size: int) -> bytes:
-    """The same object for every batch: whoever caches frames knows it again at once."""
-    return bytes(size)
-
-
 class SocketProducers(Producers, Generic[ConnectionT]):
     """See `bench_spark.transports.base.Producers`."""
 
@@ -434,10 +385,11 @@ class SocketProducers(Producers, Generic[ConnectionT]):
         return self._sender.in_flight()
 
     def outcomes(self) -> Outcomes:
-        self._lanes.pump()
-        settled = self._settled.take()
-        self._lanes.wake_if_more()
-        return settled
+        lanes = self._lanes
+        lanes.loop.pump()
+        if lanes.signals:
+            lanes.loop.wake()
+        return self._settled.take()
 
     @property
     def answers_by_status(self) -> Mapping[str, int]:
@@ -566,14 +518,14 @@ class SocketConsumers(Consumers, Generic[ConnectionT]):
         lanes, arrivals = self._lanes, self._arrivals
         if lanes.is_closing:
             return nothing_received()
-        lanes.pump()
+        lanes.loop.pump()
         if not arrivals:
             self._receiver.be_idle()
             if timeout_seconds > 0:
                 lanes.loop.run_until(lambda: arrivals or lanes.signals, timeout_seconds)
-        received = arrivals.take()
-        lanes.wake_if_more()
-        return received
+        if lanes.signals:
+            lanes.loop.wake()
+        return arrivals.take()
 
     def acknowledge(self, received: Received) -> int:
         """Also reports what was acknowledged on its own since the last call."""

@@ -164,14 +164,10 @@ class ListeningConsumers(Consumers):
     def receive(self, timeout_seconds: float) -> Received:
         if self._loop.is_closed:
             return nothing_received()
-        self._pump()
+        self._loop.pump()
         if not self._arrivals and timeout_seconds > 0:
             self._loop.run_until(lambda: self._arrivals, timeout_seconds)
         return self._arrivals.take()
-
-    def _pump(self) -> None:
-        self._loop.clear_wakeup()
-        self._loop.pump()
 
     def acknowledge(self, received: Received) -> int:
         """A peer has had its answer when the message was read, if the protocol has any."""
@@ -195,9 +191,8 @@ class ListeningConsumers(Consumers):
         return max((peer.read_ns for peer in self._peers.values()), default=0)
 
     def signals(self) -> list[Signal]:
-        if not self._loop.is_closed:
-            self._pump()
-            self._wake_if_more()
+        self._loop.pump()
+        self._wake_if_more()
         return []
 
     def _wake_if_more(self) -> None:

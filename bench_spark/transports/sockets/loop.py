@@ -68,17 +68,15 @@ class Loop:
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self._soon: deque[Callable[[], object]] = deque()
-        self.is_awake = False
+        self._poll = self._epoll.poll
+        self._is_awake = False
         """Whether the descriptor is readable because of `wake`."""
+        self.is_closed = False
 
     @property
     def descriptor(self) -> int:
-        """Readable when a socket needs attention, or after `wake`."""
+        """Readable when a socket needs attention, or after `wake` until sockets are served next."""
         return self._epoll.fileno()
-
-    @property
-    def is_closed(self) -> bool:
-        return self._epoll.closed
 
     def add(self, pollable: Pollable) -> None:
         self._pollables[pollable.fileno()] = pollable
@@ -118,21 +116,20 @@ class Loop:
 
     def wake(self) -> None:
         """Make the descriptor readable: something decoded earlier waits to be fetched."""
-        if not self.is_awake:
+        if not self._is_awake and not self.is_closed:
             os.eventfd_write(self._wakeup, 1)
-            self.is_awake = True
-
-    def clear_wakeup(self) -> None:
-        if self.is_awake:
-            os.eventfd_read(self._wakeup)
-            self.is_awake = False
+            self._is_awake = True
 
     def pump(self, timeout_seconds: float = 0.0) -> None:
         """Wait at most that long for a socket, then serve every ready one once."""
+        if self.is_closed:
+            return
+        if self._is_awake:
+            os.eventfd_read(self._wakeup)
+            self._is_awake = False
         if timeout_seconds > 0:
             self._wait(timeout_seconds)
-        ready = self._epoll.poll(0)
-        for descriptor, events in ready:
+        for descriptor, events in self._poll(0):
             pollable = self._pollables.get(descriptor)
             if pollable is not None:
                 pollable.on_ready(events)
@@ -176,6 +173,7 @@ class Loop:
 
     def close(self) -> None:
         if not self.is_closed:
+            self.is_closed = True
             self._timers.clear()
             self._soon.clear()
             self._epoll.close()

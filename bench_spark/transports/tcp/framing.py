@@ -6,7 +6,7 @@ Of a body only what is wanted is kept: its first 32 bytes, or all of it.
 from __future__ import annotations
 
 import itertools
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -19,15 +19,20 @@ from bench_spark.transports.sockets.buffers import (
     NO_HEADERS,
     Arrivals,
     Int,
-    MessageBlock,
     ReadBuffer,
-    Template,
     put_received,
     take_head,
     too_large,
 )
 from bench_spark.transports.sockets.connection import Unreadable
-from bench_spark.transports.sockets.lanes import bodies_of, is_alike, shared_and_own_tails
+from bench_spark.transports.sockets.messages import (
+    MessageBlock,
+    Template,
+    Templates,
+    bodies_of,
+    is_alike,
+    shared_and_own_tails,
+)
 
 LINE_END = b"\n"
 LONGEST_REST_BYTES = 64 * 1024
@@ -56,13 +61,7 @@ comes."""
 # -- the way out -----------------------------------------------------------------------------------
 
 
-class Framing(Protocol):
-    def data(self, batch: Batch) -> bytes | memoryview:
-        """The bytes of these messages, good until the next call. Raises ConfigurationError for one
-        that cannot be sent."""
-
-
-def framing_of(tcp: Tcp) -> Framing:
+def framing_of(tcp: Tcp) -> LengthFraming | LineFraming:
     return LengthFraming(tcp) if tcp.framing == "length" else LineFraming()
 
 
@@ -77,8 +76,7 @@ class LengthFraming:
         self._order = tcp.byte_order
         self._most_bytes = 256**tcp.length_bytes - 1
         self._block = MessageBlock()
-        self._tail = b""
-        self._template: Template | None = None
+        self._templates = Templates(LengthFraming._template)
 
     def length(self, size: int) -> bytes:
         if size > self._most_bytes:
@@ -89,23 +87,19 @@ class LengthFraming:
         return size.to_bytes(self._width, self._order)
 
     def data(self, batch: Batch) -> bytes | memoryview:
+        """The bytes of these messages, good until the next call. Raises ConfigurationError for one
+        that cannot be sent."""
         if is_alike(batch):
             tail, tails = shared_and_own_tails(batch.tail)
-            template = self._template_for(tail, batch.head_bytes)
+            template = self._templates.of(self, tail, batch.head_bytes)
             return self._block.messages(template, batch.head_words, tails)
         bodies = bodies_of(batch)
         lengths = map(self.length, map(len, bodies))
         return b"".join(itertools.chain.from_iterable(zip(lengths, bodies, strict=True)))
 
-    def _template_for(self, tail: bytes, head_bytes: int) -> Template:
-        found = self._template
-        # An agent sends the same tail again and again: usually it is the very same object.
-        is_same_tail = self._tail is tail or self._tail == tail
-        if found is None or not is_same_tail or found.head_bytes != head_bytes:
-            start = self.length(head_bytes + len(tail))
-            self._tail = tail
-            found = self._template = Template.of(start, head_bytes, tail)
-        return found
+    def _template(self, tail: bytes, head_bytes: int) -> Template:
+        start = self.length(head_bytes + len(tail))
+        return Template(start + bytes(head_bytes) + tail, len(start), head_bytes)
 
 
 class LineFraming:
@@ -131,15 +125,7 @@ class LineFraming:
 # -- the way in ------------------------------------------------------------------------------------
 
 
-class Parser(Protocol):
-    def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
-        """Decode what the buffer holds up to `end`; how many bytes are done with.
-
-        The rest is the beginning of something: it must come first in the next call's buffer.
-        """
-
-
-def parser_of(tcp: Tcp, lane: int, arrivals: Arrivals) -> Parser:
+def parser_of(tcp: Tcp, lane: int, arrivals: Arrivals) -> StreamParser:
     if tcp.framing == "line":
         return LineParser(lane, arrivals)
     return LengthParser(tcp, lane, arrivals)
@@ -208,6 +194,10 @@ class LengthParser:
         self._state[_WANTS_BODIES] = arrivals.wants_bodies or arrivals.wants_headers
 
     def parse(self, buffer: ReadBuffer, end: int, at_ns: int) -> int:
+        """Decode what the buffer holds up to `end`; how many bytes are done with.
+
+        The rest is the beginning of something: it must come first in the next call's buffer.
+        """
         at = 0
         arrivals = self._arrivals
         while True:
@@ -280,6 +270,9 @@ class LineParser:
                 tag=np.zeros(count, np.uint64),
             )
         )
+
+
+StreamParser = LengthParser | LineParser
 
 
 @warm_up

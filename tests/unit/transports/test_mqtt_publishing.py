@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from bench_spark.core.envelope import empty_envelopes
 from bench_spark.transports.batches import Batch, Tails
 from bench_spark.transports.mqtt.producers import PacketWriter, PublishPackets
-from bench_spark.transports.sockets.buffers import NO_IDENTIFIERS
-from bench_spark.transports.sockets.lanes import bodies_of
+from bench_spark.transports.sockets.messages import NO_IDENTIFIERS, bodies_of
 
 TOPICS = ("a", "bench/run/10", "t" * 200)
 

@@ -65,13 +65,21 @@ def test_waiting_ends_at_its_deadline(loop: Loop) -> None:
     assert time.monotonic() - started >= 0.05
 
 
-def test_the_bell_keeps_the_descriptor_readable_until_silenced(loop: Loop) -> None:
+def test_a_wakeup_keeps_the_descriptor_readable_until_sockets_are_served(loop: Loop) -> None:
     loop.wake()
+    loop.wake()
+    assert is_readable(loop)
+    loop.pump()
+    assert not is_readable(loop)
+    loop.wake()
+    assert is_readable(loop)
+
+
+def test_a_closed_loop_does_nothing(loop: Loop) -> None:
+    loop.close()
     loop.wake()
     loop.pump()
-    assert is_readable(loop)
-    loop.clear_wakeup()
-    assert not is_readable(loop)
+    loop.close()
 
 
 def test_a_call_made_soon_runs_in_the_next_turn(loop: Loop) -> None:
