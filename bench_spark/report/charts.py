@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from bench_spark.core.hdr import SparseHistogram
 
@@ -24,8 +24,7 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 SERIES_COLOURS = 8
 
 
-@dataclass(frozen=True)
-class Palette:
+class Palette(TypedDict):
     ink: str
     faint: str
     grid: str
@@ -81,17 +80,17 @@ class SeriesColours:
 def themed(spec: Spec, palette: Palette, colours: SeriesColours) -> Spec:
     """The chart with colours of this palette."""
     places = colours.of(spec["usermeta"]["legend"])
-    series = [palette.series[place] for place in places] or list(palette.series)
+    series = [palette["series"][place] for place in places] or list(palette["series"])
     return {"$schema": SCHEMA, **spec, "config": _config(palette, series)}
 
 
 def _config(palette: Palette, series: list[str]) -> Spec:
     axis = {
-        "labelColor": palette.ink,
-        "titleColor": palette.ink,
-        "gridColor": palette.grid,
-        "domainColor": palette.faint,
-        "tickColor": palette.faint,
+        "labelColor": palette["ink"],
+        "titleColor": palette["ink"],
+        "gridColor": palette["grid"],
+        "domainColor": palette["faint"],
+        "tickColor": palette["faint"],
         "labelFontSize": 12,
         "titleFontSize": 12,
         "titleFontWeight": "normal",
@@ -99,7 +98,7 @@ def _config(palette: Palette, series: list[str]) -> Spec:
     legend = {
         "orient": "top",
         "title": None,
-        "labelColor": palette.ink,
+        "labelColor": palette["ink"],
         "labelFontSize": 12,
         "labelLimit": 320,
         "symbolType": "stroke",
@@ -107,19 +106,19 @@ def _config(palette: Palette, series: list[str]) -> Spec:
         "symbolOpacity": 1,
     }
     return {
-        "background": palette.background,
-        "font": palette.font,
+        "background": palette["background"],
+        "font": palette["font"],
         "view": {"stroke": None},
         "axis": axis,
         "legend": legend,
-        "title": {"color": palette.ink, "anchor": "start", "fontSize": 14},
+        "title": {"color": palette["ink"], "anchor": "start", "fontSize": 14},
         "range": {"category": series},
-        "mark": {"color": palette.series[0]},
-        "rule": {"color": palette.series[0]},
+        "mark": {"color": palette["series"][0]},
+        "rule": {"color": palette["series"][0]},
         "style": {
-            "outside": {"color": palette.outside},
-            "cursor": {"color": palette.faint},
-            "mark-name": {"color": palette.ink},
+            "outside": {"color": palette["outside"]},
+            "cursor": {"color": palette["faint"]},
+            "mark-name": {"color": palette["ink"]},
         },
     }
 

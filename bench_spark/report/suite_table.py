@@ -366,7 +366,7 @@ class SuiteTable:
         axes = {axis.name: axis.values for axis in self.suite.axes}
         return axes.get(self.report.across or "", ())
 
-    @property
+    @cached_property
     def headings(self) -> Mapping[str, str]:
         """Of every parameter, in the order of the suite."""
         names = dict.fromkeys(name for cell in self.suite.cells for name in cell.parameters)

@@ -24,16 +24,8 @@ if TYPE_CHECKING:
 
 _SENDING_COUNTS = ("due", "unsent", "sent", "refused", "returned", "bytes_sent")
 _RECEIVING_COUNTS = (
-    "received",
-    "acked",
-    "redelivered",
-    "out_of_order",
-    "corrupted",
-    "malformed",
-    "foreign",
-    "bytes_received",
-    "unexpected",
-    "repeats_dropped",
+    *("received", "acked", "redelivered", "out_of_order", "corrupted", "malformed", "foreign"),
+    *("bytes_received", "unexpected", "repeats_dropped"),
 )
 _JUDGED_BY_ENVELOPE = ("out_of_order", "foreign", "unexpected")
 """Counts that a run which takes messages of any origin cannot make; nor `malformed`, unless these
@@ -220,9 +212,11 @@ and seconds since the epoch are exact to a quarter of one."""
 def in_window(tick: Tick, facts: RunFacts) -> bool:
     if facts.measured_from is None or facts.measured_until is None:
         return False
-    if _lasts_from_first_to_last(facts):
+    scenario = facts.plan.scenario
+    if not scenario.has_both_ends and has_open_end(scenario):
+        # Such a phase lasts from the first message to the last, whatever ticks they were in.
         return tick.phase == MEASURE
-    return _starts_in_window(tick.start_seconds, facts)
+    return facts.measured_from <= tick.start_seconds + _EDGE_SECONDS < facts.measured_until
 
 
 def interval_of(start_seconds: float, facts: RunFacts) -> int | None:
@@ -241,20 +235,6 @@ def intervals_of(facts: RunFacts) -> int:
     length = facts.plan.scenario.interval_seconds
     whole, rest = divmod(facts.measured_seconds + _EDGE_SECONDS, length)
     return max(1, int(whole) + (1 if rest >= length / 2 else 0))
-
-
-def _starts_in_window(start_seconds: float, facts: RunFacts) -> bool:
-    if facts.measured_from is None or facts.measured_until is None:
-        return False
-    if _lasts_from_first_to_last(facts):
-        return True
-    return facts.measured_from <= start_seconds + _EDGE_SECONDS < facts.measured_until
-
-
-def _lasts_from_first_to_last(facts: RunFacts) -> bool:
-    """Whether the phase lasts from the first message to the last, whatever ticks they were in."""
-    scenario = facts.plan.scenario
-    return not scenario.has_both_ends and has_open_end(scenario)
 
 
 def throughput_section(pairs: int, found: Sequence[AgentSamples] | None) -> dict[str, Any] | None:

@@ -20,8 +20,8 @@ from bench_spark.plan import Plan
 from bench_spark.process import watched
 from bench_spark.results.document import RunSummary
 from bench_spark.runs import RunConfig
-from bench_spark.spark.agent_task import start_worker, start_workers
-from bench_spark.spark.dataset_rows import DatasetRows
+from bench_spark.spark.datasets import DatasetRows
+from bench_spark.spark.job import start_worker, start_workers
 from bench_spark.spark.metrics import DEFAULT_TRIGGER_SECONDS, RollingMetrics
 from bench_spark.spark.run import Display, Run
 from bench_spark.spark.session import JVM_GONE, free_slots, master_of, start_timeout, wait_for_slots

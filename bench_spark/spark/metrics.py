@@ -30,10 +30,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bench_spark.core.clock import NANOSECONDS, Clock
 from bench_spark.errors import EnvironmentNotReady, RunError, StoreError
 from bench_spark.results.checks import Check
-from bench_spark.spark.merge import TickRows, read_tick_rows
+from bench_spark.spark.merge import (
+    TickRows,
+    merge_files_on_executors,
+    merge_on_executors,
+    read_tick_rows,
+    ticks_between,
+)
 from bench_spark.spark.session import cause_of, is_alive, log_hint, master_of
 from bench_spark.spark.sql import arrow_table, require_readable, spark_uri
-from bench_spark.spark.ticks import merge_files_on_executors, merge_on_executors, ticks_between
 from bench_spark.spark.windows import ROLLING, LiveWindow, RunWindows, TickSlots, metric_rows
 from bench_spark.store.arrow import EVENTS, METRICS
 from bench_spark.store.delta import Store

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bench_spark.agent.timeline import Timeline
+from bench_spark.agent.timeline import CONSUMER, Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.plan import has_open_end
 from bench_spark.process import watched
@@ -45,7 +45,7 @@ from bench_spark.report.timeline import (
     live_spec,
     time_charts,
 )
-from bench_spark.watch.followed_run import CONSUMER, KEPT_SECONDS, FollowedRun, RunState
+from bench_spark.watch.followed_run import KEPT_SECONDS, FollowedRun, RunState
 
 LIVE_POLICY = f"{POLICY}; connect-src 'self'"
 """Unlike a report, the page fetches updates, from its own server only."""

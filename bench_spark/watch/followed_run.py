@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from bench_spark.agent.timeline import Timeline
+from bench_spark.agent.timeline import CONSUMER, PRODUCER, Timeline
 from bench_spark.config.models import stored_scenario
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.driver_process import AS_ABANDONED, RUNNING, has_vanished
@@ -41,8 +41,6 @@ from bench_spark.results.document import timeline_at
 from bench_spark.store.arrow import SCHEMAS
 from bench_spark.store.delta import Store
 from bench_spark.store.schema import PERCENTILES
-
-CONSUMER, PRODUCER = "consumer", "producer"
 
 OPEN_TICKS = 10
 """Rows of a tick may come late; ticks older than this count as complete."""
