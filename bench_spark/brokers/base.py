@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol, runtime_checkable
+from typing import IO, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import pika
 import psutil
@@ -37,6 +37,8 @@ from bench_spark.java import require_java
 from bench_spark.process import MOST_FOR_A_BROKER, raise_limit
 
 POLL_SECONDS = 0.05
+
+NodeT = TypeVar("NodeT")
 
 
 @dataclass(frozen=True)
@@ -289,9 +291,18 @@ def ports_of_nodes(first: Mapping[str, int], nodes: int) -> dict[str, int]:
     return {**first, **further}
 
 
-def ports_of_node(node: int, purposes: Iterable[str], ports: Mapping[str, int]) -> dict[str, int]:
-    """The ports of one node by their purpose."""
-    return {purpose: ports[purpose if node == 1 else f"{purpose}-{node}"] for purpose in purposes}
+def nodes_at(
+    make: Callable[[int, Mapping[str, int]], NodeT],
+    count: int,
+    purposes: Iterable[str],
+    ports: Mapping[str, int],
+) -> list[NodeT]:
+    """The nodes, each made of its number and its ports by their purpose."""
+    first = {purpose: ports[purpose] for purpose in purposes}
+    return [
+        make(node, {name: ports[f"{name}-{node}"] for name in first} if node > 1 else first)
+        for node in range(1, count + 1)
+    ]
 
 
 def directory_of_node(node: int, directory: Path) -> Path:

@@ -23,7 +23,7 @@ from bench_spark.brokers.base import (
     exchange,
     java_command,
     last_lines,
-    ports_of_node,
+    nodes_at,
     ports_of_nodes,
     run_to_end,
 )
@@ -71,7 +71,7 @@ class KafkaRecipe:
         log4j.write_text(LOGGING)
         quiet = f"-Dlog4j2.configurationFile={log4j}"
         jars = jar_set("kafka", say=say)
-        nodes = self._nodes_at(ports)
+        nodes = nodes_at(_Node, self._nodes, _NODE_PORTS, ports)
         for node in nodes[1:]:
             say(f"starting node {node.number} of it at {HOST}:{node.ports['client']}")
         settings = [node.prepared(directory, nodes) for node in nodes]
@@ -95,12 +95,6 @@ class KafkaRecipe:
 
         with ThreadPoolExecutor(len(settings)) as pool:
             list(pool.map(format_one, settings))
-
-    def _nodes_at(self, ports: Mapping[str, int]) -> list[_Node]:
-        return [
-            _Node(number, ports_of_node(number, _NODE_PORTS, ports))
-            for number in range(1, self._nodes + 1)
-        ]
 
     def answers(self, ports: Mapping[str, int]) -> bool:
         # librdkafka complains aloud about a port that refuses: ask it only when somebody is there.

@@ -43,8 +43,6 @@ from bench_spark.data.checking import find_doubt, with_checked_files
 from bench_spark.errors import ConfigurationError, StoreError
 from bench_spark.importers.draft import Draft, NewFile, files_of
 from bench_spark.importers.first_files import ALLOWED, BROKER_FILE, SCENARIO_FILE, begin
-from bench_spark.importers.omb import import_omb
-from bench_spark.importers.perftest import import_perftest
 from bench_spark.report.descriptions import address_of, scenario_of
 from bench_spark.report.formatting import count
 from bench_spark.report.plan_text import write_plan
@@ -239,6 +237,9 @@ def perftest(
     The flags are given as PerfTest is given them, with or without what starts it, or as the
     environment variables that it reads. Those without a counterpart are listed on standard error.
     """
+    # The tables of options take a moment, which `validate` should not wait for.
+    from bench_spark.importers.perftest import import_perftest
+
     text = _standard_input() if file == STANDARD_INPUT else read_text(_file(file))
     draft = import_perftest(text, _checked(name))
     _write_draft(draft, "perftest", directory, force)
@@ -256,6 +257,7 @@ def omb(
 
     Drivers of Kafka and RabbitMQ. Keys without a counterpart are listed on standard error.
     """
+    from bench_spark.importers.omb import import_omb
     from bench_spark.transports.kafka.settings import PROPERTY_NAMES
 
     draft = import_omb(

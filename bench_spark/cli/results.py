@@ -26,7 +26,7 @@ from bench_spark.cli.options import (
 )
 from bench_spark.cli.output import parse_formats, to_stdout
 from bench_spark.config.models import stored_scenario
-from bench_spark.config.problems import nearest, shown_value
+from bench_spark.config.problems import did_you_mean, shown_value
 from bench_spark.config.sections import ALL
 from bench_spark.core.hdr import TOTALS, SparseHistogram
 from bench_spark.driver_process import ABANDONED, AS_ABANDONED, RUNNING, has_vanished
@@ -288,10 +288,9 @@ def stored_run(store: Store, run_id: str) -> StoredRun:
     rows = store.read("runs", columns=[*_WHOLE, *_OF_DRIVER], run_id=run_id).to_pylist()
     if not rows:
         known = store.read("runs", columns=["run_id"])["run_id"].to_pylist()
-        guess = nearest(run_id, known)
         raise ConfigurationError(
             f"there is no run {shown_value(run_id)} in {store.uri}; `bench-spark runs` lists them"
-            + (f"; did you mean {guess}?" if guess else "")
+            + did_you_mean(run_id, known)
         )
     row = rows[0] | _as_abandoned(rows[0])
     document = json.loads(row["result_json"]) if row["result_json"] else _without_result(row)
