@@ -50,6 +50,11 @@ WINDOW_EVERY_SECONDS = 1.0
 """A rolling window ends with every tick."""
 
 
+def usual_trigger_seconds(store: Store) -> float:
+    """How far apart batches are where nobody has said it."""
+    return HDFS_TRIGGER_SECONDS if store.uri.startswith("hdfs:") else DEFAULT_TRIGGER_SECONDS
+
+
 def late_after(trigger_seconds: float) -> float:
     """After so many seconds a window is late, where batches are so far apart."""
     return max(USUAL_DELAY_SECONDS, 2.5 * trigger_seconds)
@@ -107,6 +112,9 @@ SETUP = "setup"
 """Role and phase of the marker rows: they count nothing, but their batch can be awaited."""
 
 DEFAULT_TRIGGER_SECONDS = 2.0
+HDFS_TRIGGER_SECONDS = 1.0
+"""On HDFS an append takes up to 1.1 s, and a row waits for two: its own and that of `metrics`. So a
+batch begins as soon as the one before has ended."""
 
 CLOCKS_DIFFER_BY = timedelta(minutes=2)
 """Times of commits may be given by a file server: look so much further back for a run's first."""
