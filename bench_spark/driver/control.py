@@ -47,7 +47,7 @@ _STEP_NS = 1_000_000
 
 
 @dataclass(frozen=True)
-class SettledLoad:
+class Settled:
     """How a load stood when its measured phase began."""
 
     is_settled: bool
@@ -68,7 +68,7 @@ class Settling:
         self._looked_back_ns = round(min(LOOKED_BACK_SECONDS, warmup_seconds) * NANOSECONDS)
         self._totals: deque[tuple[int, int, int]] = deque()
         """Moments that are looked back at, with what was sent and received until then."""
-        self.outcome: SettledLoad | None = None
+        self.outcome: Settled | None = None
         """None as long as nothing is decided."""
 
     def look(self, now: int, sent: int, received: int) -> int | None:
@@ -104,7 +104,7 @@ class Settling:
     def _decide(self, is_settled: bool, begins_ns: int) -> None:
         length_ns, sent, received = self._gained()
         seconds = max(length_ns, 1) / NANOSECONDS
-        self.outcome = SettledLoad(
+        self.outcome = Settled(
             is_settled,
             (begins_ns - self._start_ns) / NANOSECONDS,
             sent / seconds,

@@ -12,7 +12,7 @@ from unit.loopbacks import LOOPBACK, assert_all_arrived, pairs, plan, sent
 from bench_spark.agent.timeline import Timeline
 from bench_spark.core.clock import NANOSECONDS
 from bench_spark.driver.accounts import measured_span, samples_of
-from bench_spark.driver.control import SettledLoad, Settling
+from bench_spark.driver.control import Settled, Settling
 
 NEVER_SECONDS = 600
 """A warm-up that would not end while a test lasts, unless the driver ended it."""
@@ -27,7 +27,7 @@ def settled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def look(self: Settling, now: int, sent: int, received: int) -> int | None:
         if self.outcome is not None or received < 100:
             return None
-        self.outcome = SettledLoad(True, 1.0, 1.0, 1.0)
+        self.outcome = Settled(True, 1.0, 1.0, 1.0)
         return now + AHEAD_NS
 
     monkeypatch.setattr(Settling, "look", look)
@@ -122,7 +122,7 @@ def test_an_agent_that_learns_of_it_too_late_begins_then_and_says_so(
     def look(self: Settling, now: int, sent: int, received: int) -> int | None:
         if self.outcome is not None or received < 100:
             return None
-        self.outcome = SettledLoad(True, 1.0, 1.0, 1.0)
+        self.outcome = Settled(True, 1.0, 1.0, 1.0)
         return now - late_ns
 
     monkeypatch.setattr(Settling, "look", look)
