@@ -343,7 +343,15 @@ class _Agent:
             if not fills_first:
                 consumers.attach()
             confirms = bool(assignment.producers) and self._transport.capabilities.confirms
-            self._kernels.wait()
+            early: list[tuple[str, Signal]] = []
+
+            def serve_lanes() -> None:
+                # Compiling and the other agents may take minutes, and lanes live only while they
+                # are served: unanswered heartbeats end a connection.
+                early.extend((PRODUCER, signal) for signal in producers.signals())
+                early.extend((CONSUMER, signal) for signal in consumers.signals())
+
+            self._kernels.wait(meanwhile=serve_lanes)
             # Done before the others wait for this agent: it may take a while.
             undisturbed.enter_context(without_interruptions())
             report(
@@ -355,14 +363,6 @@ class _Agent:
                     "consumers": consumers.connections(len(assignment.consumers)),
                 },
             )
-            early: list[tuple[str, Signal]] = []
-
-            def serve_lanes() -> None:
-                # Others may take minutes to open theirs, and lanes live only while they are served:
-                # unanswered heartbeats end a connection.
-                early.extend((PRODUCER, signal) for signal in producers.signals())
-                early.extend((CONSUMER, signal) for signal in consumers.signals())
-
             start = self._expect("start", START_TIMEOUT_SECONDS, meanwhile=serve_lanes)
             timeline = timeline_of(assignment.scenario, int(start["start_at_ns"]))
             recorder = recorder_for(assignment, timeline, destinations)

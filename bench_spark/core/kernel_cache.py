@@ -13,7 +13,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench_spark.cache import cache_directory
@@ -33,6 +33,10 @@ def warm_up() -> None:
             function()
 
 
+SERVED_SECONDS = 0.2
+"""How often what has to go on is done while kernels are compiled."""
+
+
 class WarmUp:
     """Warms up in a thread of its own, while connections are opened."""
 
@@ -47,9 +51,15 @@ class WarmUp:
         except BaseException as error:
             self._error = error
 
-    def wait(self) -> None:
-        """Return when kernels are ready. Raises what was raised meanwhile."""
-        self._thread.join()
+    def wait(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Return when kernels are ready. Raises what was raised meanwhile.
+
+        `meanwhile` is called again and again: compiling may take longer than a broker waits for a
+        sign of life.
+        """
+        while self._thread.is_alive():
+            self._thread.join(SERVED_SECONDS)
+            meanwhile()
         if self._error is not None:
             raise self._error
 

@@ -6,7 +6,7 @@ up, in the driver, the few rows that come back. Nothing is estimated: every mess
 
 The order of arrival cannot be judged block by block, but whether there is anything to judge can:
 where the blocks of a stream arrived one after the other, each in order, all of it did. Else
-`spark/run_messages.py` looks again.
+`spark/joins.py` looks again.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -217,6 +218,17 @@ def test_a_warm_up_in_the_background_tells_its_error(monkeypatch: pytest.MonkeyP
     warming = kernel_cache.WarmUp()
     with pytest.raises(ValueError, match="no such kernel"):
         warming.wait()
+
+
+def test_what_has_to_go_on_goes_on_while_kernels_are_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_served = threading.Event()
+    monkeypatch.setattr(kernel_cache, "warm_up", lambda: is_served.wait(60))
+
+    kernel_cache.WarmUp().wait(meanwhile=is_served.set)
+
+    assert is_served.is_set()
 
 
 def test_old_directories_are_forgotten(tmp_path: Path) -> None:
