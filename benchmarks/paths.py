@@ -32,7 +32,7 @@ from bench_spark.data.carriers import carrier_named
 from bench_spark.data.ordering import ordering_of
 from bench_spark.data.records import RecordFiles
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms
-from bench_spark.transports.amqp.deliveries import AckFrames, ConsumerTags, Deliveries
+from bench_spark.transports.amqp.consumers import AckFrames, ConsumerTags, Deliveries
 from bench_spark.transports.amqp.frames import (
     Framing,
     Parser,
@@ -40,7 +40,7 @@ from bench_spark.transports.amqp.frames import (
     header_frame,
     method_frame,
 )
-from bench_spark.transports.amqp.publishing import MessageWriter, PublishFrames
+from bench_spark.transports.amqp.producers import MessageWriter, PublishFrames
 from bench_spark.transports.batches import HEAD_ONLY, Batch, Received, each_tail
 from bench_spark.transports.sockets.buffers import Arrivals, OutcomeRows, ReadBuffer
 

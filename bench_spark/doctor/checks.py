@@ -21,7 +21,7 @@ from bench_spark.agent.host import SLICE_NS, short_time_slice
 from bench_spark.config.broker import Broker, resolve_credentials
 from bench_spark.config.loader import load_broker
 from bench_spark.config.models import Scenario
-from bench_spark.core import kernel_cache, kernel_files, kernels
+from bench_spark.core import kernel_cache, kernels
 from bench_spark.doctor.finding import Check, Finding, failing, ok, warning
 from bench_spark.errors import (
     BenchError,
@@ -394,7 +394,7 @@ def _kernels() -> Finding:
     return kernels_finding(
         kernels.are_compiled(),
         kernel_cache.compiled_count(),
-        str(kernel_files.kernels_directory()),
+        str(kernels.kernels_directory()),
     )
 
 

@@ -27,8 +27,8 @@ import pika.spec
 from bench_spark.config.protocols import Tcp
 from bench_spark.core.envelope import ENVELOPE_BYTES, empty_envelopes
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms, OutcomeRows
-from bench_spark.transports.amqp.deliveries import ConsumerTags
-from bench_spark.transports.amqp.deliveries import Deliveries as AmqpDeliveries
+from bench_spark.transports.amqp.consumers import ConsumerTags
+from bench_spark.transports.amqp.consumers import Deliveries as AmqpDeliveries
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
     BadFrame,

@@ -28,8 +28,7 @@ from bench_spark.config.protocols import Amqp
 from bench_spark.errors import BrokerRefused, BrokerUnreachable, ConfigurationError, LoginRefused
 from bench_spark.transports.amqp.connection import Access, access_for
 from bench_spark.transports.amqp.control import NOT_FOUND, PRECONDITION_FAILED, Control, Refused
-from bench_spark.transports.amqp.naming import NUMBER_MARK
-from bench_spark.transports.amqp.topology import layout_for
+from bench_spark.transports.amqp.topology import NUMBER_MARK, layout_for
 from bench_spark.transports.base import Destination, TransportContext
 from bench_spark.transports.direct_http import DirectHttp, HttpRefusal, HttpUnreachable
 from bench_spark.transports.leftovers import (

@@ -34,10 +34,11 @@ from bench_spark.transports.sockets.opening import (
     ConnectionT,
     Connector,
     OpenLane,
+    Reopener,
+    ReopeningRule,
     close_gracefully,
     open_connections,
 )
-from bench_spark.transports.sockets.reopening import Reopener, ReopeningRule
 
 
 class Decoded(Protocol):

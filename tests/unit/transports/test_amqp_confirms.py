@@ -12,12 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench_spark.core.envelope import (
-    ENVELOPE_BYTES,
-    Envelopes,
-    empty_envelopes,
-    envelope_bytes,
-)
+from bench_spark.core.envelope import ENVELOPE_BYTES, Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.transports.amqp.confirms import (
     NANOSECONDS_HELD,
     Confirms,

@@ -20,7 +20,7 @@ from bench_spark.transports.amqp.connection import (
     describe_end,
     read_buffer,
 )
-from bench_spark.transports.amqp.deliveries import ConsumerTags, Deliveries
+from bench_spark.transports.amqp.consumers import ConsumerTags, Deliveries
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
     Framing,

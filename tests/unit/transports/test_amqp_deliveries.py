@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench_spark.core.envelope import ENVELOPE_BYTES, envelope_bytes
-from bench_spark.transports.amqp.deliveries import MOST_PIECES, ConsumerTags, Deliveries
+from bench_spark.transports.amqp.consumers import MOST_PIECES, ConsumerTags, Deliveries
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
     BadFrame,

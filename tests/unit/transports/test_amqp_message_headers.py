@@ -21,7 +21,7 @@ from bench_spark.transports.amqp.frames import (
     read_headers,
     returned_head,
 )
-from bench_spark.transports.amqp.publishing import PublishFrames, message_properties
+from bench_spark.transports.amqp.producers import PublishFrames, message_properties
 
 CHANNEL, START_BYTES = 3, 19
 names = st.text(min_size=1, max_size=20).filter(lambda name: len(name.encode()) < 256)

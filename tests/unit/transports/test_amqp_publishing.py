@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bench_spark.core.envelope import Envelopes, empty_envelopes, envelope_bytes
 from bench_spark.transports.amqp.confirms import Confirms, ConfirmTerms
 from bench_spark.transports.amqp.frames import Framing
-from bench_spark.transports.amqp.publishing import KeyChoice, MessageWriter, PublishFrames
+from bench_spark.transports.amqp.producers import KeyChoice, MessageWriter, PublishFrames
 from bench_spark.transports.batches import U8, Batch
 from bench_spark.transports.sockets.buffers import OutcomeRows, by_lane, is_of_one_lane
 
