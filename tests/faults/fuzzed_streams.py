@@ -32,7 +32,7 @@ from bench_spark.transports.amqp.consumers import Deliveries as AmqpDeliveries
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
     BadFrame,
-    Framing,
+    FrameTerms,
     body_frame,
     header_frame,
     method_frame,
@@ -50,7 +50,7 @@ from bench_spark.transports.tcp.framing import parser_of
 SEED = 20_260_917
 WELL_FORMED = 500
 """Streams to begin with; making one takes longer than spoiling it."""
-FRAMING = Framing(1, 4096)
+FRAMING = FrameTerms(1, 4096)
 UNCONFIRMED = 20
 
 

@@ -42,7 +42,7 @@ from bench_spark.transports.amqp.frames import (
     NACK,
     RETURN,
     Content,
-    Framing,
+    FrameTerms,
     returned_head,
 )
 from bench_spark.transports.batches import I64, OUTCOME_DTYPE, U8, OutcomeKind, Rows
@@ -167,7 +167,7 @@ class Confirms:
     """The receiver of one producer lane."""
 
     def __init__(
-        self, lane: int, framing: Framing, terms: ConfirmTerms, outcomes: OutcomeRows
+        self, lane: int, framing: FrameTerms, terms: ConfirmTerms, outcomes: OutcomeRows
     ) -> None:
         self._limit = terms.limit
         self._enough = max(1, terms.limit // 4)
@@ -349,7 +349,7 @@ class Confirms:
 
 @warm_up
 def _compile() -> None:
-    confirms = Confirms(0, Framing(1, 4096), ConfirmTerms(1, may_return=False), OutcomeRows())
+    confirms = Confirms(0, FrameTerms(1, 4096), ConfirmTerms(1, may_return=False), OutcomeRows())
     confirms.sent(empty_envelopes(1), ENVELOPE_BYTES)
     confirms.decode(ReadBuffer(1), 0, 0, 0)
     confirms.acked(1, False, 0)

@@ -38,8 +38,8 @@ from bench_spark.transports.amqp.frames import (
     PROPERTIES_AT,
     BadFrame,
     Content,
-    Framing,
-    Parser,
+    FrameParser,
+    FrameTerms,
     method_frame,
     not_understood,
     read_headers,
@@ -234,13 +234,13 @@ def decode_deliveries(
     return at, count, found, MORE
 
 
-class Deliveries:
+class DeliveryDecoder:
     """The receiver of one consumer lane."""
 
     def __init__(
         self,
         lane: int,
-        framing: Framing,
+        framing: FrameTerms,
         consumers: ConsumerTags,
         arrivals: Arrivals,
         tag_mark: int = 0,
@@ -334,7 +334,7 @@ class Deliveries:
 
 @warm_up
 def _compile() -> None:
-    receiver = Deliveries(0, Framing(1, 4096), ConsumerTags(b"", 1), Arrivals(HEAD_ONLY))
+    receiver = DeliveryDecoder(0, FrameTerms(1, 4096), ConsumerTags(b"", 1), Arrivals(HEAD_ONLY))
     receiver.decode(ReadBuffer(1), 0, 0, 0)
 
 
@@ -454,8 +454,10 @@ class AmqpReceiver(Receiver[AmqpConnection]):
     def equip(self, lane: OpenLane[AmqpConnection]) -> None:
         connection, arrivals = lane.connection, self.decoded
         framing, tag_mark = connection.framing, generation_mark(lane.generation)
-        receiver = Deliveries(lane.number, framing, consumer_tags(lane.lane), arrivals, tag_mark)
-        parser = Parser(framing, receiver, connection.on_any_method, arrivals.most_bytes)
+        receiver = DeliveryDecoder(
+            lane.number, framing, consumer_tags(lane.lane), arrivals, tag_mark
+        )
+        parser = FrameParser(framing, receiver, connection.on_any_method, arrivals.most_bytes)
         connection.begin(parser, functools.partial(self._on_method, lane))
 
     def begin(self, lane: OpenLane[AmqpConnection]) -> None:

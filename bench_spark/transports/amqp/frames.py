@@ -2,7 +2,7 @@
 
 A frame is a kind, a channel, a size, that many bytes, and an end mark. A receiver decodes the
 frames that there are many of, deliveries or confirms, by a compiled loop. It stops at any other
-frame, which `Parser` reads: other methods by pika's codec, and frames that are not as they should
+frame, which `FrameParser` reads: other methods by pika's codec, and frames that are not as they should
 be by naming what is wrong with them.
 
 Frames of many messages are alike and built once; those of messages with headers of their own are
@@ -47,7 +47,7 @@ that it leaves to the parser: another method, or one that is not as it should be
 HEARTBEAT_FRAME: bytes = pika.frame.Heartbeat().marshal()
 
 
-class Framing(NamedTuple):
+class FrameTerms(NamedTuple):
     """What was agreed on with the broker for the frames of a connection."""
 
     channel: int
@@ -245,7 +245,7 @@ class Content:
         return self._kept
 
 
-class Receiver(Protocol):
+class FrameReceiver(Protocol):
     """Decodes the frames of a lane that there are many of."""
 
     def decode(self, buffer: ReadBuffer, at: int, end: int, at_ns: int) -> tuple[int, int]:
@@ -294,11 +294,11 @@ class NoMessages:
         """Drops a return: who asks with a message waits for the answer to what is asked next."""
 
 
-class Parser:
+class FrameParser:
     def __init__(
         self,
-        framing: Framing,
-        receiver: Receiver,
+        framing: FrameTerms,
+        receiver: FrameReceiver,
         on_method: Callable[[Any], None],
         most_bytes: int = MOST_BYTES,
     ) -> None:

@@ -27,9 +27,9 @@ from bench_spark.transports.amqp.frames import (
     END_MARK,
     FRAME_EXTRA_BYTES,
     FRAME_START_BYTES,
-    Framing,
+    FrameParser,
+    FrameTerms,
     MessageHeader,
-    Parser,
     body_frame,
     frame_start,
     header_frame,
@@ -43,8 +43,8 @@ from bench_spark.transports.sockets.lanes import Sender
 from bench_spark.transports.sockets.messages import (
     MESSAGES_AT,
     NO_TAILS,
-    MessageBlock,
     Template,
+    TemplateBlock,
     Templates,
     bodies_of,
     has_room,
@@ -80,7 +80,7 @@ class PublishFrames:
 
     def __init__(
         self,
-        framing: Framing,
+        framing: FrameTerms,
         publish: Any,
         *,
         persistent: bool,
@@ -208,14 +208,14 @@ def _template(frames: PublishFrames, tail: bytes, head_bytes: int) -> Template:
     )
 
 
-class MessageWriter:
+class PublishWriter:
     """Writes the frames of batches into memory that all lanes of an agent share."""
 
     def __init__(self, may_return: bool, key_choice: KeyChoice | None = None) -> None:
         self._may_return = may_return
         self._key_choice = key_choice
         self._templates = Templates(_template)
-        self._block = MessageBlock()
+        self._block = TemplateBlock()
         # What the last batch was written from, as the next one mostly is like it. Its tail is that
         # of all messages, or rows in the same memory for each.
         self._frames: Sequence[PublishFrames] = ()
@@ -295,11 +295,11 @@ def _one_by_one(
 
 @warm_up
 def _compile() -> None:
-    framing, publish = Framing(1, 4096), pika.spec.Basic.Publish(routing_key="0")
+    framing, publish = FrameTerms(1, 4096), pika.spec.Basic.Publish(routing_key="0")
     frames = [PublishFrames(framing, publish, persistent=False)]
     batch = Batch(np.zeros(1, np.uint32), empty_envelopes(1), b"", np.zeros(1, np.uint16))
     confirms = Confirms(0, framing, ConfirmTerms(1, may_return=False), OutcomeRows())
-    MessageWriter(may_return=False, key_choice=KeyChoice(2, 1)).write(frames, batch, confirms)
+    PublishWriter(may_return=False, key_choice=KeyChoice(2, 1)).write(frames, batch, confirms)
 
 
 RELEASE_PERIOD_SECONDS = 0.01
@@ -314,7 +314,7 @@ class AmqpSender(Sender[AmqpConnection]):
         self.decoded = OutcomeRows()
         self._amqp = amqp
         self._is_transactional = amqp.producer_transaction > 0
-        self._writer = MessageWriter(amqp.may_return, key_choice(amqp))
+        self._writer = PublishWriter(amqp.may_return, key_choice(amqp))
         self._frames: dict[tuple[object, ...], PublishFrames] = {}
         self._frames_of_lane: dict[int, tuple[PublishFrames, ...]] = {}
         """By route; the same object for lanes with the same destinations."""
@@ -343,9 +343,9 @@ class AmqpSender(Sender[AmqpConnection]):
         confirms = Confirms(lane.number, framing, self._confirm_terms, self.decoded)
         self._confirms[lane.number] = confirms
         on_method = functools.partial(self._on_method, lane)
-        connection.begin(Parser(framing, confirms, connection.on_any_method), on_method)
+        connection.begin(FrameParser(framing, confirms, connection.on_any_method), on_method)
 
-    def _frames_for(self, framing: Framing, destination: Destination) -> PublishFrames:
+    def _frames_for(self, framing: FrameTerms, destination: Destination) -> PublishFrames:
         routing_key = topology.routing_keys(self._amqp, destination.index, destination.name or "")[
             0
         ]

@@ -1,5 +1,5 @@
-"""Queues, and the exchange before them: their names, how they are made, counted and deleted, and what
-AMQP 0-9-1 can never do.
+"""Queues, and the exchange before them: their names, how they are made, counted and deleted; and
+what AMQP 0-9-1 can never do.
 
 Without a topology, and in a straight run, a destination *is* a queue, addressed by its name or by
 the keys of `amqp.routing_key`. Where several destinations share a queue, or several queues a
@@ -24,8 +24,13 @@ from bench_spark.config.models import Scenario
 from bench_spark.config.protocols import Amqp, AmqpExchange
 from bench_spark.config.topologies import Wiring
 from bench_spark.errors import BrokerRefused, ConfigurationError, PreflightError
-from bench_spark.transports.amqp.connection import Access
-from bench_spark.transports.amqp.control import NOT_FOUND, PRECONDITION_FAILED, Control, Refused
+from bench_spark.transports.amqp.connection import AmqpAccess
+from bench_spark.transports.amqp.control import (
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    ControlConnection,
+    Refused,
+)
 from bench_spark.transports.base import Destination, Lane
 from bench_spark.transports.sockets.opening import BeyondRestoring
 
@@ -214,7 +219,7 @@ def _has_mark(values: Iterable[object]) -> bool:
 
 
 @dataclass(frozen=True)
-class Layout:
+class QueueLayout:
     amqp: Amqp
     """As it is used: with the exchange that the topology needs."""
     run_id: str
@@ -284,13 +289,13 @@ class Layout:
                 yield key, {}
 
 
-def layout_for(scenario: Scenario, run_id: str) -> Layout:
+def layout_for(scenario: Scenario, run_id: str) -> QueueLayout:
     wiring, amqp = scenario.wiring, scenario.amqp
     if not wiring.is_plain and not amqp.exchange.name:
         kind = "fanout" if scenario.topology == "fan-out" else "direct"
         exchange = AmqpExchange(name=f"bench-{run_id}", type=kind)
         amqp = amqp.model_copy(update={"exchange": exchange})
-    return Layout(amqp, run_id, wiring)
+    return QueueLayout(amqp, run_id, wiring)
 
 
 def _are_ours(lane: Lane) -> bool:
@@ -316,7 +321,7 @@ class Topology:
     agent's that is. Queues and exchanges that were there before are used and left alone.
     """
 
-    def __init__(self, access: Access, layout: Layout) -> None:
+    def __init__(self, access: AmqpAccess, layout: QueueLayout) -> None:
         self._access = access
         self._layout = layout
         self._amqp = layout.amqp
@@ -328,7 +333,7 @@ class Topology:
 
     def declare(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         declared: list[Destination] = []
-        with Control(self._access) as control:
+        with ControlConnection(self._access) as control:
             try:
                 self._declare_exchange(control)
                 for destination in destinations:
@@ -341,7 +346,7 @@ class Topology:
 
     def find(self, destinations: Sequence[Destination]) -> tuple[Destination, ...]:
         """Queues that must be there: nothing is declared, bound or marked for deletion."""
-        with Control(self._access) as control:
+        with ControlConnection(self._access) as control:
             try:
                 return tuple(self._find_queue(control, destination) for destination in destinations)
             except Refused as refused:
@@ -359,7 +364,7 @@ class Topology:
             return unknown
         deadline = time.monotonic() + BUSY_BROKER_SECONDS
         try:
-            with Control(self._access, BUSY_BROKER_SECONDS) as control:
+            with ControlConnection(self._access, BUSY_BROKER_SECONDS) as control:
                 counted, before = unknown, None
                 while counted != before and time.monotonic() < deadline:
                     if before is not None:
@@ -383,7 +388,7 @@ class Topology:
         with self._lock:
             if self._is_deleting or not (is_ours or self._amqp.exchange.name):
                 return
-            with Control(self._access) as control:
+            with ControlConnection(self._access) as control:
                 try:
                     self._declare_exchange(control)
                     for destination in destinations:
@@ -397,13 +402,13 @@ class Topology:
 
     def delete(self, destinations: Sequence[Destination]) -> None:
         self._is_deleting = True
-        with self._lock, Control(self._access, BUSY_BROKER_SECONDS) as control:
+        with self._lock, ControlConnection(self._access, BUSY_BROKER_SECONDS) as control:
             try:
                 self._delete(control, destinations)
             except Refused as refused:
                 raise refused.error from refused
 
-    def _declare_exchange(self, control: Control) -> None:
+    def _declare_exchange(self, control: ControlConnection) -> None:
         exchange = self._amqp.exchange
         if not exchange.name:
             return
@@ -418,7 +423,9 @@ class Topology:
         elif not exchange.name.startswith("amq."):
             self._check_exchange(control, what, request)
 
-    def _check_exchange(self, control: Control, what: str, request: Callable[..., Any]) -> None:
+    def _check_exchange(
+        self, control: ControlConnection, what: str, request: Callable[..., Any]
+    ) -> None:
         """Declaring again what exists is AMQP's way to ask whether it is what we think."""
         durable = self._amqp.exchange.durable
         try:
@@ -428,7 +435,7 @@ class Topology:
                 raise
             control.ask(request(durable=durable, auto_delete=False), what)
 
-    def _declare_queue(self, control: Control, destination: Destination) -> Destination:
+    def _declare_queue(self, control: ControlConnection, destination: Destination) -> Destination:
         queue = self._amqp.queue
         name = queue_name(self._amqp, self._run_id, destination.index)
         what = f"queue.declare {name!r}"
@@ -448,7 +455,7 @@ class Topology:
         answer = control.ask(request, what)
         return replace(destination, name=answer.queue, declared=not existed)
 
-    def _find_queue(self, control: Control, destination: Destination) -> Destination:
+    def _find_queue(self, control: ControlConnection, destination: Destination) -> Destination:
         name = queue_name(self._amqp, self._run_id, destination.index)
         if control.exists(spec.Queue.Declare(queue=name), f"queue.declare {name!r}") is None:
             raise BrokerRefused(
@@ -457,7 +464,7 @@ class Topology:
             )
         return replace(destination, name=name)
 
-    def _restore_queue(self, control: Control, destination: Destination) -> None:
+    def _restore_queue(self, control: ControlConnection, destination: Destination) -> None:
         if not self._amqp.queue.server_named:
             self._declare_queue(control, destination)
             return
@@ -468,11 +475,11 @@ class Topology:
                 "name (amqp.queue.server_named), so it cannot be declared again"
             )
 
-    def _bind(self, control: Control, destination: Destination) -> None:
+    def _bind(self, control: ControlConnection, destination: Destination) -> None:
         for binding in self._layout.bindings(destination):
             control.ask(spec.Queue.Bind(**binding), f"queue.bind {destination.name!r}")
 
-    def _delete(self, control: Control, destinations: Sequence[Destination]) -> None:
+    def _delete(self, control: ControlConnection, destinations: Sequence[Destination]) -> None:
         for destination in destinations:
             what = f"{destination.name!r}"
             if destination.declared:
@@ -484,7 +491,7 @@ class Topology:
             self._delete_exchange(control)
             self._made_exchange = False
 
-    def _delete_exchange(self, control: Control) -> None:
+    def _delete_exchange(self, control: ControlConnection) -> None:
         """For brokers that keep an auto-delete exchange, and for one that nothing was bound to."""
         name = self._amqp.exchange.name
         try:
@@ -496,7 +503,7 @@ class Topology:
                 raise
 
 
-def _depth(control: Control, destination: Destination) -> int | None:
+def _depth(control: ControlConnection, destination: Destination) -> int | None:
     if not destination.name:
         return None
     try:
@@ -507,7 +514,7 @@ def _depth(control: Control, destination: Destination) -> int | None:
     return None if answer is None else int(answer.message_count)
 
 
-def _tolerate_missing(control: Control, request: Any, what: str) -> None:
+def _tolerate_missing(control: ControlConnection, request: Any, what: str) -> None:
     try:
         control.ask(request, f"{request.NAME.lower()} {what}")
     except Refused as refused:

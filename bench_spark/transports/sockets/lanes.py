@@ -47,7 +47,7 @@ class Decoded(Protocol):
     def __bool__(self) -> bool: ...
 
 
-class Settled(Decoded, Protocol):
+class OutcomeSource(Decoded, Protocol):
     def take(self) -> Outcomes: ...
 
 
@@ -86,7 +86,7 @@ class Role(ABC, Generic[ConnectionT]):
 class Sender(Role[ConnectionT]):
     """What a protocol does for producers."""
 
-    decoded: Settled
+    decoded: OutcomeSource
 
     @abstractmethod
     def room(self, lane: OpenLane[ConnectionT]) -> int:

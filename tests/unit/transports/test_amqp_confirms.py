@@ -22,8 +22,8 @@ from bench_spark.transports.amqp.confirms import (
 from bench_spark.transports.amqp.frames import (
     HEARTBEAT_FRAME,
     BadFrame,
-    Framing,
-    Parser,
+    FrameParser,
+    FrameTerms,
     body_frame,
     header_frame,
     method_frame,
@@ -32,7 +32,7 @@ from bench_spark.transports.batches import OutcomeKind
 from bench_spark.transports.sockets.buffers import ReadBuffer
 
 CHANNEL, SENT = 1, 300
-FRAMING = Framing(CHANNEL, 4096)
+FRAMING = FrameTerms(CHANNEL, 4096)
 Basic = pika.spec.Basic
 CONFIRMED, REFUSED, RETURNED, UNKNOWN = OutcomeKind
 
@@ -286,7 +286,7 @@ def test_a_stream_of_acks_nacks_and_returns_settles_as_one_by_one(
         one.settle(reference, int(read))
 
     confirms, outcomes = confirms_of(SENT, may_return)
-    parser, rest = Parser(FRAMING, confirms, lambda method: None), b""
+    parser, rest = FrameParser(FRAMING, confirms, lambda method: None), b""
     for read, (start, end) in enumerate(itertools.pairwise(bounds)):
         piece = rest + stream[start:end]
         buffer = ReadBuffer(len(piece))
@@ -303,7 +303,7 @@ def test_one_ack_of_more_than_there_is_room_for_settles_all(tag: int) -> None:
     frame = method_frame(CHANNEL, Basic.Ack(tag, True))
     buffer = ReadBuffer(len(frame))
     buffer.raw[:] = frame
-    parser = Parser(FRAMING, confirms, lambda method: None)
+    parser = FrameParser(FRAMING, confirms, lambda method: None)
     assert parser.parse(buffer, len(frame), 7) == len(frame)
     assert settled_so_far(outcomes) == [(tag, CONFIRMED, 7) for tag in range(1, 5001)]
     assert confirms.in_flight == 0
@@ -315,7 +315,7 @@ def test_single_acks_of_tags_beyond_all_settle_nothing() -> None:
         frame = method_frame(CHANNEL, Basic.Ack(tag, False))
         buffer = ReadBuffer(len(frame))
         buffer.raw[:] = frame
-        Parser(FRAMING, confirms, lambda method: None).parse(buffer, len(frame), 7)
+        FrameParser(FRAMING, confirms, lambda method: None).parse(buffer, len(frame), 7)
     assert settled_so_far(outcomes) == []
     assert confirms.in_flight == 10
 
@@ -335,7 +335,7 @@ def test_what_is_no_amqp_is_refused_and_named(bad: bytes, why: str) -> None:
     buffer = ReadBuffer(len(bad))
     buffer.raw[:] = bad
     with pytest.raises(BadFrame, match=why):
-        Parser(FRAMING, confirms, lambda method: None).parse(buffer, len(bad), 7)
+        FrameParser(FRAMING, confirms, lambda method: None).parse(buffer, len(bad), 7)
 
 
 # -- the orders in which brokers send acks, nacks and returns --------------------------------------

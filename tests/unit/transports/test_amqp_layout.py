@@ -8,15 +8,15 @@ import pytest
 
 from bench_spark.config.models import Scenario
 from bench_spark.errors import ConfigurationError
-from bench_spark.transports.amqp.topology import Layout, layout_for
+from bench_spark.transports.amqp.topology import QueueLayout, layout_for
 from bench_spark.transports.base import Destination, Lane
 
 
-def layout(**keys: Any) -> Layout:
+def layout(**keys: Any) -> QueueLayout:
     return layout_for(Scenario.model_validate(keys), "run7")
 
 
-def bound_keys(made: Layout, subscription: int) -> list[str]:
+def bound_keys(made: QueueLayout, subscription: int) -> list[str]:
     queue = made.queue(subscription, is_declared=True)
     bindings = list(made.bindings(queue))
     assert {binding["queue"] for binding in bindings} == {queue.name}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bench_spark.core.envelope import empty_envelopes, envelope_bytes
 from bench_spark.transports.amqp.frames import (
-    Framing,
+    FrameTerms,
     MessageHeader,
     header_bytes,
     header_frame,
@@ -74,7 +74,7 @@ def test_a_message_without_its_head_is_known_by_its_name_when_it_comes_back() ->
 @pytest.mark.parametrize("size", [0, 1, 4088, 4089, 20_000])
 def test_pieces_are_the_frames_of_a_message_whatever_its_size(size: int) -> None:
     publish = pika.spec.Basic.Publish(exchange="exchange", routing_key="key-00")
-    frames = PublishFrames(Framing(CHANNEL, 4096), publish, persistent=True)
+    frames = PublishFrames(FrameTerms(CHANNEL, 4096), publish, persistent=True)
     body = bytes(range(256)) * (size // 256) + bytes(range(size % 256))
     for headers in (None, {"id": b"x"}):
         stream = b"".join(frames.pieces(body, b"42", headers))
