@@ -2,8 +2,8 @@
 
 A frame is a kind, a channel, a size, that many bytes, and an end mark. A receiver decodes the
 frames that there are many of, deliveries or confirms, by a compiled loop. It stops at any other
-frame, which `FrameParser` reads: other methods by pika's codec, and frames that are not as they should
-be by naming what is wrong with them.
+frame, which `FrameParser` reads: other methods by pika's codec, and frames that are not as they
+should be by naming what is wrong with them.
 
 Frames of many messages are alike and built once; those of messages with headers of their own are
 not. pika needs some 20 us for the properties of each, so `MessageHeader` puts them together: what
